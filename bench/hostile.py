@@ -15,10 +15,10 @@ from typing import NamedTuple
 sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.shell.analysis import analyse
+from kitbag.shell.analysis import analyze
 from kitbag.store.redaction import Redactor
-from kitbag.text.frontmatter import HEAD_LIMIT, read_metadata
-from kitbag.text.reference_syntax import find_tokens
+from kitbag.text.frontmatter import FRONTMATTER_LIMIT, parse_metadata
+from kitbag.text.reference_syntax import find_references
 from kitbag.text.sections import parse_sections
 from permissions import test_shell_analysis as shell
 from store import test_redaction as secrets
@@ -41,12 +41,14 @@ def kinds() -> list[Kind]:
     redactor = Redactor([])
     return [
         Kind(
-            "frontmatter", lambda text: read_metadata(text, 2, KNOWN_FIELDS, []), cut(heads.HEADS.values(), HEAD_LIMIT)
+            "frontmatter",
+            lambda text: parse_metadata(text, 2, KNOWN_FIELDS, []),
+            cut(heads.HEADS.values(), FRONTMATTER_LIMIT),
         ),
-        Kind("references", find_tokens, repeated(references.HOSTILE, 100_000)),
+        Kind("references", find_references, repeated(references.HOSTILE, 100_000)),
         Kind("sections", parse_sections, sections.HOSTILE.values()),
-        Kind("commands", analyse, repeated(shell.HOSTILE, 10_000)),
-        Kind("secrets", redactor.text, repeated(secrets.HOSTILE, 1_000_000)),
+        Kind("commands", analyze, repeated(shell.HOSTILE, 10_000)),
+        Kind("secrets", redactor.redact_text, repeated(secrets.HOSTILE, 1_000_000)),
         Kind("web pages", pages.read, repeated(pages.DEEP, 100_000)),
     ]
 

@@ -24,8 +24,8 @@ from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.adapters.anthropic import Anthropic
 from kitbag.models.adapters.openai_chat import OpenAIChat
 from kitbag.models.adapters.openai_responses import OpenAIResponses
-from kitbag.models.adapters.wire import Endpoint
-from kitbag.models.provider import Piece, Reply, Request
+from kitbag.models.adapters.wire import ApiEndpoint
+from kitbag.models.provider import ModelReply, ModelRequest, StreamItem
 from kitbag.runtime.agent import Agent, Options
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
@@ -48,7 +48,7 @@ class Model:
         self.cpu: list[float] = []
         self.wall: list[float] = []
         self.bodies: dict[str, list[float]] = {}
-        endpoint = Endpoint("bench", "http://127.0.0.1:9", {})
+        endpoint = ApiEndpoint("bench", "http://127.0.0.1:9", {})
         self._adapters: dict[str, Any] = {
             "Anthropic": Anthropic(endpoint),
             "OpenAI chat": OpenAIChat(endpoint),
@@ -58,13 +58,13 @@ class Model:
     async def close(self) -> None:
         return None
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         if self.ended is not None:
             self.cpu.append(time.process_time() - self.ended[0])
             self.wall.append(time.perf_counter() - self.ended[1])
         for name, adapter in self._adapters.items():
             begun = time.perf_counter()
-            body = adapter._body(request)
+            body = adapter._encode_request(request)
             self.bodies.setdefault(name, []).append(time.perf_counter() - begun)
             if name == "Anthropic":
                 pieces = [body[at : at + 500] for at in range(0, len(body), 500)]
@@ -75,7 +75,7 @@ class Model:
         parts: tuple[Any, ...] = (Text(SAID),)
         if self.said < self.turns:
             parts = (*parts, ToolCall(f"call-{self.said}", "ListLoadedSkills", {}))
-        reply = Reply(Message("assistant", parts), "tools" if len(parts) > 1 else "end", SMALL)
+        reply = ModelReply(Message("assistant", parts), "tools" if len(parts) > 1 else "end", SMALL)
         self.ended = time.process_time(), time.perf_counter()
         yield reply
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from kitbag.library.scopes import Places
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Profile, Protection, Workspace
-from kitbag.permissions.rules.rule import Rules, parse_rules
-from kitbag.permissions.trust.workspace_trust import workspace_trust
-from kitbag.processes.command_runner import Command
-from kitbag.sandbox.confine import Confinement, protection, run_confined
+from kitbag.permissions.model import Effect, SandboxProfile, SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules, parse_rules
+from kitbag.permissions.trust.workspace_trust import check_trust
+from kitbag.processes.command_runner import ShellCommand
+from kitbag.sandbox.confine import Confinement, detect_sandbox, run_confined
 
 TYPICAL = (
     "git status",
@@ -85,14 +85,14 @@ def make_workspace(base: Path) -> Workspace:
     return Workspace(root, str(base / "home"), str(base / "home/.kitbag"))
 
 
-def make_permissions(workspace: Workspace, held: Protection) -> Permissions:
+def make_permissions(workspace: Workspace, held: SandboxSupport) -> Permissions:
     rules = [
         rule
         for effect, texts in RULES.items()
         for text in texts
         for rule in parse_rules(text, effect, "bench", "user", workspace.kitbag_home)
     ]
-    return Permissions(workspace, "acceptEdits", Rules(rules), held)
+    return Permissions(workspace, "acceptEdits", PermissionRules(rules), held)
 
 
 def show(what: str, cost: float, floor: float, goal: float | None = None) -> None:
@@ -138,21 +138,21 @@ def elapsed(work: Callable[[], object], rounds: int) -> float:
     return best
 
 
-def sandbox(workspace: Workspace, held: Protection, rounds: int) -> None:
+def sandbox(workspace: Workspace, held: SandboxSupport, rounds: int) -> None:
     if held.kind == "none":
         print(f"sandbox: none runs here ({held.problem})")
         return
     print(f"one command, elapsed, the best of {rounds}; the floor is a bare subprocess ({held.kind} {held.version})")
     environment = {"PATH": os.environ["PATH"]}
     for text in ("true", "git status --short"):
-        command = Command(text, workspace.root, environment, 60, 10_000)
+        command = ShellCommand(text, workspace.root, environment, 60, 10_000)
 
         def bare(text: str = text) -> object:
             words = ["/bin/bash", "-c", text]
             return subprocess.run(words, check=False, cwd=workspace.root, env=environment, capture_output=True)
 
         floor = elapsed(bare, rounds)
-        profiles: tuple[Profile, ...] = ("read-only", "workspace") if held.carve_outs else ("read-only",)
+        profiles: tuple[SandboxProfile, ...] = ("read-only", "workspace") if held.carve_outs else ("read-only",)
         for profile in profiles:
             confinement = Confinement(profile)
             cost = elapsed(lambda: run_confined(command, confinement=confinement, workspace=workspace), rounds)  # noqa: B023
@@ -173,9 +173,9 @@ def trust(base: Path, number: int, rounds: int) -> None:
         files += [folder / "SKILL.md", folder / "scripts/run.sh"]
     (root / ".git").mkdir()
     places = Places(str(root), str(base / "home"), str(base / "home/.kitbag"), (str(root),))
-    assert len(workspace_trust(places).items) == number
+    assert len(check_trust(places).items) == number
     floor = least(lambda: [path.read_bytes() for path in files], rounds)
-    cost = least(lambda: workspace_trust(places), rounds)
+    cost = least(lambda: check_trust(places), rounds)
     show(f"  {number:,} skills with a script and a command", cost, floor)
     print(f"  {'':<42} {cost / floor:9.1f} x")
 
@@ -187,14 +187,14 @@ def main() -> None:
     base = Path(tempfile.mkdtemp(prefix="kitbag-bench-"))
     try:
         workspace = make_workspace(base)
-        made = make_permissions(workspace, Protection("bubblewrap", "", carve_outs=True))
+        made = make_permissions(workspace, SandboxSupport("bubblewrap", "", carve_outs=True))
         start = time.process_time()
         made.decide("Bash", {"command": "ls"})
         first = time.process_time() - start
         print(f"the first decision, which loads the grammar and the table: {first * 1e3:.0f} ms CPU")
         decisions(made, 20 if quick else 200)
         paths(made, 100 if quick else 1000)
-        sandbox(workspace, protection(), 10 if quick else 40)
+        sandbox(workspace, detect_sandbox(), 10 if quick else 40)
         print("trust of a workspace, CPU; the floor is reading the same files")
         for number in (100, 1_000):
             trust(base, number, 2 if quick else 5)

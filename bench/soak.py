@@ -23,14 +23,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kitbag.agent.session import PREFIX, new_id
+from kitbag.agent.session import STREAM_PREFIX, new_session_id
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.stop import stop_task
-from kitbag.tasks.task import Task, Wish
-from kitbag.tasks.task_processes import processes_of
-from kitbag.tasks.worker_process import at_work, ensure_worker, look_after
+from kitbag.tasks.task import Task, TaskRequest
+from kitbag.tasks.task_processes import find_task_processes
+from kitbag.tasks.worker_process import ensure_tasks_hosted, ensure_worker, read_worker_record
 
 LEASE = 15.0
 """Seconds in which what is said to run must have a process that lives: as long as a worker takes to start, and more."""
@@ -68,10 +68,10 @@ class Ground:
     def journal(self) -> Journal:
         return Journal.open(journal_path(self.kitbag_home), Redactor([]))
 
-    def wish(self, kind: str) -> Wish:
+    def wish(self, kind: str) -> TaskRequest:
         model = f"scripted:{self.workspace / 'script.json'}"
         options = {"only_tools": ["Bash", "Read"]}
-        return Wish("doer", f"{kind} it.", parent_model=model, directory=str(self.workspace), options=options)
+        return TaskRequest("doer", f"{kind} it.", parent_model=model, directory=str(self.workspace), options=options)
 
     def acknowledged(self) -> list[list[str]]:
         """What clients were told, in their own words, the last line perhaps cut off by their end."""
@@ -92,7 +92,7 @@ async def begin_tasks(ground: Ground, number: int, seed: int, pause: float) -> N
         while True:
             kind = chance.choice(KINDS)
             task = await board.create(
-                new_id(), "agent", ground.wish(kind), root="root", parent="", depth=1, background=True
+                new_session_id(), "agent", ground.wish(kind), root="root", parent="", depth=1, background=True
             )
             os.write(told, f"created {task.id} {kind}\n".encode())
             mine.append(task.id)
@@ -131,8 +131,8 @@ class Clients:
 
 
 def kill_worker(ground: Ground) -> bool:
-    found = at_work(ground.kitbag_home)
-    if found is None or not found.owner.lives():
+    found = read_worker_record(ground.kitbag_home)
+    if found is None or not found.owner.check_alive():
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(found.owner.pid, signal.SIGKILL)
@@ -145,19 +145,19 @@ async def ghosts_last(board: Board, ground: Ground) -> float:
     while any(_is_ghost(task) for task in board.unfinished()):
         if time.monotonic() - begun > LEASE:
             break
-        await look_after(board, ground.kitbag_home)
+        await ensure_tasks_hosted(board, ground.kitbag_home)
         await asyncio.sleep(0.05)
     return time.monotonic() - begun
 
 
 def _is_ghost(task: Task) -> bool:
-    return task.status != "queued" and (task.owner is None or not task.owner.lives())
+    return task.status != "queued" and (task.owner is None or not task.owner.check_alive())
 
 
 async def drain(board: Board, ground: Ground, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while board.unfinished() and time.monotonic() < deadline:
-        await look_after(board, ground.kitbag_home)
+        await ensure_tasks_hosted(board, ground.kitbag_home)
         await asyncio.sleep(0.1)
 
 
@@ -183,11 +183,11 @@ def _check_task(ground: Ground, board: Board, task: Task) -> list[str]:
     wrong: list[str] = []
     if not task.is_finished:
         return [f"task {task.id} is still {task.status}"]
-    intents = Counter(r.body["call"] for r in board.journal.read(PREFIX + task.session) if r.kind == "intent")
+    intents = Counter(r.body["call"] for r in board.journal.read(STREAM_PREFIX + task.session) if r.kind == "intent")
     wrong += [f"task {task.id}: {call} was begun {times} times" for call, times in intents.items() if times > 1]
     file = ground.workspace / "effects" / task.id
     done = len(file.read_text().splitlines()) if file.exists() else 0
-    wanted = 0 if board.wish(task.id).prompt.startswith("Reads") else 1
+    wanted = 0 if board.request(task.id).prompt.startswith("Reads") else 1
     if done > wanted or (task.status == "completed" and done != wanted):
         wrong.append(f"task {task.id} ({task.status}) did its step {done} times")
     if task.status not in ("completed", "cancelled", "interrupted"):
@@ -222,7 +222,7 @@ async def soak(ground: Ground, kills: int, clients: int, seed: int, pause: float
         await drain(board, ground, 60 + len(board.unfinished()) * 1.0)
         wrong = check(ground, board, killed, ghosts)
         kill_worker(ground)
-        left = processes_of(*(task.id for task in board.all()))
+        left = find_task_processes(*(task.id for task in board.all()))
         wrong += [f"{len(left)} processes are left"] if left else []
         _tell(board, ground, killed, ghosts, time.monotonic() - begun, seed)
     for problem in wrong[:20]:

@@ -20,9 +20,9 @@ from pathlib import Path
 sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from conftest import World
-from kitbag.permissions.model import Judgement
+from kitbag.permissions.model import PermissionDecision
 from kitbag.tasks.stop import stop_task
-from kitbag.tasks.task_processes import processes_of
+from kitbag.tasks.task_processes import find_task_processes
 from kitbag.testing import Fault, ModelServer, Step
 from kitbag.tools.shell.bash import BASH
 from support.confined import processes_with
@@ -54,8 +54,8 @@ def a_run(base: Path) -> float:
 def a_tool(base: Path) -> float:
     async def cancelled() -> float:
         bench = Bench(base)
-        judgement = Judgement("allow", "for a measurement", (), "none", False)
-        context = bench.context._replace(judgement=judgement, session_id="s1", call_id="c1")
+        judgement = PermissionDecision("allow", "for a measurement", (), "none", False)
+        context = bench.context._replace(decision=judgement, session_id="s1", call_id="c1")
         running = asyncio.ensure_future(bench.using(BASH, {"command": STUBBORN.format(LONG)}, context))
         await until_true(lambda: len(processes_with(LONG)) >= 6)
         begun = time.perf_counter()
@@ -75,11 +75,11 @@ def a_task(base: Path) -> float:
             workshop.script(call("Bash", command=STUBBORN.format(LONG)))
             task_id = workshop.put()
             workshop.worker(idle=20)
-            workshop.until(lambda: len(processes_of(task_id)) >= 4)
+            workshop.until(lambda: len(find_task_processes(task_id)) >= 4)
             begun = time.perf_counter()
             stopped = asyncio.run(stop_task(workshop.board, workshop.task(task_id), "person"))
             taken = time.perf_counter() - begun
-            assert (stopped.report.status, stopped.processes) == ("cancelled", 0)
+            assert (stopped.report.status, stopped.process_count) == ("cancelled", 0)
             return taken
     finally:
         nursery.close()

@@ -27,16 +27,16 @@ from statistics import median
 from typing import Any
 
 from kitbag.agent.loop import Limits
-from kitbag.assembly.inherited import Inherited
+from kitbag.assembly.inherited import ParentContext
 from kitbag.messages import Message, Text, ToolCall, Usage
-from kitbag.models.provider import Piece, Reply, Request
+from kitbag.models.provider import ModelReply, ModelRequest, StreamItem
 from kitbag.runtime.agent import Agent, Options
 from kitbag.store.journal import Journal, journal_path
-from kitbag.store.journal_file import File, open_file
+from kitbag.store.journal_file import JournalFile, open_journal_file
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.delegation import Delegated, options_for_worker
-from kitbag.tasks.task import End, Wish
+from kitbag.tasks.delegation import TaskDelegation, serialize_options
+from kitbag.tasks.task import TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
 
 AN_AGENT = "## Your Task"
@@ -47,14 +47,14 @@ import asyncio, sys, time
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.task import End
+from kitbag.tasks.task import TaskResult
 
 async def main():
     with Journal.open(sys.argv[1], Redactor()) as journal:
         board = Board(journal)
         for task_id in sys.argv[2:]:
             sys.stdin.readline()
-            await board.end(task_id, 1, End("completed", str(time.monotonic())))
+            await board.end(task_id, 1, TaskResult("completed", str(time.monotonic())))
             print(time.monotonic(), flush=True)
 
 asyncio.run(main())
@@ -89,7 +89,7 @@ class House:
         self.journal_path = journal_path(str(self.kitbag))
 
     def journal(self) -> "Watched":
-        return Watched(open_file(self.journal_path), Redactor())
+        return Watched(open_journal_file(self.journal_path), Redactor())
 
     def say(self, delay: float) -> None:
         self.script.write_text(json.dumps({"replies": [{"text": "The answer is 42.", "delay": delay}]}))
@@ -97,11 +97,11 @@ class House:
     async def begin(self, board: Board, count: int) -> list[str]:
         """Puts so many tasks on the board."""
         names = [os.urandom(6).hex() for _ in range(count)]
-        options = options_for_worker(Options())
+        options = serialize_options(Options())
         common: dict[str, Any] = {"parent_model": f"scripted:{self.script}", "directory": str(self.work)}
         async with asyncio.TaskGroup() as group:
             for name in names:
-                wish = Wish("Explore", "Find the answer.", options=options, **common)
+                wish = TaskRequest("Explore", "Find the answer.", options=options, **common)
                 made = board.create(name, "agent", wish, root="bench", parent="", depth=1, background=True)
                 group.create_task(made)
         return names
@@ -110,14 +110,14 @@ class House:
 class Watched(Journal):
     """Keeps the time that is spent waiting until something is durable."""
 
-    def __init__(self, file: File, redactor: Redactor) -> None:
+    def __init__(self, file: JournalFile, redactor: Redactor) -> None:
         super().__init__(file, redactor)
         self.waits: list[float] = []
 
     async def _hand_over(self, batch: Any) -> Any:
         begun = time.perf_counter()
         try:
-            return await super()._hand_over(batch)
+            return await super()._submit(batch)
         finally:
             self.waits.append(time.perf_counter() - begun)
 
@@ -141,11 +141,11 @@ class Chief:
     async def close(self) -> None:
         return None
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         cpu, clock = now()
         if AN_AGENT in request.system[-1].text:
             self.until_asked.append(clock - self.ended[1] if self.ended else 0.0)
-            yield Reply(Message("assistant", (Text("The answer is 42."),)), "end", SMALL)
+            yield ModelReply(Message("assistant", (Text("The answer is 42."),)), "end", SMALL)
             return
         if self.ended is not None:
             self.spent[self.tool].append((cpu - self.ended[0], clock - self.ended[1]))
@@ -155,7 +155,7 @@ class Chief:
         parts: tuple[Any, ...] = (Text("Working."),)
         if self.said <= self.turns:
             parts = (*parts, ToolCall(f"call-{self.said}", self.tool, given))
-        reply = Reply(Message("assistant", parts), "tools" if len(parts) > 1 else "end", SMALL)
+        reply = ModelReply(Message("assistant", parts), "tools" if len(parts) > 1 else "end", SMALL)
         self.ended = now()
         yield reply
 
@@ -233,26 +233,26 @@ class Gate:
         self.full = asyncio.Event()
         self.at: tuple[float, float] = (0.0, 0.0)
         self.memory = 0
-        self.request: Request | None = None
+        self.request: ModelRequest | None = None
 
     async def close(self) -> None:
         return None
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         self.asked += 1
         self.request = request
         if self.asked == self.count:
             self.at, self.memory = now(), _memory()
             self.full.set()
         await self.full.wait()
-        yield Reply(Message("assistant", (Text("The answer is 42."),)), "end", SMALL)
+        yield ModelReply(Message("assistant", (Text("The answer is 42."),)), "end", SMALL)
 
 
 class GatedWorker(Worker):
     gate: Gate
 
-    def _lay(self, wish: Wish) -> Inherited:
-        return super()._lay(wish)._replace(provider=self.gate)
+    def _lay(self, wish: TaskRequest) -> ParentContext:
+        return super()._load_setup(wish)._replace(provider=self.gate)
 
 
 async def many_at_once(house: House, count: int) -> list[Row]:
@@ -287,7 +287,7 @@ async def _served(
 ) -> tuple[Gate, tuple[float, float], tuple[float, float], int]:
     await house.begin(board, count)
     said: list[tuple[float, float]] = []
-    worker = GatedWorker(journal, idle_seconds=0.0, at_once=count, log=lambda _: said.append(now()))
+    worker = GatedWorker(journal, idle_seconds=0.0, max_concurrent=count, log=lambda _: said.append(now()))
     worker.gate = Gate(count)
     gc.collect()
     memory, begun = _memory(), now()
@@ -296,7 +296,7 @@ async def _served(
     return worker.gate, begun, said[-1], memory
 
 
-async def _ask(model: Gate, request: Request) -> None:
+async def _ask(model: Gate, request: ModelRequest) -> None:
     async for _ in model.stream(request):
         pass
 
@@ -316,7 +316,7 @@ async def told(house: House, count: int) -> list[Row]:
             await board.claim(board.find(name))
         options = Options(directory=str(house.work))
         async with Agent(f"scripted:{house.script}", options=options, journal=journal) as agent:
-            delegation = Delegated(agent.inherited, "bench")
+            delegation = TaskDelegation(agent.parent_context, "bench")
             here = [await _told_here(board, delegation, name) for name in names[:count]]
             there = await _told_there(house, delegation, names[count:])
     return [
@@ -326,17 +326,17 @@ async def told(house: House, count: int) -> list[Row]:
     ]
 
 
-async def _told_here(board: Board, delegation: Delegated, name: str) -> float:
+async def _told_here(board: Board, delegation: TaskDelegation, name: str) -> float:
     waiting = asyncio.create_task(delegation.report(name, 60))
     await asyncio.sleep(0.02)
-    await board.end(name, 1, End("completed", "Done."))
+    await board.finish(name, 1, TaskResult("completed", "Done."))
     begun = time.perf_counter()
     report = await waiting
     assert report.is_finished
     return time.perf_counter() - begun
 
 
-async def _told_there(house: House, delegation: Delegated, names: list[str]) -> list[float]:
+async def _told_there(house: House, delegation: TaskDelegation, names: list[str]) -> list[float]:
     command = [sys.executable, "-c", ENDER, house.journal_path, *names]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
@@ -409,7 +409,7 @@ async def _until(board: Board, worker: "subprocess.Popen[bytes]", is_so: Callabl
     while not is_so():
         if worker.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"the worker ended with {worker.returncode}, or took too long")
-        await board.changed(0.05)
+        await board.wait_for_change(0.05)
         await asyncio.sleep(0.05)
     return time.perf_counter()
 

@@ -28,22 +28,22 @@ from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Protection, Workspace
-from kitbag.permissions.rules.rule import Rules, parse_rules
-from kitbag.sandbox.confine import protection
+from kitbag.permissions.model import SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules, parse_rules
+from kitbag.sandbox.confine import detect_sandbox
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
-from kitbag.tools.base import Context, Tool
+from kitbag.tools.base import Tool, ToolContext
 from kitbag.tools.files.read import READ
 from kitbag.tools.search.glob import GLOB
 from kitbag.tools.search.grep import GREP
 from kitbag.tools.search.ripgrep import find_ripgrep
-from kitbag.tools.search.search_process import LARGEST_FILE
+from kitbag.tools.search.search_process import MAX_FILE_BYTES
 
 FILES = 10_000
 MORE = 3e-3
 SANDBOX_MORE = 30e-3
-LIMITS = ("--hidden", "--glob=!.git", f"--max-filesize={LARGEST_FILE}")
+LIMITS = ("--hidden", "--glob=!.git", f"--max-filesize={MAX_FILE_BYTES}")
 Work = Callable[[], object]
 
 
@@ -79,17 +79,19 @@ class House:
         aside.mkdir()
         (aside / "large.txt").write_text("some words that make up a line of usual length, as it were\n" * 17_000)
 
-    def context(self, held: Protection) -> Context:
-        rules = Rules(parse_rules("Bash(true)", "allow", "bench", "user", self.workspace.kitbag_home))
+    def context(self, held: SandboxSupport) -> ToolContext:
+        rules = PermissionRules(parse_rules("Bash(true)", "allow", "bench", "user", self.workspace.kitbag_home))
         permissions = Permissions(self.workspace, "acceptEdits", rules, held)
-        return Context(self.workspace, self.workspace.root, permissions, self._library, SessionSkills(self._library))
+        return ToolContext(
+            self.workspace, self.workspace.root, permissions, self._library, SessionSkills(self._library)
+        )
 
-    def call(self, tool: Tool[Any], arguments: dict[str, Any], context: Context) -> Work:
+    def call(self, tool: Tool[Any], arguments: dict[str, Any], context: ToolContext) -> Work:
         def work() -> object:
             judgement = context.permissions.decide(tool.name, arguments, context.directory)
             assert judgement.effect == "allow", judgement
-            made = context._replace(judgement=judgement, call_id="bench")
-            outcome = self.loop.run_until_complete(tool.work(tool.read(arguments), made))
+            made = context._replace(decision=judgement, call_id="bench")
+            outcome = self.loop.run_until_complete(tool.run(tool.parse_arguments(arguments), made))
             assert not outcome.is_error, outcome
             return outcome
 
@@ -116,7 +118,7 @@ def later(module: str, name: str) -> Tool[Any] | None:
         return None
 
 
-def reading(house: House, context: Context) -> list[Row]:
+def reading(house: House, context: ToolContext) -> list[Row]:
     large = house.root / ".aside/large.txt"
 
     def bare() -> object:
@@ -133,7 +135,7 @@ def reading(house: House, context: Context) -> list[Row]:
     ]
 
 
-def searching(house: House, context: Context) -> list[Row]:
+def searching(house: House, context: ToolContext) -> list[Row]:
     def grep(**arguments: Any) -> Work:
         return house.call(GREP, arguments, context)
 
@@ -161,7 +163,7 @@ def searching(house: House, context: Context) -> list[Row]:
     ]
 
 
-def editing(house: House, context: Context) -> list[Row]:
+def editing(house: House, context: ToolContext) -> list[Row]:
     edit = later("edit", "EDIT")
     if edit is None:
         return []
@@ -197,9 +199,13 @@ def commands(house: House) -> list[Row]:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     floor = house.bare([shell, "-c", "true"])
     rows = [
-        Row("Bash `true`, no sandbox", floor, house.call(bash, {"command": "true"}, house.context(Protection("none"))))
+        Row(
+            "Bash `true`, no sandbox",
+            floor,
+            house.call(bash, {"command": "true"}, house.context(SandboxSupport("none"))),
+        )
     ]
-    held = protection()
+    held = detect_sandbox()
     if held.kind == "none":
         print(f"Bash in a sandbox is not measured: {held.problem}")
         return rows
@@ -256,7 +262,7 @@ def main() -> None:
     try:
         house = House(base)
         house.fill()
-        context = house.context(Protection("none"))
+        context = house.context(SandboxSupport("none"))
         rows = [*reading(house, context), *searching(house, context), *editing(house, context), *commands(house)]
         rows += writing_down(house, base)
         print(f"a call: arguments, permission, tool; elapsed, medians of {rounds} rounds that alternate")

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from kitbag.cli.root import EXIT_CODES, cli
-from kitbag.settings import GROUPS, SETTINGS, STATES
+from kitbag.settings import ITEM_STATES, SETTINGS, STATE_GROUPS
 
 HERE = Path(__file__).resolve().parent
 
@@ -143,7 +143,7 @@ def settings_page() -> str:
         f"| `{s.key}` | {s.kind.replace('|', ', ')} | `{s.default or ' '}` | {'yes' if s.project_may_set else 'no'} | {s.meaning} |"
         for s in SETTINGS
     ]
-    groups = " and ".join(f"`{group}.NAME`" for group in GROUPS)
+    groups = " and ".join(f"`{group}.NAME`" for group in STATE_GROUPS)
     return "\n".join(
         [
             "# Settings",
@@ -157,7 +157,7 @@ def settings_page() -> str:
             "|---|---|---|---|---|",
             *rows,
             "",
-            f"{groups} hold a state: {', '.join(f'`{state}`' for state in STATES)}. Where you and a project differ, the",
+            f"{groups} hold a state: {', '.join(f'`{state}`' for state in ITEM_STATES)}. Where you and a project differ, the",
             "stricter one counts.",
             "",
         ]

@@ -106,13 +106,15 @@ class World:
         lock = self.home / ".kitbag" / "state" / "worker.lock"
         if not lock.is_file():
             return
-        from kitbag.tasks.worker_process import at_work, locked
+        from kitbag.tasks.worker_process import hold_worker_lock, read_worker_record
 
         def is_ended() -> bool:
-            with contextlib.suppress(BlockingIOError), locked(str(self.home / ".kitbag")):
+            with contextlib.suppress(BlockingIOError), hold_worker_lock(str(self.home / ".kitbag")):
                 return True
-            found = at_work(str(self.home / ".kitbag"))
-            if found is not None and found.owner.pid != os.getpid() and found.owner.lives():  # else it has only begun
+            found = read_worker_record(str(self.home / ".kitbag"))
+            if (
+                found is not None and found.owner.pid != os.getpid() and found.owner.check_alive()
+            ):  # else it has only begun
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(found.owner.pid, signal.SIGKILL)
             return False

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TurnEnded,
     )
     from kitbag.ledger import Entry, Ledger
-    from kitbag.library.agents import Agent as AgentFile
+    from kitbag.library.agents import AgentFile
     from kitbag.library.library_changes import Change
     from kitbag.library.personas import Persona
     from kitbag.library.registry import Registry
@@ -103,7 +103,7 @@ __all__ = [
     "pack",
 ]
 
-_HOMES = {
+_EXPORTS = {
     "agent.loop": ("Limits",),
     "agent.run": ("Run",),
     "errors": ("AmbiguousError", "Diagnostic", "InvalidError", "KitbagError", "NotFoundError", "UsageError"),
@@ -128,6 +128,7 @@ _HOMES = {
     "ledger": ("Entry", "Ledger"),
     "library.personas": ("Persona",),
     "library.library_changes": ("Change",),
+    "library.agents": ("AgentFile",),
     "library.registry": ("Registry",),
     "library.scopes": ("Places", "find_places"),
     "library.skills": ("Skill",),
@@ -149,11 +150,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     import importlib
 
-    if name == "AgentFile":  # what an agent's file declares; its own module calls it Agent
-        from kitbag.library.agents import Agent
-
-        return Agent
-    for home, names in _HOMES.items():
+    for home, names in _EXPORTS.items():
         if name in names:
             value = getattr(importlib.import_module(f"kitbag.{home}"), name)
             globals()[name] = value

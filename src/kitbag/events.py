@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from kitbag.messages import Message, Usage
 
-Status = Literal["completed", "empty", "failed", "cancelled", "max-turns", "max-tokens", "max-cost"]
+RunStatus = Literal["completed", "empty", "failed", "cancelled", "max-turns", "max-tokens", "max-cost"]
 
 
 class RunStarted(NamedTuple):
@@ -117,7 +117,7 @@ class TurnEnded(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    status: Status
+    status: RunStatus
     text: str
     """The last text of the model."""
     turns: int

@@ -7,7 +7,7 @@ by packing; a view of it is printed by `kitbag pack --explain`.
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-Status = Literal["kept", "cut", "omitted"]
+EntryStatus = Literal["kept", "cut", "omitted"]
 
 
 class Entry(NamedTuple):
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     tokens: int
     tokens_cut: int
     """What is not there; for an omitted entry what it would have cost."""
-    status: Status
+    status: EntryStatus
     reason: str
 
     @property
@@ -59,6 +59,8 @@ class Ledger(NamedTuple):
         return [entry.to_json() for entry in self.entries]
 
 
-def kept(kind: str, source: str, text: str, count: Callable[[str], int], scope: str = "", level: str = "") -> Entry:
+def full_entry(
+    kind: str, source: str, text: str, count: Callable[[str], int], scope: str = "", level: str = ""
+) -> Entry:
     """An entry of which nothing is missing."""
     return Entry(kind, source, scope, level, text, count(text), 0, "kept", "")

@@ -84,29 +84,29 @@ class Usage(NamedTuple):
         return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     @property
-    def shown_to_model(self) -> int:
+    def total_input(self) -> int:
         return self.input + self.cache_read + self.cache_write
 
 
-def user(text: str) -> Message:
+def user_message(text: str) -> Message:
     return Message("user", (Text(text),))
 
 
-_KINDS: dict[str, type[Part]] = {
+_PART_TYPES: dict[str, type[Part]] = {
     "text": Text,
     "image": Image,
     "thinking": Thinking,
     "tool_call": ToolCall,
     "tool_result": ToolResult,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_TYPE_NAMES = {kind: name for name, kind in _PART_TYPES.items()}
 
 
 def part_to_json(part: Part) -> dict[str, Any]:
     fields = part._asdict()
     if isinstance(part, ToolResult):
         fields["content"] = [part_to_json(inner) for inner in part.content]
-    return {"type": _NAMES[type(part)], **fields}
+    return {"type": _TYPE_NAMES[type(part)], **fields}
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def message_to_json(message: Message) -> dict[str, Any]:
 def part_from_json(value: object) -> Part:
     """Raises InvalidError for what `part_to_json` never wrote."""
     fields = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
-    kind = _KINDS.get(fields.pop("type", ""))
+    kind = _PART_TYPES.get(fields.pop("type", ""))
     if kind is None:
         raise InvalidError("a stored message has a part of an unknown kind", "it was written by a newer version")
     if kind is ToolResult:

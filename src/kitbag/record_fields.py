@@ -23,7 +23,7 @@ class RecordFields(Generic[T]):
     def write(self, value: T) -> dict[str, Any]:
         return {name: getattr(value, field) for field, name in self._names.items()}
 
-    def known(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def known_fields(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments for the constructor; a record of an earlier version may lack some."""
         return {field: body[name] for field, name in self._names.items() if name in body}
 
@@ -31,4 +31,4 @@ class RecordFields(Generic[T]):
         """Raises TypeError when a field without a default is missing; where it is `exact`, also for unknown names."""
         if exact and not set(self._names.values()) >= set(body):
             raise TypeError("the record has fields that this version does not know")
-        return self._make(**self.known(body))
+        return self._make(**self.known_fields(body))

@@ -10,10 +10,10 @@ import time
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
-from kitbag.text.source_files import Boundary, SourceError, Stamp, boundary_of, read_bytes, stamp_of
+from kitbag.text.source_files import FileStamp, PathBoundary, SourceError, directory_boundary, file_stamp, read_bytes
 
-State = Literal["on", "name-only", "user-only", "off"]
-STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
+ItemState = Literal["on", "name-only", "user-only", "off"]
+ITEM_STATES: tuple[ItemState, ...] = ("on", "name-only", "user-only", "off")
 """From open to closed: of two that apply, the later one counts."""
 
 
@@ -23,7 +23,7 @@ class Setting(NamedTuple):
     """text, count, percent, budget, rules, paths, places, names, or the allowed words separated by `|`."""
     default: Any
     project_may_set: bool
-    meaning: str
+    description: str
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -93,36 +93,36 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("chat.bell", "on|off", "on", False, "a bell when a question waits or long work ended while nobody typed"),
     Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
-PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
+PERMISSION_KEYS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
 """What permissions are loaded from, file by file (permissions/rule_files)."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
-GROUPS = ("skills", "agents")
+STATE_GROUPS = ("skills", "agents")
 """`skills.NAME` and `agents.NAME` hold a state."""
-TABLES = ("providers", "models", "mcp_servers")
+TABLE_GROUPS = ("providers", "models", "mcp_servers")
 """`[providers.NAME]`, `[models."provider/model"]`, `[mcp_servers.NAME]`: only the user's own count (runtime/sources,
 tools/mcp_client)."""
-VALUES = "vars"
+VARIABLES_GROUP = "vars"
 """`vars.NAME` is the value of `{{NAME}}` in packed text."""
-_LISTS: Final = {
+_LIST_EXAMPLES: Final = {
     "rules": '["Bash(git log:*)", "Read(./docs/**)"]',
     "paths": '["~/out"]',
     "places": '["localhost:8000"]',
     "names": '["GITHUB_TOKEN"]',
 }
 """Kinds that are lists of texts, with an example of each."""
-_MOST_PARTS: Final = 64
-_MOST_BYTES: Final = 1 << 20
-_SETTLING_NS: Final = 2_000_000_000
+_MAX_KEY_PARTS: Final = 64
+_MAX_BYTES: Final = 1 << 20
+_MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A file changed within this time before it was read may change again under the same stamp."""
 
 
-class Sourced(NamedTuple):
+class SourcedValue(NamedTuple):
     value: Any
     source: str
     """A file, or `default`."""
 
 
-class Entry(NamedTuple):
+class PermissionEntry(NamedTuple):
     """One value of a permission setting, as one file has it."""
 
     key: str
@@ -136,43 +136,45 @@ class Entry(NamedTuple):
 class Settings:
     """Read once; `diagnostics` tells what in the files was not used."""
 
-    def __init__(self, user_file: str, project_files: tuple[str, ...] = (), boundary: Boundary | None = None) -> None:
+    def __init__(
+        self, user_file: str, project_files: tuple[str, ...] = (), boundary: PathBoundary | None = None
+    ) -> None:
         """`boundary`: what the links of a project's files may not lead out of."""
         self.user_file = user_file
         self.project_files = project_files
         self._boundary = boundary
         self.diagnostics: list[Diagnostic] = []
-        self.entries: list[Entry] = []
+        self.permission_entries: list[PermissionEntry] = []
         """Of the permission settings, every value of every file, the user's first."""
-        self.unreadable: list[str] = []
+        self.unreadable_files: list[str] = []
         """Files whose permissions can't be read: nothing in them could be, or `permissions` is no table."""
-        self._values: dict[str, Sourced] = {}
-        self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
-        self._vars: dict[str, Sourced] = {}
-        self._tables: dict[str, dict[str, dict[str, Any]]] = {group: {} for group in TABLES}
-        self._stamps: dict[str, Stamp | None] = {}
+        self._values: dict[str, SourcedValue] = {}
+        self._states: dict[str, dict[str, SourcedValue]] = {group: {} for group in STATE_GROUPS}
+        self._variables: dict[str, SourcedValue] = {}
+        self._tables: dict[str, dict[str, dict[str, Any]]] = {group: {} for group in TABLE_GROUPS}
+        self._stamps: dict[str, FileStamp | None] = {}
         """Of each file as it was read; None: there was none."""
         self._is_settled = True
         """Whether the stamps are old enough to prove that a file is what it was."""
         for path in (user_file, *reversed(project_files)):
             if os.path.lexists(path) or not _is_missing(path):
-                self._read(path, is_user=path == user_file)
+                self._read_file(path, is_user=path == user_file)
             else:
                 self._stamps[path] = None
 
     def is_current(self) -> bool:
         """Whether the files are still what was read, by a stat of each."""
-        return self._is_settled and all(_stamp(path) == stamp for path, stamp in self._stamps.items())
+        return self._is_settled and all(_stat_stamp(path) == stamp for path, stamp in self._stamps.items())
 
     def get(self, key: str) -> Any:
-        return self.sourced(key).value
+        return self.get_sourced(key).value
 
-    def sourced(self, key: str) -> Sourced:
+    def get_sourced(self, key: str) -> SourcedValue:
         if key not in _BY_KEY:
-            raise UsageError(*_unknown(key))
-        return self._values.get(key) or Sourced(_BY_KEY[key].default, "default")
+            raise UsageError(*_unknown_key(key))
+        return self._values.get(key) or SourcedValue(_BY_KEY[key].default, "default")
 
-    def states(self, group: str) -> dict[str, Sourced]:
+    def states(self, group: str) -> dict[str, SourcedValue]:
         """Lower-case name to state; the stricter one where user and project differ."""
         return self._states[group]
 
@@ -180,114 +182,116 @@ class Settings:
         """The user's own descriptions of providers or models, by name; unchecked."""
         return self._tables[group]
 
-    def values(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """For `{{NAME}}` in packed text."""
-        return {name: value.value for name, value in self._vars.items()}
+        return {name: value.value for name, value in self._variables.items()}
 
-    def sourced_values(self) -> dict[str, Sourced]:
-        return self._vars
+    def sourced_variables(self) -> dict[str, SourcedValue]:
+        return self._variables
 
-    def _note(self, path: str, line: int, problem: str, fix: str) -> None:
+    def _warn(self, path: str, line: int, problem: str, fix: str) -> None:
         self.diagnostics.append(Diagnostic("warning", "setting", path, line, problem, fix))
 
-    def _read(self, path: str, is_user: bool) -> None:
+    def _read_file(self, path: str, is_user: bool) -> None:
         try:
-            self._remember(path, _stamp(path))
-            data, stamp, more = read_bytes(path, None if is_user else self._boundary, _MOST_BYTES)
-            self._remember(path, stamp)
+            self._record_stamp(path, _stat_stamp(path))
+            data, stamp, more = read_bytes(path, None if is_user else self._boundary, _MAX_BYTES)
+            self._record_stamp(path, stamp)
             if more:
-                self._give_up(path, 0, f"longer than {_MOST_BYTES:,} bytes, so nothing in it is used")
+                self._reject_file(path, 0, f"longer than {_MAX_BYTES:,} bytes, so nothing in it is used")
                 return
             text = data.decode()
-            content = read_toml(text)
+            content = parse_toml(text)
         except SourceError as error:
-            self._give_up(path, 0, error.problem)
+            self._reject_file(path, 0, error.problem)
             return
         except UnicodeDecodeError as error:
-            self._give_up(path, 0, f"can't be read: {error}")
+            self._reject_file(path, 0, f"can't be read: {error}")
             return
         except (ValueError, RecursionError) as error:
-            self._give_up(path, _line_in(str(error)), f"not valid TOML, so nothing in it is used: {error}")
+            self._reject_file(path, _parse_error_line(str(error)), f"not valid TOML, so nothing in it is used: {error}")
             return
-        for key, value in _flat(content):
-            line = _line_of(text, key)
+        for key, value in _flatten(content):
+            line = _find_key_line(text, key)
             group, dot, name = key.partition(".")
-            if key in PERMISSIONS:
+            if key in PERMISSION_KEYS:
                 self._read_permission(path, text, key, value, is_user)
             elif key == "permissions":
-                self._give_up(path, line, "`permissions` is no table, so no rule in it can be read")
-            elif dot and group in GROUPS:
+                self._reject_file(path, line, "`permissions` is no table, so no rule in it can be read")
+            elif dot and group in STATE_GROUPS:
                 self._read_state(path, line, group, name, value)
-            elif dot and group == VALUES:
-                self._vars[name] = Sourced(str(value), path)
-            elif dot and group in TABLES:
+            elif dot and group == VARIABLES_GROUP:
+                self._variables[name] = SourcedValue(str(value), path)
+            elif dot and group in TABLE_GROUPS:
                 self._read_table(path, line, group, name, value, is_user)
             elif key not in _BY_KEY:
-                self._note(path, line, *_unknown(key))
+                self._warn(path, line, *_unknown_key(key))
             elif not is_user and not _BY_KEY[key].project_may_set:
-                self._not_a_projects(path, line, key)
+                self._reject_project_key(path, line, key)
             else:
-                wrong = check(key, value)
+                wrong = check_value(key, value)
                 if wrong:
-                    self._note(path, line, f"{wrong}; the default is used", "correct the value")
+                    self._warn(path, line, f"{wrong}; the default is used", "correct the value")
                 else:
-                    self._values[key] = Sourced(value, path)
+                    self._values[key] = SourcedValue(value, path)
 
-    def _remember(self, path: str, stamp: Stamp | None) -> None:
+    def _record_stamp(self, path: str, stamp: FileStamp | None) -> None:
         self._stamps[path] = stamp
         if stamp is not None:
-            self._is_settled = self._is_settled and time.time_ns() - max(stamp[:2]) > _SETTLING_NS
+            self._is_settled = self._is_settled and time.time_ns() - max(stamp[:2]) > _MIN_FILE_AGE_NS
 
-    def _give_up(self, path: str, line: int, problem: str) -> None:
-        self.unreadable.append(path)
+    def _reject_file(self, path: str, line: int, problem: str) -> None:
+        self.unreadable_files.append(path)
         self.diagnostics.append(Diagnostic("error", "setting", path, line, problem, "mend the file"))
 
     def _read_permission(self, path: str, text: str, key: str, value: Any, is_user: bool) -> None:
         """Kept for permissions, which know rules, modes and trust. What only loosens is not taken from a project."""
-        values: list[Any] = cast("list[Any]", value) if isinstance(value, list) and key != PERMISSIONS[0] else [value]
+        values: list[Any] = (
+            cast("list[Any]", value) if isinstance(value, list) and key != PERMISSION_KEYS[0] else [value]
+        )
         for one in values:
-            self.entries.append(Entry(key, one, path, _line_of_value(text, key, one), is_user))
+            self.permission_entries.append(PermissionEntry(key, one, path, _find_rule_line(text, key, one), is_user))
         before = self._values.get(key)
-        if key == PERMISSIONS[0]:
+        if key == PERMISSION_KEYS[0]:
             if is_user:
-                self._values[key] = Sourced(value, path)
+                self._values[key] = SourcedValue(value, path)
         elif is_user or _BY_KEY[key].project_may_set:
             together: list[Any] = [*before.value, *values] if before else values
-            self._values[key] = Sourced(together, f"{before.source}, {path}" if before else path)
+            self._values[key] = SourcedValue(together, f"{before.source}, {path}" if before else path)
         else:
-            self._not_a_projects(path, _line_of(text, key), key)
+            self._reject_project_key(path, _find_key_line(text, key), key)
 
     def _read_table(self, path: str, line: int, group: str, name: str, value: Any, is_user: bool) -> None:
         if not is_user:
-            self._not_a_projects(path, line, f"{group}.{name}")
+            self._reject_project_key(path, line, f"{group}.{name}")
         elif not isinstance(value, dict):
-            self._note(path, line, f"`{group}.{name}` is no table", f"write [{group}.{name}] and its keys below")
+            self._warn(path, line, f"`{group}.{name}` is no table", f"write [{group}.{name}] and its keys below")
         else:
             self._tables[group][name] = cast("dict[str, Any]", value)
 
-    def _not_a_projects(self, path: str, line: int, key: str) -> None:
+    def _reject_project_key(self, path: str, line: int, key: str) -> None:
         problem = f"`{key}` is the user's to set, not a project's; ignored"
-        self._note(path, line, problem, "move it to your own settings")
+        self._warn(path, line, problem, "move it to your own settings")
 
     def _read_state(self, path: str, line: int, group: str, name: str, value: Any) -> None:
-        if value not in STATES:
-            self._note(path, line, f"`{group}.{name}` is {value!r}", f"use one of {', '.join(STATES)}")
+        if value not in ITEM_STATES:
+            self._warn(path, line, f"`{group}.{name}` is {value!r}", f"use one of {', '.join(ITEM_STATES)}")
             return
         earlier = self._states[group].get(name.lower())
-        if earlier is None or STATES.index(value) >= STATES.index(earlier.value):
-            self._states[group][name.lower()] = Sourced(value, path)
+        if earlier is None or ITEM_STATES.index(value) >= ITEM_STATES.index(earlier.value):
+            self._states[group][name.lower()] = SourcedValue(value, path)
 
 
 def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
     project_files = tuple(os.path.join(directory, ".kitbag", "settings.toml") for directory in project_dirs)
-    boundary = boundary_of(project_dirs[-1]) if project_dirs else None
+    boundary = directory_boundary(project_dirs[-1]) if project_dirs else None
     return Settings(os.path.join(kitbag_home, "settings.toml"), project_files, boundary)
 
 
-def _stamp(path: str) -> Stamp | None:
+def _stat_stamp(path: str) -> FileStamp | None:
     """None: there is nothing at all. What can't be reached, as behind a broken link, is not nothing."""
     try:
-        return stamp_of(os.stat(path))
+        return file_stamp(os.stat(path))
     except OSError as error:
         return None if _is_missing(path) else (-1, -1, -1, error.errno or 0)
 
@@ -303,22 +307,22 @@ def _is_missing(path: str) -> bool:
     return False
 
 
-def read_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """Raises ValueError. A key of very many parts, which costs the parser the square of their number, is refused."""
     import tomllib
 
     bare = text
     if '"""' not in text and "'''" not in text:  # else it is not as easily told where a text ends
         bare = re.sub(r""""(?:[^"\\\n]|\\.)*"|'[^'\n]*'""", "", text)
-    if any(piece.count(".") > _MOST_PARTS for piece in re.split(r"[=\n\[\]{},#]", bare)):
-        raise ValueError(f"a key has more than {_MOST_PARTS} parts")
+    if any(piece.count(".") > _MAX_KEY_PARTS for piece in re.split(r"[=\n\[\]{},#]", bare)):
+        raise ValueError(f"a key has more than {_MAX_KEY_PARTS} parts")
     return tomllib.loads(text)
 
 
-def check(key: str, value: Any) -> str:
+def check_value(key: str, value: Any) -> str:
     """What is wrong with a value, or nothing."""
     kind = _BY_KEY[key].kind
-    if kind in _LISTS:
+    if kind in _LIST_EXAMPLES:
         items = cast("list[object]", value) if isinstance(value, list) else [None]
         good = all(isinstance(one, str) or (kind == "rules" and isinstance(one, dict)) for one in items)
         return "" if good else f"`{key}` must be a list of texts"
@@ -340,23 +344,23 @@ def check(key: str, value: Any) -> str:
     return "" if value in kind.split("|") else f"`{key}` must be one of {kind.replace('|', ', ')}"
 
 
-def parse(key: str, word: str) -> Any:
+def parse_value(key: str, word: str) -> Any:
     """A value as typed on a command line. Raises UsageError."""
     group, dot, name = key.partition(".")
-    if dot and group in GROUPS and name:
-        if word not in STATES:
-            raise UsageError(f"{word!r} is not a state", f"use one of {', '.join(STATES)}")
+    if dot and group in STATE_GROUPS and name:
+        if word not in ITEM_STATES:
+            raise UsageError(f"{word!r} is not a state", f"use one of {', '.join(ITEM_STATES)}")
         return word
-    if dot and group == VALUES and name:
+    if dot and group == VARIABLES_GROUP and name:
         return word
     if key not in _BY_KEY:
-        raise UsageError(*_unknown(key))
-    if _BY_KEY[key].kind in _LISTS:
+        raise UsageError(*_unknown_key(key))
+    if _BY_KEY[key].kind in _LIST_EXAMPLES:
         return _parse_list(key, word)
     value: Any = int(word) if _BY_KEY[key].kind in ("count", "percent") and word.isascii() and word.isdigit() else word
-    wrong = check(key, value)
+    wrong = check_value(key, value)
     if wrong:
-        raise UsageError(wrong, f"{_BY_KEY[key].meaning}")
+        raise UsageError(wrong, f"{_BY_KEY[key].description}")
     return value
 
 
@@ -364,12 +368,12 @@ def _parse_list(key: str, word: str) -> list[Any]:
     """A list is written whole, as TOML, so that setting it never adds to or drops what nobody named."""
     import tomllib
 
-    example = _LISTS[_BY_KEY[key].kind]
+    example = _LIST_EXAMPLES[_BY_KEY[key].kind]
     try:
         value: Any = tomllib.loads(f"value = {word}")["value"]
     except tomllib.TOMLDecodeError:
         value = None
-    wrong = check(key, value)
+    wrong = check_value(key, value)
     if wrong:
         raise UsageError(wrong, f"write all of it as TOML, such as '{example}'")
     return cast("list[Any]", value)
@@ -411,7 +415,7 @@ def write_setting(path: str, key: str, value: Any) -> None:
     os.replace(temporary, path)
 
 
-def _unknown(key: str) -> tuple[str, str]:
+def _unknown_key(key: str) -> tuple[str, str]:
     import difflib
 
     close = difflib.get_close_matches(key, _BY_KEY, n=1)
@@ -419,17 +423,17 @@ def _unknown(key: str) -> tuple[str, str]:
     return f"there is no setting `{key}`", fix
 
 
-def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flatten(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for key, value in content.items():
         if isinstance(value, dict) and not prefix:
-            found += _flat(cast("dict[str, Any]", value), f"{key}.")
+            found += _flatten(cast("dict[str, Any]", value), f"{key}.")
         else:
             found.append((prefix + key, cast(Any, value)))
     return found
 
 
-def _line_of(text: str, key: str) -> int:
+def _find_key_line(text: str, key: str) -> int:
     last = key.rpartition(".")[2]
     for at, line in enumerate(text.split("\n"), 1):
         if line.split("=")[0].strip().strip("\"'").endswith(last) and "=" in line:
@@ -437,19 +441,19 @@ def _line_of(text: str, key: str) -> int:
     return 0
 
 
-def _line_of_value(text: str, key: str, value: Any) -> int:
+def _find_rule_line(text: str, key: str, value: Any) -> int:
     """The line that holds a rule; where it can't be told, the line of its list."""
     rule: Any = cast("dict[str, Any]", value).get("rule") if isinstance(value, dict) else value
     lines = text.split("\n")
     tables = [at for at, line in enumerate(lines, 1) if line.replace(" ", "").startswith(f"[[{key}]]")]
-    first = tables[0] if tables else _line_of(text, key)
+    first = tables[0] if tables else _find_key_line(text, key)
     for at in range(max(first, 1), len(lines) + 1):
         if f'"{rule}"' in lines[at - 1] or f"'{rule}'" in lines[at - 1]:
             return at
     return first
 
 
-def _line_in(message: str) -> int:
+def _parse_error_line(message: str) -> int:
     _, found, rest = message.partition("line ")
     digits = rest.split(",")[0].split(")")[0].strip() if found else ""
     return int(digits) if digits.isdigit() else 0

@@ -5,32 +5,32 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from conftest import World
-from kitbag.agent.ask_model import Patience
+from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Limits, Loop
-from kitbag.agent.model_config import Brain, Room
+from kitbag.agent.model_config import ContextWindow, ModelConfig
 from kitbag.agent.resume import resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session
-from kitbag.agent.session_records import Header
+from kitbag.agent.session_records import SessionHeader
 from kitbag.errors import KitbagError
 from kitbag.events import Event, RunEnded, RunStarted
 from kitbag.messages import Message, Text, Usage
-from kitbag.models.provider import Block, Provider
+from kitbag.models.provider import Provider, SystemBlock
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Protection, Workspace
-from kitbag.permissions.rules.rule import Rules
+from kitbag.permissions.model import SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Scripted, Step
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, text_output
 from kitbag.tools.toolset import Toolset
 from support.waiting import TEST_TIMEOUT
 
-NO_LIMITS, MUCH_ROOM = Limits(), Room(100_000, 1_000)
-HASTY = Patience(attempts=3, first_wait=0.001)
+NO_LIMITS, MUCH_ROOM = Limits(), ContextWindow(100_000, 1_000)
+HASTY = RetryPolicy(attempts=3, first_wait=0.001)
 FREE = {"a": "ListLoadedSkills", "b": "SearchSkills"}
 """Names of tools that need no answer and only read."""
 
@@ -40,16 +40,16 @@ class Anything(Arguments, frozen=True):
     number: int = 0
 
 
-Work = Callable[[Anything, Context], Awaitable[Outcome]]
+Work = Callable[[Anything, ToolContext], Awaitable[ToolOutput]]
 
 
 def tool(name: str, work: Work, *, reads_only: bool = True) -> Tool[Anything]:
     return Tool(name, "For a test.", Anything, work, reads_only)
 
 
-async def echo(arguments: Anything, context: Context) -> Outcome:
+async def echo(arguments: Anything, context: ToolContext) -> ToolOutput:
     del context
-    return answer(f"heard {arguments.text}", arguments.text)
+    return text_output(f"heard {arguments.text}", arguments.text)
 
 
 def script(*steps: Any) -> Script:
@@ -69,11 +69,11 @@ class Talk:
         steps: Script,
         *tools: Tool[Any],
         limits: Limits = NO_LIMITS,
-        room: Room = MUCH_ROOM,
+        room: ContextWindow = MUCH_ROOM,
         price: Callable[[Usage], float | None] = lambda _: 0.0,
         approver: Approver | None = None,
         provider: Provider | None = None,
-        system: tuple[Block, ...] = (Block("Be brief.", cache=True),),
+        system: tuple[SystemBlock, ...] = (SystemBlock("Be brief.", cache=True),),
     ) -> None:
         self.world = world
         self.model = Scripted(steps)
@@ -113,17 +113,17 @@ class Talk:
 
     def begun(self, request: str) -> Run:
         workspace = Workspace(str(self.world.workspace), str(self.world.home), str(self.world.home / ".kitbag"))
-        permissions = Permissions(workspace, "default", Rules(()), Protection("none"))
+        permissions = Permissions(workspace, "default", PermissionRules(()), SandboxSupport("none"))
         toolset = Toolset(self.tools, permissions)
-        context = Context(workspace, str(self.world.workspace), permissions, self.library, self.skills)
+        context = ToolContext(workspace, str(self.world.workspace), permissions, self.library, self.skills)
 
         async def work(emit: Any) -> RunEnded:
             if not self._started:
-                await self.session.start(Header(workspace.root, "scripted", "default"))
+                await self.session.start(SessionHeader(workspace.root, "scripted", "default"))
                 self._started = True
             await self.session.add_user([Text(request)])
             executor = Executor(self.session, toolset, context, Approvals(self.approver), emit)
-            brain = Brain(self.provider, "scripted", self.room, self.price)
+            brain = ModelConfig(self.provider, "scripted", self.room, self.price)
             return await Loop(self.session, brain, executor, self.system, self.limits, emit, HASTY).run()
 
         started = RunStarted(self.session.id, "scripted", "default", workspace.root, 0, 0, toolset.names())

@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from agent.talking import FREE, Anything, Talk, assert_valid, call, tool
 from conftest import World
-from kitbag.agent.compact import Meter, _choose, tokens_of
-from kitbag.agent.model_config import Room
+from kitbag.agent.compact import ContextMeter, _choose_kept, estimate_message_tokens
+from kitbag.agent.model_config import ContextWindow
 from kitbag.events import Compacted, Notice, SkillUnloaded
-from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage, user
+from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage, user_message
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.testing import Fault, Rule, Script, Seen, Step
-from kitbag.tools.base import Context, Outcome, answer
+from kitbag.tools.base import ToolContext, ToolOutput, text_output
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
 from kitbag.tools.todo import TODO_WRITE
 from support.matrix import examples
 
-SMALL = Room(4_000, 1_000)
+SMALL = ContextWindow(4_000, 1_000)
 SUMMARY = "You write the summary"
 
 
-async def much(given: Anything, context: Context) -> Outcome:
-    return answer(f"{given.text}: " + "word " * 500, given.text)
+async def much(given: Anything, context: ToolContext) -> ToolOutput:
+    return text_output(f"{given.text}: " + "word " * 500, given.text)
 
 
 class Busy:
@@ -63,7 +63,7 @@ def test_a_long_run_in_a_small_window_comes_to_its_end(talk) -> None:
         assert after < before
     for messages in requests_of(one):
         assert_valid(messages)
-        assert sum(map(tokens_of, messages)) < SMALL.window - SMALL.max_output
+        assert sum(map(estimate_message_tokens, messages)) < SMALL.size - SMALL.max_output
         assert "the letter Q" in str(messages), "what the person asked for stays, word for word"
     last = requests_of(one)[-1]
     assert last[0].text.count("</conversation-summary>") == 1
@@ -91,10 +91,10 @@ def test_without_a_summary_an_extract_takes_its_place(talk, summary: Step) -> No
 
 
 def test_a_prompt_that_fills_the_window_is_not_compacted_over_and_over(talk) -> None:
-    from kitbag.models.provider import Block
+    from kitbag.models.provider import SystemBlock
 
     busy = Busy(6)
-    prompt = (Block("word " * 4_000, cache=True),)
+    prompt = (SystemBlock("word " * 4_000, cache=True),)
     one: Talk = talk(busy.rules, room=SMALL, system=prompt)
     assert one.run("Read.").status == "completed"
     assert busy.summaries <= 1
@@ -121,7 +121,7 @@ def test_a_request_that_is_longer_than_the_window_keeps_its_beginning(talk) -> N
     one: Talk = talk(busy.rules, tool(FREE["a"], much), room=SMALL)
     assert one.run("Look at this first. " + "blah " * 5_000).status == "completed"
     assert "It began:\n\nLook at this first." in one.session.messages()[0].text
-    assert sum(map(tokens_of, requests_of(one)[-1])) < SMALL.window
+    assert sum(map(estimate_message_tokens, requests_of(one)[-1])) < SMALL.size
 
 
 class TestSkills:
@@ -137,7 +137,7 @@ class TestSkills:
             return Step(calls=(call(f"s{name}", "Skill", f'{{"skill": "{name}"}}'),)) if name else busy._next(seen)
 
         rules = Script([Rule([busy._summary] * 50, system=SUMMARY), Rule([step] * 200)])
-        one: Talk = talk(rules, SKILL, UNLOAD_SKILL, tool(FREE["a"], much), room=Room(12_000, 1_000))
+        one: Talk = talk(rules, SKILL, UNLOAD_SKILL, tool(FREE["a"], much), room=ContextWindow(12_000, 1_000))
         assert one.run("Load the skills, then read.").status == "completed"
         assert len(one.of(Compacted)) >= 1
         return one
@@ -169,18 +169,18 @@ class TestSkills:
 
 
 def test_the_meter_takes_the_provider_s_count_and_estimates_the_rest() -> None:
-    meter = Meter()
-    talk = [user("word " * 100), Message("assistant", (Text("ok"),)), user("word " * 200)]
-    assert meter.tokens(50, talk[:1]) == 50 + tokens_of(talk[0])
-    meter.counted(Usage(500, 20, 300, 10), 1)
-    assert meter.tokens(50, talk) == 830 + tokens_of(talk[2])
+    meter = ContextMeter()
+    talk = [user_message("word " * 100), Message("assistant", (Text("ok"),)), user_message("word " * 200)]
+    assert meter.estimate_tokens(50, talk[:1]) == 50 + estimate_message_tokens(talk[0])
+    meter.record_usage(Usage(500, 20, 300, 10), 1)
+    assert meter.estimate_tokens(50, talk) == 830 + estimate_message_tokens(talk[2])
     meter.reset()
-    assert meter.tokens(0, talk[:1]) == tokens_of(talk[0])
+    assert meter.estimate_tokens(0, talk[:1]) == estimate_message_tokens(talk[0])
 
 
 _MESSAGES = st.lists(
     st.one_of(
-        st.builds(lambda n: [user("word " * n)], st.integers(0, 400)),
+        st.builds(lambda n: [user_message("word " * n)], st.integers(0, 400)),
         st.builds(lambda n: [Message("assistant", (Text("word " * n),))], st.integers(1, 400)),
         st.builds(
             lambda n, m, k: [
@@ -200,12 +200,12 @@ _MESSAGES = st.lists(
 @given(groups=_MESSAGES, share=st.integers(100, 4_000))
 def test_a_call_and_its_result_are_never_parted(groups: list[list[Message]], share: int) -> None:
     messages = [message for group in groups for message in group]
-    kept = _choose(messages, share)
-    calls = {call.id for message in messages[kept.first :] for call in message.calls}
-    results = {result.call_id for message in messages[kept.first :] for result in message.results}
+    kept = _choose_kept(messages, share)
+    calls = {call.id for message in messages[kept.first_index :] for call in message.calls}
+    results = {result.call_id for message in messages[kept.first_index :] for result in message.results}
     assert results <= calls
-    assert sum(map(tokens_of, messages[kept.first :])) <= max(share // 4, 0)
-    assert kept.asked < kept.first
+    assert sum(map(estimate_message_tokens, messages[kept.first_index :])) <= max(share // 4, 0)
+    assert kept.last_prompt_index < kept.first_index
 
 
 def test_the_skills_of_a_session_survive_being_resumed_after_a_compaction(world: World, talk) -> None:
@@ -226,9 +226,9 @@ def test_the_skills_of_a_session_survive_being_resumed_after_a_compaction(world:
 
 
 def _loaded(use: Any) -> Any:
-    from kitbag.packing.session_skills import Loaded
+    from kitbag.packing.session_skills import LoadedSkill
 
-    return Loaded(*use[:7])
+    return LoadedSkill(*use[:7])
 
 
 def test_the_list_of_what_is_to_be_done_is_told_again_however_often_room_is_made(talk) -> None:

@@ -7,10 +7,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.agent.context_ledger import Piece, before_last_reply, pieces_of, request_bytes, turns_of
+from kitbag.agent.context_ledger import (
+    ContextPiece,
+    count_request_bytes,
+    list_context_pieces,
+    read_turn_usage,
+    session_before_last_reply,
+)
 from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
-from kitbag.agent.session_records import Compaction, Header, SkillUse
+from kitbag.agent.session_records import Compaction, SessionHeader, SkillUse
 from kitbag.ledger import Entry, Ledger
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
 from kitbag.models.provider import ToolSpec
@@ -53,18 +59,22 @@ async def _take(session: Session, at: int, what: str, text: str) -> None:
     elif what == "compact":
         attached = (("x", f'<skill-invocation name="x">{text}'),)
         summary = "<conversation-summary>\nshort\n</conversation-summary>"
-        await session.compact(Compaction(summary, session.lines()[-1][0] if session.lines() else 0, attached=attached))
+        await session.record_compaction(
+            Compaction(
+                summary, session.recorded_messages()[-1][0] if session.recorded_messages() else 0, attached=attached
+            )
+        )
     else:
         call = ToolCall(f"c{at}", "Skill" if what == "skill" else "Read", {"skill": "x", "é": text})
         await session.add_reply(Message("assistant", (Text(text), call)), Usage(5, 1), 0.0, "m")
-        await session.finish(ToolResult(call.id, (Text(text),)))
+        await session.record_result(ToolResult(call.id, (Text(text),)))
         if what == "skill":
             await session.add_skill(_use("x", text, call.id))
 
 
 async def _talk(journal: Journal, prompt: str, steps: list[tuple[str, str]]) -> Session:
     session = Session(journal, "x")
-    await session.start(Header("/w", "scripted", "default"))
+    await session.start(SessionHeader("/w", "scripted", "default"))
     await session.set_prompt(Ledger((Entry("base", "x.md", "built-in", "", prompt, 3, 0, "kept", ""),)), {})
     await session.add_user([Text("Begin.")])
     for at, (what, text) in enumerate(steps):
@@ -74,8 +84,8 @@ async def _talk(journal: Journal, prompt: str, steps: list[tuple[str, str]]) -> 
 
 def _closes(session: Session) -> bool:
     system = [str(entry["text"]) for entry in session.prompt]
-    pieces = pieces_of(session, [_SPEC])
-    return sum(piece.bytes for piece in pieces) == request_bytes(system, [_SPEC], session.messages())
+    pieces = list_context_pieces(session, [_SPEC])
+    return sum(piece.bytes for piece in pieces) == count_request_bytes(system, [_SPEC], session.messages())
 
 
 @settings(max_examples=examples(60))
@@ -89,13 +99,15 @@ def test_the_bytes_close_now_and_after_resuming(
         assert _closes(session)
         again = resume(journal, "x")
         assert _closes(again)
-        assert [piece[:4] for piece in pieces_of(again, [])] == [piece[:4] for piece in pieces_of(session, [])]
+        assert [piece[:4] for piece in list_context_pieces(again, [])] == [
+            piece[:4] for piece in list_context_pieces(session, [])
+        ]
 
 
-def _kinds(tmp_path: Path, *steps: tuple[str, str]) -> list[Piece]:
+def _kinds(tmp_path: Path, *steps: tuple[str, str]) -> list[ContextPiece]:
     with Journal.open(str(tmp_path / "state" / "journal.db"), Redactor(())) as journal:
         session = asyncio.run(_talk(journal, "Be brief.", list(steps)))
-        return [piece for piece in pieces_of(session, []) if piece.turn]
+        return [piece for piece in list_context_pieces(session, []) if piece.turn]
 
 
 def test_a_loaded_skill_is_a_piece_of_its_own_and_a_stub_once_it_is_unloaded(tmp_path: Path) -> None:
@@ -133,16 +145,16 @@ def test_the_last_request_is_seen_as_it_was_sent_whatever_came_after(tmp_path: P
     with Journal.open(str(tmp_path / "state" / "journal.db"), Redactor(())) as journal:
         steps = [("skill", "Long text of a skill. " * 20), ("think", "done"), ("unload", "")]
         session = asyncio.run(_talk(journal, "Be brief.", steps))
-        before = before_last_reply(session)
+        before = session_before_last_reply(session)
         assert before is not None
-        kinds = [piece.kind for piece in pieces_of(before, [])]
+        kinds = [piece.kind for piece in list_context_pieces(before, [])]
         assert "skill" in kinds
         assert kinds[-1] == "skill"
-        assert len(turns_of(session)) == 2
+        assert len(read_turn_usage(session)) == 2
 
 
 def test_a_session_without_a_reply_has_no_last_request(tmp_path: Path) -> None:
     with Journal.open(str(tmp_path / "state" / "journal.db"), Redactor(())) as journal:
         session = asyncio.run(_talk(journal, "Be brief.", []))
-        assert before_last_reply(session) is None
-        assert turns_of(session) == []
+        assert session_before_last_reply(session) is None
+        assert read_turn_usage(session) == []

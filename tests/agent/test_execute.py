@@ -8,14 +8,14 @@ import pytest
 
 from agent.talking import FREE, Anything, Talk, assert_valid, call, echo, script, tool
 from kitbag.agent import execute
-from kitbag.agent.execute import CANCELLED, NOT_BEGUN
+from kitbag.agent.execute import CANCELLED, NOT_STARTED
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.events import Notice, ToolFinished, ToolStarted
 from kitbag.messages import Text
-from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Step
-from kitbag.tools.base import Context, Outcome, answer
+from kitbag.tools.base import ToolContext, ToolOutput, text_output
 from support.clock import Clock
 from support.waiting import TEST_TIMEOUT
 
@@ -30,14 +30,14 @@ def test_calls_that_only_read_run_side_by_side_and_answer_in_order(talk) -> None
     running: list[str] = []
     all_there = asyncio.Event()
 
-    async def work(given: Anything, context: Context) -> Outcome:
+    async def work(given: Anything, context: ToolContext) -> ToolOutput:
         running.append(given.text)
         if len(running) == 3:
             all_there.set()
         await all_there.wait()  # hangs where they run one after another
         for _ in range(3 - int(given.text)):  # the first is the last to be done
             await asyncio.sleep(0)
-        return answer(f"did {given.text}", given.text)
+        return text_output(f"did {given.text}", given.text)
 
     one: Talk = talk(script(three(FREE["a"]), "Done."), tool(FREE["a"], work))
     assert one.run("Hi").status == "completed"
@@ -55,11 +55,11 @@ def test_what_is_wrong_with_arguments_is_told_in_few_words_however_long_they_are
 def test_the_others_run_one_after_another(talk) -> None:
     log: list[str] = []
 
-    async def work(given: Anything, context: Context) -> Outcome:
+    async def work(given: Anything, context: ToolContext) -> ToolOutput:
         log.append(f"begin {given.text}")
         await asyncio.sleep(0)
         log.append(f"end {given.text}")
-        return answer("ok", "ok")
+        return text_output("ok", "ok")
 
     one: Talk = talk(script(three("TodoWrite"), "Done."), tool("TodoWrite", work, reads_only=False))
     one.run("Hi")
@@ -73,23 +73,23 @@ def test_a_crash_in_calls_with_effects_that_run_side_by_side_leaves_their_outcom
     running: list[str] = []
     all_there = asyncio.Event()
 
-    async def work(given: Anything, context: Context) -> Outcome:
+    async def work(given: Anything, context: ToolContext) -> ToolOutput:
         running.append(given.text)
         if len(running) == 3:
             # What would be there after a crash now.
             seen.append([result.content for result in one.resumed().messages()[-1].results])
             all_there.set()
         await all_there.wait()
-        return answer("ok", "ok")
+        return text_output("ok", "ok")
 
-    beside = tool("TodoWrite", work, reads_only=False)._replace(side_by_side=True)
+    beside = tool("TodoWrite", work, reads_only=False)._replace(concurrent=True)
     one: Talk = talk(script(three("TodoWrite"), "Done."), beside)
     assert one.run("Hi").status == "completed"
     assert seen == [[(Text(UNKNOWN_OUTCOME),)] * 3]
 
 
 def test_each_start_has_one_end_whatever_becomes_of_the_call(talk) -> None:
-    async def broken(given: Anything, context: Context) -> Outcome:
+    async def broken(given: Anything, context: ToolContext) -> ToolOutput:
         raise ZeroDivisionError("oops")
 
     calls = (
@@ -115,19 +115,19 @@ class Person:
 
     one_at_a_time = True
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ApprovalAnswer) -> None:
         self.answers = list(answers)
-        self.asked: list[Question] = []
+        self.asked: list[ApprovalRequest] = []
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
         return self.answers.pop(0)
 
 
-async def tells_rules(given: Anything, context: Context) -> Outcome:
+async def tells_rules(given: Anything, context: ToolContext) -> ToolOutput:
     effect = context.permissions.decide(WRITES, {"notebook_path": given.text}, context.directory).effect
-    judged = context.judgement.effect if context.judgement else "nothing"
-    return answer(f"{effect}, {judged}", "told")
+    judged = context.decision.effect if context.decision else "nothing"
+    return text_output(f"{effect}, {judged}", "told")
 
 
 def asks(call_id: str, path: str = "a.ipynb") -> Step:
@@ -135,7 +135,7 @@ def asks(call_id: str, path: str = "a.ipynb") -> Step:
 
 
 def test_a_rule_that_was_agreed_to_counts_for_the_tool_itself(talk) -> None:
-    person = Person(Answer("allow", "session", "Custom"))
+    person = Person(ApprovalAnswer("allow", "session", "Custom"))
     one: Talk = talk(script(asks("c1"), asks("c2"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
     assert len(person.asked) == 1
@@ -143,7 +143,7 @@ def test_a_rule_that_was_agreed_to_counts_for_the_tool_itself(talk) -> None:
 
 
 def test_what_a_person_refuses_is_not_run(talk) -> None:
-    person = Person(Answer("deny", reason="not today"))
+    person = Person(ApprovalAnswer("deny", reason="not today"))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
     assert "the user said no: not today" in one.results()[0]
@@ -154,17 +154,17 @@ def test_how_long_a_person_thought_is_not_the_time_of_the_call(talk, monkeypatch
     clock = Clock(monkeypatch, execute)
 
     class Slow(Person):
-        async def ask(self, question: Question) -> Answer:
+        async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             clock.let_pass(3_600)
             return await super().ask(question)
 
-    one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=Slow(Answer("allow")))
+    one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=Slow(ApprovalAnswer("allow")))
     one.run("Hi")
     assert one.of(ToolFinished)[0].seconds < 3_600
 
 
 def test_what_went_wrong_beside_an_answer_is_told_to_the_person(talk) -> None:
-    person = Person(Answer("allow", "session", "Bash(((("))
+    person = Person(ApprovalAnswer("allow", "session", "Bash(((("))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
     assert any("could not be kept" in notice.text for notice in one.of(Notice))
@@ -173,18 +173,18 @@ def test_what_went_wrong_beside_an_answer_is_told_to_the_person(talk) -> None:
 def test_arguments_that_change_after_they_were_shown_are_not_run(talk) -> None:
     ran: list[str] = []
 
-    async def work(given: Anything, context: Context) -> Outcome:
+    async def work(given: Anything, context: ToolContext) -> ToolOutput:
         ran.append(given.text)
-        return answer("ran", "ran")
+        return text_output("ran", "ran")
 
     class Cheat(Person):
-        async def ask(self, question: Question) -> Answer:
+        async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             made = one.session.open_calls[0].arguments
             made["text"] = "rm -rf /"
             return await super().ask(question)
 
     one: Talk = talk(
-        script(asks("c1"), "Done."), tool("Custom", work, reads_only=False), approver=Cheat(Answer("allow"))
+        script(asks("c1"), "Done."), tool("Custom", work, reads_only=False), approver=Cheat(ApprovalAnswer("allow"))
     )
     one.run("Hi")
     assert ran == []
@@ -198,7 +198,7 @@ class Gate:
         self.entered = asyncio.Event()
         self.left = False
 
-    async def __call__(self, given: Anything, context: Context) -> Outcome:
+    async def __call__(self, given: Anything, context: ToolContext) -> ToolOutput:
         self.entered.set()
         try:
             await asyncio.Event().wait()
@@ -228,7 +228,7 @@ def test_cancelling_a_tool_leaves_one_result_for_each_call_of_the_reply(talk) ->
     ended = cancel_when(one, gate)
     assert ended.status == "cancelled"
     assert gate.left
-    assert one.results() == ["heard ", CANCELLED, NOT_BEGUN]
+    assert one.results() == ["heard ", CANCELLED, NOT_STARTED]
     assert_valid(one.session.messages())
     assert one.resumed().messages() == one.session.messages()
     assert one.resumed().warnings == []
@@ -248,9 +248,9 @@ def test_cancelling_it_over_and_over_changes_nothing(talk) -> None:
 
 
 def test_where_nothing_can_be_written_any_more_the_run_ends_and_says_why(talk) -> None:
-    async def work(given: Anything, context: Context) -> Outcome:
+    async def work(given: Anything, context: ToolContext) -> ToolOutput:
         one.journal.close()
-        return answer("did it", "did it")
+        return text_output("did it", "did it")
 
     one: Talk = talk(script(three(FREE["a"]), "Done."), tool(FREE["a"], work))
     ended = one.run("Hi")

@@ -5,12 +5,12 @@ from itertools import pairwise
 import pytest
 
 from agent.talking import FREE, Talk, assert_valid, call, echo, script, tool
-from kitbag.agent.loop import CUT_OFF, Limits
+from kitbag.agent.loop import CUT_OFF_MARKER, Limits
 from kitbag.errors import UsageError
 from kitbag.events import Discarded, MessageAdded, Notice, Retrying, RunEnded, RunStarted, TextDelta, TurnEnded
 from kitbag.messages import Text, Usage
 from kitbag.testing import Fault, Rule, Script, Step
-from kitbag.tools.base import Context, Outcome, answer
+from kitbag.tools.base import ToolContext, ToolOutput, text_output
 
 ASK = Step(calls=(call("c1", FREE["a"], '{"text": "one"}'),))
 
@@ -113,9 +113,9 @@ class TestCallsThatCanNotBeRun:
     def test_arguments_that_are_not_what_the_tool_takes_never_run(self, talk, arguments: str) -> None:
         ran: list[str] = []
 
-        async def work(given, context: Context) -> Outcome:
+        async def work(given, context: ToolContext) -> ToolOutput:
             ran.append(given.text)
-            return answer("ran", "ran")
+            return text_output("ran", "ran")
 
         one: Talk = talk(script(Step(calls=(call("c1", FREE["a"], arguments),)), "Done."), tool(FREE["a"], work))
         assert one.run("Hi").status == "completed"
@@ -144,7 +144,7 @@ class TestCutOffReplies:
         assert [notice.severity for notice in one.of(Notice)] == ["warning"]
         assert_valid(one.session.messages())
         assert one.resumed().messages() == one.session.messages()
-        assert all(one_call.problem for one_call in one.resumed().called.values())
+        assert all(one_call.problem for one_call in one.resumed().calls.values())
 
     def test_two_corrections_are_enough_where_the_third_is_complete(self, talk) -> None:
         bad = [Step(calls=(call(f"b{n}", FREE["a"], '{"text": "x"}'),), stop="length") for n in range(2)]
@@ -176,9 +176,9 @@ class TestCutOffReplies:
     def test_the_same_call_under_the_same_id_may_be_sent_again(self, talk) -> None:
         ran: list[str] = []
 
-        async def work(given, context: Context) -> Outcome:
+        async def work(given, context: ToolContext) -> ToolOutput:
             ran.append(given.text)
-            return answer("ran", "ran")
+            return text_output("ran", "ran")
 
         whole = Step(calls=(call("c1", "TodoWrite", '{"text": "x"}'),))
         one: Talk = talk(
@@ -209,9 +209,9 @@ class TestIdsThatComeAgain:
     def test_what_has_an_effect_is_not_done_twice(self, talk) -> None:
         ran: list[str] = []
 
-        async def work(given, context: Context) -> Outcome:
+        async def work(given, context: ToolContext) -> ToolOutput:
             ran.append(given.text)
-            return answer("ran", "ran")
+            return text_output("ran", "ran")
 
         one_call = Step(calls=(call("c1", "TodoWrite", '{"text": "x"}'),))
         one: Talk = talk(script(one_call, one_call, "Done."), tool("TodoWrite", work, reads_only=False))
@@ -246,7 +246,7 @@ class TestAProviderThatFails:
         one: Talk = talk(script(*steps))
         ended = one.run("Hi")
         assert (ended.status, ended.text) == ("failed", "Hello")
-        assert one.session.messages()[-1].text == f"Hello\n\n{CUT_OFF}"
+        assert one.session.messages()[-1].text == f"Hello\n\n{CUT_OFF_MARKER}"
         assert one.session.totals.turns == 0
         assert one.run("Again").status == "completed"
         assert_valid(one.session.messages())
@@ -264,8 +264,8 @@ def test_half_characters_are_sent_to_nobody(talk) -> None:
 
 
 def test_a_result_that_is_too_long_is_cut_and_says_so(talk) -> None:
-    async def work(given, context: Context) -> Outcome:
-        return Outcome((Text("x" * 1_000_000), Text("y" * 1_000_000)), "long")
+    async def work(given, context: ToolContext) -> ToolOutput:
+        return ToolOutput((Text("x" * 1_000_000), Text("y" * 1_000_000)), "long")
 
     one: Talk = talk(script(Step(calls=(call("c1", FREE["a"]),)), "Done."), tool(FREE["a"], work))
     one.run("Hi")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agent.talking import Talk, assert_valid, script
-from kitbag.agent.loop import CUT_OFF
+from kitbag.agent.loop import CUT_OFF_MARKER
 from kitbag.agent.run import Run
 from kitbag.events import RunEnded, TextDelta
 from kitbag.messages import Usage
@@ -49,7 +49,7 @@ def test_cancelled_in_the_middle_of_a_reply_keeps_and_marks_what_was_said(talk) 
 
     ended = one.run("Hi", then=stop)
     assert ended.status == "cancelled"
-    assert one.session.messages()[-1].text == f"Hello, y\n\n{CUT_OFF}"
+    assert one.session.messages()[-1].text == f"Hello, y\n\n{CUT_OFF_MARKER}"
     assert one.run("Go on").text == "Fine."
     assert_valid(one.session.messages())
     assert one.resumed().messages() == one.session.messages()
@@ -92,7 +92,7 @@ def test_cancelled_while_it_waits_to_try_again(talk) -> None:
         async def stream(self, request):
             from kitbag.models.provider import ModelError
 
-            raise ModelError("overloaded", "come back later", wait=3_600)
+            raise ModelError("overloaded", "come back later", retry_after=3_600)
             yield
 
     one.provider = Waits()

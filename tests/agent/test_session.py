@@ -15,7 +15,7 @@ from agent.talking import assert_valid
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.session import Session
 from kitbag.agent.session_list import list_sessions, newest_session
-from kitbag.agent.session_records import Compaction, Header, SkillUse
+from kitbag.agent.session_records import Compaction, SessionHeader, SkillUse
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.errors import NotFoundError
 from kitbag.ledger import Entry, Ledger
@@ -38,12 +38,12 @@ def reply(*parts: Any) -> Message:
 
 async def talk(session: Session) -> None:
     """A question, two calls with results, an answer."""
-    await session.start(Header("/w", "scripted", "default"))
+    await session.start(SessionHeader("/w", "scripted", "default"))
     await session.add_user([Text("Look.")])
     await session.add_reply(reply(ToolCall("a", "Read", {}), ToolCall("b", "Bash", {})), Usage(10, 5), 0.5, "m")
-    await session.finish(ToolResult("a", (Text("one"),)))
-    await session.begin(ToolCall("b", "Bash", {}))
-    await session.finish(ToolResult("b", (Text("two"),)))
+    await session.record_result(ToolResult("a", (Text("one"),)))
+    await session.record_intent(ToolCall("b", "Bash", {}))
+    await session.record_result(ToolResult("b", (Text("two"),)))
     await session.add_reply(reply(Text("Done.")), Usage(20, 5), None, "m")
 
 
@@ -66,13 +66,13 @@ def test_what_is_resumed_is_what_was_there(journal: Journal) -> None:
 def test_the_view_grows_as_it_would_be_made_anew(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         for turn in range(5):
             await session.add_user([Text(f"question {turn}")])
             before = session.messages()
             assert before == resume(journal, "x").messages()
             await session.add_reply(reply(Text("Look."), ToolCall(f"c{turn}", "Read", {})), Usage(), 0.0, "m")
-            await session.finish(ToolResult(f"c{turn}", (Text("x"),)))
+            await session.record_result(ToolResult(f"c{turn}", (Text("x"),)))
             assert session.messages() == resume(journal, "x").messages()
             assert session.messages()[: len(before)] == before
             await session.add_reply(reply(Text("Done.")), Usage(), 0.0, "m")
@@ -84,10 +84,10 @@ def test_the_view_grows_as_it_would_be_made_anew(journal: Journal) -> None:
 def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         await session.add_user([Text("Delete it.")])
         await session.add_reply(reply(ToolCall("a", "Bash", {"command": "rm x"})), Usage(), 0.0, "m")
-        await session.begin(ToolCall("a", "Bash", {"command": "rm x"}))
+        await session.record_intent(ToolCall("a", "Bash", {"command": "rm x"}))
 
     asyncio.run(go())
     session = resume(journal, "x")
@@ -101,7 +101,7 @@ def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal
 def test_a_skill_for_one_turn_is_gone_at_the_next_message(journal: Journal) -> None:
     async def go() -> Session:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         await session.add_user([Text("<skill-invocation>secret ways</skill-invocation>"), Text("do it")], [(0, "ways")])
         assert "secret ways" in session.messages()[0].text
         await session.add_reply(reply(Text("Done.")), Usage(), 0.0, "m")
@@ -119,10 +119,10 @@ def test_a_skill_for_one_turn_is_gone_at_the_next_message(journal: Journal) -> N
 def test_an_unloaded_skill_leaves_a_stub_in_its_place(journal: Journal) -> None:
     async def go() -> Session:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         await session.add_user([Text("Load.")])
         await session.add_reply(reply(ToolCall("a", "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
-        await session.finish(ToolResult("a", (Text("the whole body"),)))
+        await session.record_result(ToolResult("a", (Text("the whole body"),)))
         await session.add_skill(SkillUse("ways", 3, "now", "model", "d", "", "the whole body", "a"))
         assert "ways" in session.skills
         await session.drop_skill("ways", "unloaded")
@@ -140,8 +140,8 @@ def test_compaction_replaces_the_old_part_and_keeps_the_rest(journal: Journal) -
         session = Session(journal, "x")
         await talk(session)
         await session.add_user([Text("Next.")])
-        keep = session.lines()[-1][0]
-        await session.compact(Compaction("<conversation-summary>short</conversation-summary>", keep))
+        keep = session.recorded_messages()[-1][0]
+        await session.record_compaction(Compaction("<conversation-summary>short</conversation-summary>", keep))
         return session
 
     session = asyncio.run(go())
@@ -157,7 +157,7 @@ def test_the_prompt_is_written_once_while_it_stays_the_same(journal: Journal) ->
 
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         await session.set_prompt(ledger, {"mode": "default"})
         await session.set_prompt(ledger, {"mode": "default"})
 
@@ -174,11 +174,11 @@ def test_a_session_that_is_not_there_is_named(journal: Journal) -> None:
 def test_a_skill_that_was_delivered_in_two_pieces_is_unloaded_with_both(journal: Journal) -> None:
     async def go() -> Session:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         await session.add_user([Text("Load.")])
         for call, text in (("a", "the body"), ("b", "what is new")):
             await session.add_reply(reply(ToolCall(call, "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
-            await session.finish(ToolResult(call, (Text(text),)))
+            await session.record_result(ToolResult(call, (Text(text),)))
             await session.add_skill(SkillUse("ways", 3, "now", "model", "d", "", "the body", call))
         await session.drop_skill("ways", "unloaded")
         return session
@@ -194,9 +194,9 @@ def test_a_fork_goes_on_and_leaves_the_other_alone(journal: Journal) -> None:
         session = Session(journal, "x")
         await talk(session)
         before = list(journal.read(session.stream))
-        copy = await fork(journal, session, Header("/w", "scripted", "default"))
+        copy = await fork(journal, session, SessionHeader("/w", "scripted", "default"))
         await copy.add_user([Text("Only here.")])
-        second = await fork(journal, copy, Header("/w", "scripted", "default"))
+        second = await fork(journal, copy, SessionHeader("/w", "scripted", "default"))
         await second.add_user([Text("And here.")])
         await copy.add_user([Text("Not there.")])
         assert list(journal.read(session.stream)) == before
@@ -214,7 +214,7 @@ def test_a_fork_goes_on_and_leaves_the_other_alone(journal: Journal) -> None:
 def test_a_session_that_says_it_was_forked_from_itself_is_read_all_the_same(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default", forked_from="x", forked_at=10**6))
+        await session.start(SessionHeader("/w", "scripted", "default", forked_from="x", forked_at=10**6))
         await session.add_user([Text("Hi")])
 
     asyncio.run(go())
@@ -224,7 +224,7 @@ def test_a_session_that_says_it_was_forked_from_itself_is_read_all_the_same(jour
 def test_a_write_that_is_cancelled_is_in_the_journal_and_in_the_view_or_in_neither(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(Header("/w", "scripted", "default"))
+        await session.start(SessionHeader("/w", "scripted", "default"))
         for number in range(50):
             task = asyncio.create_task(session.add_user([Text(f"message {number}")]))
             for _ in range(number % 5):
@@ -240,11 +240,11 @@ class TestListing:
     def begin(self, journal: Journal, name: str, directory: str, said: str, *, end: bool = True) -> None:
         async def go() -> None:
             session = Session(journal, name)
-            await session.start(Header(directory, "scripted", "default"))
+            await session.start(SessionHeader(directory, "scripted", "default"))
             await session.add_user([Text(said)])
             await session.add_reply(reply(Text("Yes.")), Usage(10, 5), 0.25, "m")
             if end:
-                await session.end("completed")
+                await session.record_end("completed")
 
         asyncio.run(go())
 
@@ -344,23 +344,23 @@ def test_D55_whatever_happens_to_a_record_the_next_request_is_well_formed(
 def test_what_is_held_is_written_in_one_commit_with_the_next_record_and_not_before(journal: Journal) -> None:
     async def work() -> None:
         session = Session(journal, "s1")
-        await session.start(Header("/w", "m", "default"), later=True)
-        await session.set_prompt(Ledger(()), {"mode": "default"}, later=True)
+        await session.start(SessionHeader("/w", "m", "default"), deferred=True)
+        await session.set_prompt(Ledger(()), {"mode": "default"}, deferred=True)
         assert journal.last(session.stream) is None
         await session.add_user((Text("Hi"),))
         await session.add_user((Text("Again"),))
         assert [record.kind for record in journal.read(session.stream)] == ["session", "prompt", "user", "user"]
 
     asyncio.run(work())
-    assert resume(journal, "s1").made_for == {"mode": "default"}
+    assert resume(journal, "s1").prompt_inputs == {"mode": "default"}
 
 
 def test_what_is_held_is_not_lost_when_the_next_record_can_t_be_written(journal: Journal) -> None:
     async def work() -> None:
         session = Session(journal, "s1")
-        await session.start(Header("/w", "m", "default"), later=True)
+        await session.start(SessionHeader("/w", "m", "default"), deferred=True)
         with pytest.raises(StoreError):
-            await session.end("completed", float("nan"))  # type: ignore[arg-type] - which is no JSON
+            await session.record_end("completed", float("nan"))  # type: ignore[arg-type] - which is no JSON
         await session.add_user((Text("Hi"),))
         assert [record.kind for record in journal.read(session.stream)] == ["session", "user"]
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.talking import assert_valid
-from kitbag.agent.transcript import NEVER_RUN, UNKNOWN_OUTCOME, well_formed
-from kitbag.messages import Message, Part, Text, Thinking, ToolCall, ToolResult, user
+from kitbag.agent.transcript import NEVER_RUN, UNKNOWN_OUTCOME, normalize_transcript
+from kitbag.messages import Message, Part, Text, Thinking, ToolCall, ToolResult, user_message
 
 _ids = st.sampled_from(["a", "b", "c", "d"])
 _parts = st.one_of(
@@ -21,19 +21,19 @@ _messages = st.lists(
 
 @given(_messages)
 def test_any_list_of_messages_becomes_a_valid_conversation(messages: list[Message]) -> None:
-    assert_valid(well_formed(messages).messages)
+    assert_valid(normalize_transcript(messages).messages)
 
 
 @given(_messages)
 def test_mending_twice_changes_nothing_more(messages: list[Message]) -> None:
-    once = well_formed(messages)
-    again = well_formed(once.messages)
+    once = normalize_transcript(messages)
+    again = normalize_transcript(once.messages)
     assert again.messages == once.messages
     assert again.problems == ()
 
 
 def _said(parts: list[Part]) -> list[Message]:
-    return [user("go"), Message("assistant", tuple(parts))]
+    return [user_message("go"), Message("assistant", tuple(parts))]
 
 
 def test_a_whole_conversation_stays_as_it_is() -> None:
@@ -42,32 +42,32 @@ def test_a_whole_conversation_stays_as_it_is() -> None:
         Message("user", (ToolResult("a", (Text("1"),)), ToolResult("b", (Text("2"),)))),
         Message("assistant", (Text("Done."),)),
     ]
-    assert well_formed(whole) == (tuple(whole), ())
+    assert normalize_transcript(whole) == (tuple(whole), ())
 
 
 def test_results_that_came_in_another_order_are_put_in_the_order_of_the_calls() -> None:
     calls = _said([ToolCall("a", "Read", {}), ToolCall("b", "Read", {})])
     results = [Message("user", (ToolResult("b", (Text("2"),)),)), Message("user", (ToolResult("a", (Text("1"),)),))]
-    mended = well_formed([*calls, *results])
+    mended = normalize_transcript([*calls, *results])
     assert [result.call_id for result in mended.messages[-1].results] == ["a", "b"]
     assert mended.problems == ()
 
 
 def test_a_call_that_began_and_has_no_result_has_an_unknown_outcome() -> None:
-    mended = well_formed(_said([ToolCall("a", "Bash", {}), ToolCall("b", "Read", {})]), frozenset("a"))
+    mended = normalize_transcript(_said([ToolCall("a", "Bash", {}), ToolCall("b", "Read", {})]), frozenset("a"))
     texts = [part.text for result in mended.messages[-1].results for part in result.content if isinstance(part, Text)]
     assert texts == [UNKNOWN_OUTCOME, NEVER_RUN]
     assert all(result.is_error for result in mended.messages[-1].results)
 
 
 def test_what_a_person_says_after_an_interrupted_call_follows_the_result() -> None:
-    mended = well_formed([*_said([ToolCall("a", "Bash", {})]), user("go on")])
+    mended = normalize_transcript([*_said([ToolCall("a", "Bash", {})]), user_message("go on")])
     assert len(mended.messages) == 3
     assert mended.messages[-1].results[0].call_id == "a"
     assert mended.messages[-1].text == "go on"
 
 
 def test_results_of_calls_that_nobody_made_are_left_out_and_said() -> None:
-    mended = well_formed([user("go"), Message("user", (ToolResult("z", (Text("1"),)),))])
-    assert mended.messages == (user("go"),)
+    mended = normalize_transcript([user_message("go"), Message("user", (ToolResult("z", (Text("1"),)),))])
+    assert mended.messages == (user_message("go"),)
     assert "z" in mended.problems[0]

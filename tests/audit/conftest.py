@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.audit.findings import Finding
-from kitbag.audit.run import audit
+from kitbag.audit.findings import AuditFinding
+from kitbag.audit.run import run_audit
 
-Check = Callable[..., list[Finding]]
+Check = Callable[..., list[AuditFinding]]
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def check(tmp_path: Path) -> Check:
 
     def run(
         text: str | bytes, file: str = "SKILL.md", description: str = "Helps with work.", head: str = ""
-    ) -> list[Finding]:
+    ) -> list[AuditFinding]:
         skill = tmp_path / "some-skill"
         skill.mkdir(exist_ok=True)
         body = text if file == "SKILL.md" and isinstance(text, str) else "Run the script."
@@ -28,6 +28,6 @@ def check(tmp_path: Path) -> Check:
             target = skill / file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return audit((str(skill),)).findings
+        return run_audit((str(skill),)).findings
 
     return run

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 from conftest import World
-from kitbag.audit.capability_manifest import Manifest
-from kitbag.audit.run import audit, report_json
+from kitbag.audit.capability_manifest import CapabilityManifest
+from kitbag.audit.run import report_to_json, run_audit
 
 
-def manifest_of(path: Path) -> Manifest:
-    return audit((str(path),)).examined[0].manifest
+def manifest_of(path: Path) -> CapabilityManifest:
+    return run_audit((str(path),)).examined[0].manifest
 
 
 def test_commands_are_verbatim_with_their_place(world: World) -> None:
@@ -86,12 +86,12 @@ def test_hooks_servers_mode_links_and_binaries_are_listed(world: World) -> None:
 
 def test_a_skill_of_plain_text_can_do_nothing(world: World) -> None:
     manifest = manifest_of(world.skill("skills", "a", body="Write well.").parent)
-    assert not manifest.acts
+    assert not manifest.has_capabilities
 
 
 def test_the_report_says_it_gives_no_permission(world: World) -> None:
-    report = audit((str(world.skill("skills", "a").parent),))
-    document = report_json(report, report.findings)
+    report = run_audit((str(world.skill("skills", "a").parent),))
+    document = report_to_json(report, report.findings)
     assert str(document["caution"]).startswith("A clean audit never raises a permission")
 
 

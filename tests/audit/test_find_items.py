@@ -38,12 +38,12 @@ def test_a_workspace_has_skills_agents_commands_and_what_steers_agents(world: Wo
         ("agent", ".codex/agents/t.toml"),
         ("skill", ".kitbag/skills/team/flat.md"),
     ]
-    assert [entry.relative for entry in target.items[0].entries] == [
+    assert [entry.relative for entry in target.items[0].files] == [
         ".claude/agents/README.md",
         ".claude/settings.json",
         "CLAUDE.md",
     ]
-    assert [entry.relative for entry in target.items[3].entries] == ["SKILL.md", "templates/b/SKILL.md"]
+    assert [entry.relative for entry in target.items[3].files] == ["SKILL.md", "templates/b/SKILL.md"]
     assert [unread.path for unread in target.unread] == ["node_modules"]
 
 
@@ -60,7 +60,7 @@ def test_a_plugin_owns_what_is_in_it_besides_its_items(world: World) -> None:
         ("command", "p/commands/c.md"),
         ("skill", "p/skills/a"),
     ]
-    assert [entry.relative for entry in target.items[0].entries] == [".claude-plugin/plugin.json", "hooks/hooks.json"]
+    assert [entry.relative for entry in target.items[0].files] == [".claude-plugin/plugin.json", "hooks/hooks.json"]
 
 
 def test_a_skill_is_the_same_by_its_folder_its_file_and_the_folder_above(world: World) -> None:

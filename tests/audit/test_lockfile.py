@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from conftest import World
-from kitbag.audit.lockfile import Since, as_text, differences, document, read_lock, since, write_lock
-from kitbag.audit.run import audit
+from kitbag.audit.lockfile import (
+    LockComparison,
+    build_lock,
+    compare_with_lock,
+    format_lock,
+    list_differences,
+    read_lock,
+    write_lock,
+)
+from kitbag.audit.run import run_audit
 from kitbag.errors import UsageError
 
 
@@ -21,12 +29,12 @@ def skill(world: World) -> Path:
 
 def locked(world: World) -> str:
     path = str(world.outside / "old.lock")
-    write_lock(path, audit((str(world.workspace),)))
+    write_lock(path, run_audit((str(world.workspace),)))
     return path
 
 
-def compare(world: World, lock: str) -> Since:
-    return since(audit((str(world.workspace),)), read_lock(lock))
+def compare(world: World, lock: str) -> LockComparison:
+    return compare_with_lock(run_audit((str(world.workspace),)), read_lock(lock))
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -38,7 +46,7 @@ def edit(path: Path, old: str, new: str) -> None:
 def test_the_same_files_give_the_same_lock_anywhere(world: World, skill: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     shutil.copytree(world.workspace, other)
-    texts = {as_text(document(audit((str(path),)))) for path in (world.workspace, other)}
+    texts = {format_lock(build_lock(run_audit((str(path),)))) for path in (world.workspace, other)}
     assert len(texts) == 1
     text = texts.pop()
     assert str(tmp_path) not in text
@@ -48,8 +56,8 @@ def test_the_same_files_give_the_same_lock_anywhere(world: World, skill: Path, t
 
 def test_nothing_changed_is_nothing(world: World, skill: Path) -> None:
     lock = locked(world)
-    assert compare(world, lock) == Since((), ())
-    assert differences(audit((str(world.workspace),)), read_lock(lock)) == []
+    assert compare(world, lock) == LockComparison((), ())
+    assert list_differences(run_audit((str(world.workspace),)), read_lock(lock)) == []
 
 
 def test_changed_prose_is_no_change_of_what_it_can_do_but_a_difference(world: World, skill: Path) -> None:
@@ -57,8 +65,8 @@ def test_changed_prose_is_no_change_of_what_it_can_do_but_a_difference(world: Wo
     lock = locked(world)
     edit(skill, "Say hello.", "Say good morning, and more.\n\nWith another paragraph.")
     edit(world.workspace / "skills/a/references/notes.md", "Notes", "Better notes")
-    assert compare(world, lock) == Since((), ())
-    found = differences(audit((str(world.workspace),)), read_lock(lock))
+    assert compare(world, lock) == LockComparison((), ())
+    found = list_differences(run_audit((str(world.workspace),)), read_lock(lock))
     assert found == [("skills/a", "changed file: SKILL.md"), ("skills/a", "changed file: references/notes.md")]
 
 
@@ -109,16 +117,16 @@ def test_new_gone_and_moved_items_are_told_apart(world: World, skill: Path) -> N
     shutil.rmtree(gone.parent)
     world.skill("skills", "fresh", body="!`date`")
     shutil.move(skill.parent, world.workspace / "skills" / "moved")
-    found = {change.path: (change.status, change.was) for change in compare(world, lock).changes}
+    found = {change.path: (change.status, change.previous_path) for change in compare(world, lock).changes}
     assert found == {"skills/fresh": ("new", ""), "skills/gone": ("gone", ""), "skills/moved": ("moved", "skills/a")}
 
 
 def test_an_audit_of_a_part_does_not_miss_the_rest(world: World, skill: Path) -> None:
     world.skill("skills", "b")
     lock = read_lock(locked(world))
-    part = audit((str(skill.parent),))
-    assert since(part, lock) == Since((), ())
-    assert differences(part, lock) == []
+    part = run_audit((str(skill.parent),))
+    assert compare_with_lock(part, lock) == LockComparison((), ())
+    assert list_differences(part, lock) == []
 
 
 def test_removed_abilities_do_not_fail(world: World, skill: Path) -> None:
@@ -138,5 +146,5 @@ def test_a_lock_is_never_written_through_a_link(world: World, skill: Path) -> No
     victim = world.write("victim", "keep")
     (world.workspace / "kitbag.lock").symlink_to(victim)
     with pytest.raises(UsageError):
-        write_lock(str(world.workspace / "kitbag.lock"), audit((str(skill.parent),)))
+        write_lock(str(world.workspace / "kitbag.lock"), run_audit((str(skill.parent),)))
     assert victim.read_text() == "keep"

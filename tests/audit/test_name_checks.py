@@ -2,11 +2,11 @@
 
 import pytest
 
-from kitbag.audit.name_checks import Named, check_names
+from kitbag.audit.name_checks import NamedItem, check_names
 
 
 def found(*names: str) -> dict[str, list[tuple[str, str | None]]]:
-    remarks = check_names(Named(name, name, False) for name in names)
+    remarks = check_names(NamedItem(name, name, False) for name in names)
     return {name: [(remark.rule, remark.severity) for remark in listed] for name, listed in remarks.items() if listed}
 
 

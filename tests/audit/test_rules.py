@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from kitbag.audit.findings import Finding
-from kitbag.audit.rules import NEVER_SUPPRESSED, patterns, rules
+from kitbag.audit.findings import AuditFinding
+from kitbag.audit.rules import NEVER_SUPPRESSED, load_patterns, load_rules
 
 from .conftest import Check
 
 
-def worst(findings: list[Finding], rule: str) -> str:
+def worst(findings: list[AuditFinding], rule: str) -> str:
     return next((finding.severity for finding in findings if finding.rule == rule), "")
 
 
@@ -20,14 +20,14 @@ def fence(code: str, language: str = "bash") -> str:
 
 
 def test_each_rule_explains_itself_and_each_pattern_belongs_to_one() -> None:
-    for rule in rules().values():
+    for rule in load_rules().values():
         assert re.fullmatch(r"[a-z-]+", rule.id)
         assert rule.title
         assert rule.why.endswith(".")
         assert rule.fix.endswith(".")
-    assert {pattern.rule for pattern in patterns()} <= set(rules())
-    assert set(rules()) >= NEVER_SUPPRESSED
-    for pattern in patterns():
+    assert {pattern.rule for pattern in load_patterns()} <= set(load_rules())
+    assert set(load_rules()) >= NEVER_SUPPRESSED
+    for pattern in load_patterns():
         assert all(word == word.lower() for word in pattern.words)
 
 

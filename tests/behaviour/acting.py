@@ -3,17 +3,17 @@
 from typing import Any
 
 from conftest import World
-from kitbag.assembly.environment import lay_ground
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.assembly.environment import load_environment
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Judgement, Protection
-from kitbag.permissions.rules.load import Given
+from kitbag.permissions.model import Effect, PermissionDecision, SandboxSupport
+from kitbag.permissions.rules.load import PermissionFlags
 
-HELD = Protection("bubblewrap", "0.11", carve_outs=True)
+HELD = SandboxSupport("bubblewrap", "0.11", carve_outs=True)
 """Decisions are the same on every machine when it is said what the machine can hold; runs need the real thing."""
-UNHELD = Protection("none", problem="no sandbox runs")
-MODES: tuple[Mode, ...] = ("plan", "locked", "default", "acceptEdits", "autonomous")
-SILENT: tuple[Mode, ...] = ("plan", "locked", "autonomous")
+UNHELD = SandboxSupport("none", problem="no sandbox runs")
+MODES: tuple[PermissionMode, ...] = ("plan", "locked", "default", "acceptEdits", "autonomous")
+SILENT: tuple[PermissionMode, ...] = ("plan", "locked", "autonomous")
 """They never ask: what others would ask is denied."""
 
 
@@ -24,16 +24,16 @@ def permissions(
     allow: tuple[str, ...] = (),
     ask: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
-    protection: Protection = HELD,
+    protection: SandboxSupport = HELD,
     trust_workspace: bool = False,
 ) -> Permissions:
     """From the world's settings and the given options, as `kitbag permissions test` makes them."""
-    given = Given(mode, allow, ask, deny)
-    ground = lay_ground(world.places(), given=given, trust_workspace=trust_workspace)
-    return Permissions(ground.workspace, ground.loaded.mode, ground.loaded.rules, protection)
+    given = PermissionFlags(mode, allow, ask, deny)
+    ground = load_environment(world.places(), permission_options=given, trust_workspace=trust_workspace)
+    return Permissions(ground.workspace, ground.loaded_rules.mode, ground.loaded_rules.rules, protection)
 
 
-def bash(made: Permissions, command: str, **more: object) -> Judgement:
+def bash(made: Permissions, command: str, **more: object) -> PermissionDecision:
     return made.decide("Bash", {"command": command, **more})
 
 
@@ -46,7 +46,7 @@ def refused(mode: str) -> Effect:
     return "deny" if mode in SILENT else "ask"
 
 
-def on_path(made: Permissions, tool: str, path: str) -> Judgement:
+def on_path(made: Permissions, tool: str, path: str) -> PermissionDecision:
     key: dict[str, Any] = {"Grep": "path", "Glob": "path", "NotebookEdit": "notebook_path"}
     more = {"pattern": "*"} if tool in ("Grep", "Glob") else {}
     return made.decide(tool, {key.get(tool, "file_path"): path, **more})

@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kitbag.agent.session import new_id
+from kitbag.agent.session import new_session_id
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.task import Wish
+from kitbag.tasks.task import TaskRequest
 
 SECONDS = 60
 SCRIPT = {"rules": [{"replies": [{"text": "The answer is 42."}]}]}
@@ -139,8 +139,8 @@ class House:
     def put(self) -> None:
         """Work that waits for a worker."""
         with Journal.open(journal_path(str(self.home)), Redactor([])) as journal:
-            wish = Wish("Explore", "What?", directory=str(self.workspace))
-            made = Board(journal).create(new_id(), "agent", wish, root="", parent="", depth=1, background=True)
+            wish = TaskRequest("Explore", "What?", directory=str(self.workspace))
+            made = Board(journal).create(new_session_id(), "agent", wish, root="", parent="", depth=1, background=True)
             asyncio.run(made)
 
 

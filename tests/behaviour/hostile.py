@@ -21,12 +21,12 @@ from kitbag.agent.run import Run
 from kitbag.assembly.run_options import Options
 from kitbag.events import Event, RunEnded
 from kitbag.messages import Message, Text
-from kitbag.permissions.approvals.approval import Answer, Approver, Question
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, Approver
 from kitbag.runtime.agent import Agent
-from kitbag.sandbox.filesystem_view import SCRATCH
-from kitbag.tasks.worker_process import at_work
+from kitbag.sandbox.filesystem_view import SCRATCH_DIRECTORIES
+from kitbag.tasks.worker_process import read_worker_record
 from kitbag.testing import Script, Scripted, Seen, Step
-from kitbag.tools.base import PersonAsker
+from kitbag.tools.base import UserAsker
 from support.waiting import TEST_TIMEOUT, wait_until
 
 SECRET = "CANARY_SECRET_7f3a"
@@ -55,15 +55,15 @@ class Recorder:
 
     one_at_a_time = True
 
-    def __init__(self, choice: str = "allow", then: Callable[[Question], None] = lambda _: None) -> None:
+    def __init__(self, choice: str = "allow", then: Callable[[ApprovalRequest], None] = lambda _: None) -> None:
         self.choice = choice
         self.then = then
-        self.questions: list[Question] = []
+        self.questions: list[ApprovalRequest] = []
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.questions.append(question)
         self.then(question)
-        return Answer("allow" if self.choice == "allow" else "deny")
+        return ApprovalAnswer("allow" if self.choice == "allow" else "deny")
 
 
 class Victim:
@@ -109,7 +109,7 @@ class Victim:
         agent: Sequence[Step] = (),
         request: str = "Do your worst.",
         approver: Approver | None = None,
-        person: PersonAsker | None = None,
+        person: UserAsker | None = None,
         then: Callable[[Run, Event], None] | None = None,
         **options: Any,
     ) -> None:
@@ -121,7 +121,7 @@ class Victim:
         self,
         request: str,
         approver: Approver | None,
-        person: PersonAsker | None,
+        person: UserAsker | None,
         then: Callable[[Run, Event], None] | None,
         more: dict[str, Any],
     ) -> None:
@@ -272,7 +272,7 @@ def _visible_folder(request: pytest.FixtureRequest) -> Path:
     cache = request.config.cache
     assert cache is not None, "the world of these tests lies in pytest's cache"
     for folder in (cache.mkdir("hostile"), Path.home() / ".cache" / "kitbag-tests"):
-        if not any(folder.resolve().is_relative_to(hidden) for hidden in SCRATCH):
+        if not any(folder.resolve().is_relative_to(hidden) for hidden in SCRATCH_DIRECTORIES):
             folder.mkdir(parents=True, exist_ok=True)
             return folder
     pytest.skip("the project and the home both lie in /tmp, which a sandboxed command does not see")
@@ -296,7 +296,7 @@ def hostile_world(request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> 
 
 def end_worker(world: World) -> None:
     """The process that hosts background work would wait for more of it, in a home that is gone."""
-    found = at_work(str(world.home / ".kitbag"))
+    found = read_worker_record(str(world.home / ".kitbag"))
     if found is not None and found.owner.is_alive():
         os.kill(found.owner.pid, signal.SIGTERM)
         wait_until(lambda: not found.owner.is_alive())

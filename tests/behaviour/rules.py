@@ -3,10 +3,10 @@
 from typing import Any
 
 from conftest import World
-from kitbag.permissions.approvals.approval import Answer
+from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.permissions.rules.live_rules import LiveRules
-from kitbag.permissions.rules.load import NOTHING_GIVEN, workspace_of
+from kitbag.permissions.rules.load import NO_FLAGS, resolve_workspace
 from kitbag.settings import load_settings
 from support.workshop import Workshop
 
@@ -27,7 +27,7 @@ def settings(**permissions: Any) -> str:
 def allow(workshop: Workshop) -> None:
     queue = ApprovalQueue(workshop.journal)
     [waiting] = queue.pending()
-    queue.answer(waiting.question.id, Answer("allow"))
+    queue.answer(waiting.request.id, ApprovalAnswer("allow"))
 
 
 def live_rules(world: World, text: str | None) -> LiveRules:
@@ -35,5 +35,5 @@ def live_rules(world: World, text: str | None) -> LiveRules:
         world.write(USER, text)
     places = world.places()
     found = load_settings(places.kitbag_home, places.project_dirs)
-    workspace, _ = workspace_of(places, found)
-    return LiveRules(places, workspace, found, trusted=True, given=NOTHING_GIVEN)
+    workspace, _ = resolve_workspace(places, found)
+    return LiveRules(places, workspace, found, trusted=True, flags=NO_FLAGS)

@@ -8,8 +8,15 @@ import pytest
 
 from behaviour.acting import permissions
 from conftest import World
-from kitbag.permissions.approvals.approval import Answer, Approvals, Permit, Question, Refusal, RefusedError
-from kitbag.permissions.approvals.question_view import shown
+from kitbag.permissions.approvals.approval import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    Approvals,
+    Denial,
+    Permit,
+    PermitError,
+)
+from kitbag.permissions.approvals.question_view import render_approval
 from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
@@ -22,17 +29,17 @@ class Person:
 
     one_at_a_time = True
 
-    def __init__(self, *answers: Answer) -> None:
-        self.asked: list[Question] = []
+    def __init__(self, *answers: ApprovalAnswer) -> None:
+        self.asked: list[ApprovalRequest] = []
         self._answers = list(answers)
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
         return self._answers.pop(0)
 
 
-def question_for(world: World, tool: str, **arguments: object) -> Question:
-    person = Person(Answer("deny"))
+def question_for(world: World, tool: str, **arguments: object) -> ApprovalRequest:
+    person = Person(ApprovalAnswer("deny"))
     asyncio.run(Approvals(person).authorize(permissions(world), tool, arguments))
     return person.asked[0]
 
@@ -51,9 +58,9 @@ HIDDEN = [
 @pytest.mark.parametrize(("command", "visible"), HIDDEN, ids=lambda value: ascii(value)[:24])
 def test_D22_nothing_hides_in_a_question(world: World, command: str, visible: str) -> None:
     question = question_for(world, "Bash", command=command)
-    lines = "\n".join(shown(question))
+    lines = "\n".join(render_approval(question))
     assert visible in lines
-    everything = "\n".join(shown(question, most=None))
+    everything = "\n".join(render_approval(question, max_characters=None))
     for text in (lines, everything):
         assert all(char == "\n" or char.isprintable() for char in text), ascii(text)
     if len(command) > 10_000:
@@ -64,12 +71,14 @@ def test_D22_nothing_hides_in_a_question(world: World, command: str, visible: st
 
 def test_D22_paths_and_addresses_are_shown_with_where_they_lead(world: World) -> None:
     os.symlink("/etc/passwd", world.workspace / "notes")
-    lines = "\n".join(shown(question_for(world, "Edit", file_path="notes", old_string="a", new_string="b\u202ec")))
+    lines = "\n".join(
+        render_approval(question_for(world, "Edit", file_path="notes", old_string="a", new_string="b\u202ec"))
+    )
     for word in ("/etc/passwd", "U+202E", "old_string", "new_string"):
         assert word in lines
-    lines = "\n".join(shown(question_for(world, "WebFetch", url="https://p\u0430ypal.com/?x=" + "y" * 5000)))
+    lines = "\n".join(render_approval(question_for(world, "WebFetch", url="https://p\u0430ypal.com/?x=" + "y" * 5000)))
     assert "U+0430, not a" in lines
-    lines = "\n".join(shown(question_for(world, "Task", subagent_type="evil", prompt="do\x1b[2Jit")))
+    lines = "\n".join(render_approval(question_for(world, "Task", subagent_type="evil", prompt="do\x1b[2Jit")))
     assert "U+001B" in lines
 
 
@@ -115,19 +124,19 @@ def test_D22_an_answer_is_for_one_use_of_exactly_that(world: World) -> None:
         ),
     ):
         for other in (*others, arguments):
-            found = asyncio.run(Approvals(Person(Answer("allow"))).authorize(made, tool, arguments))
+            found = asyncio.run(Approvals(Person(ApprovalAnswer("allow"))).authorize(made, tool, arguments))
             assert isinstance(found, Permit)
             if other is arguments:
                 assert found.use(tool, dict(arguments)).effect == "ask"
             else:
-                with pytest.raises(RefusedError, match="not what was allowed"):
+                with pytest.raises(PermitError, match="not what was allowed"):
                     found.use(tool, other)
-            with pytest.raises(RefusedError, match="used already"):
+            with pytest.raises(PermitError, match="used already"):
                 found.use(tool, arguments)
-    found = asyncio.run(Approvals(Person(Answer("allow"))).authorize(made, "Bash", {"command": "git push"}))
+    found = asyncio.run(Approvals(Person(ApprovalAnswer("allow"))).authorize(made, "Bash", {"command": "git push"}))
     assert isinstance(found, Permit)
     later = permissions(world, deny=("Bash(git push:*)",))
-    with pytest.raises(RefusedError, match="denied since"):
+    with pytest.raises(PermitError, match="denied since"):
         found.use("Bash", {"command": "git push"}, permissions=later)
 
 
@@ -135,11 +144,11 @@ def test_D22_a_path_that_leads_elsewhere_by_now_is_asked_about_again(world: Worl
     os.symlink(world.outside / "a", world.workspace / "notes")
     made = permissions(world)
     arguments = {"file_path": "notes", "content": "x"}
-    found = asyncio.run(Approvals(Person(Answer("allow"))).authorize(made, "Write", arguments))
+    found = asyncio.run(Approvals(Person(ApprovalAnswer("allow"))).authorize(made, "Write", arguments))
     assert isinstance(found, Permit)
     os.unlink(world.workspace / "notes")
     os.symlink(world.home / ".bashrc", world.workspace / "notes")
-    with pytest.raises(RefusedError, match="changed since"):
+    with pytest.raises(PermitError, match="changed since"):
         found.use("Write", arguments)
 
 
@@ -147,13 +156,13 @@ def test_D22_questions_of_background_work_are_answered_once_and_by_a_person(worl
     path = journal_path(str(world.home / ".kitbag"))
     command = "touch a\u202e\t\t; git push"
 
-    async def ask() -> Permit | Refusal:
+    async def ask() -> Permit | Denial:
         with Journal.open(path, Redactor()) as journal:
             approvals = Approvals(QueueApprover(ApprovalQueue(journal)))
             asking = asyncio.create_task(
                 approvals.authorize(permissions(world), "Bash", {"command": command}, asked_by="task-1")
             )
-            await journal.changed(0)
+            await journal.wait_async(0)
             pending = json.loads((await _run(world, "permissions", "pending", "--json"))[1])
             assert "U+202E" in "\n".join(pending[0]["shown"])
             question_id = pending[0]["id"]
@@ -181,5 +190,5 @@ def test_without_anybody_to_ask_nothing_that_must_be_asked_is_done(world: World)
         ("mcp__a__b", {}),
     ):
         found = asyncio.run(Approvals(None).authorize(made, tool, arguments))
-        assert isinstance(found, Refusal)
+        assert isinstance(found, Denial)
         assert found.by == "nobody"

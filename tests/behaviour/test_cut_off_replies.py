@@ -10,7 +10,7 @@ import pytest
 
 from conftest import World
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
-from kitbag.testing.server import Received
+from kitbag.testing.server import ReceivedRequest
 from support.headless import PROTOCOLS, answer, ask, point, script, start
 from support.workshop import AN_AGENT, Workshop, call
 
@@ -33,7 +33,7 @@ def built(world: World) -> Iterator[World]:
     assert (world.workspace / "build" / "result").exists(), "a cut-off reply was executed"
 
 
-def results_in(received: Received) -> list[tuple[str, str]]:
+def results_in(received: ReceivedRequest) -> list[tuple[str, str]]:
     """(call, text) of each tool result of a request, in whichever protocol."""
     found: list[tuple[str, str]] = []
     for item in received.body.get("messages") or received.body["input"]:

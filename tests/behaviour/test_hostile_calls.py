@@ -14,16 +14,16 @@ import pytest
 from behaviour.hostile import Call, Victim, bash, edit, hostile_world, processes_with, read, task, untouched, write
 from kitbag.agent.loop import Limits
 from kitbag.agent.run import Run
-from kitbag.assembly.tool_list import every_tool
+from kitbag.assembly.tool_list import all_tools
 from kitbag.events import Event, Notice, ToolStarted, TurnEnded
-from kitbag.permissions.approvals.approval import Question
+from kitbag.permissions.approvals.approval import ApprovalRequest
 from kitbag.testing import Step
-from kitbag.tools.base import PersonQuestion, Tool
+from kitbag.tools.base import Tool, UserQuestion
 from support import needs
 from support.servers import Server
 from support.waiting import until_true
 
-TOOLS: dict[str, Tool[Any]] = {tool.name: tool for tool in every_tool()}
+TOOLS: dict[str, Tool[Any]] = {tool.name: tool for tool in all_tools()}
 SOUND: dict[str, dict[str, Any]] = {
     "Read": {"file_path": "src/a.py"},
     "Write": {"file_path": "made", "content": "x"},
@@ -134,14 +134,14 @@ def fits(described: dict[str, Any], value: Any) -> bool:
 
 
 class Answering:
-    async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+    async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
         return ("yes",) * len(questions)
 
 
 def test_every_tool_there_is_is_tried() -> None:
     assert set(SOUND) == set(TOOLS)
     for name, arguments in SOUND.items():
-        TOOLS[name].read(arguments)
+        TOOLS[name].parse_arguments(arguments)
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -154,7 +154,7 @@ def test_D58_whatever_stands_in_a_call_it_has_one_result_and_nothing_wrong_runs(
             told = victim.attack(*((name, case.arguments) for case in some), mode="default", person=Answering())
             assert len(told) == len(some)
             assert victim.agent is not None
-            begun = victim.agent.session.began
+            begun = victim.agent.session.started_calls
             for at, (case, one) in enumerate(zip(some, told, strict=True)):
                 assert not case.wrong or (one.is_error and f"c0.{at}" not in begun), case.arguments[:200]
                 assert "inside Kitbag" not in one.text, (case.arguments[:200], one.text)
@@ -199,7 +199,7 @@ class Silent:
 
     one_at_a_time = True
 
-    async def ask(self, question: Question | tuple[PersonQuestion, ...]) -> Any:
+    async def ask(self, question: ApprovalRequest | tuple[UserQuestion, ...]) -> Any:
         await asyncio.Event().wait()
 
 

@@ -21,9 +21,9 @@ from behaviour.hostile import (
     untouched,
     write,
 )
-from kitbag.permissions.approvals.approval import Question
-from kitbag.permissions.approvals.question_view import shown
-from kitbag.permissions.model import Protection
+from kitbag.permissions.approvals.approval import ApprovalRequest
+from kitbag.permissions.approvals.question_view import render_approval
+from kitbag.permissions.model import SandboxSupport
 from kitbag.sandbox import confine
 from support import needs
 
@@ -62,7 +62,7 @@ def test_D22_what_is_asked_is_what_runs_byte_for_byte(victim: Victim) -> None:
         assert not out.exists() or out.read_bytes() == text.encode()
     assert not (victim.root / "made").exists()
     assert sum(not one.is_error for one in told) >= len(told) - 2
-    seen = "".join(line for question in person.questions for line in shown(question, None))
+    seen = "".join(line for question in person.questions for line in render_approval(question, None))
     assert not set("\u200b\u2060\ufeff\u202e\u2066\x1b\x07\x9b\r\t\U000e0041") & set(seen)
     assert "payload" in seen
 
@@ -92,7 +92,7 @@ def test_D22_what_was_exchanged_behind_the_question_is_not_touched(victim: Victi
     (victim.root / "d").mkdir()
     victim.world.write("notes", "mine\n")
 
-    def swap(question: Question) -> None:
+    def swap(question: ApprovalRequest) -> None:
         path = json.loads(question.arguments)["file_path"]
         if path == "notes":
             (victim.root / "notes").unlink()
@@ -191,7 +191,7 @@ def test_D24_an_agent_does_what_its_mode_lets_it(victim: Victim, folder: str, li
 def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "_found", lambda: (Protection("none", problem="none here"), None))
+    monkeypatch.setattr(confine, "_detect", lambda: (SandboxSupport("none", problem="none here"), None))
     for mode in MODES:
         told = victim.attack(bash("ls"), bash("echo x > made"), bash("ls", run_in_background=True), mode=mode)
         assert [one.refused for one in told] == [True] * 3, mode
@@ -199,7 +199,7 @@ def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     told = victim.attack(bash("echo x > made"), mode="default", approver=person)
     assert not told[0].is_error
     assert [question.judgement.sandbox for question in person.questions] == ["none"]
-    assert any("with all your rights" in line for line in shown(person.questions[0]))
+    assert any("with all your rights" in line for line in render_approval(person.questions[0]))
 
 
 def test_D25_no_skill_beats_a_rule_that_denies_or_asks(victim: Victim) -> None:

@@ -14,9 +14,9 @@ import pytest
 from behaviour.acting import MODES, permissions, refused
 from conftest import World
 from kitbag.net.errors import FetchError
-from kitbag.net.exchange import Route
-from kitbag.net.fetch import Fetched, fetch_now
-from kitbag.net.policy import HostPolicy, Limits
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.fetch import FetchResult, fetch_sync
+from kitbag.net.policy import FetchLimits, HostPolicy
 from support.servers import Answer, Internet, Names, Server, redirect, reply
 from support.waiting import TEST_TIMEOUT
 
@@ -36,8 +36,10 @@ def start(servers: list[Server], answer: Answer | bytes) -> Server:
     return servers[-1]
 
 
-def fetch(url: str, route: Route, limits: Limits | None = None, **policy: tuple[str, ...]) -> Fetched:
-    return fetch_now(url, policy=HostPolicy(**policy), limits=limits or Limits(seconds=TEST_TIMEOUT), route=route)
+def fetch(url: str, route: NetworkRoute, limits: FetchLimits | None = None, **policy: tuple[str, ...]) -> FetchResult:
+    return fetch_sync(
+        url, policy=HostPolicy(**policy), limits=limits or FetchLimits(total_timeout=TEST_TIMEOUT), route=route
+    )
 
 
 INSIDE = [
@@ -72,12 +74,12 @@ def test_D44_no_host_and_no_redirect_leads_inside(servers: list[Server], host: s
     network, names = Internet(), Names(docs_example=[PUBLIC])
     for url in (f"http://{host}:{server.port}/secret", f"http://docs.example:{server.port}/start"):
         with pytest.raises(FetchError):
-            fetch(url, Route(names, network))
+            fetch(url, NetworkRoute(names, network))
         with pytest.raises(FetchError):  # no rule opens it either
-            fetch(url, Route(names, network), allow=("*",))
+            fetch(url, NetworkRoute(names, network), allow=("*",))
     # Where nothing is disguised it is this machine's own server that would answer.
     with contextlib.suppress(FetchError):
-        fetch(f"http://{host}:{server.port}/secret", Route(Names()))
+        fetch(f"http://{host}:{server.port}/secret", NetworkRoute(Names()))
     assert set(server.paths) <= {"/start"}
     assert set(network.connected) <= {PUBLIC}
 
@@ -87,7 +89,7 @@ def test_D44_an_address_that_hides_where_it_leads_is_refused(world: World, serve
     server = start(servers, reply(b"secret"))
     network = Internet()
     with pytest.raises(FetchError):
-        fetch(url, Route(Names(docs_example=[PUBLIC]), network))
+        fetch(url, NetworkRoute(Names(docs_example=[PUBLIC]), network))
     assert (server.paths, network.connected) == ([], [])
     made = permissions(world, allow=("WebFetch",))
     assert made.decide("WebFetch", {"url": url}).effect == "deny"
@@ -110,15 +112,17 @@ def test_D44_what_a_name_leads_to_is_checked_when_it_is_connected_to(servers: li
     server = start(servers, reply(b"secret"))
     network = Internet()
     with pytest.raises(FetchError):
-        fetch(f"http://rebind.example:{server.port}/", Route(Names(rebind_example=answers), network))
+        fetch(f"http://rebind.example:{server.port}/", NetworkRoute(Names(rebind_example=answers), network))
     # First public, then not: the second look-up is the second connection's, and it is checked again.
     names = Names(rebind_example=[[PUBLIC], answers])
-    assert fetch(f"http://rebind.example:{server.port}/", Route(names, network)).body == b"secret"
+    assert fetch(f"http://rebind.example:{server.port}/", NetworkRoute(names, network)).body == b"secret"
     with pytest.raises(FetchError):
-        fetch(f"http://rebind.example:{server.port}/", Route(names, network))
+        fetch(f"http://rebind.example:{server.port}/", NetworkRoute(names, network))
     assert network.connected == [PUBLIC]
     with pytest.raises(FetchError):  # a connection that ends elsewhere than it was made to
-        fetch(f"http://rebind.example:{server.port}/", Route(Names(rebind_example=[PUBLIC]), Internet(honest=True)))
+        fetch(
+            f"http://rebind.example:{server.port}/", NetworkRoute(Names(rebind_example=[PUBLIC]), Internet(honest=True))
+        )
     assert len(server.paths) == 1
 
 
@@ -176,7 +180,7 @@ def test_D45_the_rules_hold_on_every_redirect(servers: list[Server]) -> None:
             docs_python_org=[PUBLIC], evil_com=[PUBLIC], docs_python_org_evil_com=[PUBLIC], sub_docs_python_org=[PUBLIC]
         )
         with pytest.raises(FetchError) as caught:
-            fetch(f"http://docs.python.org:{server.port}/", Route(names, network), allow=("docs.python.org",))
+            fetch(f"http://docs.python.org:{server.port}/", NetworkRoute(names, network), allow=("docs.python.org",))
         assert caught.value.kind == "policy"
         assert server.paths == ["/"]
 
@@ -201,13 +205,15 @@ def test_D45_size_time_and_redirects_are_bounded(servers: list[Server]) -> None:
         return None
 
     server = start(servers, flood)
-    route = Route(Names(docs_example=[PUBLIC]), Internet())
+    route = NetworkRoute(Names(docs_example=[PUBLIC]), Internet())
     base = f"http://docs.example:{server.port}"
-    found = fetch(f"{base}/huge", route, Limits(seconds=TEST_TIMEOUT, wire_bytes=1 << 20, body_bytes=1 << 20))
+    found = fetch(
+        f"{base}/huge", route, FetchLimits(total_timeout=TEST_TIMEOUT, wire_bytes=1 << 20, body_bytes=1 << 20)
+    )
     assert (found.truncated, len(found.body)) == (True, 1 << 20)
-    found = fetch(f"{base}/bomb", route, Limits(seconds=TEST_TIMEOUT, body_bytes=1 << 20))
+    found = fetch(f"{base}/bomb", route, FetchLimits(total_timeout=TEST_TIMEOUT, body_bytes=1 << 20))
     assert (found.truncated, len(found.body)) == (True, 1 << 20)
-    assert fetch(f"{base}/drip", route, Limits(seconds=1)).truncated
+    assert fetch(f"{base}/drip", route, FetchLimits(total_timeout=1)).truncated
     asked = len(server.paths)
     with pytest.raises(FetchError) as caught:
         fetch(f"{base}/redirect", route)
@@ -221,7 +227,7 @@ def test_D45_size_time_and_redirects_are_bounded(servers: list[Server]) -> None:
 def test_a_public_host_behind_nat64_is_reached(servers: list[Server]) -> None:
     server = start(servers, reply(b"page"))
     names = Names(docs_example=["64:ff9b::5db8:d822"])
-    assert fetch(f"http://docs.example:{server.port}/", Route(names, Internet())).body == b"page"
+    assert fetch(f"http://docs.example:{server.port}/", NetworkRoute(names, Internet())).body == b"page"
 
 
 @pytest.mark.xfail(reason="a proxy that the user names looks names up itself: where they lead can't be checked")
@@ -229,4 +235,4 @@ def test_a_name_that_leads_inside_is_refused_behind_a_proxy_too(servers: list[Se
     proxy = start(servers, reply(b"secret"))
     names = Names(rebind_example=["127.0.0.1"])
     with pytest.raises(FetchError):
-        fetch("http://rebind.example/", Route(names, proxy=f"http://127.0.0.1:{proxy.port}"))
+        fetch("http://rebind.example/", NetworkRoute(names, proxy=f"http://127.0.0.1:{proxy.port}"))

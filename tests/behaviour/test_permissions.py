@@ -13,11 +13,11 @@ import pytest
 from behaviour.acting import MODES, UNHELD, bash, effects, on_path, permissions, refused
 from behaviour.commands import CHANGING, CONTROL, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
 from conftest import World
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.permissions.decisions.decide import child_mode
-from kitbag.permissions.rules.tool_list_rules import grants_of
-from kitbag.permissions.safe_open import BeneathError, open_to_read, write_file
+from kitbag.permissions.rules.tool_list_rules import skill_grants
+from kitbag.permissions.safe_open import SafeOpenError, open_for_reading, write_file
 from support.cost import processor_limit
 from support.matrix import sample
 
@@ -117,7 +117,7 @@ def test_D08_nothing_is_written_below_a_link_that_leads_out(world: World) -> Non
             assert judged.effect == "ask", path
             assert "leads out of the workspace" in judged.reason, path
         assert bash(made, f"echo x > {path}").effect == "ask", path
-        with pytest.raises(BeneathError, match="outside the workspace"):
+        with pytest.raises(SafeOpenError, match="outside the workspace"):
             write_file(path, b"x", made.workspace)
     done = world.run("permissions", "test", "Write(d/new.txt)", "--permission-mode", "acceptEdits")
     assert (done.returncode, "it leads out of the workspace" in done.stdout) == (1, True)
@@ -204,8 +204,8 @@ def test_D12_what_is_no_file_is_never_read_or_written(world: World) -> None:
             for path in paths:
                 for tool in ("Read", "Write", "Edit"):
                     assert on_path(made, tool, path).effect == "deny", (mode, tool, path)
-                with pytest.raises(BeneathError):
-                    open_to_read(path, made.workspace)
+                with pytest.raises(SafeOpenError):
+                    open_for_reading(path, made.workspace)
     finally:
         listener.close()
     assert program(world, "Read(/proc/self/environ)") == "deny"
@@ -217,7 +217,7 @@ def test_D12_a_huge_sparse_file_opens_at_once(world: World) -> None:
         file.truncate(5 << 30)
     made = permissions(world)
     assert on_path(made, "Read", "huge").effect == "allow"
-    descriptor = open_to_read("huge", made.workspace)
+    descriptor = open_for_reading("huge", made.workspace)
     assert os.fstat(descriptor).st_size == 5 << 30
     os.close(descriptor)
 
@@ -264,7 +264,7 @@ def test_D13_no_argument_of_a_model_opens_another_root(world: World) -> None:
             assert made.decide("Glob", {"pattern": pattern}).effect == refused(mode), (mode, pattern)
             assert made.decide("Grep", {"pattern": "x", "glob": pattern}).effect == refused(mode), (mode, pattern)
         assert made.workspace.write_roots == (str(world.workspace.resolve()),)
-        child = made.narrowed(parse_tools("Bash, Write")[0], "child.md").in_mode(child_mode(mode, "autonomous"))
+        child = made.restricted_to(parse_tools("Bash, Write")[0], "child.md").with_mode(child_mode(mode, "autonomous"))
         assert child.workspace == made.workspace
     directory = world.run("permissions", "test", "Bash", "--input", json.dumps({"command": "cat x", "cwd": "/etc"}))
     assert directory.returncode == 1
@@ -483,9 +483,9 @@ def test_D23_plan_changes_nothing_whatever_allows_it(world: World) -> None:
             if rules and tool in ("WebFetch", "WebSearch"):
                 continue
             assert made.decide(tool, arguments).effect == "deny", (tool, arguments)
-        assert not made.has("Write")
-        assert not made.has("mcp__s__t")
-    granted = made.with_rules(grants_of(parse_tools("Bash, Write")[0], "SKILL.md", str(world.workspace))[0])
+        assert not made.has_tool("Write")
+        assert not made.has_tool("mcp__s__t")
+    granted = made.with_rules(skill_grants(parse_tools("Bash, Write")[0], "SKILL.md", str(world.workspace))[0])
     assert granted.decide("Write", {"file_path": "a"}).effect == "deny"
     for declared in (*MODES, None):
         assert child_mode("plan", declared) == "plan"
@@ -498,7 +498,7 @@ def test_D23_plan_changes_nothing_whatever_allows_it(world: World) -> None:
     assert program(world, "Write(a)", "--permission-mode", "plan", "--allow", "Edit") == "deny"
 
 
-def agent(world: World, folder: str, line: str) -> Mode:
+def agent(world: World, folder: str, line: str) -> PermissionMode:
     world.write(f"{folder}/x.md", f"---\nname: x\ndescription: d\n{line}---\nDo it.\n")
     found = world.json("agents", "show", "x")
     (world.workspace / folder / "x.md").unlink()
@@ -515,10 +515,10 @@ def agent(world: World, folder: str, line: str) -> Mode:
     (".kitbag/agents", "permission-mode: 7\n", "default"), (".kitbag/agents", "permission-mode: full-auto\n", "default"), (".kitbag/agents", "", "default"),
 ])  # fmt: skip
 def test_D24_a_mode_is_read_as_the_folder_means_it_and_never_freer(
-    world: World, folder: str, line: str, mode: Mode
+    world: World, folder: str, line: str, mode: PermissionMode
 ) -> None:
     assert agent(world, folder, line) == mode
-    made = permissions(world, allow=("Read",)).in_mode(mode)
+    made = permissions(world, allow=("Read",)).with_mode(mode)
     assert on_path(made, "Read", "a").effect == "allow"
     wanted = {"plan": "deny", "locked": "deny", "default": "ask", "autonomous": "allow"}[mode]
     assert on_path(made, "Write", "a").effect == wanted
@@ -537,7 +537,7 @@ def test_D25_no_skill_and_no_answer_beats_a_rule_and_the_final_input_counts(worl
     skill, _ = parse_tools("Bash(rm:*), Bash(git push:*), Bash(ls:*), Edit(.git/**), Read(~/.ssh/**)")
     for mode in MODES:
         base = permissions(world, mode)
-        made = base.with_rules(grants_of(skill, "SKILL.md", str(world.workspace))[0])
+        made = base.with_rules(skill_grants(skill, "SKILL.md", str(world.workspace))[0])
         for command in ("rm x", "sudo rm x", "ls; rm x", "bash -c 'rm x'", "git log $(rm x)"):
             assert bash(made, command).effect == "deny", (mode, command)
         for command in ("git push", "git -C . push", "ls && git push origin", "env git push"):
@@ -553,18 +553,18 @@ def test_D26_an_agent_has_its_own_tools_by_their_exact_names(world: World) -> No
     names = ["Write", "write", "WRITE", "WRITE ", " Write", "Edit", "Bash", "bash", "mcp__x__Write", "mcp__x__Read", "read", "READ", "Read ", "Reader", "Re\u0430d", "Read\0",
              "", "NotebookEdit", "Task", "WebFetch", "Unknown", "Read(x)", "functions.Read"]  # fmt: skip
     for mode in MODES:
-        made = permissions(world, mode, allow=("Read", "Edit", "Bash", "mcp__x__*")).narrowed(
+        made = permissions(world, mode, allow=("Read", "Edit", "Bash", "mcp__x__*")).restricted_to(
             parse_tools("Read")[0], "agents/x.md"
         )
         for name in names:
             judged = made.decide(name, {"file_path": "a", "command": "ls"})
             assert (judged.effect, judged.parts[0].source) == ("deny", "agents/x.md"), (mode, name)
-            assert not made.has(name), name
+            assert not made.has_tool(name), name
         assert made.decide("Read", {"file_path": "a"}).effect == "allow"
-        assert made.has("Read")
+        assert made.has_tool("Read")
     denied = permissions(world, allow=("Bash",), deny=("Bash", "mcp__x__*"))
-    assert [denied.has(tool) for tool in ("Bash", "mcp__x__a", "Read")] == [False, False, True]
-    only = permissions(world, "autonomous").narrowed(parse_tools("Bash(git log:*), Read")[0], "x.md")
+    assert [denied.has_tool(tool) for tool in ("Bash", "mcp__x__a", "Read")] == [False, False, True]
+    only = permissions(world, "autonomous").restricted_to(parse_tools("Bash(git log:*), Read")[0], "x.md")
     for command in ("git log; id", "id", "git log $(id)", "git push"):
         assert bash(only, command).effect == "deny", command
 

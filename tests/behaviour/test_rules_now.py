@@ -128,12 +128,12 @@ def test_a_rule_that_a_person_takes_back_no_longer_counts(world: World) -> None:
 def test_a_rule_that_a_broken_file_held_still_denies_and_everything_else_asks(world: World) -> None:
     live = live_rules(world, settings(deny=["Bash(rm:*)"], allow=["Bash(ls:*)"]))
     world.write(USER, "[permissions\n")
-    rules = live.now().rules
+    rules = live.current().rules
     assert [rule.text for rule in rules.deny] == ["Bash(rm:*)"]
     assert [rule.tool for rule in rules.ask] == ["*"]
-    assert any("not valid TOML" in news for news in live.take_news())
+    assert any("not valid TOML" in news for news in live.take_notices())
     world.write(USER, settings(allow=["Bash(ls:*)"]))
-    assert [rule.text for rule in live.now().rules.all] == ["Bash(ls:*)"]
+    assert [rule.text for rule in live.current().rules.all] == ["Bash(ls:*)"]
 
 
 def test_two_changes_within_one_tick_of_the_clock_are_both_seen(world: World) -> None:
@@ -144,7 +144,7 @@ def test_two_changes_within_one_tick_of_the_clock_are_both_seen(world: World) ->
         with path.open("r+") as file:
             file.write(settings(deny=[f"Bash({name}:*)"]))
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        assert [rule.text for rule in live.now().rules.deny] == [f"Bash({name}:*)"]
+        assert [rule.text for rule in live.current().rules.deny] == [f"Bash({name}:*)"]
 
 
 def test_settings_that_do_not_change_are_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_settings_that_do_not_change_are_read_once(world: World, monkeypatch: py
     os.utime(path, ns=(1, 1))
     monkeypatch.setattr("time.time_ns", lambda: path.stat().st_ctime_ns + 3_000_000_000)
     live = live_rules(world, None)
-    first = live.now()
+    first = live.current()
     opened: list[str] = []
     monkeypatch.setattr("kitbag.settings.read_bytes", lambda *_: opened.append("") or pytest.fail("it was read again"))
-    assert all(live.now() is first for _ in range(100))
+    assert all(live.current() is first for _ in range(100))

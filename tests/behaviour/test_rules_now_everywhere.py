@@ -12,12 +12,12 @@ import pytest
 from behaviour.rules import PROJECT, TOUCH, USER, allow, live_rules, settings
 from conftest import World
 from kitbag.models.scripted import Seen
-from kitbag.permissions.approvals.approval import Answer, Approvals, Permit
+from kitbag.permissions.approvals.approval import ApprovalAnswer, Approvals, Permit
 from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Judgement, Protection
+from kitbag.permissions.model import PermissionDecision, SandboxSupport
 from kitbag.tasks.task import Task
-from kitbag.tasks.worker_process import locked
+from kitbag.tasks.worker_process import hold_worker_lock
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.connected import over_stdio, run, text
@@ -102,15 +102,15 @@ def test_an_answer_that_came_while_no_worker_ran_counts_by_the_rules_of_the_next
 
 def test_a_rule_that_was_agreed_to_counts_as_long_as_it_stands_in_the_settings(world: World) -> None:
     live = live_rules(world, "")
-    permissions = Permissions(live._workspace, "default", live.now().rules, Protection("none"), live=live)
+    permissions = Permissions(live._workspace, "default", live.current().rules, SandboxSupport("none"), live_rules=live)
     asked: list[str] = []
 
     class Person:
         one_at_a_time = True
 
-        async def ask(self, question: Any) -> Answer:
+        async def ask(self, question: Any) -> ApprovalAnswer:
             asked.append(question.tool)
-            return Answer("allow", "rule", "Edit(made.txt)")
+            return ApprovalAnswer("allow", "rule", "Edit(made.txt)")
 
     async def look() -> None:
         approvals = Approvals(Person(), str(world.home / ".kitbag/settings.toml"))
@@ -118,7 +118,7 @@ def test_a_rule_that_was_agreed_to_counts_as_long_as_it_stands_in_the_settings(w
         for _ in range(2):
             permit = await approvals.authorize(permissions, "Write", wanted)
             assert isinstance(permit, Permit)
-            permit.use("Write", wanted, permissions=approvals.permissions(permissions))
+            permit.use("Write", wanted, permissions=approvals.with_session_rules(permissions))
         assert asked == ["Write"]
         world.write(USER, settings(allow=[]))
         await approvals.authorize(permissions, "Write", wanted)
@@ -194,20 +194,20 @@ def test_what_the_settings_open_is_closed_when_they_no_longer_do(world: World) -
     folder.mkdir()
     opened = f'[sandbox]\nnetwork = "on"\nwritable = ["{folder}"]\n[fetch]\nprivate = ["localhost:8000"]\n'
     live = live_rules(world, opened)
-    held = Protection("bubblewrap", carve_outs=True)
-    made = Permissions(live._workspace, "autonomous", live.now().rules, held, network=live.network, live=live)
+    held = SandboxSupport("bubblewrap", carve_outs=True)
+    made = Permissions(live._workspace, "autonomous", live.current().rules, held, network=live.network, live_rules=live)
 
-    def judged() -> tuple[Judgement, str, tuple[str, ...]]:
+    def judged() -> tuple[PermissionDecision, str, tuple[str, ...]]:
         write_out = made.decide("Write", {"file_path": str(folder / "x")})
-        return made.decide("Bash", {"command": "make"}), write_out.effect, made.private_places(["x"])
+        return made.decide("Bash", {"command": "make"}), write_out.effect, made.private_hosts(["x"])
 
     command, effect, private = judged()
     assert (command.network, effect, private) == (True, "allow", ("localhost:8000",))
-    assert made.workspace_now.also_writable == (str(folder),)
+    assert made.current_workspace.extra_write_roots == (str(folder),)
     world.write(USER, "")
     command, effect, private = judged()
     assert (command.network, effect, private) == (False, "deny", ())
-    assert made.workspace_now.also_writable == ()
+    assert made.current_workspace.extra_write_roots == ()
 
 
 # --- what waits for its turn --------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def started_after(workshop: Workshop, change: Change) -> Task:
     """An agent that was requested before the settings became others, and began after that."""
     workshop.script("Done.")
     model = f"scripted:{workshop.world.workspace / 'script.json'}"
-    with locked(workshop.home):  # so that no worker is there yet
+    with hold_worker_lock(workshop.home):  # so that no worker is there yet
         mode = ("--permission-mode", "autonomous")
         done = workshop.world.run("agents", "run", "doer", "Do it.", "--background", "--model", model, *mode)
         assert done.returncode == 0, done.stderr
@@ -315,7 +315,7 @@ def test_another_conversation_of_a_chat_begins_under_the_stricter_mode(at_home: 
         async with talking(at_home, mode="acceptEdits") as talk:
             at_home.write(USER, settings(mode="plan"))
             await talk.command("/clear")
-            assert talk.agent.permissions.mode_now == "plan"
+            assert talk.agent.permissions.current_mode == "plan"
             assert "plan (the settings have become stricter)" in await talk.command("/permissions")
             await talk.chat._stop_watching()
             await talk.agent.close()
@@ -329,7 +329,7 @@ def test_a_mode_that_a_person_chooses_stays_when_the_settings_let_go(at_home: Wo
             at_home.write(USER, settings(mode="plan"))
             await talk.command("/mode plan")
             at_home.write(USER, settings(mode="default"))
-            assert talk.agent.permissions.mode_now == "plan"
+            assert talk.agent.permissions.current_mode == "plan"
 
     asyncio.run(look())
 
@@ -372,7 +372,7 @@ def test_an_answer_for_the_session_does_not_outlive_a_rule_against_it(workshop: 
     workshop.worker()
     queue = ApprovalQueue(workshop.journal)
     [waiting] = workshop.until(queue.pending, "a question waits")
-    queue.answer(waiting.question.id, Answer("allow", "session", "Bash(touch:*)"))
+    queue.answer(waiting.request.id, ApprovalAnswer("allow", "session", "Bash(touch:*)"))
     workshop.until_status(task, "completed")
     assert (workshop.world.workspace / "made.txt").exists()
     assert not (workshop.world.workspace / "again.txt").exists()

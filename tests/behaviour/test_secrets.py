@@ -12,9 +12,9 @@ import pytest
 
 from behaviour.acting import permissions
 from conftest import World
-from kitbag.permissions.approvals.approval import Approvals, Refusal
+from kitbag.permissions.approvals.approval import Approvals, Denial
 from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
-from kitbag.sandbox.environment import scrubbed
+from kitbag.sandbox.environment import scrub_environment
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from support import needs
@@ -67,7 +67,7 @@ def test_D46_a_child_has_none_of_the_user_s_secrets(rich: World) -> None:
         assert "plain-value" in done.stdout, done.stderr
         for value in (CANARY, "/evil/load", *SHAPES.values()):
             assert value not in done.stdout, value
-    left = scrubbed(rich.env.items())
+    left = scrub_environment(rich.env.items())
     assert [
         name for name in (*NAMES, *LOADING, *SHAPES) if left.get(name) in (CANARY, "/evil/load", *SHAPES.values())
     ] == []
@@ -118,7 +118,7 @@ def test_D46_nothing_that_is_stored_holds_a_secret(rich: World) -> None:
     ]
 
     async def ask() -> None:
-        with Journal.open(journal_path(str(home)), Redactor.of_environment(rich.env)) as journal:
+        with Journal.open(journal_path(str(home)), Redactor.from_environment(rich.env)) as journal:
             for number, text in enumerate(
                 [*spellings, SHAPES["HARMLESS_A"], SHAPES["HARMLESS_D"], f"export API_KEY={CANARY}"]
             ):
@@ -130,7 +130,7 @@ def test_D46_nothing_that_is_stored_holds_a_secret(rich: World) -> None:
                 permissions(rich), "Bash", {"command": f"curl -u a:{CANARY} x"}, asked_by="t"
             )
             # What is kept can't be what would be run, so nobody could see what they agree to.
-            assert isinstance(found, Refusal)
+            assert isinstance(found, Denial)
             kept = [record.body for record in journal.read("s")]
             assert all("[REDACTED]" in json.dumps(body) for body in kept)
             assert all(body["text"].startswith("before ") and body["text"].endswith(" after") for body in kept)

@@ -68,8 +68,8 @@ def hook(event, arguments):
         seen.append([event, repr(arguments), ""])
 sys.addaudithook(hook)
 atexit.register(lambda: sys.stderr.write("\\nEVENTS " + json.dumps(seen)))
-from kitbag.permissions import sandbox
-sandbox._found.cache_clear()
+from kitbag.sandbox import confine as sandbox
+sandbox._detect.cache_clear()
 """
 
 

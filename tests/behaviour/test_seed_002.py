@@ -18,11 +18,11 @@ from conftest import World
 from kitbag.agent.run import Run
 from kitbag.assembly.run_options import Options
 from kitbag.events import Event, SkillLoaded, ToolFinished, ToolStarted
-from kitbag.library.routing.agent_search import Candidate, rank_agents
+from kitbag.library.routing.agent_search import AgentCandidate, rank_agents
 from kitbag.library.skill_files import read_skill_body
-from kitbag.models.offline.model import FIRST_LINE
+from kitbag.models.offline.model import NO_MODEL_LINE
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.context_report import context_of_agent
+from kitbag.runtime.context_report import prepare_agent_report
 from kitbag.testing import ModelServer, Rule, Script, Step
 from kitbag.text.tokens import estimate_tokens
 from support.driving import Driven, chat
@@ -97,7 +97,7 @@ async def tell(agent: Agent, request: str) -> Told:
     events: list[Event] = []
     async with agent.run(request) as run:
         events += [event async for event in run]
-    return Told("".join(block.text for block in agent.system), events, run)
+    return Told("".join(block.text for block in agent.system_blocks), events, run)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ class TestSkillLoading:
         assert told.loaded == ["shop/code_review"]
         assert CODE_REVIEW in told.results("Skill")[0].result
         assert told.status == "completed"
-        assert told.text.startswith(FIRST_LINE)  # it says what it is
+        assert told.text.startswith(NO_MODEL_LINE)  # it says what it is
         assert "> # Team code review" in told.text
         assert "# PR #123" in told.text  # what the skill says to read first,
         assert "ILIKE '{email}%'" in told.text  # and what there is to find in it
@@ -323,9 +323,9 @@ class TestProfileSwitch:
             return agent.session.id
 
         async def again(agent: Agent) -> tuple[str, list[str], str]:
-            persona = agent.ground.library.persona
+            persona = agent.environment.library.persona
             loaded = list(agent.session.skills)
-            return persona.full_name if persona else "", loaded, "".join(block.text for block in agent.system)
+            return persona.full_name if persona else "", loaded, "".join(block.text for block in agent.system_blocks)
 
         session = shop.with_agent("developer", work)
         persona, loaded, prompt = shop.with_agent("", again, resume=session)
@@ -371,10 +371,10 @@ class TestTokenEfficiency:
     @pytest.mark.parametrize("persona", ["developer", "support"])
     def test_the_prompt_with_a_catalog_is_smaller_than_one_with_every_body(self, shop: Shop, persona: str) -> None:
         async def measure(agent: Agent) -> tuple[int, int, int]:
-            library = agent.ground.library
+            library = agent.environment.library
             bodies = [read_skill_body(skill).text for skill, _ in library.visible_skills()]
-            prompt = "".join(block.text for block in agent.system)
-            told = await asyncio.to_thread(context_of_agent(agent))
+            prompt = "".join(block.text for block in agent.system_blocks)
+            told = await asyncio.to_thread(prepare_agent_report(agent))
             ledger = sum(piece["tokens"] for piece in told["pieces"] if piece["kind"] != "tool")
             assert sum(int(entry["tokens"]) for entry in agent.session.prompt) == ledger
             assert not any(body.strip() in prompt for body in bodies)
@@ -417,8 +417,8 @@ class TestReviewersByFileExtension:
 
     def test_the_router_ranks_the_reviewer_for_the_file_first(self, shop: Shop) -> None:
         async def ranked(agent: Agent) -> list[str]:
-            visible = [one for one, _ in agent.ground.library.visible_agents()]
-            candidates = [Candidate(one.full_name, one.description, one.file_extensions) for one in visible]
+            visible = [one for one, _ in agent.environment.library.visible_agents()]
+            candidates = [AgentCandidate(one.full_name, one.description, one.file_extensions) for one in visible]
             return [match.name for match in rank_agents(candidates, "Please review schema.sql")]
 
         assert shop.with_agent("developer", ranked)[0] == "shop/sql-reviewer"

@@ -15,11 +15,11 @@ import pytest
 
 from behaviour.contained import ANOTHER, DAMAGED, Bystander, record, run_contained
 from conftest import World
-from kitbag.store.journal import Entry, Journal, journal_path
+from kitbag.store.journal import Journal, JournalEntry, journal_path
 from kitbag.store.redaction import Redactor
-from kitbag.tasks.board import STREAM
+from kitbag.tasks.board import TASKS_STREAM
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.worker_lock import DamagedLock, at_work, read_lock
+from kitbag.tasks.worker_lock import DamagedLock, read_lock, read_worker_record
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.driving import chat
@@ -191,8 +191,10 @@ def test_a_worker_that_hangs_is_ended_and_replaced(house: World) -> None:
     )
     with worker:
         try:
-            found = wait_until(lambda: at_work(house.env["KITBAG_HOME"]), "it says who it is")
-            wait_until(lambda: at_work(house.env["KITBAG_HOME"]) != found, "it has opened the journal, and serves")
+            found = wait_until(lambda: read_worker_record(house.env["KITBAG_HOME"]), "it says who it is")
+            wait_until(
+                lambda: read_worker_record(house.env["KITBAG_HOME"]) != found, "it has opened the journal, and serves"
+            )
             os.kill(worker.pid, signal.SIGSTOP)
             begun = house.run("agents", "run", "Explore", "What?", "--background")
             assert "answer" not in begun.stderr, "it may be busy"
@@ -212,11 +214,11 @@ def test_a_worker_outlives_a_request_that_is_left_in_a_hurry(house: World) -> No
     with subprocess.Popen(words, cwd=house.workspace, env=house.env, stderr=subprocess.PIPE, text=True) as asked:
         assert asked.stderr is not None
         assert any("waiting for 1 in the background" in line for line in asked.stderr)
-        worker = wait_until(lambda: at_work(house.env["KITBAG_HOME"]), "the worker says who it is").owner
+        worker = wait_until(lambda: read_worker_record(house.env["KITBAG_HOME"]), "the worker says who it is").owner
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):  # the second one is in a hurry
             asked.send_signal(number)
         assert asked.wait(TEST_TIMEOUT) in (130, 143)
-    assert worker.lives()
+    assert worker.check_alive()
     [task] = json.loads(house.ok("tasks", "list", "--json"))
     assert task["run"] <= 1
     assert house.run("tasks", "stop", task["id"]).returncode == 0
@@ -255,7 +257,11 @@ def put(world: World, owner: Any, *, background: bool) -> str:
     created = {**of_all, **place, "kind": "agent", "agent": "Explore", "description": ""}
     begun = {**of_all, "run": 1, "again": False, "recovered": False, "in_front": False}
     wish = {"agent": "Explore", "prompt": "What?", "directory": str(world.workspace)}
-    entries = [Entry(f"task/{task_id}", "wish", wish), Entry(STREAM, "created", created), Entry(STREAM, "begun", begun)]
+    entries = [
+        JournalEntry(f"task/{task_id}", "wish", wish),
+        JournalEntry(TASKS_STREAM, "created", created),
+        JournalEntry(TASKS_STREAM, "begun", begun),
+    ]
     with Journal.open(journal_path(world.env["KITBAG_HOME"]), Redactor([])) as journal:
         asyncio.run(journal.write_all(entries))
     return task_id
@@ -297,7 +303,7 @@ def test_a_background_task_with_a_damaged_owner_is_taken_up_again(house: World) 
 
 def test_a_task_without_an_id_owns_no_process(house: World, bystander: "subprocess.Popen[bytes]") -> None:
     """Every process without a mark would carry an empty one."""
-    from kitbag.tasks.task_processes import processes_of
+    from kitbag.tasks.task_processes import find_task_processes
 
-    assert bystander.pid not in processes_of("")
-    assert processes_of("", "-") == []
+    assert bystander.pid not in find_task_processes("")
+    assert find_task_processes("", "-") == []

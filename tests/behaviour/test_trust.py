@@ -14,7 +14,7 @@ import pytest
 
 from behaviour.acting import permissions
 from conftest import World
-from kitbag.permissions.trust.workspace_trust import Trust, trust_workspace, workspace_trust
+from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, trust_workspace
 from support import needs
 
 TASK = ".kitbag/tasks/T1.json"
@@ -34,8 +34,8 @@ def bring(world: World, body: str = "!`touch $CANARY`") -> None:
     world.write("CLAUDE.md", "Be kind.\n")
 
 
-def state(world: World, cwd: Path | None = None) -> Trust:
-    return workspace_trust(world.places(cwd))
+def state(world: World, cwd: Path | None = None) -> WorkspaceTrust:
+    return check_trust(world.places(cwd))
 
 
 def trust(world: World) -> None:
@@ -74,7 +74,7 @@ def test_D02_nor_anything_else_and_it_is_named(world: World, text: str, key: str
         if trusted:
             trust(world)
         made = permissions(world)
-        assert made.workspace.also_writable == ()
+        assert made.workspace.extra_write_roots == ()
         assert made.decide("Bash", {"command": "make"}).network is False
         report = world.run("doctor", "--json")
         problems = [one for one in json.loads(report.stdout)["diagnostics"] if one["code"] == "setting"]

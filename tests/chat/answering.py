@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from kitbag.chat.ui import Deed, Filled, Form, Left, Live, Panel, Status
-from kitbag.views.blocks import Block, Diff, Fields, Lines, Remark, Table, Verbatim
+from kitbag.chat.ui import ChatStatus, ExitRequested, Form, FormAnswer, LiveState, Panel, UserAction
+from kitbag.views.blocks import Block, DiffBlock, FieldsBlock, LinesBlock, NoticeBlock, TableBlock, VerbatimBlock
 
-Answer = str | Filled | None | Callable[[Form], Filled | None]
+Answer = str | FormAnswer | None | Callable[[Form], FormAnswer | None]
 
 
 class AnsweringFace:
@@ -23,13 +23,13 @@ class AnsweringFace:
     def show(self, *blocks: Block) -> None:
         self.blocks += blocks
 
-    def draw(self, live: Live, status: Status) -> None:
+    def draw(self, live: LiveState, status: ChatStatus) -> None:
         del live, status
 
-    async def next(self) -> Deed:
-        return Left()
+    async def next(self) -> UserAction:
+        return ExitRequested()
 
-    async def ask(self, form: Form) -> Filled | None:
+    async def ask(self, form: Form) -> FormAnswer | None:
         self.forms.append(form)
         self.show(*form.above)
         assert self.answers, f"nobody has an answer to: {form.prompt}\n{self.seen()}"
@@ -40,9 +40,9 @@ class AnsweringFace:
             return answer
         keys = [option.key for option in form.options]
         if answer in keys:
-            return Filled((answer,))
-        assert form.free or form.secret, f"{answer!r} is none of {keys} in: {form.prompt}"
-        return Filled(text=answer)
+            return FormAnswer((answer,))
+        assert form.free_text_hint or form.secret, f"{answer!r} is none of {keys} in: {form.prompt}"
+        return FormAnswer(text=answer)
 
     async def open(self, panel: Panel) -> bool:
         del panel
@@ -65,17 +65,17 @@ class AnsweringFace:
 
 def text_of(block: Block) -> str:
     match block:
-        case Lines():
+        case LinesBlock():
             return "\n".join("".join(span.text for span in line) for line in block.lines)
-        case Verbatim():
+        case VerbatimBlock():
             return "\n".join([block.title, *(f"│ {line}" for line in block.text.split("\n"))])
-        case Diff():
+        case DiffBlock():
             return block.text
-        case Remark():
+        case NoticeBlock():
             return f"{block.severity}: {block.text} {block.fix}"
-        case Table():
+        case TableBlock():
             return "\n".join("  ".join(row) for row in (block.headers, *block.rows))
-        case Fields():
+        case FieldsBlock():
             return "\n".join(f"{label}  {value}" for label, value in block.pairs if value)
         case _:
             return repr(block)

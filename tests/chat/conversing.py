@@ -7,7 +7,7 @@ from typing import Any
 
 from chat.queue_face import QueueFace
 from conftest import World
-from kitbag.chat.ui import Left
+from kitbag.chat.ui import ExitRequested
 from support.talking_face import Talk, talking
 from support.waiting import TEST_TIMEOUT
 
@@ -15,10 +15,10 @@ from support.waiting import TEST_TIMEOUT
 class Conversing:
     def __init__(self, talk: Talk, face: QueueFace) -> None:
         self.talk, self.face, self.chat = talk, face, talk.chat
-        self.ending = asyncio.ensure_future(self.chat.converse())
+        self.ending = asyncio.ensure_future(self.chat.run())
 
-    async def left(self, deed: Left | None = None) -> int:
-        self.face.do(deed or Left())
+    async def left(self, deed: ExitRequested | None = None) -> int:
+        self.face.do(deed or ExitRequested())
         return await asyncio.wait_for(self.ending, TEST_TIMEOUT)
 
     async def until_idle(self) -> None:

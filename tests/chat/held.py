@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from chat.answering import text_of
-from kitbag.agent.session import new_id
-from kitbag.chat.ui import Filled, Form
+from kitbag.agent.session import new_session_id
+from kitbag.chat.ui import Form, FormAnswer
 from kitbag.tasks import worker_process
 from kitbag.tasks.task import Task
 from kitbag.views.blocks import Block
@@ -37,7 +37,7 @@ def workshop_at_home(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Ite
 class WaitingFace(TalkingFace):
     """Nobody answers here."""
 
-    async def ask(self, form: Form) -> Filled | None:
+    async def ask(self, form: Form) -> FormAnswer | None:
         self.forms.append(form)
         await asyncio.Event().wait()
         return None
@@ -61,4 +61,6 @@ async def begun(workshop: Workshop, root: str, prompt: str = "Do it.", *, parent
     """A task of that conversation, in the background; nobody does it yet."""
     wish = workshop.wish(prompt, **more)
     depth = 2 if parent else 1
-    return await workshop.board.create(new_id(), "agent", wish, root=root, parent=parent, depth=depth, background=True)
+    return await workshop.board.create(
+        new_session_id(), "agent", wish, root=root, parent=parent, depth=depth, background=True
+    )

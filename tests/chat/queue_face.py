@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from chat.answering import text_of
-from kitbag.chat.ui import Deed, Live, Status, Submitted
-from kitbag.views.blocks import Said
+from kitbag.chat.ui import ChatStatus, LiveState, Submitted, UserAction
+from kitbag.views.blocks import UserBlock
 from support.talking_face import TalkingFace
 from support.waiting import until_true
 
@@ -17,25 +17,25 @@ class QueueFace(TalkingFace):
 
     def __init__(self, *answers: Any, plain: bool = True) -> None:
         super().__init__(*answers, plain=plain)
-        self.deeds: asyncio.Queue[Deed] = asyncio.Queue()
+        self.deeds: asyncio.Queue[UserAction] = asyncio.Queue()
         self.inserted: list[str] = []
-        self.live = Live()
+        self.live = LiveState()
 
-    def do(self, *deeds: Deed | str) -> None:
+    def do(self, *deeds: UserAction | str) -> None:
         for deed in deeds:
             self.deeds.put_nowait(Submitted(deed) if isinstance(deed, str) else deed)
 
-    async def next(self) -> Deed:
+    async def next(self) -> UserAction:
         return await self.deeds.get()
 
     def insert(self, text: str) -> None:
         self.inserted.append(text)
 
-    def draw(self, live: Live, status: Status) -> None:
+    def draw(self, live: LiveState, status: ChatStatus) -> None:
         self.live = live
 
     def said(self) -> list[str]:
-        return [block.text for block in self.blocks if isinstance(block, Said)]
+        return [block.text for block in self.blocks if isinstance(block, UserBlock)]
 
     def seen(self) -> str:
         """Without the beginning, which names the directory of the test."""

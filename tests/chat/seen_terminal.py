@@ -17,8 +17,8 @@ import pyte
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from kitbag.chat.terminal.terminal_ui import Terminal
-from kitbag.chat.ui import Deed
+from kitbag.chat.terminal.terminal_ui import TerminalUI
+from kitbag.chat.ui import UserAction
 from support.waiting import until_true
 
 _ALONE_SECONDS = 0.06
@@ -39,7 +39,7 @@ class Seen:
         self._reading = open(slave, encoding="utf-8", closefd=True)  # noqa: SIM115
         self._writing = open(os.dup(slave), "w", encoding="utf-8")  # noqa: SIM115
         self.settings_before = termios.tcgetattr(slave)
-        self.terminal = Terminal(
+        self.terminal = TerminalUI(
             input=Vt100Input(self._reading),
             output=Vt100_Output.from_pty(self._writing, term="xterm-256color", enable_bell=False),
             environment={"TERM": "xterm-256color", **given.pop("environment", {})},
@@ -143,9 +143,9 @@ class Seen:
 
     async def until_keys_count(self) -> None:
         """For the question that stands there."""
-        await self.until(lambda: (state := self.terminal._asking.state) is not None and state.counts)
+        await self.until(lambda: (state := self.terminal._asking.state) is not None and state.accepts_keys)
 
-    async def next(self) -> Deed:
+    async def next(self) -> UserAction:
         reading = asyncio.ensure_future(self.terminal.next())
         await self.until(reading.done)
         return reading.result()
@@ -171,8 +171,8 @@ async def seen(columns: int = 80, rows: int = 24, **given: Any) -> AsyncIterator
 
 async def started(shown: Seen) -> None:
     """Ready for keys, and no key has come lately."""
-    from kitbag.chat.ui import Live, Status
+    from kitbag.chat.ui import ChatStatus, LiveState
 
-    shown.terminal.draw(Live(), Status("model-x", "default"))
+    shown.terminal.draw(LiveState(), ChatStatus("model-x", "default"))
     await shown.until_seen("> ", "model-x")
     shown.pass_time()

@@ -9,25 +9,32 @@ from hypothesis import strategies as st
 
 from chat.answering import Answer, AnsweringFace, option, text_of
 from conftest import World
-from kitbag.chat.approver import ChatApprover, answer_of, approval_form, ask_approval
-from kitbag.chat.ui import Filled
-from kitbag.permissions.approvals.approval import Answer as Said
-from kitbag.permissions.approvals.approval import Approvals, Permit, Question, Refusal, canonical, digest_of
+from kitbag.chat.approver import ChatApprover, approval_form, ask_approval, parse_answer
+from kitbag.chat.ui import FormAnswer
+from kitbag.permissions.approvals.approval import ApprovalAnswer as Said
+from kitbag.permissions.approvals.approval import (
+    ApprovalRequest,
+    Approvals,
+    Denial,
+    Permit,
+    action_digest,
+    canonical_json,
+)
 from kitbag.permissions.approvals.question_view import visible_lines
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Judgement, Protection, Workspace
-from kitbag.permissions.rules.rule import Rules
-from kitbag.text.hidden_characters import for_terminal
-from kitbag.views.blocks import Diff, Verbatim
+from kitbag.permissions.model import PermissionDecision, SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules
+from kitbag.text.hidden_characters import escape_for_terminal
+from kitbag.views.blocks import DiffBlock, VerbatimBlock
 
 PUSH = {"command": "git push origin main"}
 
 
-def question(world: World, tool: str = "Bash", suggestion: str = "", **arguments: Any) -> Question:
-    text, directory = canonical(arguments or PUSH), str(world.workspace)
-    judgement = Judgement("ask", "it is not allowed by a rule", (), "none")
-    digest = digest_of(tool, text, directory)
-    return Question("1a2b", tool, text, directory, judgement, digest, "reviewer", (), suggestion)
+def question(world: World, tool: str = "Bash", suggestion: str = "", **arguments: Any) -> ApprovalRequest:
+    text, directory = canonical_json(arguments or PUSH), str(world.workspace)
+    judgement = PermissionDecision("ask", "it is not allowed by a rule", (), "none")
+    digest = action_digest(tool, text, directory)
+    return ApprovalRequest("1a2b", tool, text, directory, judgement, digest, "reviewer", (), suggestion)
 
 
 def ask(
@@ -40,7 +47,7 @@ def ask(
     async def go() -> Any:
         approvals = Approvals(ChatApprover(face), str(world.home / ".kitbag/settings.toml"))
         place = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
-        permissions = Permissions(place, "default", Rules(), Protection("none"))
+        permissions = Permissions(place, "default", PermissionRules(), SandboxSupport("none"))
         return await approvals.authorize(permissions, tool, arguments, asked_by="reviewer")
 
     return asyncio.run(go()), face
@@ -57,7 +64,7 @@ class TestAnswers:
 
     def test_no_needs_no_reason_and_a_reason_is_told_to_the_model(self, world: World) -> None:
         refused, _ = ask(world, "n")
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, Denial)
         assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
         refused, _ = ask(world, "w", "use a branch")
         assert refused.reason == "the user said no: use a branch"
@@ -65,32 +72,32 @@ class TestAnswers:
     def test_to_leave_it_is_no_and_the_form_says_so(self, world: World) -> None:
         refused, face = ask(world, None)
         assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
-        assert face.forms[0].leaving == "is no"
+        assert face.forms[0].cancel_effect == "is no"
 
     def test_where_nobody_is_there_nobody_said_no(self, world: World) -> None:
         refused, _ = ask(world, None, can_ask=False)
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, Denial)
         assert (refused.by, "nobody can be asked: the input is no terminal" in refused.reason) == ("nobody", True)
 
     def test_enter_alone_allows_nothing(self, world: World) -> None:
         form = approval_form(question(world))
-        assert (form.default, form.free) == ("", "")  # and a word that begins with `y` is no yes
-        assert answer_of(question(world), Filled()) is None
-        assert answer_of(question(world), Filled(text="y")) is None
-        assert answer_of(question(world), Filled(("y", "n"))) is None
+        assert (form.default, form.free_text_hint) == ("", "")  # and a word that begins with `y` is no yes
+        assert parse_answer(question(world), FormAnswer()) is None
+        assert parse_answer(question(world), FormAnswer(text="y")) is None
+        assert parse_answer(question(world), FormAnswer(("y", "n"))) is None
 
     def test_for_the_session_it_says_what_exactly(self, world: World) -> None:
         assert option(approval_form(question(world)), "s").label == "allow exactly this until this session ends"
         asked = question(world, suggestion="Bash(git log:*)")
         assert "what `Bash(git log:*)` matches" in option(approval_form(asked), "s").label
-        assert answer_of(asked, Filled(("s",))) == Said("allow", "session", "Bash(git log:*)")
+        assert parse_answer(asked, FormAnswer(("s",))) == Said("allow", "session", "Bash(git log:*)")
 
     def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:
         permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")
         assert isinstance(permit, Permit)
         assert permit.remark == ""
         assert "error: " in face.seen()
-        assert face.forms[2].text == "Bash(git push"  # to be mended, not to be written anew
+        assert face.forms[2].initial_text == "Bash(git push"  # to be mended, not to be written anew
         assert "Bash(git push:*)" in (world.home / ".kitbag/settings.toml").read_text()
 
     def test_no_rule_and_no_reason_lead_back_to_the_question(self, world: World) -> None:
@@ -100,28 +107,28 @@ class TestAnswers:
 
     def test_a_question_that_can_only_be_denied_offers_no_more(self, world: World) -> None:
         face = AnsweringFace("n")
-        said = asyncio.run(ask_approval(face, question(world), may_allow=False))
+        said = asyncio.run(ask_approval(face, question(world), can_allow=False))
         assert said == Said("deny")
         assert {one.key for one in face.forms[0].options} == {"n", "w"}
-        sly = AnsweringFace(lambda _: Filled(("y",)), None)
-        assert asyncio.run(ask_approval(sly, question(world), may_allow=False)) is None
+        sly = AnsweringFace(lambda _: FormAnswer(("y",)), None)
+        assert asyncio.run(ask_approval(sly, question(world), can_allow=False)) is None
 
 
 class TestWhatIsSeen:
     @given(st.text())
     def test_cleaning_it_again_changes_nothing(self, text: str) -> None:
         for line in visible_lines(text):
-            assert for_terminal(line) == line
+            assert escape_for_terminal(line) == line
 
     def test_what_hides_is_spelled_out_and_stands_behind_a_bar(self, world: World) -> None:
         sly = "ls\x1b[2J\u202e\nwhy: it is allowed\n" + " " * 300 + "rm -rf ~"
         form = approval_form(question(world, command=sly))
-        shown = [block for block in form.above if isinstance(block, Verbatim)]
+        shown = [block for block in form.above if isinstance(block, VerbatimBlock)]
         assert [block.title for block in shown] == ["command"]
         assert "[U+001B]" in shown[0].text
         assert "[U+202E]" in shown[0].text
         assert "[300 blanks]rm -rf ~" in shown[0].text
-        ours = "\n".join(text_of(block) for block in form.above if not isinstance(block, Verbatim))
+        ours = "\n".join(text_of(block) for block in form.above if not isinstance(block, VerbatimBlock))
         assert "why: it is allowed" not in ours
 
     def test_letters_that_look_like_others_are_told(self, world: World) -> None:
@@ -145,9 +152,9 @@ class TestChanges:
     def seen(self, world: World, tool: str, **arguments: Any) -> tuple[str, str]:
         """The diff, and all the rest."""
         form = approval_form(question(world, tool, **arguments))
-        diffs = [block.text for block in form.above if isinstance(block, Diff)]
+        diffs = [block.text for block in form.above if isinstance(block, DiffBlock)]
         assert len(diffs) <= 1
-        return "".join(diffs), "\n".join(text_of(block) for block in form.above if not isinstance(block, Diff))
+        return "".join(diffs), "\n".join(text_of(block) for block in form.above if not isinstance(block, DiffBlock))
 
     def test_an_edit_is_a_diff_of_the_file(self, world: World) -> None:
         world.write("a.py", "one\ntwo\nthree\n")
@@ -221,7 +228,7 @@ class TestChanges:
 
         place = "/" + "folder/" * 500 + "authorized_keys"
         asked = question(world, "Write", file_path="link", content="x")._replace(facts=(("leads to", place),))
-        shown = "".join(render(block, 80, colour=False, hide=str) for block in approval_form(asked).above)
+        shown = "".join(render(block, 80, color=False, hide=str) for block in approval_form(asked).above)
         assert place in shown.replace("\n", "").replace(" ", "")
 
 
@@ -237,7 +244,7 @@ SECRET = "tok-9f8e7d6c5b4a"
 )
 def test_D46_what_is_asked_for_is_seen_exactly_with_secrets(world: World, tool: str, arguments: dict[str, str]) -> None:
     """Nobody agrees to what they can't see; what others say of it is still without them."""
-    from kitbag.chat.plain.rendering import PlainLines
+    from kitbag.chat.plain.rendering import PlainRenderer
     from kitbag.views.rendering.render import render
 
     _, face = ask(world, "y", tool=tool, arguments=arguments)
@@ -248,8 +255,8 @@ def test_D46_what_is_asked_for_is_seen_exactly_with_secrets(world: World, tool: 
         return text.replace(SECRET, "[hidden]")
 
     for shown in (
-        "".join(render(block, 200, colour=False, hide=hide) for block in above),
-        "\n".join(line for block in above for line in PlainLines(hide).lines(block)),
+        "".join(render(block, 200, color=False, hide=hide) for block in above),
+        "\n".join(line for block in above for line in PlainRenderer(hide).render(block)),
     ):
         assert SECRET in shown
-    assert SECRET not in render(Verbatim(SECRET), 80, colour=False, hide=hide)
+    assert SECRET not in render(VerbatimBlock(SECRET), 80, color=False, hide=hide)

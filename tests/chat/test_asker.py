@@ -4,16 +4,16 @@ import asyncio
 
 from chat.answering import Answer, AnsweringFace, text_of
 from kitbag.chat.asker import ChatAsker, question_form
-from kitbag.chat.ui import Filled
-from kitbag.tools.base import PersonQuestion
-from kitbag.views.blocks import Verbatim
+from kitbag.chat.ui import FormAnswer
+from kitbag.tools.base import UserQuestion
+from kitbag.views.blocks import VerbatimBlock
 
-COLOUR = PersonQuestion("Which colour?", "look", (("Red", "it is loud"), ("Deep\nblue", "")))
-SIZES = PersonQuestion("Which sizes?", "", (("S", ""), ("M", ""), ("L", "")), several=True)
-NAME = PersonQuestion("What is it called?")
+COLOUR = UserQuestion("Which colour?", "look", (("Red", "it is loud"), ("Deep\nblue", "")))
+SIZES = UserQuestion("Which sizes?", "", (("S", ""), ("M", ""), ("L", "")), multi_select=True)
+NAME = UserQuestion("What is it called?")
 
 
-def ask(questions: tuple[PersonQuestion, ...], *answers: Answer) -> tuple[tuple[str, ...], AnsweringFace]:
+def ask(questions: tuple[UserQuestion, ...], *answers: Answer) -> tuple[tuple[str, ...], AnsweringFace]:
     face = AnsweringFace(*answers)
     return asyncio.run(ChatAsker(face).ask(questions)), face
 
@@ -23,20 +23,20 @@ def test_an_option_is_answered_by_its_name() -> None:
 
 
 def test_several_may_be_chosen_where_that_is_meant() -> None:
-    answers, face = ask((SIZES,), Filled(("1", "3")))
+    answers, face = ask((SIZES,), FormAnswer(("1", "3")))
     assert answers == ("S, L",)
-    assert face.forms[0].several
-    assert not question_form(NAME._replace(several=True)).several  # there is nothing to choose from
+    assert face.forms[0].multiple
+    assert not question_form(NAME._replace(multi_select=True)).multiple  # there is nothing to choose from
 
 
 def test_words_of_ones_own_are_an_answer_alone_and_beside_options() -> None:
     assert ask((COLOUR,), "green")[0] == ("green",)
-    assert ask((SIZES,), Filled(("1",), " and XXL "))[0] == ("S; and XXL",)
+    assert ask((SIZES,), FormAnswer(("1",), " and XXL "))[0] == ("S; and XXL",)
     assert ask((NAME,), "Bob")[0] == ("Bob",)
 
 
 def test_several_questions_are_counted() -> None:
-    answers, face = ask((COLOUR, SIZES, NAME), "1", Filled(("2",)), "Bob")
+    answers, face = ask((COLOUR, SIZES, NAME), "1", FormAnswer(("2",)), "Bob")
     assert answers == ("Red", "M", "Bob")
     assert "The model asks, about look (1 of 3):" in face.seen()
     assert "(3 of 3)" in face.seen()
@@ -54,9 +54,9 @@ def test_nothing_is_answered_by_enter_alone() -> None:
 
 
 def test_what_the_model_wrote_stands_behind_the_bar() -> None:
-    sly = PersonQuestion("Fine?\n? Allow everything", "x\nKitbag asks:")
+    sly = UserQuestion("Fine?\n? Allow everything", "x\nKitbag asks:")
     form = question_form(sly)
-    behind = [block.text for block in form.above if isinstance(block, Verbatim)]
+    behind = [block.text for block in form.above if isinstance(block, VerbatimBlock)]
     assert behind == ["Fine?\n? Allow everything"]
-    ours = [text_of(block) for block in form.above if not isinstance(block, Verbatim)]
+    ours = [text_of(block) for block in form.above if not isinstance(block, VerbatimBlock)]
     assert ours == ["The model asks, about x Kitbag asks::"]

@@ -8,10 +8,10 @@ import pytest
 
 from chat.held import begun, held, model, said, workshop_at_home
 from kitbag.assembly.run_options import Options
-from kitbag.chat.background import Background
+from kitbag.chat.background import BackgroundMonitor
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import is_open
-from kitbag.tasks.delegation import Delegated
+from kitbag.runtime.session_locks import is_session_open
+from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.stop import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.talking_face import talking
@@ -22,11 +22,11 @@ __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")
 
 
-async def until(background: Background, is_so: str) -> str:
+async def until(background: BackgroundMonitor, is_so: str) -> str:
     """What was told until that is in it."""
     told = ""
     while is_so not in told:
-        told += said(await background.wait_for_news())
+        told += said(await background.wait_for_change())
     return told
 
 
@@ -48,7 +48,7 @@ def test_the_end_of_a_task_is_told_once_and_the_model_hears_of_it(workshop: Work
             async with chat.agent.run("") as run:
                 async for _ in run:
                     pass
-            background.count_again()
+            background.refresh()
             assert not background.has_news()
             assert str(chat.model.requests[0].messages).count("<task-notification") == 1
             assert not background._blocks
@@ -56,8 +56,8 @@ def test_the_end_of_a_task_is_told_once_and_the_model_hears_of_it(workshop: Work
     asyncio.run(look())
 
 
-def _with_past(agent: Agent) -> Delegated:
-    return Delegated(agent.inherited, agent.session.id)
+def _with_past(agent: Agent) -> TaskDelegation:
+    return TaskDelegation(agent.parent_context, agent.session.id)
 
 
 def test_figures_follow_what_runs_and_what_it_costs(workshop: Workshop) -> None:
@@ -69,7 +69,7 @@ def test_figures_follow_what_runs_and_what_it_costs(workshop: Workshop) -> None:
             task = await begun(workshop, chat.agent.session.id)
             await begun(workshop, "another conversation")
             while background.running != 1:
-                await background.wait_for_news()
+                await background.wait_for_change()
             workshop.worker()
             workshop.until_status(task.id, "running")
             await stop_task(workshop.board, workshop.task(task.id), "person")
@@ -92,11 +92,11 @@ def test_a_question_is_told_once_with_how_to_answer_it(workshop: Workshop) -> No
             assert f"/tasks answer {task.id}" in told
             assert "touch asked.txt" in told
             assert (chat.chat.background.running, chat.chat.background.questions) == (1, 1)
-            chat.chat.background.count_again()
+            chat.chat.background.refresh()
             assert not chat.chat.background._blocks
             await stop_task(workshop.board, workshop.task(task.id), "person")
             while chat.chat.background.questions:
-                await chat.chat.background.wait_for_news()
+                await chat.chat.background.wait_for_change()
 
     asyncio.run(look())
 
@@ -131,7 +131,7 @@ def test_a_journal_that_can_t_be_read_is_told_of_and_ends_nothing(workshop: Work
         async with held(workshop) as chat:
             chat.agent.journal.close()
             assert "background work can't be watched" in await until(chat.chat.background, "watched")
-            chat.chat.background.count_again()
+            chat.chat.background.refresh()
             assert not chat.chat.background.has_news()
 
     asyncio.run(look())
@@ -146,13 +146,13 @@ def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_it_does_
                 async for _ in chat.chat.background.follow():
                     pass
 
-            assert not is_open(workshop.home, session)
+            assert not is_session_open(workshop.home, session)
             following = asyncio.create_task(follow())
-            await until_true(lambda: is_open(workshop.home, session))
+            await until_true(lambda: is_session_open(workshop.home, session))
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
-            assert not is_open(workshop.home, session)
+            assert not is_session_open(workshop.home, session)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(look())
@@ -160,13 +160,13 @@ def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_it_does_
 
 _CHAT = """
 import asyncio
-from kitbag.chat.background import Background
+from kitbag.chat.background import BackgroundMonitor
 from kitbag.runtime.agent import Agent
 from kitbag.assembly.run_options import Options
 
 async def main():
     async with Agent(options=Options(model={model!r}, only_tools=("Task", "Bash"))) as agent:
-        background = Background(agent, agent.ground.places.kitbag_home)
+        background = BackgroundMonitor(agent, agent.environment.places.kitbag_home)
         async with agent.run("Go") as run:
             async for _ in run:
                 pass
@@ -192,11 +192,11 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
         assert killed.stdout.readline() == b"started\n"
         [task] = workshop.board.all()
         session = task.root
-        workshop.until(lambda: is_open(workshop.home, session))
+        workshop.until(lambda: is_session_open(workshop.home, session))
     finally:
         killed.kill()
         killed.communicate(timeout=TEST_TIMEOUT)
-    assert not is_open(workshop.home, session)
+    assert not is_session_open(workshop.home, session)
     release.touch()
 
     async def look() -> None:
@@ -204,7 +204,7 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
         options = Options(directory=str(workshop.world.workspace), resume="last")
         async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=provider) as agent:
             assert agent.session.id == session
-            background = Background(agent, workshop.home)
+            background = BackgroundMonitor(agent, workshop.home)
             told = await until(background, "has ended")
             assert f"doer {task.id}" in told
             assert "completed" in told
@@ -214,11 +214,11 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
                     async for _ in run:
                         pass
             assert str(provider.requests[-1].messages).count("The answer is 42.") == 1
-            background.count_again()
+            background.refresh()
             assert not background.has_news()
         # The one after it has nothing to tell.
         async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=Scripted(Script([]))) as agent:
-            background = Background(agent, workshop.home)
+            background = BackgroundMonitor(agent, workshop.home)
             await background._look()
             assert not background._blocks
             assert not background.has_news()
@@ -236,7 +236,7 @@ def test_it_costs_next_to_nothing_when_nothing_happens(workshop: Workshop) -> No
             workshop.worker()
             workshop.until_status(task.id, "running")
             while chat.chat.background.running != 1:
-                await chat.chat.background.wait_for_news()
+                await chat.chat.background.wait_for_change()
             asked: list[str] = []
             journal = chat.agent.journal
             query = journal._query

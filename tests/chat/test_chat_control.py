@@ -10,7 +10,7 @@ from chat.conversing import Conversing, conversing
 from chat.held import begun, model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
 from conftest import World
-from kitbag.chat.ui import Deed, Key, Left, Live, Submitted
+from kitbag.chat.ui import ExitRequested, KeyPressed, LiveState, Submitted, UserAction
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.testing import Rule, Script, Step
@@ -36,7 +36,7 @@ def call(name: str, call_id: str = "c1", **arguments: Any) -> Step:
 @in_a_loop
 async def test_what_is_cancelled_in_the_moment_it_was_sent_is_not_lost_without_a_word(world: World) -> None:
     async with conversing(world, "An answer.") as here:
-        here.face.do("hello", Key("cancel"))
+        here.face.do("hello", KeyPressed("cancel"))
         await here.face.until(lambda: "cancelled" in here.face.seen())
         assert here.face.said() == ["hello"]
         await here.until_idle()
@@ -47,7 +47,7 @@ async def test_what_is_cancelled_in_the_moment_it_was_sent_is_not_lost_without_a
 @in_a_loop
 async def test_to_leave_in_the_moment_something_was_sent_leaves_nothing_half_begun(world: World) -> None:
     async with conversing(world, "An answer.") as here:
-        here.face.do("hello", "/context", "more", Left())
+        here.face.do("hello", "/context", "more", ExitRequested())
         assert await asyncio.wait_for(here.ending, TEST_TIMEOUT) == 0
 
 
@@ -56,7 +56,7 @@ async def test_esc_twice_and_once_more_cancels_once(world: World) -> None:
     async with conversing(world, SLOW) as here:
         here.face.do("hello")
         await here.face.until(lambda: here.talk.model.requests)
-        here.face.do(Key("cancel"), Key("cancel"), Key("cancel"))
+        here.face.do(KeyPressed("cancel"), KeyPressed("cancel"), KeyPressed("cancel"))
         await here.until_idle()
         here.talk.model.script = Script([Rule([Step(text="An answer.")])])
         here.face.do("again")
@@ -69,10 +69,10 @@ async def test_esc_gives_back_what_was_queued_in_its_order(world: World) -> None
     async with conversing(world, SLOW, "An answer.") as here:
         here.face.do("hello", "two", "three")
         await here.face.until(lambda: here.face.live.queued == ("two", "three"))
-        here.face.do(Key("cancel"))
+        here.face.do(KeyPressed("cancel"))
         await here.until_idle()
         assert here.face.inserted == ["two\nthree"]
-        assert here.face.live == Live()
+        assert here.face.live == LiveState()
 
 
 @in_a_loop
@@ -86,7 +86,7 @@ async def test_esc_stops_a_command_that_works_beside(world: World, monkeypatch: 
     async with conversing(world, "An answer.") as here:
         here.face.do("/doctor")
         await here.face.until(lambda: here.face.said() == ["/doctor"])
-        here.face.do(Key("cancel"))
+        here.face.do(KeyPressed("cancel"))
         await here.face.until(lambda: "cancelled" in here.face.seen())
         here.face.do("hello")
         await here.face.until(lambda: "An answer." in here.face.seen())
@@ -99,8 +99,8 @@ async def test_esc_stops_a_command_that_works_beside(world: World, monkeypatch: 
 async def test_lines_of_a_pipe_are_done_one_after_the_other_also_exit(world: World) -> None:
     async with conversing(world, Step(text="First.", delay=0.2), "Second.") as here:
         lines = ("one", "/mode plan", "two", "/exit", "never said")
-        here.face.do(*(Submitted(line, waits=True) for line in lines))
-        assert await here.left(Left(now=False)) == 0
+        here.face.do(*(Submitted(line, is_piped=True) for line in lines))
+        assert await here.left(ExitRequested(immediately=False)) == 0
         assert here.face.said() == ["one", "/mode plan", "two", "/exit"]
         assert "Second." in here.face.seen()
 
@@ -108,9 +108,9 @@ async def test_lines_of_a_pipe_are_done_one_after_the_other_also_exit(world: Wor
 @in_a_loop
 async def test_a_signal_ends_what_is_still_done_after_the_end_of_the_input(world: World) -> None:
     async with conversing(world, SLOW) as here:
-        here.face.do("hello", Left(now=False))
+        here.face.do("hello", ExitRequested(immediately=False))
         await here.face.until(lambda: here.talk.model.requests)
-        assert await here.left(Left(now=True, code=143)) == 143
+        assert await here.left(ExitRequested(immediately=True, exit_code=143)) == 143
         assert here.talk.agent.session.status == "cancelled"
 
 
@@ -146,7 +146,7 @@ async def test_news_that_can_not_be_told_are_not_tried_again_and_again(
     monkeypatch.setattr(Board, "mark_notified", full)
     async with talking(workshop.world, face=face, model=model(workshop)) as talk:
         here = Conversing(talk, face)
-        assert talk.agent.delegation.shared  # type: ignore[union-attr] - it has begun something
+        assert talk.agent.delegation.host  # type: ignore[union-attr] - it has begun something
         task = await begun(workshop, talk.agent.session.id, "Find it.", description="a search")
         await asyncio.to_thread(workshop.work)
         await face.until(lambda: "has ended" in face.seen() and tried)
@@ -171,7 +171,7 @@ async def test_what_goes_wrong_while_background_work_is_watched_is_told(world: W
             raise ValueError("a record nobody understands")
 
         await here.face.until(lambda: here.chat.background._watch is not None)
-        here.chat.background._watch.has_grown = broken  # type: ignore[union-attr,method-assign]
+        here.chat.background._watch.has_new_records = broken  # type: ignore[union-attr,method-assign]
         await here.face.until(lambda: "a record nobody understands" in here.face.seen())
         here.face.do("hello")
         await here.face.until(lambda: "An answer." in here.face.seen())
@@ -207,7 +207,7 @@ async def test_a_face_that_stumbles_once_ends_nothing_and_nothing_seems_to_work_
 @in_a_loop
 async def test_a_face_that_can_be_read_no_more_ends_the_conversation(world: World) -> None:
     class Deaf(QueueFace):
-        async def next(self) -> Deed:
+        async def next(self) -> UserAction:
             await super().next()
             raise ValueError("no more")
 

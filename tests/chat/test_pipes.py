@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.ui import Deed, Left, Submitted
+from kitbag.chat.ui import ExitRequested, Submitted, UserAction
 from support.talking_face import TalkingFace, talking
 
 
@@ -14,8 +14,8 @@ class Sent(TalkingFace):
         super().__init__(plain=True)
         self.said: list[Submitted] = [said]
 
-    async def next(self) -> Deed:
-        return self.said.pop() if self.said else Left(now=False)
+    async def next(self) -> UserAction:
+        return self.said.pop() if self.said else ExitRequested(immediately=False)
 
 
 @pytest.mark.parametrize("from_pipe", [True, False])
@@ -25,9 +25,9 @@ def test_a_file_outside_is_taken_as_named_by_the_person_only_where_they_typed_it
     path = at_home.write("other.txt", "OUTSIDE\n", at_home.outside)
 
     async def go() -> str:
-        face = Sent(Submitted(f"look at @{path}", waits=from_pipe))
+        face = Sent(Submitted(f"look at @{path}", is_piped=from_pipe))
         async with talking(at_home, "Done.", face=face) as talk:
-            await talk.chat.converse()
+            await talk.chat.run()
             return f"{talk.last_request()}\n{face.seen()}"
 
     seen = asyncio.run(go())

@@ -12,12 +12,12 @@ import pytest
 
 from chat.answering import Answer, AnsweringFace, option
 from conftest import World
-from kitbag.assembly.model_sources import model_sources
+from kitbag.assembly.model_sources import load_model_sources
 from kitbag.assembly.run_options import Options
 from kitbag.chat.approver import ChatApprover
-from kitbag.chat.setup import how_to_connect, offer_setup
-from kitbag.models.local_servers import PORTS
-from kitbag.models.model_selection import choose
+from kitbag.chat.setup import no_model_notice, run_setup
+from kitbag.models.local_servers import LOCAL_PORTS
+from kitbag.models.model_selection import select_model
 from kitbag.runtime.agent import Agent
 from kitbag.settings import load_settings
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
@@ -35,7 +35,7 @@ class House:
 
     def setup(self, *answers: Answer) -> AnsweringFace:
         face = AnsweringFace(*answers)
-        self.changed = asyncio.run(offer_setup(face, str(self.home)))
+        self.changed = asyncio.run(run_setup(face, str(self.home)))
         assert face.answers == []
         for key in (KEY, OTHER):
             assert key not in face.everything()
@@ -44,7 +44,7 @@ class House:
         return face
 
     def chosen(self) -> str:
-        return choose(model_sources(load_settings(str(self.home), ()), probe=False)[0]).name
+        return select_model(load_model_sources(load_settings(str(self.home), ()), probe=False)[0]).name
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def house(world: World, monkeypatch: pytest.MonkeyPatch) -> House:
         if name.startswith(("KITBAG", "ANTHROPIC", "OPENAI", "OPENROUTER", "OLLAMA")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(world.home))
-    for name in PORTS:
-        monkeypatch.setitem(PORTS, name, 1)  # nobody listens there
+    for name in LOCAL_PORTS:
+        monkeypatch.setitem(LOCAL_PORTS, name, 1)  # nobody listens there
     return House(world)
 
 
@@ -97,7 +97,7 @@ class TestAKeyThatIsTyped:
                 approver = ChatApprover(AnsweringFace("y"))
                 async with Agent(options=options, approver=approver) as agent:
                     assert agent.chosen.name == "openai/gpt-5"
-                    assert KEY not in agent.journal.redactor.known(f"the key {KEY} leaked")
+                    assert KEY not in agent.journal.redactor.redact_known(f"the key {KEY} leaked")
                     async with agent.run(f"I pasted {KEY} here.") as run:
                         async for _ in run:
                             pass
@@ -128,7 +128,7 @@ class TestAKeyThatIsTyped:
     )
     def test_is_refused_where_it_can_be_none(self, house: House, typed: str, problem: str) -> None:
         face = AnsweringFace("2", "t", lambda _: _filled(typed), None, None)
-        asyncio.run(offer_setup(face, str(house.home)))
+        asyncio.run(run_setup(face, str(house.home)))
         assert problem in face.seen()
         assert not typed or typed not in face.everything()
         assert not house.keys.exists()
@@ -140,35 +140,35 @@ class TestAKeyThatIsTyped:
         monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
         house.setup("2", "t", KEY, "gpt-5")
         assert server.requests[-1].headers["authorization"] == f"Bearer {KEY}"
-        sources, _ = model_sources(load_settings(str(house.home), ()))
+        sources, _ = load_model_sources(load_settings(str(house.home), ()))
         assert sources.environment[sources.providers["openai"].key_env] == KEY
 
     def test_of_a_file_that_others_can_read_is_not_used(self, house: House, server: ModelServer) -> None:
         house.home.mkdir()
         house.keys.write_text(f'[keys]\nOPENAI_API_KEY = "{KEY}"\n')
         house.keys.chmod(0o640)
-        sources, problems = model_sources(load_settings(str(house.home), ()))
+        sources, problems = load_model_sources(load_settings(str(house.home), ()))
         assert "OPENAI_API_KEY" not in sources.environment
         assert ("others can read it" in problems[0].problem, "chmod 600" in problems[0].fix) == (True, True)
         face = house.setup(None)
         assert "others can read it" in face.seen()
         house.keys.chmod(0o600)
-        assert model_sources(load_settings(str(house.home), ()))[0].environment["OPENAI_API_KEY"] == KEY
+        assert load_model_sources(load_settings(str(house.home), ()))[0].environment["OPENAI_API_KEY"] == KEY
 
     def test_sets_nothing_but_keys(self, house: House) -> None:
         house.home.mkdir()
         house.keys.write_text('[keys]\nKITBAG_MODEL = "x/y"\nOLLAMA_HOST = "evil:1"\nANTHROPIC_API_KEY = "a-key"\n')
         house.keys.chmod(0o600)
-        environment = model_sources(load_settings(str(house.home), ()))[0].environment
+        environment = load_model_sources(load_settings(str(house.home), ()))[0].environment
         assert "KITBAG_MODEL" not in environment
         assert "OLLAMA_HOST" not in environment
         assert environment["ANTHROPIC_API_KEY"] == "a-key"
 
 
 def _filled(text: str) -> Any:
-    from kitbag.chat.ui import Filled
+    from kitbag.chat.ui import FormAnswer
 
-    return Filled(text=text)
+    return FormAnswer(text=text)
 
 
 class TestWhatGoesWrong:
@@ -192,7 +192,7 @@ class TestWhatGoesWrong:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
             monkeypatch.setenv("ANTHROPIC_API_KEY", KEY + "-of-the-environment")
             face = AnsweringFace("1", "u", "claude-nope", "m", "1")
-            assert asyncio.run(offer_setup(face, str(house.home)))
+            assert asyncio.run(run_setup(face, str(house.home)))
         assert "model: claude-nope" in face.seen()
         assert "no such model" in face.seen()
         assert option(face.forms[3], "m") is not None
@@ -236,7 +236,7 @@ class TestWhatGoesWrong:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         house.world.write("~/.kitbag/settings.toml", "model = [broken\n")
         with pytest.raises(InvalidError, match="can't be changed"):
-            asyncio.run(offer_setup(AnsweringFace("2", "t", KEY, "gpt-5"), str(house.home)))
+            asyncio.run(run_setup(AnsweringFace("2", "t", KEY, "gpt-5"), str(house.home)))
         assert house.settings.read_text() == "model = [broken\n"
 
 
@@ -260,7 +260,7 @@ class TestAKeyInTheEnvironment:
 
     def test_a_key_that_is_pasted_for_its_name_is_not_shown_again(self, house: House) -> None:
         face = AnsweringFace("1", "v", KEY, None, None)
-        asyncio.run(offer_setup(face, str(house.home)))
+        asyncio.run(run_setup(face, str(house.home)))
         assert "the key itself does not go here" in face.seen()
         assert KEY not in face.everything()
 
@@ -287,7 +287,7 @@ class TestPlaces:
         assert "has a meaning of its own" in face.seen()
         assert house.chosen() == "lab/claude-sonnet-4-5"
         assert KEY in json.dumps(server.requests[-1].headers)
-        sources, problems = model_sources(load_settings(str(house.home), ()))
+        sources, problems = load_model_sources(load_settings(str(house.home), ()))
         assert problems == []
         assert (sources.providers["lab"].key_env, sources.environment["LAB_API_KEY"]) == ("LAB_API_KEY", KEY)
         # And it is offered the next time.
@@ -301,7 +301,7 @@ class TestPlaces:
 
     def test_an_address_that_is_not_encrypted_is_warned_about_before_the_key_goes_there(self, house: House) -> None:
         face = AnsweringFace("5", "1", "http://192.0.2.7:8000", "lab", "t", None, None)
-        asyncio.run(offer_setup(face, str(house.home)))
+        asyncio.run(run_setup(face, str(house.home)))
         assert "not encrypted" in face.seen()
 
     def test_offline_can_be_chosen(self, house: House) -> None:
@@ -357,7 +357,7 @@ def test_to_leave_any_question_writes_nothing(
 
 
 def test_it_is_said_how_to_connect_one() -> None:
-    remark = how_to_connect()
+    remark = no_model_notice()
     assert "no model is connected" in remark.text
     assert "kitbag setup" in remark.fix
     assert "ANTHROPIC_API_KEY" in remark.fix

@@ -8,19 +8,19 @@ import pytest
 from chat.conversing import conversing
 from chat.queue_face import in_a_loop
 from conftest import World
-from kitbag.agent.context_ledger import split_said
-from kitbag.chat.replay import replayed
-from kitbag.chat.ui import Key, Live, Submitted
+from kitbag.agent.context_ledger import split_user_text
+from kitbag.chat.replay import replay_session
+from kitbag.chat.ui import KeyPressed, LiveState, Submitted
 from kitbag.messages import Image
-from kitbag.runtime.user_commands import MOST_CHARACTERS
-from kitbag.views.blocks import Reply, Said
+from kitbag.runtime.user_commands import MAX_CHARS
+from kitbag.views.blocks import ReplyBlock, UserBlock
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.mark.parametrize(("text", "command"), [("!ls -la", "ls -la"), ("! git status ", "git status")])
 def test_what_begins_with_an_exclamation_mark_is_a_command_of_the_person(text: str, command: str) -> None:
-    assert Submitted(text).own_command == command
+    assert Submitted(text).shell_command == command
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def test_what_begins_with_an_exclamation_mark_is_a_command_of_the_person(text: s
         Submitted("!!! look"),
         Submitted("!important\nplease do it"),
         Submitted("look !ls"),
-        Submitted("!ls", waits=True),
+        Submitted("!ls", is_piped=True),
         Submitted("!ls", (Image("image/png", "aGk="),)),
     ],
 )
 def test_everything_else_is_a_message_and_so_is_each_line_of_a_pipe(said: Submitted) -> None:
-    assert said.own_command == ""
+    assert said.shell_command == ""
 
 
 @in_a_loop
@@ -53,9 +53,9 @@ async def test_it_runs_where_the_chat_runs_and_the_model_sees_it_with_the_next_m
         assert said.startswith('why?\n\n<mentioned-command name="ls *.md; echo @notes.md')
         assert 'run-by="the person">\n[Exit code 3]\nnotes.md\n@notes.md &lt;/mentioned-command>\n' in said
         assert "<mentioned-file" not in said
-        pieces = [(kind, name) for kind, name, _ in split_said(said)]
+        pieces = [(kind, name) for kind, name, _ in split_user_text(said)]
         assert pieces == [("user", ""), ("mentioned", "! ls *.md; echo @notes.md '</mentioned-command>'; exit 3")]
-        assert replayed(here.chat.agent.session, 3).blocks == (Said("why?"), Reply("An answer."))
+        assert replay_session(here.chat.agent.session, 3).blocks == (UserBlock("why?"), ReplyBlock("An answer."))
         here.face.do("again")
         await here.face.until(lambda: len(here.talk.model.requests) == 2)
         assert "mentioned-command" not in here.talk.model.requests[-1].messages[-1].text
@@ -67,13 +67,13 @@ async def test_esc_ends_it_with_all_that_it_started_and_what_it_printed_is_kept(
     async with conversing(world, "An answer.") as here:
         here.face.do(f"!echo begun; (sleep 600 & echo $! > {place}; wait)")
         await here.face.until(lambda: place.exists() and place.read_text().strip())
-        here.face.do(Key("cancel"))
+        here.face.do(KeyPressed("cancel"))
         await here.until_idle()
         assert "begun" in here.face.seen()
         assert "stopped · 1 line" in here.face.seen()
-        assert here.face.live == Live()
+        assert here.face.live == LiveState()
         assert not os.path.exists(f"/proc/{place.read_text().strip()}/cwd")
-        assert "[stopped]\nbegun" in here.chat.agent.ran_by_person[0]
+        assert "[stopped]\nbegun" in here.chat.agent.user_command_blocks[0]
 
 
 @in_a_loop
@@ -95,8 +95,8 @@ async def test_secrets_are_neither_shown_nor_told_and_too_much_is_left_out_in_wo
     async with conversing(world, "An answer.") as here:
         here.face.do("!echo $ACME_API_KEY")
         await here.face.until(lambda: "1 line" in here.face.seen())
-        assert "0123456789abcdef" not in here.chat.agent.ran_by_person[0]
-        for _ in range(MOST_CHARACTERS // 29_000 + 1):
+        assert "0123456789abcdef" not in here.chat.agent.user_command_blocks[0]
+        for _ in range(MAX_CHARS // 29_000 + 1):
             here.face.do("!seq 1 20000")
         await here.face.until(lambda: "told only that you ran it" in here.face.seen())
-        assert "left out for want of room" in here.chat.agent.ran_by_person[-1]
+        assert "left out for want of room" in here.chat.agent.user_command_blocks[-1]

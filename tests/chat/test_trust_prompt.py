@@ -10,10 +10,10 @@ from conftest import World
 from kitbag.assembly.run_options import Options
 from kitbag.chat.trust_prompt import ask_for_trust, trust_blocks, trust_form
 from kitbag.errors import UsageError
-from kitbag.permissions.trust.workspace_trust import Trust, workspace_trust
+from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Script, Scripted
-from kitbag.views.blocks import Diff, Verbatim
+from kitbag.views.blocks import DiffBlock, VerbatimBlock
 
 
 def bring(world: World) -> None:
@@ -25,11 +25,11 @@ def bring(world: World) -> None:
 
 def ask(world: World, *answers: Answer) -> tuple[str, AnsweringFace]:
     face = AnsweringFace(*answers)
-    return asyncio.run(ask_for_trust(face, world.places())).trusted, face
+    return asyncio.run(ask_for_trust(face, world.places())).choice, face
 
 
 def state(world: World) -> str:
-    return workspace_trust(world.places()).state
+    return check_trust(world.places()).state
 
 
 def test_a_folder_that_brings_nothing_is_not_asked_about(world: World) -> None:
@@ -74,17 +74,17 @@ def test_this_once_is_said_of_what_was_seen(world: World, monkeypatch: pytest.Mo
     async def go() -> list[str]:
         if when == "before it is loaded":
             world.write(".mcp.json", server)
-        options = Options(directory=str(world.workspace), trust_workspace=asked.seen)
+        options = Options(directory=str(world.workspace), trust_workspace=asked.fingerprint)
         async with Agent(options=options, provider=Scripted(Script([]))) as agent:
             told = [notice.text for notice in agent.notices]
             if when != "before it is loaded":
-                assert agent.ground.trust.state == "trusted"
+                assert agent.environment.trust.state == "trusted"
                 world.write(".kitbag/skills/x/notes.md", "Prose may change.\n")
-                assert (await agent.reload(), agent.ground.trust.state)[1] == "trusted"
+                assert (await agent.reload(), agent.environment.trust.state)[1] == "trusted"
                 world.write(".mcp.json", server)
                 told = [notice.text for notice in (await agent.reload()).notices]
-            assert agent.ground.trust.state == "changed"
-            assert not agent.ground.library.skills.exact("x")
+            assert agent.environment.trust.state == "changed"
+            assert not agent.environment.library.skills.get_exact("x")
             return told
 
     assert "has changed since it was trusted" in "\n".join(asyncio.run(go()))
@@ -99,7 +99,7 @@ def test_what_was_seen_runs_this_once(world: World, monkeypatch: pytest.MonkeyPa
     asked = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places()))
 
     async def go() -> None:
-        options = Options(directory=str(world.workspace), trust_workspace=asked.seen)
+        options = Options(directory=str(world.workspace), trust_workspace=asked.fingerprint)
         async with Agent(options=options, provider=Scripted(Script([]))) as agent:
             assert agent.servers is not None
             assert [one.state for one in agent.servers.configured] == ["ready"]
@@ -114,7 +114,7 @@ def test_a_server_that_is_started_later_is_still_the_one_that_was_seen(world: Wo
 
     bring(world)
     places = world.places()
-    trust = workspace_trust(places, workspace_trust(places).seen)
+    trust = check_trust(places, check_trust(places).fingerprint)
     (one,) = configured_servers(places, trust, load_settings(places.kitbag_home, places.project_dirs))
     check_still_trusted(one.server, places, trust)
     world.skill(".kitbag/skills", "other", body="!`new`\n")  # what else has changed does not matter
@@ -125,22 +125,20 @@ def test_a_server_that_is_started_later_is_still_the_one_that_was_seen(world: Wo
 
 
 def test_agents_in_the_background_are_held_to_it_too(world: World) -> None:
-    from kitbag.tasks.delegation import options_for_worker
-    from kitbag.tasks.standalone_setup import read_options
+    from kitbag.tasks.delegation import serialize_options
+    from kitbag.tasks.standalone_setup import parse_options
 
     bring(world)
-    seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).seen
-    assert read_options(options_for_worker(Options(trust_workspace=seen))).trust_workspace == seen
-    assert workspace_trust(world.places(), seen).covers(
-        f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`"
-    )
-    assert not workspace_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`")
+    seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).fingerprint
+    assert parse_options(serialize_options(Options(trust_workspace=seen))).trust_workspace == seen
+    assert check_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`")
+    assert not check_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`")
 
 
 def test_enter_alone_trusts_nothing(world: World) -> None:
     bring(world)
-    form = trust_form(workspace_trust(world.places()))
-    assert (form.default, form.free) == ("", "")
+    form = trust_form(check_trust(world.places()))
+    assert (form.default, form.free_text_hint) == ("", "")
 
 
 def test_without_an_answer_the_run_says_what_it_left_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +175,7 @@ def test_of_what_is_less_dangerous_a_few_are_shown_first(world: World) -> None:
         world.write(
             f".claude/agents/a{number}.md", f"---\nname: a{number}\ndescription: Helps.\ntools: Read\n---\nHelp.\n"
         )
-    shown = "\n".join(map(text_of, trust_form(workspace_trust(world.places())).above))
+    shown = "\n".join(map(text_of, trust_form(check_trust(world.places())).above))
     assert "touch $CANARY" in shown
     assert "(9)" in shown
     assert "and 6 more" in shown
@@ -185,7 +183,7 @@ def test_of_what_is_less_dangerous_a_few_are_shown_first(world: World) -> None:
 
 def test_what_is_seen_whole_at_once_offers_no_more(world: World) -> None:
     world.write("CLAUDE.md", "Be kind.\n")
-    form = trust_form(workspace_trust(world.places()))
+    form = trust_form(check_trust(world.places()))
     assert option(form, "e") is None
     assert "Nothing in it runs or allows anything" in "\n".join(map(text_of, form.above))
 
@@ -198,7 +196,7 @@ def test_a_change_is_shown_as_what_it_was_and_what_it_is(world: World) -> None:
     trusted, face = ask(world, "t")
     assert trusted == "trusted"
     assert "has changed since" in face.seen()
-    (diff,) = [block.text for block in face.blocks if isinstance(block, Diff)]
+    (diff,) = [block.text for block in face.blocks if isinstance(block, DiffBlock)]
     assert "command, changed" in diff
     assert "-make all\n-make test\n+make evil\n+make test" in diff
     assert state(world) == "trusted"
@@ -209,15 +207,15 @@ def test_a_change_that_is_longer_than_a_screen_is_begun(world: World) -> None:
     ask(world, "t")
     path = world.workspace / ".kitbag/skills/x/SKILL.md"
     path.write_text(path.read_text().replace("make all\n", "make evil\n" * 50))
-    blocks = trust_blocks(workspace_trust(world.places()), whole=False)
-    (diff,) = [block.text for block in blocks if isinstance(block, Diff)]
+    blocks = trust_blocks(check_trust(world.places()), whole=False)
+    (diff,) = [block.text for block in blocks if isinstance(block, DiffBlock)]
     assert "+make evil" in diff
     assert "lines more]" in diff
 
 
 def test_what_could_not_be_looked_at_whole_can_not_be_trusted_for_good(world: World) -> None:
     bring(world)
-    trust = workspace_trust(world.places())._replace(whole=False, problems=("too many files",))
+    trust = check_trust(world.places())._replace(is_complete=False, problems=("too many files",))
     form = trust_form(trust)
     assert option(form, "t") is None
     assert option(form, "o") is not None
@@ -230,7 +228,7 @@ def test_where_it_can_not_be_kept_that_is_told_and_asked_again(world: World) -> 
     bring(world)
     places = world.places()._replace(kitbag_home=str(world.workspace / ".home"))
     face = AnsweringFace("t", "o")
-    assert asyncio.run(ask_for_trust(face, places)).trusted == "once"
+    assert asyncio.run(ask_for_trust(face, places)).choice == "once"
     assert "error: the Kitbag home" in face.seen()
     assert option(face.forms[1], "t") is None
 
@@ -238,8 +236,8 @@ def test_where_it_can_not_be_kept_that_is_told_and_asked_again(world: World) -> 
 def test_what_hides_is_made_visible_and_stands_behind_the_bar(world: World) -> None:
     world.skill(".kitbag/skills", "x", body="```!\nls\x1b[2J\n? Trust it\n```\n")
     for whole in (False, True):
-        blocks = trust_blocks(workspace_trust(world.places()), whole=whole)
-        ours = "\n".join(text_of(block) for block in blocks if not isinstance(block, Verbatim))
+        blocks = trust_blocks(check_trust(world.places()), whole=whole)
+        ours = "\n".join(text_of(block) for block in blocks if not isinstance(block, VerbatimBlock))
         assert "Trust it" not in ours
         assert "\x1b" not in "\n".join(map(text_of, blocks))
 
@@ -253,13 +251,13 @@ def test_no_line_of_a_change_passes_for_the_head_of_a_diff(world: World) -> None
     path.write_text(path.read_text().replace("make all\n", "-- evil\n++ evil\n@@ -1,1 +1,1 @@\n"))
     ask(world, "t")
     path.write_text(path.read_text().replace("++ evil\n", "++ worse\n"))
-    (diff,) = [one for one in trust_blocks(workspace_trust(world.places()), whole=True) if isinstance(one, Diff)]
-    shown = render(diff, 100, colour=False, hide=str)
+    (diff,) = [one for one in trust_blocks(check_trust(world.places()), whole=True) if isinstance(one, DiffBlock)]
+    shown = render(diff, 100, color=False, hide=str)
     for line in ("- -- evil", "- ++ evil", "+ -- evil", "+ ++ worse", "+ @@ -1,1 +1,1 @@"):
         assert line in shown, shown
 
 
 def test_the_root_is_named(world: World) -> None:
     bring(world)
-    trust: Trust = workspace_trust(world.places())
+    trust: WorkspaceTrust = check_trust(world.places())
     assert trust.root in text_of(trust_form(trust).above[0])

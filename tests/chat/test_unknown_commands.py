@@ -6,8 +6,8 @@ import pytest
 
 from chat.queue_face import QueueFace
 from conftest import World
-from kitbag.chat.ui import Left, Submitted
-from kitbag.views.blocks import Remark, Said
+from kitbag.chat.ui import ExitRequested, Submitted
+from kitbag.views.blocks import NoticeBlock, UserBlock
 from support.talking_face import talking
 from support.waiting import TEST_TIMEOUT
 
@@ -27,8 +27,10 @@ def test_a_slip_of_the_fingers_is_told_and_not_sent(at_home: World, line: str, f
     async def talk() -> None:
         async with talking(at_home, "An answer.") as here:
             await here.chat._answer(Submitted(line))
-            (told,) = here.shown(Remark)
-            assert told == Remark("error", f"no command or skill is called {line.split()[0]}; nothing was sent", fix)
+            (told,) = here.shown(NoticeBlock)
+            assert told == NoticeBlock(
+                "error", f"no command or skill is called {line.split()[0]}; nothing was sent", fix
+            )
             assert here.model.requests == []
 
     asyncio.run(talk())
@@ -51,7 +53,7 @@ def test_what_was_pasted_is_shown_as_the_words_that_stood_for_it(at_home: World)
         async with talking(at_home, "An answer.") as here:
             pasted = "\n".join(f"line {number}" for number in range(120))
             await here.chat._answer(Submitted(f"{pasted} what is it?", typed="[pasted text #1, 120 lines] what is it?"))
-            assert here.shown(Said) == [Said("[pasted text #1, 120 lines] what is it?")]
+            assert here.shown(UserBlock) == [UserBlock("[pasted text #1, 120 lines] what is it?")]
             assert "line 119 what is it?" in here.last_request()
 
     asyncio.run(talk())
@@ -74,7 +76,7 @@ def test_one_leaves_as_one_leaves_a_shell(at_home: World, word: str) -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
             face.do(word)
-            assert await asyncio.wait_for(here.chat.converse(), TEST_TIMEOUT) == 0
+            assert await asyncio.wait_for(here.chat.run(), TEST_TIMEOUT) == 0
             assert here.model.requests == []
 
     asyncio.run(talk())
@@ -84,8 +86,8 @@ def test_from_a_pipe_such_a_word_is_a_word(at_home: World) -> None:
     async def talk() -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
-            face.do(Submitted("exit", waits=True), Left(now=False))
-            await asyncio.wait_for(here.chat.converse(), TEST_TIMEOUT)
+            face.do(Submitted("exit", is_piped=True), ExitRequested(immediately=False))
+            await asyncio.wait_for(here.chat.run(), TEST_TIMEOUT)
             assert len(here.model.requests) == 1
 
     asyncio.run(talk())

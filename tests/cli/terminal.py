@@ -21,14 +21,14 @@ from kitbag.cli import interruption
 from kitbag.cli.terminal_approver import TerminalApprover
 from kitbag.permissions.approvals.approval import Approvals, Permit
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Protection, Workspace
-from kitbag.permissions.rules.rule import Rules
+from kitbag.permissions.model import SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules
 
 home, root, settings, *wishes = sys.argv[1:]
 async def main():
     approver = TerminalApprover()
     approvals = Approvals(approver, settings)
-    allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", Rules(), Protection("none"))
+    allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", PermissionRules(), SandboxSupport("none"))
     for wish in wishes:
         tool, arguments = json.loads(wish)
         try:
@@ -44,7 +44,7 @@ async def main():
             print(json.dumps(["permit", found.remark]), flush=True)
         else:
             print(json.dumps([found.by, found.reason]), flush=True)
-interruption.run(main())
+interruption.run_interruptible(main())
 """
 
 

@@ -57,8 +57,8 @@ def test_one_ctrl_c_too_many_ends_in_no_traceback(world: World) -> None:
 
 
 STUCK = """
-from kitbag.chat import last_resort
-last_resort.SECONDS = 0.3
+from kitbag.chat import forced_exit as last_resort
+last_resort.GRACE_SECONDS = 0.3
 from kitbag.cli import main
 main()
 """

@@ -8,9 +8,9 @@ import stat
 import pytest
 
 from conftest import World
-from kitbag.permissions.approvals.approval import Answer, Question, canonical, digest_of
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, action_digest, canonical_json
 from kitbag.permissions.approvals.queue import ApprovalQueue
-from kitbag.permissions.model import Judgement, Part
+from kitbag.permissions.model import DecisionPart, PermissionDecision
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 
@@ -18,14 +18,18 @@ SECRET = "CANARY_SECRET_4f7a9c"
 
 
 def put(world: World, command: str = "git push", name: str = "0badcafe") -> None:
-    arguments = canonical({"command": command})
-    judgement = Judgement("ask", "it reaches the network", (Part(command, "ask", "why"),), "workspace", True)
-    digest = digest_of("Bash", arguments, "/w")
+    arguments = canonical_json({"command": command})
+    judgement = PermissionDecision(
+        "ask", "it reaches the network", (DecisionPart(command, "ask", "why"),), "workspace", True
+    )
+    digest = action_digest("Bash", arguments, "/w")
     with Journal.open(journal_path(str(world.home / ".kitbag")), Redactor([SECRET])) as journal:
-        asyncio.run(ApprovalQueue(journal).put(Question(name, "Bash", arguments, "/w", judgement, digest, "task-1")))
+        asyncio.run(
+            ApprovalQueue(journal).put(ApprovalRequest(name, "Bash", arguments, "/w", judgement, digest, "task-1"))
+        )
 
 
-def answer_of(world: World, name: str = "0badcafe") -> Answer | None:
+def answer_of(world: World, name: str = "0badcafe") -> ApprovalAnswer | None:
     with Journal.open(journal_path(str(world.home / ".kitbag")), Redactor()) as journal:
         return asyncio.run(ApprovalQueue(journal).wait(name, 0))
 
@@ -54,13 +58,13 @@ def test_a_question_is_shown_whole_with_what_hides_in_it(world: World) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said", "wanted"),
     [
-        (("allow",), "allowed once", Answer("allow")),
-        (("allow", "--session"), "allowed for the session", Answer("allow", "session")),
-        (("deny", "--reason", "push to a branch"), "denied", Answer("deny", reason="push to a branch")),
+        (("allow",), "allowed once", ApprovalAnswer("allow")),
+        (("allow", "--session"), "allowed for the session", ApprovalAnswer("allow", "session")),
+        (("deny", "--reason", "push to a branch"), "denied", ApprovalAnswer("deny", reason="push to a branch")),
     ],
 )
 def test_an_answer_reaches_the_one_who_asked(
-    world: World, arguments: tuple[str, ...], said: str, wanted: Answer
+    world: World, arguments: tuple[str, ...], said: str, wanted: ApprovalAnswer
 ) -> None:
     put(world)
     out = world.ok("permissions", "answer", "0bad", *arguments)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kitbag.cli.run_output import Document, Report, Stream, TextReport
+from kitbag.cli.run_output import JsonOutput, RunOutput, StreamJsonOutput, TextOutput
 from kitbag.errors import KitbagError
 from kitbag.events import Discarded, MessageAdded, Notice, RunEnded, RunStarted, TextDelta, ToolFinished, ToolStarted
 from kitbag.messages import Message, Text, ToolCall, Usage
@@ -13,17 +13,17 @@ from kitbag.messages import Message, Text, ToolCall, Usage
 SECRET = "tok-0123456789abcdef"
 STARTED = RunStarted("s1", "m", "default", "/w", 0, 0, ())
 ENDED = RunEnded("completed", f"It is {SECRET}.", 1, Usage(1, 2), None)
-REPORTS: list[type[Report]] = [TextReport, Document, Stream]
+REPORTS: list[type[RunOutput]] = [TextOutput, JsonOutput, StreamJsonOutput]
 
 
-def told(report: Report, *events: object) -> None:
+def told(report: RunOutput, *events: object) -> None:
     for event in events:
         report.event(event)  # type: ignore[arg-type]
     report.end()
 
 
 @pytest.mark.parametrize("kind", REPORTS)
-def test_no_secret_is_told(kind: type[Report], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_secret_is_told(kind: type[RunOutput], capsys: pytest.CaptureFixture[str]) -> None:
     notice = Notice("error", f"bad {SECRET}", f"not {SECRET}")
     failed = ToolFinished("c", "Read", True, f"no {SECRET}", 0.1)
     told(
@@ -41,11 +41,11 @@ def test_no_secret_is_told(kind: type[Report], capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_a_fault_is_told_once_and_its_place_goes_to_stderr(
-    kind: type[Report], capsys: pytest.CaptureFixture[str]
+    kind: type[RunOutput], capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = kind((SECRET,))
     report.event(STARTED)
-    report.fault(f"ZeroDivisionError: {SECRET}", f"Traceback:\n  x = '{SECRET}'\x1b[31m")
+    report.internal_error(f"ZeroDivisionError: {SECRET}", f"Traceback:\n  x = '{SECRET}'\x1b[31m")
     said = capsys.readouterr()
     assert "Traceback:" in said.err
     assert "\x1b" not in said.err
@@ -54,14 +54,14 @@ def test_a_fault_is_told_once_and_its_place_goes_to_stderr(
     report = kind()
     report.event(STARTED)
     report.event(ENDED._replace(status="failed", text="", error="oops"))
-    report.fault("ZeroDivisionError", "Traceback:")
+    report.internal_error("ZeroDivisionError", "Traceback:")
     said = capsys.readouterr()
     assert (said.out + said.err).count("oops") == 1
     assert "a fault of Kitbag" not in said.out + said.err
 
 
 def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Document()
+    report = JsonOutput()
     for text in ("one", "two"):
         report.event(STARTED)
         report.event(ENDED._replace(text=text))
@@ -81,7 +81,7 @@ class TestText:
     ) -> None:
         bash = ToolFinished("c2", "Bash", True, "Bash is not allowed: no", 0.1)
         failed = ToolFinished("c3", "Read", True, "it is not there", 0.1)
-        report = TextReport()
+        report = TextOutput()
         told(report, STARTED, self.REFUSED, bash, bash, failed, ENDED)
         said = capsys.readouterr()
         assert said.out == f"It is {SECRET}.\n"
@@ -97,7 +97,7 @@ class TestText:
         one, two = ToolStarted("c1", "Edit", {}, "Edit(a.py)"), ToolStarted("c2", "Grep", {}, "Grep(x)")
         spoken = MessageAdded(Message("assistant", (Text("I look.\nThen I act."), ToolCall("c1", "Edit", {}))))
         found = ToolFinished("c2", "Grep", False, "2 files", 0.1)
-        told(TextReport(), STARTED, spoken, one, two, found, self.REFUSED, ENDED)
+        told(TextOutput(), STARTED, spoken, one, two, found, self.REFUSED, ENDED)
         said = capsys.readouterr()
         assert said.out == f"It is {SECRET}.\n"
         assert said.err.splitlines()[1:] == [
@@ -112,6 +112,13 @@ class TestText:
 
 class TestPieces:
     def test_what_was_taken_back_is_not_shown_later(self, capsys: pytest.CaptureFixture[str]) -> None:
-        told(Stream((SECRET,)), STARTED, TextDelta("the tok-012"), Discarded("broke"), TextDelta("Fine."), ENDED)
+        told(
+            StreamJsonOutput((SECRET,)),
+            STARTED,
+            TextDelta("the tok-012"),
+            Discarded("broke"),
+            TextDelta("Fine."),
+            ENDED,
+        )
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [line["text"] for line in lines if line["type"] == "text"] == ["the ", "Fine."]

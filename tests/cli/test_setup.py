@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conftest import World
-from kitbag.store.api_keys import keep_key, read_keys
+from kitbag.store.api_keys import read_keys, store_key
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support.driving import Driven
 from support.pseudo_terminal import ESCAPE
@@ -34,7 +34,7 @@ def test_in_a_pipe_it_asks_nobody_and_says_what_to_do(world: World) -> None:
 
 def test_json_shows_how_things_stand_by_name_only(world: World) -> None:
     world.env["ANTHROPIC_API_KEY"] = "of-the-environment"
-    keep_key(home(world), "OPENAI_API_KEY", KEY)
+    store_key(home(world), "OPENAI_API_KEY", KEY)
     done = world.run("setup", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def test_json_shows_how_things_stand_by_name_only(world: World) -> None:
 
 
 def test_a_kept_key_is_used_and_said_to_be(world: World) -> None:
-    keep_key(home(world), "OPENAI_API_KEY", KEY)
+    store_key(home(world), "OPENAI_API_KEY", KEY)
     chosen = world.json("models")["chosen"]
     assert (chosen["name"], chosen["why"], chosen["usable"]) == (
         "openai/gpt-5",
@@ -61,8 +61,8 @@ def test_a_kept_key_is_used_and_said_to_be(world: World) -> None:
 
 
 def test_a_key_is_forgotten_and_so_is_the_model_that_needs_it(world: World) -> None:
-    keep_key(home(world), "OPENAI_API_KEY", KEY)
-    keep_key(home(world), "OPENROUTER_API_KEY", KEY + "2")
+    store_key(home(world), "OPENAI_API_KEY", KEY)
+    store_key(home(world), "OPENROUTER_API_KEY", KEY + "2")
     world.write("~/.kitbag/settings.toml", '# mine\nmodel = "openai/gpt-5"\nteam = "a"\n')
     assert world.json("setup", "--forget", "openai") == {
         "provider": "openai", "variable": "OPENAI_API_KEY", "model": "openai/gpt-5",
@@ -74,7 +74,7 @@ def test_a_key_is_forgotten_and_so_is_the_model_that_needs_it(world: World) -> N
 
 
 def test_what_is_not_kept_can_not_be_forgotten(world: World) -> None:
-    keep_key(home(world), "OPENAI_API_KEY", KEY)
+    store_key(home(world), "OPENAI_API_KEY", KEY)
     done = world.run("setup", "--forget", "mistral")
     assert (done.returncode, "keys are kept for openai" in done.stderr) == (4, True)
     world.env["ANTHROPIC_API_KEY"] = "x"
@@ -83,7 +83,7 @@ def test_what_is_not_kept_can_not_be_forgotten(world: World) -> None:
 
 
 def test_keys_that_others_could_read_are_told(world: World) -> None:
-    keep_key(home(world), "OPENAI_API_KEY", KEY)
+    store_key(home(world), "OPENAI_API_KEY", KEY)
     (world.home / ".kitbag/keys.toml").chmod(0o644)
     found = world.json("setup")
     assert "others can read it" in found["problems"][0]["problem"]

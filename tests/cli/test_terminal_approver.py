@@ -12,7 +12,7 @@ import pytest
 
 from cli.terminal import PROGRAM, Terminal
 from conftest import World
-from kitbag.cli.terminal_dialog import _wrapped
+from kitbag.cli.terminal_dialog import _wrap_line
 from support.waiting import TEST_TIMEOUT
 
 
@@ -70,10 +70,10 @@ def test_a_rule_is_shown_can_be_changed_and_is_written(world: World) -> None:
 
 def test_our_own_lines_are_wrapped_between_words_and_lose_nothing() -> None:
     line = "  s  allow what `WebFetch(domain:docs.python.org)` matches until this session ends"
-    first, second = _wrapped(line, 79)
+    first, second = _wrap_line(line, 79)
     assert first + second.removeprefix("    ") == line
     assert second == "    ends"
-    assert [len(part) for part in _wrapped("x" * 100, 79)] == [79, 25]
+    assert [len(part) for part in _wrap_line("x" * 100, 79)] == [79, 25]
 
 
 @pytest.mark.parametrize("keys", ["\x03", "\x04", "n\r\x03", "r\r\x03", "x\r\x03"])

@@ -15,7 +15,7 @@ import pytest
 from cli.terminal import Terminal
 from conftest import World
 from kitbag.assembly.run_options import Options
-from kitbag.cli.headless import Wanted, _people
+from kitbag.cli.headless import HeadlessOptions, _terminal_approver_and_asker
 from support.waiting import TEST_TIMEOUT
 
 PROGRAM = """
@@ -23,14 +23,14 @@ import asyncio, json, signal, sys
 from kitbag.cli import interruption
 from kitbag.cli.terminal_asker import TerminalAsker
 from kitbag.errors import KitbagError
-from kitbag.tools.base import PersonQuestion
+from kitbag.tools.base import UserQuestion
 
 home, root, settings, *wishes = sys.argv[1:]
 async def main():
     questions = []
     for wish in wishes:
         text, header, options, several = json.loads(wish)
-        questions.append(PersonQuestion(text, header, tuple(map(tuple, options)), several))
+        questions.append(UserQuestion(text, header, tuple(map(tuple, options)), several))
     try:
         async with asyncio.timeout(None) as limit:
             loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ async def main():
         print(json.dumps("timeout"), flush=True)
     except KitbagError as error:
         print(json.dumps(error.problem), flush=True)
-interruption.run(main())
+interruption.run_interruptible(main())
 """
 DATABASE = ("Which database?", "Storage", [("Postgres", "for many"), ("SQLite", "")], False)
 SEVERAL = ("Which?", "", [("A", ""), ("B", ""), ("C", "")], True)
@@ -159,9 +159,9 @@ def test_without_a_terminal_nobody_is_asked(world: World) -> None:
 @pytest.mark.parametrize(("output_format", "found"), [("text", "TerminalAsker"), ("json", "NoneType")])
 def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, output_format: str, found: str) -> None:
     program = (
-        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import Wanted, _people;"
+        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import HeadlessOptions, _terminal_approver_and_asker;"
         "from kitbag.assembly.run_options import Options;"
-        f"print('found', type(_people(Wanted('x', Options(), {output_format!r}))[1]).__name__)"
+        f"print('found', type(_terminal_approver_and_asker(HeadlessOptions('x', Options(), {output_format!r}))[1]).__name__)"
     )
     screen, inner = pty.openpty()
     try:
@@ -177,4 +177,4 @@ def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, ou
 
 
 def test_where_output_is_no_terminal_nobody_is_asked() -> None:
-    assert _people(Wanted("x", Options())) == (None, None)
+    assert _terminal_approver_and_asker(HeadlessOptions("x", Options())) == (None, None)

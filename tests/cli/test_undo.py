@@ -11,7 +11,7 @@ import pytest
 
 from conftest import World
 from kitbag.tasks.board import Board
-from kitbag.tasks.task import Wish
+from kitbag.tasks.task import TaskRequest
 from support.changing import Shop, until_killed
 from support.waiting import TEST_TIMEOUT, read_some
 
@@ -175,7 +175,7 @@ def test_a_command_of_an_agent_that_was_cut_off_with_it_is_found_too(world: Worl
     target = world.write("f", "old")
     shop = Shop(world)
     shop.say("Let an agent do it.")
-    wish = Wish("helper", "Do it.", directory=str(world.workspace))
+    wish = TaskRequest("helper", "Do it.", directory=str(world.workspace))
     creating = Board(shop.journal).create("a1", "agent", wish, root="shop", parent="", depth=1, background=False)
     shop.run(creating)
     shop.close()

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.errors import Diagnostic
-from kitbag.library.agents import Agent, read_agent
+from kitbag.library.agents import AgentFile, read_agent
 from kitbag.library.dialects.field_names import AGENT_FIELDS, KNOWN_FIELDS, SKILL_FIELDS
 from kitbag.library.scopes import Dialect, Root
 from kitbag.text.source_files import SourceError
@@ -23,7 +23,7 @@ def root_of(path: Path, dialect: Dialect = "claude", plugin: str = "") -> Root:
 
 def read(
     folder: Path, text: str, file: str = "reviewer.md", dialect: Dialect = "claude", plugin: str = ""
-) -> tuple[Agent | None, list[Diagnostic]]:
+) -> tuple[AgentFile | None, list[Diagnostic]]:
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -32,7 +32,7 @@ def read(
 
 def agent_of(
     folder: Path, text: str, file: str = "reviewer.md", dialect: Dialect = "claude", plugin: str = ""
-) -> Agent:
+) -> AgentFile:
     agent, _ = read(folder, text, file, dialect, plugin)
     assert agent is not None
     return agent
@@ -216,7 +216,7 @@ def test_a_file_of_copilot_is_read_with_its_own_tool_names(tmp_path: Path) -> No
     assert agent.argument_hint == "[file]"
     assert (agent.model_invocable, agent.user_invocable) == (False, False)
     assert agent.mcp_servers == ("github",)
-    assert agent.own_servers == {"github": {"command": "npx"}}
+    assert agent.inline_servers == {"github": {"command": "npx"}}
     assert codes(notes) == [("info", "tools-no-counterpart", 4)]
     assert agent_of(tmp_path, head("description: d"), "old.chatmode.md", "copilot").name == "old"
 
@@ -290,7 +290,7 @@ def test_a_toml_file_of_codex_is_read(tmp_path: Path) -> None:
     assert agent.body() == "You search."
     assert agent.mcp_servers == ("docs",)
     assert agent.extra == {"nickname_candidates": ["Rae"]}
-    assert agent.own_servers == {"docs": {"url": "http://localhost"}}
+    assert agent.inline_servers == {"docs": {"url": "http://localhost"}}
     assert codes(notes) == []
 
 
@@ -510,7 +510,7 @@ def test_a_plugin_chooses_no_mode_hooks_or_servers(tmp_path: Path) -> None:
     assert agent is not None
     assert agent.full_name == "kit:a"
     assert (agent.permission_mode, agent.has_hooks) == ("default", False)
-    assert (agent.mcp_servers, agent.own_servers) == ((), {})
+    assert (agent.mcp_servers, agent.inline_servers) == ((), {})
     assert codes(notes) == [
         ("info", "plugin-mode-ignored", 4),
         ("info", "plugin-servers-ignored", 7),
@@ -523,7 +523,7 @@ def test_hooks_are_reported_as_not_run_and_servers_are_kept(tmp_path: Path) -> N
     agent, notes = read(tmp_path, head("name: a", "description: d", *lines))
     assert agent is not None
     assert (agent.has_hooks, agent.mcp_servers) == (True, ("db", "web"))
-    assert agent.own_servers == {"web": {"url": "u"}}
+    assert agent.inline_servers == {"web": {"url": "u"}}
     assert {note.code for note in notes} == {"hooks-not-run"}
 
 
@@ -531,7 +531,7 @@ def test_servers_that_a_broken_head_left_as_text_are_not_named(tmp_path: Path) -
     lines = ("description: Use when: asked", "mcpServers:", "  - name: db: x", "    url: u")
     agent, notes = read(tmp_path, head("name: a", *lines))
     assert agent is not None
-    assert (agent.mcp_servers, agent.own_servers) == ((), {})
+    assert (agent.mcp_servers, agent.inline_servers) == ((), {})
     assert ("warning", "servers-unreadable", 4) in codes(notes)
     assert agent_of(tmp_path, head("name: a", "description: d", "mcpServers: db, web")).mcp_servers == ("db", "web")
 

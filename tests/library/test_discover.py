@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kitbag.errors import Diagnostic
-from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, Scan, Side, scan_root
-from kitbag.library.item_files import agent_files, persona_files
-from kitbag.library.scopes import Kind, Root, Scope
+from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, RootScan, TeamFile, scan_root
+from kitbag.library.item_files import find_agent_files, find_persona_files
+from kitbag.library.scopes import ItemKind, Root, Scope
 from kitbag.library.skills import COMMAND, FLAT
 from support.cost import processor_limit
 
@@ -29,11 +29,11 @@ def flat(description: str = "Does it.") -> str:
     return f"---\ndescription: {description}\n---\nBody.\n"
 
 
-def scan(folder: Path, kind: Kind = "skills", scope: Scope = "user", teams: tuple[str, ...] = ()) -> Scan:
+def scan(folder: Path, kind: ItemKind = "skills", scope: Scope = "user", teams: tuple[str, ...] = ()) -> RootScan:
     return scan_root(Root(str(folder), kind, scope, "kitbag", (1, 0)), teams=frozenset(teams))
 
 
-def names(found: Scan) -> list[str]:
+def names(found: RootScan) -> list[str]:
     return [skill.full_name for skill in found.skills]
 
 
@@ -271,7 +271,7 @@ def test_broken_links_are_reported_and_nothing_else_suffers(tmp_path: Path) -> N
     found = scan(tmp_path)
     assert names(found) == ["a"]
     assert sorted(os.path.relpath(d.file, tmp_path) for d in found.diagnostics) == ["b/SKILL.md", "gone"]
-    assert found.settled is False
+    assert found.is_stable is False
 
 
 def test_a_root_that_is_a_link_is_followed(tmp_path: Path) -> None:
@@ -335,13 +335,15 @@ def test_folder_names_with_controls_give_clean_names(tmp_path: Path) -> None:
 
 def test_there_is_a_limit_and_it_is_told(tmp_path: Path) -> None:
     skills(tmp_path, *(f"cat{n // 5}/skill{n}" for n in range(30)))
-    found = scan_root(Root(str(tmp_path), "skills", "user", "kitbag", (1, 0)), most=20)
+    found = scan_root(Root(str(tmp_path), "skills", "user", "kitbag", (1, 0)), max_directories=20)
     assert 0 < len(found.skills) <= 20
     assert codes(found.diagnostics) == ["too-many-directories"]
-    assert scan_root(found.root, most=36).diagnostics == []
+    assert scan_root(found.root, max_directories=36).diagnostics == []
     for n in range(30):
         write(tmp_path / f"cat{n}" / "command.md", flat())
-    assert codes(scan_root(found.root._replace(kind="commands"), most=20).diagnostics) == ["too-many-directories"]
+    assert codes(scan_root(found.root._replace(kind="commands"), max_directories=20).diagnostics) == [
+        "too-many-directories"
+    ]
     assert MAX_DIRECTORIES == 50_000
 
 
@@ -379,13 +381,13 @@ def test_the_team_layout_is_read(tmp_path: Path) -> None:
 
 
 def test_what_belongs_to_a_team_is_found_beside_its_skills(tmp_path: Path) -> None:
-    assert sorted(scan(team_root(tmp_path)).sides) == [
-        Side("persona", "shop/_persona_developer.yaml", "shop", ""),
-        Side("persona", "shop/_persona_support.yml", "shop", ""),
-        Side("subagent", "shop/_subagents/code.md", "shop", ""),
-        Side("subagent", "shop/_subagents/sql.yaml", "shop", ""),
-        Side("subagent", "shop/support/_subagents/reporter.yaml", "shop", "support"),
-        Side("team", "shop/_team.md", "shop", ""),
+    assert sorted(scan(team_root(tmp_path)).team_files) == [
+        TeamFile("persona", "shop/_persona_developer.yaml", "shop", ""),
+        TeamFile("persona", "shop/_persona_support.yml", "shop", ""),
+        TeamFile("subagent", "shop/_subagents/code.md", "shop", ""),
+        TeamFile("subagent", "shop/_subagents/sql.yaml", "shop", ""),
+        TeamFile("subagent", "shop/support/_subagents/reporter.yaml", "shop", "support"),
+        TeamFile("team", "shop/_team.md", "shop", ""),
     ]
 
 
@@ -436,7 +438,7 @@ def test_a_linked_folder_of_commands_holds_commands_only(tmp_path: Path) -> None
 
 def agents(folder: Path, dialect: str = "claude") -> tuple[list[str], list[Diagnostic]]:
     notes: list[Diagnostic] = []
-    found = agent_files(Root(str(folder), "agents", "user", dialect, (1, 0)), notes)  # pyright: ignore[reportArgumentType]
+    found = find_agent_files(Root(str(folder), "agents", "user", dialect, (1, 0)), notes)  # pyright: ignore[reportArgumentType]
     return [os.path.relpath(path, folder) for path in found], notes
 
 
@@ -455,9 +457,9 @@ def test_the_search_for_agents_has_a_limit_that_is_told(tmp_path: Path) -> None:
         write(tmp_path / f"d{n}" / "a.md", "x")
     notes: list[Diagnostic] = []
     root = Root(str(tmp_path), "agents", "user", "claude", (1, 0))
-    assert len(agent_files(root, notes, most=5)) == 4
+    assert len(find_agent_files(root, notes, max_directories=5)) == 4
     assert codes(notes) == ["too-many-directories"]
-    assert len(agent_files(root, notes, most=11)) == 10
+    assert len(find_agent_files(root, notes, max_directories=11)) == 10
     assert len(notes) == 1
 
 
@@ -465,8 +467,8 @@ def test_a_folder_of_personas_is_a_team(tmp_path: Path) -> None:
     for file in ("ann.yaml", "shop/bob.yml", "shop/.c.yaml", "notes.md", "shop/deep/d.yaml"):
         write(tmp_path / file, "name: x")
     root = Root(str(tmp_path), "personas", "user", "kitbag", (1, 0))
-    assert persona_files(root, []) == [(str(tmp_path / "ann.yaml"), ""), (str(tmp_path / "shop/bob.yml"), "shop")]
-    assert persona_files(root._replace(path=str(tmp_path / "none")), []) == []
+    assert find_persona_files(root, []) == [(str(tmp_path / "ann.yaml"), ""), (str(tmp_path / "shop/bob.yml"), "shop")]
+    assert find_persona_files(root._replace(path=str(tmp_path / "none")), []) == []
 
 
 def test_a_command_may_be_called_changelog(tmp_path: Path) -> None:

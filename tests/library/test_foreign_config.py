@@ -6,11 +6,11 @@ import pytest
 
 from conftest import World
 from kitbag.errors import Diagnostic
-from kitbag.library.foreign_config import inert_configuration
+from kitbag.library.foreign_config import check_foreign_config
 
 
 def notes(world: World) -> list[Diagnostic]:
-    return inert_configuration(world.places())
+    return check_foreign_config(world.places())
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.library import index
-from kitbag.library.discover import Scan, scan_root
-from kitbag.library.index import Remembered, scan_indexed, scan_with_memory
+from kitbag.library.discover import RootScan, scan_root
+from kitbag.library.index import CachedScan, scan_indexed, scan_with_cache
 from kitbag.library.scopes import Root
-from kitbag.text.source_files import stamp_of
+from kitbag.text.source_files import file_stamp
 from support.matrix import examples
 
 LATER = 60_000_000_000
@@ -37,9 +37,9 @@ def write(path: Path, text: str = "") -> Path:
     return path
 
 
-def settled(remembered: Remembered) -> Remembered:
+def settled(remembered: CachedScan) -> CachedScan:
     """As if the scan had been made a minute later, when its files were old. (A test can't set a file's ctime.)"""
-    return Remembered(remembered.scan, remembered.scanned_at + LATER, remembered.teams)
+    return CachedScan(remembered.scan, remembered.scanned_at + LATER, remembered.teams)
 
 
 def tick(folder: Path) -> None:
@@ -54,8 +54,8 @@ def tick(folder: Path) -> None:
     raise AssertionError("the clock stands still")
 
 
-def answer(scan: Scan) -> tuple[object, ...]:
-    return (scan.root, scan.skills, sorted(scan.sides), scan.folders, sorted(scan.diagnostics), scan.settled)
+def answer(scan: RootScan) -> tuple[object, ...]:
+    return (scan.root, scan.skills, sorted(scan.team_files), scan.folders, sorted(scan.diagnostics), scan.is_stable)
 
 
 def library(base: Path) -> Path:
@@ -226,19 +226,19 @@ CHANGES: list[Callable[[Path], None]] = [
 def check_changes(base: Path, changes: list[Callable[[Path], None]]) -> None:
     root = library(base)
     home = str(base / "home")
-    memory = scan_with_memory(root_of(root), None)
+    memory = scan_with_cache(root_of(root), None)
     for change in changes:
         tick(base)
         before = settled(memory)
-        index.save(home, before)
-        stored = index.load(home, root_of(root))
+        index.save_index(home, before)
+        stored = index.load_index(home, root_of(root))
         assert stored is not None
         assert answer(stored.scan) == answer(before.scan)
         change(root)
         fresh = answer(scan_root(root_of(root)))
-        memory = scan_with_memory(root_of(root), before)
+        memory = scan_with_cache(root_of(root), before)
         assert answer(memory.scan) == fresh, change.__name__
-        assert answer(scan_with_memory(root_of(root), stored).scan) == fresh, change.__name__
+        assert answer(scan_with_cache(root_of(root), stored).scan) == fresh, change.__name__
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=[change.__name__ for change in CHANGES])
@@ -260,58 +260,58 @@ def test_after_any_sequence_of_changes_a_warm_scan_is_a_fresh_scan(
 
 
 def test_a_scan_whose_files_are_all_the_same_is_the_same_scan(tmp_path: Path) -> None:
-    before = settled(scan_with_memory(root_of(library(tmp_path)), None))
-    assert scan_with_memory(before.scan.root, before) is before
+    before = settled(scan_with_cache(root_of(library(tmp_path)), None))
+    assert scan_with_cache(before.scan.root, before) is before
 
 
 def test_another_set_of_teams_is_another_scan(tmp_path: Path) -> None:
     write(tmp_path / "shop" / "x" / "a.md")
-    before = settled(scan_with_memory(root_of(tmp_path), None))
-    after = scan_with_memory(root_of(tmp_path), before, frozenset(("shop",)))
+    before = settled(scan_with_cache(root_of(tmp_path), None))
+    after = scan_with_cache(root_of(tmp_path), before, frozenset(("shop",)))
     assert [skill.full_name for skill in after.scan.skills] == ["shop/x"]
 
 
 def test_only_what_changed_is_read_again(tmp_path: Path) -> None:
     root = library(tmp_path)
-    before = settled(scan_with_memory(root_of(root), None))
+    before = settled(scan_with_cache(root_of(root), None))
     tick(tmp_path)
     edit_same_size(root)
-    after = scan_with_memory(root_of(root), before)
+    after = scan_with_cache(root_of(root), before)
     kept = {id(skill) for skill in before.scan.skills} & {id(skill) for skill in after.scan.skills}
     assert len(kept) == len(before.scan.skills) - 1
 
 
 def test_an_edit_too_soon_after_the_scan_to_change_the_stamp_is_seen(tmp_path: Path) -> None:
     path = write(tmp_path / "a" / "SKILL.md")
-    before = scan_with_memory(root_of(tmp_path), None)
+    before = scan_with_cache(root_of(tmp_path), None)
     path.write_text(text_of("a").replace(".", "!"))
     # What a coarse clock would make of it: the same times, the same size, other words.
     status = path.stat()
-    skill = before.scan.skills[0]._replace(stamp=hash(stamp_of(status)), changed=status.st_ctime_ns)
+    skill = before.scan.skills[0]._replace(stamp=hash(file_stamp(status)), changed=status.st_ctime_ns)
     forged = before.scan._replace(skills=[skill])
-    after = scan_with_memory(root_of(tmp_path), Remembered(forged, before.scanned_at, before.teams))
+    after = scan_with_cache(root_of(tmp_path), CachedScan(forged, before.scanned_at, before.teams))
     assert "!" in after.scan.skills[0].description
 
 
 def test_a_folder_changed_just_before_the_scan_is_listed_again(tmp_path: Path) -> None:
     write(tmp_path / "a" / "SKILL.md")
-    before = scan_with_memory(root_of(tmp_path), None)
+    before = scan_with_cache(root_of(tmp_path), None)
     write(tmp_path / "b" / "SKILL.md")
     status = tmp_path.stat()
     stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     forged = before.scan._replace(folders={str(tmp_path): stamp})
-    after = scan_with_memory(root_of(tmp_path), Remembered(forged, before.scanned_at, before.teams))
+    after = scan_with_cache(root_of(tmp_path), CachedScan(forged, before.scanned_at, before.teams))
     assert [skill.name for skill in after.scan.skills] == ["a", "b"]
 
 
 def test_a_root_that_moved_behind_its_link_keeps_its_diagnostics(tmp_path: Path) -> None:
     write(tmp_path / "v1" / "a" / "SKILL.md", "---\nname: a\ndescription: b: c\n---\n")
     (tmp_path / "root").symlink_to("v1")
-    before = settled(scan_with_memory(root_of(tmp_path / "root"), None))
+    before = settled(scan_with_cache(root_of(tmp_path / "root"), None))
     os.rename(tmp_path / "v1", tmp_path / "v2")
     (tmp_path / "root").unlink()
     (tmp_path / "root").symlink_to("v2")
-    after = scan_with_memory(root_of(tmp_path / "root"), before)
+    after = scan_with_cache(root_of(tmp_path / "root"), before)
     assert answer(after.scan) == answer(scan_root(root_of(tmp_path / "root")))
     assert len(after.scan.diagnostics) == 1
 
@@ -320,10 +320,10 @@ def test_an_empty_root_behind_a_link_is_watched_too(tmp_path: Path) -> None:
     (tmp_path / "v1").mkdir()
     write(tmp_path / "v2" / "a" / "SKILL.md")
     (tmp_path / "root").symlink_to("v1")
-    before = settled(scan_with_memory(root_of(tmp_path / "root"), None))
+    before = settled(scan_with_cache(root_of(tmp_path / "root"), None))
     (tmp_path / "root").unlink()
     (tmp_path / "root").symlink_to("v2")
-    assert len(scan_with_memory(root_of(tmp_path / "root"), before).scan.skills) == 1
+    assert len(scan_with_cache(root_of(tmp_path / "root"), before).scan.skills) == 1
 
 
 # -- the file ----------------------------------------------------------------------------------------
@@ -339,16 +339,16 @@ def many(base: Path) -> Root:
 def stored(base: Path) -> tuple[Root, str, Path]:
     """A root with a good index: the root, the home, the file."""
     root, home = many(base), str(base / "home")
-    index.save(home, settled(scan_with_memory(root, None)))
+    index.save_index(home, settled(scan_with_cache(root, None)))
     return root, home, Path(index.index_path(home, root))
 
 
 def test_an_index_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
     root, home, _ = stored(tmp_path)
-    loaded = index.load(home, root)
+    loaded = index.load_index(home, root)
     assert loaded is not None
     assert answer(loaded.scan) == answer(scan_root(root))
-    assert scan_with_memory(root, loaded) is loaded
+    assert scan_with_cache(root, loaded) is loaded
 
 
 def test_an_index_is_private(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_an_index_that_was_cut_short_changes_nothing(tmp_path: Path) -> None:
     chance = random.Random(1)
     for size in (0, 1, 20, len(data) - 1, *(chance.randrange(len(data)) for _ in range(40))):
         file.write_bytes(data[:size])
-        assert index.load(home, root) is None
+        assert index.load_index(home, root) is None
     assert answer(scan_indexed(home, root).scan) == fresh
 
 
@@ -381,7 +381,7 @@ def test_an_index_with_any_bit_turned_changes_nothing(tmp_path: Path) -> None:
     chance = random.Random(2)
     for at in (*range(0, 200, 3), *(chance.randrange(len(data)) for _ in range(150))):
         file.write_bytes(data[:at] + bytes((data[at] ^ (1 << chance.randrange(8)),)) + data[at + 1 :])
-        assert index.load(home, root) is None
+        assert index.load_index(home, root) is None
     assert answer(scan_indexed(home, root).scan) == fresh
 
 
@@ -393,7 +393,7 @@ def test_an_index_with_any_bit_turned_changes_nothing(tmp_path: Path) -> None:
 def test_what_is_no_index_changes_nothing(tmp_path: Path, content: bytes) -> None:
     root, home, file = stored(tmp_path)
     file.write_bytes(content)
-    assert index.load(home, root) is None
+    assert index.load_index(home, root) is None
     assert answer(scan_indexed(home, root).scan) == answer(scan_root(root))
 
 
@@ -402,9 +402,9 @@ def test_another_version_s_index_is_not_read(tmp_path: Path) -> None:
     data = file.read_bytes()
     assert sys.version.encode() in data
     file.write_bytes(data.replace(sys.version.encode(), b"3.99.0" + sys.version.encode()[6:], 1))
-    assert index.load(home, root) is None
+    assert index.load_index(home, root) is None
     file.write_bytes(data.replace(b"kitbag-index-", b"kitbag-index-9", 1))
-    assert index.load(home, root) is None
+    assert index.load_index(home, root) is None
 
 
 def test_another_root_s_index_is_not_read(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ def test_another_root_s_index_is_not_read(tmp_path: Path) -> None:
         target = Path(index.index_path(home, other))
         if target != file:
             shutil.copy(file, target)
-        assert index.load(home, other) is None
+        assert index.load_index(home, other) is None
 
 
 def test_an_index_that_is_a_directory_or_a_dead_link_changes_nothing(tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ def test_an_index_that_is_a_directory_or_a_dead_link_changes_nothing(tmp_path: P
     file.unlink()
     file.mkdir()
     assert answer(scan_indexed(home, root).scan) == fresh
-    index.save(home, settled(scan_with_memory(root, None)))
+    index.save_index(home, settled(scan_with_cache(root, None)))
     file.rmdir()
     file.symlink_to(tmp_path / "nowhere")
     assert answer(scan_indexed(home, root).scan) == fresh
@@ -436,9 +436,9 @@ def test_an_index_that_is_a_directory_or_a_dead_link_changes_nothing(tmp_path: P
 def test_a_home_that_can_t_be_written_changes_nothing(tmp_path: Path) -> None:
     root = many(tmp_path)
     (tmp_path / "file").write_text("in the way")
-    memory = settled(scan_with_memory(root, None))
+    memory = settled(scan_with_cache(root, None))
     for home in (str(tmp_path / "file"), str(tmp_path / "file" / "below"), "/proc/nothing", "/dev/null"):
-        index.save(home, memory)
+        index.save_index(home, memory)
         assert answer(scan_indexed(home, root).scan) == answer(memory.scan)
 
 
@@ -447,10 +447,10 @@ def test_a_file_left_by_a_process_that_died_is_no_obstacle(tmp_path: Path) -> No
     file.unlink()
     left = Path(f"{file}.{os.getpid()}.new")
     left.write_bytes(b"half")
-    memory = settled(scan_with_memory(root, None))
-    index.save(home, memory)
-    index.save(home, memory)
-    assert index.load(home, root) is not None
+    memory = settled(scan_with_cache(root, None))
+    index.save_index(home, memory)
+    index.save_index(home, memory)
+    assert index.load_index(home, root) is not None
 
 
 def test_a_link_planted_for_the_next_index_is_not_written_through(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_a_link_planted_for_the_next_index_is_not_written_through(tmp_path: Path
     victim = tmp_path / "victim"
     victim.write_text("mine")
     Path(f"{file}.{os.getpid()}.new").symlink_to(victim)
-    index.save(home, settled(scan_with_memory(root, None)))
+    index.save_index(home, settled(scan_with_cache(root, None)))
     assert victim.read_text() == "mine"
 
 
@@ -466,8 +466,8 @@ def test_names_that_are_not_utf_8_survive_the_index(tmp_path: Path) -> None:
     folder = tmp_path / "root" / os.fsdecode(b"caf\xe9")
     write(folder / "SKILL.md", "---\ndescription: b\n---\n")
     root = root_of(tmp_path / "root")
-    index.save(str(tmp_path / "home"), settled(scan_with_memory(root, None)))
-    loaded = index.load(str(tmp_path / "home"), root)
+    index.save_index(str(tmp_path / "home"), settled(scan_with_cache(root, None)))
+    loaded = index.load_index(str(tmp_path / "home"), root)
     assert loaded is not None
     assert answer(loaded.scan) == answer(scan_root(root))
 
@@ -475,10 +475,10 @@ def test_names_that_are_not_utf_8_survive_the_index(tmp_path: Path) -> None:
 def test_times_beyond_reason_are_no_obstacle(tmp_path: Path) -> None:
     path = write(tmp_path / "root" / "a" / "SKILL.md")
     root = root_of(tmp_path / "root")
-    scan = scan_with_memory(root, None).scan
+    scan = scan_with_cache(root, None).scan
     for ctime in (-1, 0, 2**63 - 1, 2**63, 2**70):
         skill = scan.skills[0]._replace(changed=ctime)
-        index.save(str(tmp_path / "home"), Remembered(scan._replace(skills=[skill]), 0, frozenset()))
+        index.save_index(str(tmp_path / "home"), CachedScan(scan._replace(skills=[skill]), 0, frozenset()))
     os.utime(path, ns=(2**62, 2**62))
     assert [skill.name for skill in scan_indexed(str(tmp_path / "home"), root).scan.skills] == ["a"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import World
 from kitbag.errors import Diagnostic
-from kitbag.library.library_checks import CHAT_COMMANDS, nested_skills
+from kitbag.library.library_checks import CHAT_COMMANDS, find_nested_skills
 
 
 def notes(world: World, code: str, **options: object) -> list[Diagnostic]:
@@ -180,7 +180,7 @@ def test_a_skill_inside_a_skill_is_told_and_not_loaded(world: World) -> None:
     world.write(".kitbag/skills/outer/.git/x/SKILL.md", "---\nname: git\ndescription: d\n---\n")
     registry = world.registry()
     assert not registry.skills.candidates("inner")
-    (note,) = nested_skills(registry.skills)
+    (note,) = find_nested_skills(registry.skills)
     assert (note.severity, note.file) == ("info", str(inner))
     assert note.problem == "inside the skill 'outer', so it is that skill's file and not a skill of its own"
 
@@ -188,4 +188,4 @@ def test_a_skill_inside_a_skill_is_told_and_not_loaded(world: World) -> None:
 def test_the_search_for_nested_skills_follows_no_links_round_in_a_circle(world: World) -> None:
     outer = world.skill(".kitbag/skills", "outer").parent
     os.symlink(outer, outer / "again")
-    assert nested_skills(world.registry().skills) == []
+    assert find_nested_skills(world.registry().skills) == []

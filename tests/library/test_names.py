@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.errors import AmbiguousError, NotFoundError
-from kitbag.library.names import MAX_NAME, NAMELESS, Namespace, key_of, skeleton, slug, usable_name
+from kitbag.library.names import (
+    MAX_NAME,
+    UNNAMED,
+    Namespace,
+    confusable_skeleton,
+    normalize_name,
+    sanitize_name,
+    slugify,
+)
 from kitbag.library.scopes import Root
 from kitbag.text.hidden_characters import find_hidden
 from support.cost import steps
@@ -45,11 +53,11 @@ def thing(full: str, root: Root = USER) -> Thing:
     "name", ["deploy", "code_review", "C# Expert", "数据库迁移", "обзор-кода", "café", "3000", "on"]
 )
 def test_an_ordinary_name_is_kept_as_it_is(name: str) -> None:
-    assert usable_name(name, "folder") == (name, "")
+    assert sanitize_name(name, "folder") == (name, "")
 
 
 def test_no_name_at_all_means_the_folder_s_without_complaint() -> None:
-    assert usable_name(None, "folder") == ("folder", "")
+    assert sanitize_name(None, "folder") == ("folder", "")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +65,7 @@ def test_no_name_at_all_means_the_folder_s_without_complaint() -> None:
     ["", "   ", ".", "..", "../../x", "a/../b", "..\\..\\x", "null", "~", "None", "---", "a\0b", ["a"], {"a": "b"}],
 )
 def test_what_can_t_be_a_name_is_replaced_by_the_folder_s_and_said(written: object) -> None:
-    name, wrong = usable_name(written, "folder")  # type: ignore[arg-type]
+    name, wrong = sanitize_name(written, "folder")  # type: ignore[arg-type]
     assert name == "folder"
     assert "`name`" in wrong
 
@@ -77,15 +85,15 @@ def test_what_can_t_be_a_name_is_replaced_by_the_folder_s_and_said(written: obje
     ],
 )
 def test_what_is_hostile_is_made_harmless_and_said(written: str, name: str, wrong: str) -> None:
-    usable, problem = usable_name(written, "folder")
+    usable, problem = sanitize_name(written, "folder")
     assert usable == name
     assert wrong in problem
 
 
 @pytest.mark.parametrize("folder", ["---", "...", "\u200b", ""])
 def test_even_a_folder_without_a_usable_name_gives_one(folder: str) -> None:
-    assert usable_name(None, folder)[0] == NAMELESS
-    assert usable_name("..", folder)[0] == NAMELESS
+    assert sanitize_name(None, folder)[0] == UNNAMED
+    assert sanitize_name("..", folder)[0] == UNNAMED
 
 
 @settings(deadline=None)
@@ -93,13 +101,13 @@ def test_even_a_folder_without_a_usable_name_gives_one(folder: str) -> None:
 def test_whatever_is_written_a_name_is_one_short_visible_line_without_separators(
     written: str | None, folder: str
 ) -> None:
-    name, _ = usable_name(written, folder)
+    name, _ = sanitize_name(written, folder)
     assert 0 < len(name) <= MAX_NAME
     assert name == name.strip()
     assert name not in (".", "..")
     assert not set(name) & set("/\\:\n\r\t\0")
     assert find_hidden(name) == []
-    assert usable_name(name, "folder") == (name, "") or name.casefold() in ("null", "none", "~")
+    assert sanitize_name(name, "folder") == (name, "") or name.casefold() in ("null", "none", "~")
 
 
 # -- when two names are one ------------------------------------------------------------------------
@@ -154,8 +162,8 @@ def test_adding_many_at_once_is_adding_each(full: list[str]) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=30))
 def test_keys_and_slugs_are_stable(name: str) -> None:
-    assert key_of(key_of(name)) == key_of(name)
-    assert slug(slug(name)) == slug(name)
+    assert normalize_name(normalize_name(name)) == normalize_name(name)
+    assert slugify(slugify(name)) == slugify(name)
 
 
 # -- what a person meant ---------------------------------------------------------------------------
@@ -208,8 +216,8 @@ def test_an_unknown_name_is_an_error_with_the_close_ones() -> None:
         space.get("deploy-servce")
     assert raised.value.problem == "no skill is called 'deploy-servce'"
     assert raised.value.fix == "did you mean deploy-service?"
-    assert space.close("comit") == ["git:commit"]
-    assert space.close("service")[0] == "deploy-service"
+    assert space.suggest("comit") == ["git:commit"]
+    assert space.suggest("service")[0] == "deploy-service"
     with pytest.raises(NotFoundError) as raised:
         space.get("zzzzzz")
     assert raised.value.fix == "kitbag skills list shows all names"
@@ -262,8 +270,8 @@ def test_every_item_is_found_by_its_own_full_name(full: list[str]) -> None:
     ],
 )
 def test_letters_of_other_scripts_that_look_latin_are_seen_through(written: str, looks_like: str) -> None:
-    assert skeleton(written) == skeleton(looks_like)
-    found = names(looks_like, written).look_alikes()
+    assert confusable_skeleton(written) == confusable_skeleton(looks_like)
+    found = names(looks_like, written).find_confusables()
     assert [(d.severity, d.code, d.file) for d in found] == [("warning", "look-alike", f"/user/{written}")]
     assert f"/user/{looks_like}" in found[0].problem
     assert "U+" in found[0].problem
@@ -273,13 +281,13 @@ def test_letters_of_other_scripts_that_look_latin_are_seen_through(written: str,
 def test_the_imitation_is_the_one_that_is_warned_of_wherever_it_lies(original: Root, copy: Root) -> None:
     space: Namespace[Thing] = Namespace("skill")
     space.add_all([thing("deploy", original), thing("dеploy", copy)])
-    assert [d.file for d in space.look_alikes()] == [f"{copy.path}/dеploy"]
+    assert [d.file for d in space.find_confusables()] == [f"{copy.path}/dеploy"]
 
 
 def test_of_two_strange_names_the_later_one_is_warned_of() -> None:
     space: Namespace[Thing] = Namespace("skill")
     space.add_all([thing("déploy", USER), thing("déplоy", PLUGINS)])  # the second with a Cyrillic о
-    assert [d.file for d in space.look_alikes()] == ["/plugins/dépl\u043ey"]
+    assert [d.file for d in space.find_confusables()] == ["/plugins/dépl\u043ey"]
 
 
 @pytest.mark.parametrize(
@@ -293,4 +301,4 @@ def test_of_two_strange_names_the_later_one_is_warned_of() -> None:
     ],
 )
 def test_ordinary_names_of_any_language_are_not_suspected(ordinary: list[str]) -> None:
-    assert names(*ordinary).look_alikes() == []
+    assert names(*ordinary).find_confusables() == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from conftest import World
 from kitbag.errors import Diagnostic, NotFoundError
-from kitbag.library.personas import FIELDS, Persona, read_persona
+from kitbag.library.personas import PERSONA_FIELDS, Persona, read_persona
 from kitbag.library.scopes import Root
 
 ROOT = Root("/skills", "skills", "project", "kitbag", (1, 0))
@@ -140,7 +140,7 @@ values = st.text(max_size=12) | st.lists(st.text(max_size=6), max_size=3).map(st
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.sampled_from([*sorted(FIELDS), "other"]), values))
+@given(st.dictionaries(st.sampled_from([*sorted(PERSONA_FIELDS), "other"]), values))
 def test_whatever_stands_in_the_fields_a_persona_or_an_error_comes_out(fields: dict[str, str]) -> None:
     import tempfile
 
@@ -174,8 +174,8 @@ def test_a_persona_is_chosen_with_its_team_or_by_its_full_name(teams: World) -> 
 
 def test_a_team_or_persona_that_does_not_exist_is_an_error_with_those_that_do(teams: World) -> None:
     with pytest.raises(NotFoundError) as raised:
-        teams.registry(team="dta").view()
+        teams.registry(team="dta").visibility_context()
     assert raised.value.fix == "teams that exist: data, web"
     with pytest.raises(NotFoundError) as raised:
-        teams.registry(team="data", persona="ops").view()
+        teams.registry(team="data", persona="ops").visibility_context()
     assert "ops" in raised.value.problem

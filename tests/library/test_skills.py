@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Root
-from kitbag.library.skill_files import list_resources, read_details, read_skill_body
+from kitbag.library.skill_files import list_resources, read_skill_body, read_skill_details
 from kitbag.library.skills import (
     COMMAND,
     FLAT,
@@ -19,9 +19,9 @@ from kitbag.library.skills import (
     NO_USER,
     REQUIRED,
     Skill,
-    boolean,
+    parse_boolean,
     read_skill,
-    string_list,
+    to_string_list,
 )
 from support.matrix import examples
 
@@ -260,8 +260,8 @@ def test_what_is_neither_counts_as_if_it_were_not_there(tmp_path: Path, word: st
 
 @pytest.mark.parametrize("word", ["", "null", "~"])
 def test_nothing_is_the_default(word: str) -> None:
-    assert boolean({"x": word}, "x", True, []) is True
-    assert boolean({"x": word}, "x", False, []) is False
+    assert parse_boolean({"x": word}, "x", True, []) is True
+    assert parse_boolean({"x": word}, "x", False, []) is False
 
 
 def test_activation_and_paths_are_noticed(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_activation_and_paths_are_noticed(tmp_path: Path) -> None:
     ],
 )
 def test_a_list_is_a_list_or_words(value: object, items: tuple[str, ...]) -> None:
-    assert string_list(value) == items  # pyright: ignore[reportArgumentType]
+    assert to_string_list(value) == items  # pyright: ignore[reportArgumentType]
 
 
 def test_a_flat_file_needs_a_head(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_details_are_read_on_demand(tmp_path: Path) -> None:
         tmp_path, "name: a", "description: b", "display_name: The A", "version: 1.10", "tags: x, y", "triggers: ['re.*']",
         "requires: c", "subagents: [d, e]", "own: f",
     )  # fmt: skip
-    details = read_details(skill)
+    details = read_skill_details(skill)
     assert details[1:] == ("The A", "1.10", ("x", "y"), ("re.*",), ("c",), ())
     assert details.metadata["own"] == "f"
     assert skill.subagents == ("d", "e")
@@ -348,7 +348,7 @@ def test_a_skill_that_is_gone_is_a_problem_not_a_crash(tmp_path: Path) -> None:
     skill = skill_of(tmp_path, "name: a", "description: b")
     os.unlink(skill.path)
     assert [problem.code for problem in read_skill_body(skill).problems] == ["unreadable"]
-    assert [problem.code for problem in read_details(skill).problems] == ["unreadable"]
+    assert [problem.code for problem in read_skill_details(skill).problems] == ["unreadable"]
     assert list_resources(skill) == ([], False, [])
 
 

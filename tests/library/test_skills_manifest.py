@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.errors import Diagnostic
 from kitbag.library.registry import Registry
-from kitbag.library.skills_manifest import _entry  # pyright: ignore[reportPrivateUsage]
+from kitbag.library.skills_manifest import _parse_entry  # pyright: ignore[reportPrivateUsage]
 from support.cost import processor_limit
 from support.matrix import examples
 
@@ -284,7 +284,7 @@ FIELDS = ["name", "version", "description", "path", "token_budget", "tier", "ref
 @settings(max_examples=examples(200))
 @given(st.dictionaries(st.sampled_from(FIELDS), anything) | anything)
 def test_no_entry_raises_and_each_field_has_its_type(item: Any) -> None:
-    entry, wrong = _entry(item, "manifest.json")
+    entry, wrong = _parse_entry(item, "manifest.json")
     assert all(isinstance(problem, str) for problem in wrong)
     if entry is None:
         assert wrong

@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import World
-from kitbag.library.dialects.tool_aliases import CANONICAL, resolve
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, resolve_tool
 from kitbag.packing.session_skills import SessionSkills
 
 CLAUDE = """---
@@ -101,7 +101,7 @@ def test_an_agent_s_file_of_any_system_gets_these_tools(world: World, path: str,
 )
 def test_a_skill_s_file_of_any_system_asks_for_these(world: World, folder: str, written: str, rules: set[str]) -> None:
     world.skill(folder, "worker", allowed_tools=f'"{written}"')
-    found = SessionSkills(world.registry(), withhold=lambda _: "").load("worker").rights
+    found = SessionSkills(world.registry(), deny_grant=lambda _: "").load("worker").permissions
     assert found is not None
     assert {f"{rule.tool}({rule.specifier})" if rule.specifier else rule.tool for rule in found.grants} == rules
 
@@ -135,10 +135,10 @@ SPELLINGS = {
     ("tools", "spelling"), [(tools, one) for tools, all_ in SPELLINGS.items() for one in all_.split()]
 )
 def test_a_name_of_another_system_is_known(tools: str, spelling: str) -> None:
-    assert resolve(spelling) == tuple(tools.split())
+    assert resolve_tool(spelling) == tuple(tools.split())
 
 
 def test_every_tool_is_known_by_its_own_name_in_any_spelling() -> None:
-    for tool in CANONICAL:
+    for tool in CANONICAL_TOOLS:
         for written in (tool, tool.lower(), tool.upper()):
-            assert tool in (resolve(written) or ())
+            assert tool in (resolve_tool(written) or ())

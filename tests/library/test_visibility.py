@@ -15,12 +15,12 @@ from kitbag.errors import KitbagError
 from kitbag.library import scopes
 from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
-from kitbag.library.routing.skill_search import search
+from kitbag.library.routing.skill_search import search_skills
 from kitbag.library.scopes import Root
 from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill, read_skill
-from kitbag.library.visibility import OPEN, View, judge_agent, judge_skill, judge_skills
+from kitbag.library.visibility import FULLY_VISIBLE, VisibilityContext, evaluate_agent, evaluate_skill, evaluate_skills
 from kitbag.packing.skill_registry import SkillRegistry
-from kitbag.settings import STATES, Sourced, State
+from kitbag.settings import ITEM_STATES, ItemState, SourcedValue
 from support.matrix import examples
 
 ROOT = Root("/skills", "skills", "project", "kitbag", (1, 0))
@@ -49,8 +49,8 @@ def persona(name: str = "dev", team: str = "data", **lists: tuple[str, ...]) -> 
     return Persona(ROOT, "p.yaml", name, name, "", team, **fields, system_prompt_additions="", default_model="")  # type: ignore[arg-type]
 
 
-def states(**given: State) -> dict[str, Sourced]:
-    return {name: Sourced(state, "settings.toml") for name, state in given.items()}
+def states(**given: ItemState) -> dict[str, SourcedValue]:
+    return {name: SourcedValue(state, "settings.toml") for name, state in given.items()}
 
 
 class Tools:
@@ -74,19 +74,21 @@ NOTHING, BY_NAME, ON_DEMAND, LISTED = (
     (True, True, True),
 )
 LOOKERS = {
-    "nobody chosen": View(),
-    "team only": View("data"),
-    "its persona": View("data", persona("dev")),
-    "other persona": View("data", persona("ops")),
-    "other persona that lists it": View("data", persona("ops", skills=("x",))),
-    "other persona that lists it in full": View("data", persona("ops", core_skills=("DATA/X",))),
-    "other persona that has it on demand": View("data", persona("ops", on_demand_skills=("x",))),
-    "its persona that has it on demand": View("data", persona("dev", on_demand_skills=("x",))),
-    "its persona that has it both ways": View("data", persona("dev", skills=("x",), on_demand_skills=("x",))),
-    "other team": View("web", persona("dev", "web")),
-    "other team that lists it": View("web", persona("dev", "web", skills=("x", "data/x"))),
-    "persona without team": View("", persona("dev", "")),
-    "persona without team that lists it": View("", persona("dev", "", skills=("data/x",))),
+    "nobody chosen": VisibilityContext(),
+    "team only": VisibilityContext("data"),
+    "its persona": VisibilityContext("data", persona("dev")),
+    "other persona": VisibilityContext("data", persona("ops")),
+    "other persona that lists it": VisibilityContext("data", persona("ops", skills=("x",))),
+    "other persona that lists it in full": VisibilityContext("data", persona("ops", core_skills=("DATA/X",))),
+    "other persona that has it on demand": VisibilityContext("data", persona("ops", on_demand_skills=("x",))),
+    "its persona that has it on demand": VisibilityContext("data", persona("dev", on_demand_skills=("x",))),
+    "its persona that has it both ways": VisibilityContext(
+        "data", persona("dev", skills=("x",), on_demand_skills=("x",))
+    ),
+    "other team": VisibilityContext("web", persona("dev", "web")),
+    "other team that lists it": VisibilityContext("web", persona("dev", "web", skills=("x", "data/x"))),
+    "persona without team": VisibilityContext("", persona("dev", "")),
+    "persona without team that lists it": VisibilityContext("", persona("dev", "", skills=("data/x",))),
 }
 TEAM_TABLE = {
     #                                       its own folder  core      no folder
@@ -109,7 +111,7 @@ TEAM_TABLE = {
 @pytest.mark.parametrize("looker", TEAM_TABLE)
 @pytest.mark.parametrize(("at", "group"), [(0, "dev"), (1, "core"), (2, "")])
 def test_a_team_s_skill_is_seen_by_those_it_is_for(looker: str, at: int, group: str) -> None:
-    verdict = judge_skill(skill(team="data", group=group), LOOKERS[looker])
+    verdict = evaluate_skill(skill(team="data", group=group), LOOKERS[looker])
     assert (verdict.listed, verdict.searchable, verdict.model) == TEAM_TABLE[looker][at]
     assert verdict.user == verdict.preload == verdict.model
     assert bool(verdict.reason) == (not verdict.listed)
@@ -117,7 +119,7 @@ def test_a_team_s_skill_is_seen_by_those_it_is_for(looker: str, at: int, group: 
 
 @pytest.mark.parametrize("looker", LOOKERS)
 def test_an_ordinary_skill_is_there_for_everyone(looker: str) -> None:
-    assert judge_skill(skill(), LOOKERS[looker]) == OPEN
+    assert evaluate_skill(skill(), LOOKERS[looker]) == FULLY_VISIBLE
 
 
 # -- the other axes, each alone and all together ---------------------------------------------------
@@ -148,7 +150,7 @@ def test_the_whole_table() -> None:
     """Each circumstance only takes away, and they take away independently of each other."""
     rows = 0
     for state, no_model, no_user, tools, looker, (at, group) in itertools.product(
-        STATES,
+        ITEM_STATES,
         (False, True),
         (False, True),
         (None, Tools("Skill"), Tools("Read")),
@@ -168,7 +170,7 @@ def test_the_whole_table() -> None:
         expected = tuple(all(part[axis] for part in parts) for axis in range(len(Axes._fields)))
         one = skill(team="data", group=group, flags=NO_MODEL * no_model | NO_USER * no_user)
         view = LOOKERS[looker]._replace(states=states(**{"data/x": state}), agent_tools=tools)
-        verdict = judge_skill(one, view)
+        verdict = evaluate_skill(one, view)
         assert verdict[:6] == expected, (state, no_model, no_user, without_tool, looker, group)
         assert verdict.state == state
         assert verdict.reason or all(expected)
@@ -177,9 +179,11 @@ def test_the_whole_table() -> None:
 
 
 def test_a_verdict_is_never_at_odds_with_itself() -> None:
-    for state, flags, looker in itertools.product(STATES, (0, NO_MODEL, NO_USER, NO_MODEL | NO_USER), LOOKERS.values()):
+    for state, flags, looker in itertools.product(
+        ITEM_STATES, (0, NO_MODEL, NO_USER, NO_MODEL | NO_USER), LOOKERS.values()
+    ):
         for group in ("dev", "core", ""):
-            verdict = judge_skill(
+            verdict = evaluate_skill(
                 skill(team="data", group=group, flags=flags), looker._replace(states=states(**{"data/x": state}))
             )
             assert verdict.searchable or not verdict.listed  # what is listed is found
@@ -196,37 +200,37 @@ def test_the_quick_way_for_many_gives_the_answers_of_the_careful_one() -> None:
     ]
     for view in (
         *LOOKERS.values(),
-        View(states=states(s1="off")),
-        View(agent_tools=Tools()),
-        View(agent_tools=Tools("Skill")),
+        VisibilityContext(states=states(s1="off")),
+        VisibilityContext(agent_tools=Tools()),
+        VisibilityContext(agent_tools=Tools("Skill")),
     ):
-        assert judge_skills(skills, view) == [(one, judge_skill(one, view)) for one in skills]
+        assert evaluate_skills(skills, view) == [(one, evaluate_skill(one, view)) for one in skills]
 
 
 @pytest.mark.parametrize(
     ("one", "view", "reason"),
     [
-        (skill(), View(states=states(x="off")), "switched off in settings.toml"),
-        (skill(), View(states=states(x="user-only")), "for the user only, by settings.toml"),
-        (skill(), View(states=states(x="name-only")), "name only, by settings.toml"),
-        (skill(flags=NO_MODEL), View(), "disable-model-invocation in its file"),
-        (skill(flags=NO_USER), View(), "user-invocable is false in its file"),
-        (skill(), View(agent_tools=Tools("Read")), "the agent has no Skill tool"),
-        (skill(team="data"), View(), "belongs to team data: load it as data/x, or choose a persona"),
-        (skill(team="data"), View("web"), "belongs to team data, not web"),
+        (skill(), VisibilityContext(states=states(x="off")), "switched off in settings.toml"),
+        (skill(), VisibilityContext(states=states(x="user-only")), "for the user only, by settings.toml"),
+        (skill(), VisibilityContext(states=states(x="name-only")), "name only, by settings.toml"),
+        (skill(flags=NO_MODEL), VisibilityContext(), "disable-model-invocation in its file"),
+        (skill(flags=NO_USER), VisibilityContext(), "user-invocable is false in its file"),
+        (skill(), VisibilityContext(agent_tools=Tools("Read")), "the agent has no Skill tool"),
+        (skill(team="data"), VisibilityContext(), "belongs to team data: load it as data/x, or choose a persona"),
+        (skill(team="data"), VisibilityContext("web"), "belongs to team data, not web"),
         (skill(team="data", group="ops"), LOOKERS["its persona"], "belongs to ops, not to dev"),
     ],
 )
-def test_a_closed_door_says_why_it_is_closed(one: Skill, view: View, reason: str) -> None:
-    assert judge_skill(one, view).reason == reason
+def test_a_closed_door_says_why_it_is_closed(one: Skill, view: VisibilityContext, reason: str) -> None:
+    assert evaluate_skill(one, view).reason == reason
 
 
 def test_a_state_is_given_to_a_full_name_in_any_case_and_any_storage_of_accents() -> None:
-    assert judge_skill(skill("Deploy"), View(states=states(deploy="off"))).state == "off"
-    assert judge_skill(skill("x", team="data"), View(states=states(x="off"))).state == "on"
+    assert evaluate_skill(skill("Deploy"), VisibilityContext(states=states(deploy="off"))).state == "off"
+    assert evaluate_skill(skill("x", team="data"), VisibilityContext(states=states(x="off"))).state == "on"
     composed, decomposed = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
     for name, written in ((composed, decomposed), (decomposed, composed)):
-        assert judge_skill(skill(name), View(states=states(**{written: "off"}))).state == "off"
+        assert evaluate_skill(skill(name), VisibilityContext(states=states(**{written: "off"}))).state == "off"
 
 
 # -- agents ----------------------------------------------------------------------------------------
@@ -249,52 +253,52 @@ class AgentLike(NamedTuple):
 @pytest.mark.parametrize(
     ("agent", "view", "listed", "model", "user"),
     [
-        (AgentLike(), View(), True, True, True),
-        (AgentLike(), View(states=states(a="name-only")), True, True, True),
-        (AgentLike(), View(states=states(a="user-only")), False, False, True),
-        (AgentLike(), View(states=states(a="off")), False, False, False),
-        (AgentLike(disabled=True), View(), False, False, False),
-        (AgentLike(hidden=True), View(), False, True, True),
-        (AgentLike(model_invocable=False), View(), False, False, True),
-        (AgentLike(user_invocable=False), View(), True, True, False),
-        (AgentLike(team="data"), View(), False, False, True),
-        (AgentLike(team="data"), View("data"), True, True, True),
-        (AgentLike(team="data"), View("web"), False, False, False),
-        (AgentLike(team="data"), View("data", persona()), True, True, True),
-        (AgentLike(team="data"), View("data", persona(subagents=())), False, False, False),
-        (AgentLike(team="data"), View("data", persona(subagents=("A",))), True, True, True),
-        (AgentLike(team="data", persona="dev"), View("data", persona()), True, True, True),
-        (AgentLike(team="data", persona="ops"), View("data", persona()), False, False, False),
-        (AgentLike(team="data", persona="dev"), View("data"), False, False, False),
-        (AgentLike(team="data"), View("", persona("w", "", subagents=("data/a",))), True, True, True),
-        (AgentLike(team="data"), View("", persona("w", "")), False, False, False),
+        (AgentLike(), VisibilityContext(), True, True, True),
+        (AgentLike(), VisibilityContext(states=states(a="name-only")), True, True, True),
+        (AgentLike(), VisibilityContext(states=states(a="user-only")), False, False, True),
+        (AgentLike(), VisibilityContext(states=states(a="off")), False, False, False),
+        (AgentLike(disabled=True), VisibilityContext(), False, False, False),
+        (AgentLike(hidden=True), VisibilityContext(), False, True, True),
+        (AgentLike(model_invocable=False), VisibilityContext(), False, False, True),
+        (AgentLike(user_invocable=False), VisibilityContext(), True, True, False),
+        (AgentLike(team="data"), VisibilityContext(), False, False, True),
+        (AgentLike(team="data"), VisibilityContext("data"), True, True, True),
+        (AgentLike(team="data"), VisibilityContext("web"), False, False, False),
+        (AgentLike(team="data"), VisibilityContext("data", persona()), True, True, True),
+        (AgentLike(team="data"), VisibilityContext("data", persona(subagents=())), False, False, False),
+        (AgentLike(team="data"), VisibilityContext("data", persona(subagents=("A",))), True, True, True),
+        (AgentLike(team="data", persona="dev"), VisibilityContext("data", persona()), True, True, True),
+        (AgentLike(team="data", persona="ops"), VisibilityContext("data", persona()), False, False, False),
+        (AgentLike(team="data", persona="dev"), VisibilityContext("data"), False, False, False),
+        (AgentLike(team="data"), VisibilityContext("", persona("w", "", subagents=("data/a",))), True, True, True),
+        (AgentLike(team="data"), VisibilityContext("", persona("w", "")), False, False, False),
     ],
 )
 def test_an_agent_is_seen_by_those_it_is_for(
-    agent: AgentLike, view: View, listed: bool, model: bool, user: bool
+    agent: AgentLike, view: VisibilityContext, listed: bool, model: bool, user: bool
 ) -> None:
-    verdict = judge_agent(agent, view)
+    verdict = evaluate_agent(agent, view)
     assert (verdict.listed, verdict.model, verdict.user) == (listed, model, user)
     assert verdict.described == (listed and verdict.state != "name-only")
 
 
 def test_an_agent_that_a_visible_skill_names_is_there_though_the_persona_does_not_list_it() -> None:
-    view = View("data", persona(subagents=()))
-    assert judge_agent(AgentLike(team="data"), view, frozenset({"a"})).listed
-    assert not judge_agent(AgentLike(team="data", persona="ops"), view, frozenset({"a"})).listed
+    view = VisibilityContext("data", persona(subagents=()))
+    assert evaluate_agent(AgentLike(team="data"), view, frozenset({"a"})).listed
+    assert not evaluate_agent(AgentLike(team="data", persona="ops"), view, frozenset({"a"})).listed
 
 
 # -- who may switch what ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("user", "project"), list(itertools.product(STATES, STATES)))
-def test_a_project_can_only_close_what_the_user_left_open(world: World, user: State, project: State) -> None:
+@pytest.mark.parametrize(("user", "project"), list(itertools.product(ITEM_STATES, ITEM_STATES)))
+def test_a_project_can_only_close_what_the_user_left_open(world: World, user: ItemState, project: ItemState) -> None:
     world.skill(".kitbag/skills", "x")
     world.write("~/.kitbag/settings.toml", f'[skills]\nx = "{user}"\n')
     world.write(".kitbag/settings.toml", f'[skills]\nX = "{project}"\n')
     registry = world.registry(use_index=False)
-    verdict = registry.judge(registry.find_skill("x"))
-    assert verdict.state == STATES[max(STATES.index(user), STATES.index(project))]
+    verdict = registry.evaluate(registry.find_skill("x"))
+    assert verdict.state == ITEM_STATES[max(ITEM_STATES.index(user), ITEM_STATES.index(project))]
 
 
 # -- nothing goes round the rule ---------------------------------------------------------------------
@@ -324,7 +328,7 @@ def libraries(draw: st.DrawFn) -> tuple[dict[str, str], tuple[str, str]]:
             files[f".kitbag/skills/{place}/SKILL.md"] = f"---\n{head}---\nThe body of {place}.\n"
             full = f"{folder.split('/')[0]}/{name}" if folder else name
             if draw(st.booleans()):
-                switched[full] = f'"{full}" = "{draw(st.sampled_from(STATES))}"'
+                switched[full] = f'"{full}" = "{draw(st.sampled_from(ITEM_STATES))}"'
     files["~/.kitbag/settings.toml"] = "[skills]\n" + "\n".join(switched.values())
     return files, draw(st.sampled_from(WANTED))
 
@@ -345,7 +349,9 @@ def check_agreement(registry: Registry, session: SkillRegistry) -> None:
     listed = {one.full_name for one, _ in registry.visible_skills()}
     loadable = session.list_skill_names()
     found = {
-        hit.skill.full_name for word in ("alpha", "beta", "gamma", "delta", "word") for hit in search(registry, word)
+        hit.skill.full_name
+        for word in ("alpha", "beta", "gamma", "delta", "word")
+        for hit in search_skills(registry, word)
     }
     assert set(session.scan_skills().skills) == listed
     assert listed <= found | {one.full_name for one in registry.skills if one.root.scope == "built-in"}
@@ -354,7 +360,7 @@ def check_agreement(registry: Registry, session: SkillRegistry) -> None:
     catalog = session.get_skill_catalog("list")
     assert {line[2:].split(": ")[0] for line in catalog.splitlines() if line.startswith("- ")} == listed
     for one in registry.skills:
-        verdict = registry.judge(one)
+        verdict = registry.evaluate(one)
         may = one.full_name in loadable
         assert verdict.model == may
         assert verdict.listed == (one.full_name in listed)

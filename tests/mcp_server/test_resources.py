@@ -131,8 +131,8 @@ def _decoded(blob: str) -> bytes:
 
 
 def test_lists_come_in_pages_and_each_skill_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kitbag.mcp_server.resources.SKILLS_PAGE", 3)
-    monkeypatch.setattr("kitbag.mcp_server.resources.RESOURCES_PAGE", 3)
+    monkeypatch.setattr("kitbag.mcp_server.resources.SKILLS_PAGE_SIZE", 3)
+    monkeypatch.setattr("kitbag.mcp_server.resources.RESOURCES_PAGE_SIZE", 3)
     for number in range(8):
         world.skill(MINE, f"skill-{number}")
 

@@ -198,10 +198,10 @@ def test_an_untrusted_workspace_shows_nothing_until_it_is_trusted(world: World) 
             assert "MINE" in await text(client, "load_skill", skill_name="mine")
             assert "skill://theirs/SKILL.md" not in str(await client.list_resources())
 
-            from kitbag.permissions.trust.workspace_trust import trust_workspace, workspace_trust
+            from kitbag.permissions.trust.workspace_trust import check_trust, trust_workspace
 
-            trust_workspace(world.places(), workspace_trust(world.places()))
-            await server.house.fresh(0)
+            trust_workspace(world.places(), check_trust(world.places()))
+            await server.house.refreshed(0)
             assert "THEIRS" in await text(client, "load_skill", skill_name="theirs")
             assert "mine" in await text(client, "list_loaded_skills")
         async with served(world, trust_workspace=True) as server, server.client() as client:
@@ -211,16 +211,16 @@ def test_an_untrusted_workspace_shows_nothing_until_it_is_trusted(world: World) 
 
 
 def test_what_was_loaded_of_a_workspace_is_gone_when_trust_is(world: World) -> None:
-    from kitbag.permissions.trust.workspace_trust import forget, trust_workspace, workspace_trust
+    from kitbag.permissions.trust.workspace_trust import check_trust, revoke_trust, trust_workspace
 
     world.skill(".kitbag/skills", "theirs", body="THEIRS")
-    trust_workspace(world.places(), workspace_trust(world.places()))
+    trust_workspace(world.places(), check_trust(world.places()))
 
     async def work() -> None:
         async with served(world) as server, server.client() as client:
             await text(client, "load_skill", skill_name="theirs")
-            forget(world.places(), None)
-            await server.house.fresh(0)
+            revoke_trust(world.places(), None)
+            await server.house.refreshed(0)
             assert "No skills are loaded" in await text(client, "list_loaded_skills")
 
     run(work)
@@ -278,7 +278,7 @@ def test_a_client_is_told_when_the_library_changes(world: World) -> None:
         async with served(world) as server, server.client(message_handler=hear) as client:
             await client.list_tools()
             world.skill(MINE, "another", "Is another.")
-            await server.house.fresh(0)
+            await server.house.refreshed(0)
             seen = {await heard.get(), await heard.get()}
             assert seen == {"notifications/tools/list_changed", "notifications/resources/list_changed"}
             tools = {tool.name: str(tool.description) for tool in (await client.list_tools()).tools}

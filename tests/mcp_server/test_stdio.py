@@ -10,7 +10,7 @@ from typing import Any
 from mcp_types import ResourceListChangedNotification
 
 from conftest import World
-from kitbag.mcp_server.stdio import LONGEST_LINE
+from kitbag.mcp_server.stdio import MAX_LINE_BYTES
 from support.boards import all_tasks
 from support.connected import at_home, over_stdio, run, scripted, text, until
 from support.waiting import TEST_TIMEOUT, until_true
@@ -102,7 +102,7 @@ def test_what_is_no_message_is_answered_and_it_goes_on_and_output_stays_pure(wor
         (b"{" * 5_000, -32700),
         (b'{"jsonrpc":"2.0","id":"a","method":7}', -32600),
         (b"[]", -32600),
-        (b'"' + b"x" * (LONGEST_LINE + 10) + b'"', -32600),
+        (b'"' + b"x" * (MAX_LINE_BYTES + 10) + b'"', -32600),
         (b"\xff\xfe", -32700),
     ):
         process.send(line)

@@ -4,12 +4,12 @@ import contextlib
 
 import pytest
 
-from kitbag.mcp_server.verbatim_frontmatter import NotVerbatimError, verbatim_head
+from kitbag.mcp_server.verbatim_frontmatter import NotVerbatimError, read_verbatim_frontmatter
 from support.cost import processor_limit
 
 
 def head(text: str, begin: str = "---\n", end: str = "\n---\nbody\n") -> dict[str, object]:
-    return verbatim_head(f"{begin}{text}{end}".encode())
+    return read_verbatim_frontmatter(f"{begin}{text}{end}".encode())
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_values_are_what_yaml_says(written: str, meant: object) -> None:
 
 def test_keys_are_texts_and_a_mark_and_other_newlines_do_not_matter() -> None:
     assert head("1: a\ntrue: b") == {"1": "a", "true": "b"}
-    assert verbatim_head(b"\xef\xbb\xbf---\r\na: b\r\n---\r\n") == {"a": "b"}
+    assert read_verbatim_frontmatter(b"\xef\xbb\xbf---\r\na: b\r\n---\r\n") == {"a": "b"}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_is_no_plain_map_has_no_such_form(text: str) -> None:
 @pytest.mark.parametrize("data", [b"", b"no head", b"---\na: b\n", b"---\na: \xff\n---\n", b"\n---\na: b\n---\n"])
 def test_nor_has_a_file_without_a_head(data: bytes) -> None:
     with pytest.raises(NotVerbatimError):
-        verbatim_head(data)
+        read_verbatim_frontmatter(data)
 
 
 def test_a_hostile_head_costs_little() -> None:

@@ -8,7 +8,7 @@ import pytest
 from kitbag.models.adapters.anthropic import Anthropic
 from kitbag.models.adapters.openai_chat import OpenAIChat
 from kitbag.models.adapters.openai_responses import OpenAIResponses
-from kitbag.models.adapters.wire import Endpoint
+from kitbag.models.adapters.wire import ApiEndpoint
 from kitbag.models.provider import Provider
 from kitbag.testing import ModelServer
 
@@ -17,8 +17,8 @@ Wire = Literal["anthropic", "chat", "responses"]
 
 def adapter(wire: str, server: ModelServer, idle: float = 20.0) -> Provider:
     if wire == "anthropic":
-        return Anthropic(Endpoint("anthropic", server.url, {"x-api-key": "k"}, idle))
-    endpoint = Endpoint("openai", f"{server.url}/v1", {"authorization": "Bearer k"}, idle)
+        return Anthropic(ApiEndpoint("anthropic", server.url, {"x-api-key": "k"}, idle))
+    endpoint = ApiEndpoint("openai", f"{server.url}/v1", {"authorization": "Bearer k"}, idle)
     return OpenAIChat(endpoint) if wire == "chat" else OpenAIResponses(endpoint)
 
 

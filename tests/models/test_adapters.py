@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
+from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user_message
 from kitbag.models.adapters import anthropic, openai_chat, openai_responses
 from kitbag.models.provider import (
-    Block,
-    CallBegun,
     ModelError,
-    Piece,
+    ModelReply,
+    ModelRequest,
     Provider,
-    Reply,
-    Request,
     StopReason,
-    TextPiece,
-    ThinkingPiece,
+    StreamItem,
+    SystemBlock,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
     ToolSpec,
 )
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
@@ -36,8 +36,8 @@ def script(*steps: Step) -> Script:
     return Script([Rule(steps)])
 
 
-def collect(provider: Provider, request: Request) -> list[Piece]:
-    async def go() -> list[Piece]:
+def collect(provider: Provider, request: ModelRequest) -> list[StreamItem]:
+    async def go() -> list[StreamItem]:
         try:
             async with aclosing(provider.stream(request)) as stream:
                 return [piece async for piece in stream]
@@ -47,13 +47,18 @@ def collect(provider: Provider, request: Request) -> list[Piece]:
     return asyncio.run(go())
 
 
-def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (READ,)) -> Request:
-    return Request("some-model", (Block("Be brief.", cache=True), Block(" Today.")), messages or (user("hi"),), tools)
+def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (READ,)) -> ModelRequest:
+    return ModelRequest(
+        "some-model",
+        (SystemBlock("Be brief.", cache=True), SystemBlock(" Today.")),
+        messages or (user_message("hi"),),
+        tools,
+    )
 
 
-def reply_of(pieces: list[Piece]) -> Reply:
-    assert isinstance(pieces[-1], Reply)
-    assert not any(isinstance(piece, Reply) for piece in pieces[:-1])
+def reply_of(pieces: list[StreamItem]) -> ModelReply:
+    assert isinstance(pieces[-1], ModelReply)
+    assert not any(isinstance(piece, ModelReply) for piece in pieces[:-1])
     return pieces[-1]
 
 
@@ -61,7 +66,7 @@ def test_text_comes_in_pieces_that_make_up_the_reply(connect: Connect) -> None:
     text = "Zwölf Boxkämpfer jagen Viktor. 数据库 👩‍💻 " * 10
     with ModelServer(script(Step(text=text, usage=Usage(10, 20)))) as server:
         pieces = collect(connect(server), ask())
-    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == text
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == text
     reply = reply_of(pieces)
     assert (reply.message, reply.stop, reply.usage.input, reply.usage.output) == (
         Message("assistant", (Text(text),)),
@@ -75,7 +80,7 @@ def test_tokens_from_the_cache_are_counted_once_and_not_as_input(connect: Connec
     with ModelServer(script(Step(text="Hello.", usage=Usage(input=90, output=20, cache_read=1_000)))) as server:
         usage = reply_of(collect(connect(server), ask())).usage
     assert usage == Usage(input=90, output=20, cache_read=1_000)
-    assert usage.shown_to_model == 1_090
+    assert usage.total_input == 1_090
 
 
 @pytest.mark.parametrize(
@@ -89,16 +94,16 @@ def test_tokens_from_the_cache_are_counted_once_and_not_as_input(connect: Connec
     ],
 )
 def test_openai_s_counts_never_add_up_to_more_than_the_whole_prompt(told: dict[str, Any], usage: Usage) -> None:
-    assert openai_chat.usage_of(told) == usage
+    assert openai_chat.parse_usage(told) == usage
 
 
 def test_calls_come_with_their_arguments_read(connect: Connect) -> None:
     second = ("call_2", "Read", "")
     with ModelServer(script(Step(text="Look.", calls=(CALL, second)))) as server:
         pieces = collect(connect(server), ask())
-    assert [piece for piece in pieces if isinstance(piece, CallBegun)] == [
-        CallBegun("call_1", "Read"),
-        CallBegun("call_2", "Read"),
+    assert [piece for piece in pieces if isinstance(piece, ToolCallBegun)] == [
+        ToolCallBegun("call_1", "Read"),
+        ToolCallBegun("call_2", "Read"),
     ]
     reply = reply_of(pieces)
     assert reply.stop == "tools"
@@ -113,12 +118,12 @@ def test_what_the_model_thought_is_streamed_and_given_back_to_the_same_provider_
     with ModelServer(script(*steps)) as server:
         provider = connect(server)
         pieces = collect(provider, ask())
-        assert "".join(piece.text for piece in pieces if isinstance(piece, ThinkingPiece)) == "Hmm, a file."
+        assert "".join(piece.text for piece in pieces if isinstance(piece, ThinkingChunk)) == "Hmm, a file."
         thought = reply_of(pieces).message
         result = Message("user", (ToolResult("call_1", (Text("contents"),)),))
-        collect(provider, ask(user("hi"), thought, result))
+        collect(provider, ask(user_message("hi"), thought, result))
         foreign = Message("assistant", (Thinking("Secret.", "somebody-else", "sealed"), *thought.parts[1:]))
-        collect(provider, ask(user("hi"), foreign, result))
+        collect(provider, ask(user_message("hi"), foreign, result))
     own, other = (json.dumps(received.body) for received in server.requests[1:])
     if any(isinstance(part, Thinking) and part.opaque for part in thought.parts):
         assert "signed" in own or "sealed" in own
@@ -149,7 +154,7 @@ def test_every_byte_may_come_alone_and_lines_may_end_in_two_characters(connect: 
     text = "naïve 👩‍💻 数据库"
     with ModelServer(script(Step(text=text, calls=(CALL,))), chunk=1, newline="\r\n") as server:
         pieces = collect(connect(server), ask())
-    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == text
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == text
     assert reply_of(pieces).message.calls[0].arguments == {"file_path": "naïve 👩‍💻.txt"}
 
 
@@ -158,7 +163,7 @@ def test_events_that_nobody_knows_change_nothing(connect: Connect) -> None:
     with ModelServer(script(step)) as server:
         pieces = collect(connect(server), ask())
     assert reply_of(pieces).message.text == "hello"
-    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == "hello"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == "hello"
 
 
 @pytest.mark.parametrize("kind", ["cut-text", "cut-call", "no-end", "reset"])
@@ -167,14 +172,14 @@ def test_a_stream_that_breaks_off_is_no_reply(connect: Connect, kind: str) -> No
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(connect(server), ask())
     assert failure.value.kind == "cut"
-    assert failure.value.may_pass
+    assert failure.value.is_retryable
 
 
 def test_an_error_inside_a_stream_is_told_with_its_reason(connect: Connect) -> None:
     step = Step(text="half of this " * 20, fault=Fault(kind="error-event"))
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(connect(server), ask())
-    assert failure.value.may_pass
+    assert failure.value.is_retryable
     assert "as scripted" in failure.value.problem
 
 
@@ -213,7 +218,7 @@ def test_each_answer_that_is_no_success_is_sorted(
     fault = Fault(status=status, headers=headers, body=body, times=9)
     with ModelServer(script(Step(fault=fault))) as server, pytest.raises(ModelError) as failure:
         collect(connect(server), ask())
-    assert (failure.value.kind, failure.value.wait, failure.value.status) == (kind, wait, status)
+    assert (failure.value.kind, failure.value.retry_after, failure.value.status) == (kind, wait, status)
     assert str(status) in failure.value.problem
 
 
@@ -224,8 +229,8 @@ def test_a_date_to_come_back_at_is_understood(connect: Connect) -> None:
     fault = Fault(status=429, headers={"retry-after": formatdate(time() + 100, usegmt=True)})
     with ModelServer(script(Step(fault=fault))) as server, pytest.raises(ModelError) as failure:
         collect(connect(server), ask())
-    assert failure.value.wait is not None
-    assert 50 < failure.value.wait <= 101
+    assert failure.value.retry_after is not None
+    assert 50 < failure.value.retry_after <= 101
 
 
 def test_nobody_at_the_address_is_unreachable(connect: Connect) -> None:
@@ -312,7 +317,7 @@ RUN: dict[str, Any] = {"type": "function_call", "call_id": "c1", "name": "Bash",
 def test_a_response_is_complete_only_where_nothing_in_it_says_otherwise(
     kind: str, status: str | None, details: dict[str, str] | None, item: str | None, stop: str
 ) -> None:
-    reader = openai_responses._Reader("openai")
+    reader = openai_responses._StreamParser("openai")
     end = {"status": status, "incomplete_details": details}
     reader.read({"type": "response.output_item.added", "output_index": 0, "item": RUN})
     reader.read({"type": "response.output_item.done", "output_index": 0, "item": {**RUN, "status": item}})
@@ -322,7 +327,7 @@ def test_a_response_is_complete_only_where_nothing_in_it_says_otherwise(
 
 def test_the_item_at_the_cut_may_be_in_the_last_event_only_or_nowhere() -> None:
     for output, calls in (([RUN], 1), ([], 0)):
-        reader = openai_responses._Reader("openai")
+        reader = openai_responses._StreamParser("openai")
         reader.read({"type": "response.output_item.added", "output_index": 0, "item": RUN})
         reader.read({"type": "response.incomplete", "response": {"status": "incomplete", "output": output}})
         reply = reader.reply()
@@ -330,7 +335,7 @@ def test_the_item_at_the_cut_may_be_in_the_last_event_only_or_nowhere() -> None:
 
 
 def test_a_message_that_stops_without_a_reason_is_not_complete() -> None:
-    reader = anthropic._Reader("anthropic")
+    reader = anthropic._StreamParser("anthropic")
     block = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {}}
     reader.read({"type": "content_block_start", "index": 0, "content_block": block})
     reader.read({"type": "content_block_stop", "index": 0})
@@ -352,13 +357,15 @@ def test_leaving_early_closes_the_connection(connect: Connect) -> None:
 
 
 def test_a_long_conversation_is_encoded_once(connect: Connect) -> None:
-    talk = [message for at in range(20) for message in (user(f"question {at}"), Message("assistant", (Text("a"),)))]
+    talk = [
+        message for at in range(20) for message in (user_message(f"question {at}"), Message("assistant", (Text("a"),)))
+    ]
     steps = [Step(text=f"reply {at}") for at in range(30)]
     with ModelServer(script(*steps)) as server:
         provider = connect(server)
 
         async def go() -> None:
-            for extra in (user("one"), user("two")):
+            for extra in (user_message("one"), user_message("two")):
                 async with aclosing(provider.stream(ask(*talk, extra))) as stream:
                     async for _ in stream:
                         pass

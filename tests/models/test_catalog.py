@@ -3,7 +3,14 @@
 import pytest
 
 from kitbag.messages import Usage
-from kitbag.models.catalog import LARGEST_OUTPUT, UNKNOWN_WINDOW, aliases, check_own, known_names, look_up
+from kitbag.models.catalog import (
+    DEFAULT_WINDOW,
+    MAX_OUTPUT,
+    check_model_settings,
+    known_model_names,
+    look_up_model,
+    model_aliases,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,42 +24,44 @@ from kitbag.models.catalog import LARGEST_OUTPUT, UNKNOWN_WINDOW, aliases, check
     ],
 )
 def test_a_name_is_found_by_how_it_begins(name: str, source: str, window: int) -> None:
-    known = look_up(name)
+    known = look_up_model(name)
     assert known.source == f"models.toml: {source}"
     assert known.window == window
 
 
 def test_every_entry_makes_sense() -> None:
-    for name in known_names():
-        known = look_up(name)
+    for name in known_model_names():
+        known = look_up_model(name)
         assert known.window > known.max_output >= 256
-        assert known.max_output <= LARGEST_OUTPUT
+        assert known.max_output <= MAX_OUTPUT
         assert (known.input is None) == (known.said is None)
     for provider in ("anthropic", "openai"):
-        assert {"sonnet", "opus", "haiku", "default", "fast"} <= set(aliases(provider))
+        assert {"sonnet", "opus", "haiku", "default", "fast"} <= set(model_aliases(provider))
 
 
 def test_an_unknown_model_is_assumed_small_and_its_price_is_not_known() -> None:
-    known = look_up("x/never-heard-of")
-    assert known.window == UNKNOWN_WINDOW
-    assert known.price(Usage(1, 1)) is None
-    assert known.price(Usage()) == 0.0
+    known = look_up_model("x/never-heard-of")
+    assert known.window == DEFAULT_WINDOW
+    assert known.cost(Usage(1, 1)) is None
+    assert known.cost(Usage()) == 0.0
 
 
 def test_what_a_reply_costs() -> None:
-    known = look_up("anthropic/claude-sonnet-4-5")
-    assert known.price(Usage(1_000_000, 0)) == 3.0
-    assert known.price(Usage(0, 1_000_000, 1_000_000, 1_000_000)) == pytest.approx(15.0 + 0.3 + 3.75)
-    assert look_up("openai/gpt-5").price(Usage(0, 0, 0, 1_000_000)) == 1.25, "what has no price of its own is input"
+    known = look_up_model("anthropic/claude-sonnet-4-5")
+    assert known.cost(Usage(1_000_000, 0)) == 3.0
+    assert known.cost(Usage(0, 1_000_000, 1_000_000, 1_000_000)) == pytest.approx(15.0 + 0.3 + 3.75)
+    assert look_up_model("openai/gpt-5").cost(Usage(0, 0, 0, 1_000_000)) == 1.25, (
+        "what has no price of its own is input"
+    )
 
 
 def test_the_user_s_own_entries_win_whatever_their_case() -> None:
     own = {"Scripted": {"window": 4_000}, "openai/gpt-5": {"input": 1.0}}
-    assert look_up("scripted", own).window == 4_000
-    assert look_up("scripted", own).max_output == 1_000
-    assert look_up("openai/GPT-5", own).input == 1.0
-    assert look_up("openai/gpt-5", own).window == 400_000
-    assert look_up("openai/gpt-5", own).source == "settings: openai/gpt-5"
+    assert look_up_model("scripted", own).window == 4_000
+    assert look_up_model("scripted", own).max_output == 1_000
+    assert look_up_model("openai/GPT-5", own).input == 1.0
+    assert look_up_model("openai/gpt-5", own).window == 400_000
+    assert look_up_model("openai/gpt-5", own).source == "settings: openai/gpt-5"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +73,7 @@ def test_the_user_s_own_entries_win_whatever_their_case() -> None:
     ],
 )  # fmt: skip
 def test_an_entry_that_makes_no_sense_is_left_out_and_told(key: str, value: object) -> None:
-    good, problems = check_own("m", {key: value, "said": 2}, "settings.toml")
+    good, problems = check_model_settings("m", {key: value, "said": 2}, "settings.toml")
     assert good == {"said": 2.0}
     assert len(problems) == 1
     assert f"models.m.{key}" in problems[0].problem
@@ -72,4 +81,4 @@ def test_an_entry_that_makes_no_sense_is_left_out_and_told(key: str, value: obje
 
 
 def test_no_table_is_told_too() -> None:
-    assert check_own("m", 3, "settings.toml")[1][0].problem == "`models.m` is no table"
+    assert check_model_settings("m", 3, "settings.toml")[1][0].problem == "`models.m` is no table"

@@ -8,50 +8,58 @@ import pytest
 
 from kitbag.errors import InvalidError, UsageError
 from kitbag.models import local_servers
-from kitbag.models.local_servers import first_model, local_address
-from kitbag.models.model_selection import Chosen, ProviderSettings, Sources, choose, connect, endpoint, key_variable
+from kitbag.models.local_servers import first_local_model, local_address
+from kitbag.models.model_selection import (
+    ModelSources,
+    ProviderSettings,
+    SelectedModel,
+    connect_provider,
+    key_variable,
+    provider_endpoint,
+    select_model,
+)
 
 ANTHROPIC = {"ANTHROPIC_API_KEY": "a-key"}
 OPENAI = {"OPENAI_API_KEY": "o-key"}
 
 
-def sources(environment: dict[str, str] | None = None, **more: Any) -> Sources:
-    return Sources(environment or {}, probe=False, **more)
+def sources(environment: dict[str, str] | None = None, **more: Any) -> ModelSources:
+    return ModelSources(environment or {}, probe_local=False, **more)
 
 
-def name(chosen: Chosen) -> str:
+def name(chosen: SelectedModel) -> str:
     return chosen.name
 
 
 class TestOrder:
     def test_flag_then_environment_then_settings_then_what_is_found_then_offline(self) -> None:
-        given = sources({**ANTHROPIC, "KITBAG_MODEL": "openai/b"}, setting="openai/c")
-        assert name(choose(given, "openai/a")) == "openai/a"
-        assert name(choose(given)) == "openai/b"
-        assert name(choose(given._replace(environment=ANTHROPIC))) == "openai/c"
-        assert name(choose(sources(ANTHROPIC))) == "anthropic/claude-sonnet-4-5"
-        assert name(choose(sources(OPENAI))) == "openai/gpt-5"
-        assert name(choose(sources())) == "offline"
+        given = sources({**ANTHROPIC, "KITBAG_MODEL": "openai/b"}, model_setting="openai/c")
+        assert name(select_model(given, "openai/a")) == "openai/a"
+        assert name(select_model(given)) == "openai/b"
+        assert name(select_model(given._replace(environment=ANTHROPIC))) == "openai/c"
+        assert name(select_model(sources(ANTHROPIC))) == "anthropic/claude-sonnet-4-5"
+        assert name(select_model(sources(OPENAI))) == "openai/gpt-5"
+        assert name(select_model(sources())) == "offline"
 
     @pytest.mark.parametrize(
         ("given", "flag", "why"),
         [
             (sources(), "offline", "--model"),
             (sources({"KITBAG_MODEL": "offline"}), "", "KITBAG_MODEL"),
-            (sources(setting="offline"), "", "settings"),
+            (sources(model_setting="offline"), "", "settings"),
             (sources(ANTHROPIC), "", "ANTHROPIC_API_KEY is set"),
             (sources(), "", "no key is set"),
         ],
     )
-    def test_it_says_why(self, given: Sources, flag: str, why: str) -> None:
-        assert why in choose(given, flag).why
+    def test_it_says_why(self, given: ModelSources, flag: str, why: str) -> None:
+        assert why in select_model(given, flag).reason
 
     def test_an_empty_key_is_none(self) -> None:
-        assert name(choose(sources({"ANTHROPIC_API_KEY": "  ", "KITBAG_MODEL": " "}))) == "offline"
+        assert name(select_model(sources({"ANTHROPIC_API_KEY": "  ", "KITBAG_MODEL": " "}))) == "offline"
 
     def test_a_key_under_another_name_is_found_too(self) -> None:
         own = {"anthropic": ProviderSettings(key_env="WORK_KEY")}
-        assert name(choose(sources({"WORK_KEY": "x"}, providers=own))) == "anthropic/claude-sonnet-4-5"
+        assert name(select_model(sources({"WORK_KEY": "x"}, providers=own))) == "anthropic/claude-sonnet-4-5"
 
 
 class TestNames:
@@ -67,7 +75,7 @@ class TestNames:
         ],
     )
     def test_a_model_by_its_name(self, written: str, means: str) -> None:
-        assert name(choose(sources(), written)) == means
+        assert name(select_model(sources(), written)) == means
 
     @pytest.mark.parametrize(
         ("key", "word", "means"),
@@ -81,11 +89,11 @@ class TestNames:
     def test_an_alias_is_a_model_of_the_provider_that_has_a_key(
         self, key: dict[str, str], word: str, means: str
     ) -> None:
-        assert name(choose(sources(key), word)) == means
+        assert name(select_model(sources(key), word)) == means
 
     def test_an_alias_without_any_key_says_what_to_set(self) -> None:
         with pytest.raises(InvalidError) as error:
-            choose(sources(), "sonnet")
+            select_model(sources(), "sonnet")
         assert "ANTHROPIC_API_KEY" in error.value.fix
 
     def test_an_agent_s_alias_follows_its_parent(self) -> None:
@@ -94,45 +102,45 @@ class TestNames:
             ("ollama/qwen3", "ollama/qwen3"),
             ("offline", "offline"),
         ):
-            usual = choose(sources(ANTHROPIC), parent)
-            assert name(choose(sources(ANTHROPIC), "haiku", usual)) == means
-            assert choose(sources(ANTHROPIC), "inherit", usual) == usual
+            usual = select_model(sources(ANTHROPIC), parent)
+            assert name(select_model(sources(ANTHROPIC), "haiku", usual)) == means
+            assert select_model(sources(ANTHROPIC), "inherit", usual) == usual
 
     @pytest.mark.parametrize("written", ["qwen3", "anthropic/", "/x", "offline/x", "gpt-oss", "\x1b[31m"])
     def test_a_name_that_leads_nowhere_is_refused(self, written: str) -> None:
         with pytest.raises(UsageError):
-            choose(sources(), written)
+            select_model(sources(), written)
 
     def test_a_script_is_found_again_by_the_same_name(self, tmp_path: Any) -> None:
         file = tmp_path / "s.json"
         file.write_text('["Hello."]')
-        chosen = choose(sources(), f"scripted:{file}")
-        assert (chosen.name, chosen.again) == ("scripted", f"scripted:{file}")
+        chosen = select_model(sources(), f"scripted:{file}")
+        assert (chosen.name, chosen.reference) == ("scripted", f"scripted:{file}")
         assert chosen.connect().name == "scripted"
         with pytest.raises(UsageError, match="no script"):
-            choose(sources(), "scripted").connect()
-        assert choose(sources({"KITBAG_SCRIPT": str(file)}), "scripted").connect().name == "scripted"
+            select_model(sources(), "scripted").connect()
+        assert select_model(sources({"KITBAG_SCRIPT": str(file)}), "scripted").connect().name == "scripted"
 
 
 class TestKeysAndAddresses:
     def test_a_missing_key_is_named(self) -> None:
         for provider, variable in (("anthropic", "ANTHROPIC_API_KEY"), ("openrouter", "OPENROUTER_API_KEY")):
             with pytest.raises(InvalidError) as error:
-                connect(provider, sources())
+                connect_provider(provider, sources())
             assert variable in error.value.fix
 
     def test_a_trailing_slash_changes_nothing_about_that(self) -> None:
         with pytest.raises(InvalidError):
-            connect("anthropic", sources({"ANTHROPIC_BASE_URL": "https://api.anthropic.com/"}))
+            connect_provider("anthropic", sources({"ANTHROPIC_BASE_URL": "https://api.anthropic.com/"}))
 
     def test_a_key_that_can_be_none_is_not_sent(self) -> None:
         with pytest.raises(InvalidError, match="characters") as error:
-            connect("openai", sources({"OPENAI_API_KEY": "sk-secret\nx"}))
+            connect_provider("openai", sources({"OPENAI_API_KEY": "sk-secret\nx"}))
         assert "sk-secret" not in str(error.value)
 
     def test_an_unknown_provider_says_which_there_are(self) -> None:
         with pytest.raises(UsageError) as error:
-            choose(sources(), "nowhere/x").connect()
+            select_model(sources(), "nowhere/x").connect()
         assert "anthropic" in error.value.fix
         assert "[providers.nowhere]" in error.value.fix
 
@@ -144,12 +152,12 @@ class TestKeysAndAddresses:
         given = sources({**ANTHROPIC, **OPENAI}, providers=own)
         assert (key_variable("mine", given), key_variable("gateway", given)) == ("", "")
         for provider in own:
-            headers: Any = connect(provider, given)._wire.endpoint.headers  # type: ignore[attr-defined]
+            headers: Any = connect_provider(provider, given)._wire.endpoint.headers  # type: ignore[attr-defined]
             assert "key" not in str(headers)
 
     def test_one_s_own_address_for_a_known_provider_keeps_its_key(self) -> None:
         given = sources(OPENAI, providers={"openai": ProviderSettings(base_url="http://127.0.0.1:1/v1/")})
-        found = endpoint("openai", given)
+        found = provider_endpoint("openai", given)
         assert (found.address, found.key_variable, found.protocol) == (
             "http://127.0.0.1:1/v1",
             "OPENAI_API_KEY",
@@ -159,13 +167,13 @@ class TestKeysAndAddresses:
     @pytest.mark.parametrize("value", ["localhost:8000", "ftp://x", "file:///etc/passwd"])
     def test_what_is_no_address_is_told_with_its_variable(self, value: str) -> None:
         with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
-            connect("openai", sources({**OPENAI, "OPENAI_BASE_URL": value}))
+            connect_provider("openai", sources({**OPENAI, "OPENAI_BASE_URL": value}))
 
     def test_which_protocol(self) -> None:
-        assert endpoint("openai", sources(OPENAI)).protocol == "responses"
-        assert endpoint("openai", sources({"OPENAI_BASE_URL": "http://x/v1"})).protocol == "chat"
-        assert endpoint("ollama", sources()).protocol == "chat"
-        assert endpoint("anthropic", sources({"ANTHROPIC_BASE_URL": "http://x/v1/"})).address == "http://x"
+        assert provider_endpoint("openai", sources(OPENAI)).protocol == "responses"
+        assert provider_endpoint("openai", sources({"OPENAI_BASE_URL": "http://x/v1"})).protocol == "chat"
+        assert provider_endpoint("ollama", sources()).protocol == "chat"
+        assert provider_endpoint("anthropic", sources({"ANTHROPIC_BASE_URL": "http://x/v1/"})).address == "http://x"
 
 
 @pytest.mark.parametrize(
@@ -220,22 +228,22 @@ class Served:
 class TestLookingOnThisMachine:
     @pytest.fixture(autouse=True)
     def _nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(local_servers, "PORTS", {"ollama": 11434})
+        monkeypatch.setattr(local_servers, "LOCAL_PORTS", {"ollama": 11434})
         monkeypatch.setattr("kitbag.models.model_selection.PORTS", {"ollama": 11434})
 
     def test_a_server_that_answers_is_used(self) -> None:
         with Served(b'{"data": [{"id": "nomic-embed-text"}, {"id": "qwen3:8b"}]}') as host:
-            chosen = choose(Sources({"OLLAMA_HOST": host}))
+            chosen = select_model(ModelSources({"OLLAMA_HOST": host}))
         assert chosen.name == "ollama/qwen3:8b"
-        assert host in chosen.why
+        assert host in chosen.reason
 
     @pytest.mark.parametrize(
         "body", [b"", b"{}", b"[]", b'{"data": 3}', b'{"data": [{}]}', b'{"data": [{"id": "a b\\n"}]}', b"\xff" * 99]
     )
     def test_what_it_says_must_be_a_model(self, body: bytes) -> None:
         with Served(body) as host:
-            assert name(choose(Sources({"OLLAMA_HOST": host}))) == "offline"
+            assert name(select_model(ModelSources({"OLLAMA_HOST": host}))) == "offline"
 
     def test_nobody_else_is_asked(self) -> None:
-        assert first_model("http://192.0.2.1:11434/v1") == ""
-        assert first_model("https://127.0.0.1:1/v1") == ""
+        assert first_local_model("http://192.0.2.1:11434/v1") == ""
+        assert first_local_model("https://127.0.0.1:1/v1") == ""

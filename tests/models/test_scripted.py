@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from kitbag.errors import InvalidError
-from kitbag.messages import Message, Text, Usage, user
-from kitbag.models.provider import Block, ModelError, Reply, Request, TextPiece
+from kitbag.messages import Message, Text, Usage, user_message
+from kitbag.models.provider import ModelError, ModelReply, ModelRequest, SystemBlock, TextChunk
 from kitbag.models.scripted import Fault, Rule, Script, Scripted, Seen, Step, load_script, script_of
 
 
 def ask(provider: Scripted, *messages: Message, system: str = "Be brief.") -> list[Any]:
     async def go() -> list[Any]:
-        async with aclosing(provider.stream(Request("m", (Block(system),), messages or (user("hi"),)))) as stream:
+        async with aclosing(
+            provider.stream(ModelRequest("m", (SystemBlock(system),), messages or (user_message("hi"),)))
+        ) as stream:
             return [piece async for piece in stream]
 
     return asyncio.run(go())
@@ -24,8 +26,8 @@ def ask(provider: Scripted, *messages: Message, system: str = "Be brief.") -> li
 def said(*texts: str) -> list[Message]:
     found: list[Message] = []
     for text in texts:
-        found += [user("q"), Message("assistant", (Text(text),))]
-    return [*found, user("q")]
+        found += [user_message("q"), Message("assistant", (Text(text),))]
+    return [*found, user_message("q")]
 
 
 def test_which_reply_is_next_follows_from_the_request_alone() -> None:
@@ -44,8 +46,8 @@ def test_rules_choose_by_what_they_find() -> None:
     )  # fmt: skip
     model = Scripted(script)
     assert ask(model, system="a summary")[-1].message.text == "S"
-    assert ask(model, user("a to z"))[-1].message.text == "AZ"
-    assert ask(model, user("b"))[-1].message.text == "else"
+    assert ask(model, user_message("a to z"))[-1].message.text == "AZ"
+    assert ask(model, user_message("b"))[-1].message.text == "else"
 
 
 def test_a_reply_may_be_made_on_the_spot() -> None:
@@ -59,9 +61,9 @@ def test_calls_pieces_and_counts_are_those_of_a_real_one() -> None:
     step = {"text": "x" * 100, "thinking": "hm", "calls": [{"name": "Read", "arguments": {"file_path": "a"}}],
             "usage": {"input": 3, "output": 4}}  # fmt: skip
     *pieces, reply = ask(Scripted(script_of([step])))
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, ModelReply)
     assert (reply.stop, reply.usage) == ("tools", Usage(3, 4))
-    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == "x" * 100
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == "x" * 100
     assert reply.message.calls[0].arguments == {"file_path": "a"}
 
 

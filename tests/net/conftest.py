@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kitbag.net.exchange import Route
-from kitbag.net.fetch import Fetched, fetch_now
-from kitbag.net.policy import HostPolicy, Limits
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.fetch import FetchResult, fetch_sync
+from kitbag.net.policy import FetchLimits, HostPolicy
 from support.servers import Answer, Everywhere, Get, Serve, Server
 from support.waiting import TEST_TIMEOUT
 
@@ -43,15 +43,17 @@ def serve() -> Iterator[Serve]:
 def get() -> Get:
     """Fetches with every named server open to the policy and every name leading to this machine."""
 
-    def fetch(url: str, *servers: Server, limits: Limits | None = None, method: Any = "GET", **policy: Any) -> Fetched:
+    def fetch(
+        url: str, *servers: Server, limits: FetchLimits | None = None, method: Any = "GET", **policy: Any
+    ) -> FetchResult:
         names = ("docs.example", "other.example", "sub.docs.example", "127.0.0.1", "localhost")
         opened = [f"{name}:{server.port}" for server in servers for name in names]
-        return fetch_now(
+        return fetch_sync(
             url,
             policy=HostPolicy(allow_private=opened, **policy),
-            limits=limits or Limits(seconds=TEST_TIMEOUT),
+            limits=limits or FetchLimits(total_timeout=TEST_TIMEOUT),
             method=method,
-            route=Route(resolver=Everywhere()),
+            route=NetworkRoute(resolver=Everywhere()),
         )
 
     return fetch

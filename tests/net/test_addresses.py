@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.net.addresses import read_address, standing
+from kitbag.net.addresses import classify_address, parse_address
 from kitbag.net.errors import FetchError
 from kitbag.net.policy import HostPolicy
-from kitbag.net.urls import parse_target
+from kitbag.net.urls import parse_url
 
 _BLOCKED = """
 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200 100.127.255.255 127.0.0.1 127.255.255.254
@@ -30,23 +30,23 @@ BLOCKED, PUBLIC = _BLOCKED.split(), _PUBLIC.split()
 
 @pytest.mark.parametrize("text", BLOCKED)
 def test_an_address_that_is_not_public_says_why(text: str) -> None:
-    address = read_address(text)
+    address = parse_address(text)
     assert address is not None
-    assert standing(address).reason
+    assert classify_address(address).reason
 
 
 @pytest.mark.parametrize("text", PUBLIC)
 def test_public_addresses_are_left_alone(text: str) -> None:
-    address = read_address(text)
+    address = parse_address(text)
     assert address is not None
-    assert not standing(address).reason
+    assert not classify_address(address).reason
 
 
 @pytest.mark.parametrize(
     "text", ["fe80::1%eth0", "127.1", "localhost", "", "1.2.3.4/8", " 1.2.3.4", "0x7f000001", "01.2.3.4"]
 )
 def test_what_is_not_an_address_in_the_usual_spelling_is_none(text: str) -> None:
-    assert read_address(text) is None
+    assert parse_address(text) is None
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -60,7 +60,7 @@ def test_no_ipv4_address_that_python_calls_special_is_public(number: int) -> Non
         address.is_reserved,
     )
     if any(special) or address.is_unspecified or not address.is_global:
-        assert standing(address).reason
+        assert classify_address(address).reason
 
 
 @given(st.integers(0, 2**128 - 1) | st.integers(0x2000 << 112, (0x4000 << 112) - 1))
@@ -75,7 +75,7 @@ def test_no_ipv6_address_that_python_calls_special_is_public(number: int) -> Non
         address.is_reserved,
     )
     if any(inside) or any(special) or not address.is_global:
-        assert standing(address).reason
+        assert classify_address(address).reason
 
 
 def spellings(address: ipaddress.IPv4Address) -> list[str]:
@@ -119,7 +119,7 @@ def spellings(address: ipaddress.IPv4Address) -> list[str]:
 def test_a_blocked_address_is_blocked_in_every_spelling(address: ipaddress.IPv4Address) -> None:
     for spelling in spellings(address):
         with pytest.raises(FetchError):
-            HostPolicy().check(parse_target(f"http://{spelling}/"))
+            HostPolicy().check(parse_url(f"http://{spelling}/"))
 
 
 @given(st.integers(0, 2**32 - 1).map(ipaddress.IPv4Address))
@@ -127,10 +127,10 @@ def test_an_ipv4_address_hidden_in_another_form_is_never_reached(address: ipaddr
     plain = (str(address), f"{address}.")
     for spelling in spellings(address):
         try:
-            target = parse_target(f"http://{spelling}/")
+            target = parse_url(f"http://{spelling}/")
             HostPolicy().check(target)
         except FetchError:
             continue
         assert target.host == str(address)
-        assert not standing(address).reason
+        assert not classify_address(address).reason
         assert spelling in plain or not spelling.isascii() or spelling == target.host

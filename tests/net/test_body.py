@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.net.body import Body
+from kitbag.net.body import ResponseBody
 from kitbag.net.errors import FetchError
 
 MEGA = 1024 * 1024
@@ -36,36 +36,36 @@ PACKERS = {
     st.lists(st.integers(1, 5000), max_size=50),
 )
 def test_a_body_comes_out_whole_however_it_is_cut_on_the_way(coding: str, data: bytes, cuts: list[int]) -> None:
-    packed, body = PACKERS[coding](data), Body(coding, MEGA)
+    packed, body = PACKERS[coding](data), ResponseBody(coding, MEGA)
     for size in cuts:
         assert body.feed(packed[:size])
         packed = packed[size:]
     assert body.feed(packed)
     assert bytes(body.content) == data
-    assert not body.over
-    assert not body.ends_early
+    assert not body.exceeded_limit
+    assert not body.is_incomplete
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "Deflate"])
 def test_what_zlib_holds_back_when_all_was_given_to_it_comes_too(coding: str) -> None:
     for size in range(64 * 1024 - 2, 64 * 1024 + 260):
-        body = Body(coding, MEGA)
+        body = ResponseBody(coding, MEGA)
         assert body.feed(PACKERS[coding](b"x" * size))
         assert len(body.content) == size
 
 
 @given(st.sampled_from(sorted(PACKERS)), st.binary(min_size=1, max_size=2000), st.integers(0, 2000))
 def test_no_more_than_the_limit_is_kept(coding: str, data: bytes, limit: int) -> None:
-    body = Body(coding, limit)
+    body = ResponseBody(coding, limit)
     wanted = body.feed(PACKERS[coding](data))
     assert bytes(body.content) == data[:limit]
-    assert body.over is (not wanted) is (len(data) > limit)
+    assert body.exceeded_limit is (not wanted) is (len(data) > limit)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_a_bomb_is_stopped_at_the_limit_without_being_unfolded(coding: str) -> None:
     bomb = PACKERS[coding](b"\0" * (50 * MEGA))
-    body = Body(coding, MEGA)
+    body = ResponseBody(coding, MEGA)
     tracemalloc.start()
     try:
         assert not body.feed(bomb)
@@ -76,32 +76,32 @@ def test_a_bomb_is_stopped_at_the_limit_without_being_unfolded(coding: str) -> N
 
 
 def test_a_bomb_in_a_bomb_is_unfolded_once() -> None:
-    body = Body("gzip", MEGA)
+    body = ResponseBody("gzip", MEGA)
     assert body.feed(gzip.compress(gzip.compress(b"\0" * (50 * MEGA))))
     assert len(body.content) < MEGA
 
 
 def test_members_that_follow_each_other_are_one_body() -> None:
-    body = Body("gzip", MEGA)
+    body = ResponseBody("gzip", MEGA)
     assert body.feed(gzip.compress(b"one ") + gzip.compress(b"") * 5000 + gzip.compress(b"two") + b"\0\0padding")
     assert bytes(body.content) == b"one two"
-    assert not body.ends_early
+    assert not body.is_incomplete
 
 
 @pytest.mark.parametrize(
     "codings", ["br", "zstd", "lzw", "gzip, gzip", "gzip,br", "gzip+deflate", "gzip;q=1", "\x1b[31m"]
 )
 def test_a_coding_that_was_not_asked_for_is_refused(codings: str) -> None:
-    assert Body(codings, 10).feed(b"")
+    assert ResponseBody(codings, 10).feed(b"")
     with pytest.raises(FetchError) as caught:
-        Body(codings, 10).feed(b"x")
+        ResponseBody(codings, 10).feed(b"x")
     assert caught.value.kind == "response"
     assert codings not in str(caught.value)
 
 
 @given(st.sampled_from(["gzip", "deflate"]), st.binary(min_size=1))
 def test_damaged_data_is_an_error_or_a_bounded_body(coding: str, data: bytes) -> None:
-    body = Body(coding, 1000)
+    body = ResponseBody(coding, 1000)
     with contextlib.suppress(FetchError):
         body.feed(data)
     assert len(body.content) <= 1000
@@ -111,6 +111,6 @@ def test_damaged_data_is_an_error_or_a_bounded_body(coding: str, data: bytes) ->
 def test_compressed_data_that_ends_early_is_noticed(coding: str) -> None:
     packed = PACKERS[coding](b"some text that is long enough")
     for end in range(1, len(packed)):
-        body = Body(coding, 1000)
+        body = ResponseBody(coding, 1000)
         body.feed(packed[:end])
-        assert body.ends_early
+        assert body.is_incomplete

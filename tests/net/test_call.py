@@ -6,15 +6,15 @@ import socket
 import pytest
 
 from kitbag.net.errors import FetchError
-from kitbag.net.fetch import Fetched, call
+from kitbag.net.fetch import FetchResult, call_api
 from kitbag.net.policy import HostPolicy
 from support.servers import Serve, Server, redirect, reply
 
 
-def send(server: Server, body: bytes | None = None, opened: bool = True) -> Fetched:
+def send(server: Server, body: bytes | None = None, opened: bool = True) -> FetchResult:
     policy = HostPolicy(allow_private=[f"127.0.0.1:{server.port}"] if opened else [])
     headers = (("X-Key", "k1"), ("User-Agent", "mine"))
-    return asyncio.run(call(f"http://127.0.0.1:{server.port}/a?b=c", policy=policy, headers=headers, body=body))
+    return asyncio.run(call_api(f"http://127.0.0.1:{server.port}/a?b=c", policy=policy, headers=headers, body=body))
 
 
 def test_headers_and_a_body_arrive(serve: Serve) -> None:

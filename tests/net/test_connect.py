@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from kitbag.net.connect import Guard, Meter, look_up
+from kitbag.net.connect import ByteMeter, GuardedNetwork, resolve_host
 from kitbag.net.errors import FetchError
-from kitbag.net.exchange import Route
-from kitbag.net.fetch import fetch_now
-from kitbag.net.policy import HostPolicy, Limits
-from kitbag.net.urls import parse_target
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.fetch import fetch_sync
+from kitbag.net.policy import FetchLimits, HostPolicy
+from kitbag.net.urls import parse_url
 from support.servers import Internet, Names, Serve, reply
 
 PUBLIC, PUBLIC6 = "93.184.216.34", "2606:4700::1111"
@@ -19,7 +19,7 @@ PUBLIC, PUBLIC6 = "93.184.216.34", "2606:4700::1111"
 
 def test_the_connection_goes_to_the_address_that_was_checked(serve: Serve) -> None:
     server, network, names = serve(reply(b"hello")), Internet(), Names(docs_example=[PUBLIC])
-    fetched = fetch_now(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=Route(names, network))
+    fetched = fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=NetworkRoute(names, network))
     assert fetched.body == b"hello"
     assert fetched.address == PUBLIC
     assert network.connected == [PUBLIC]
@@ -29,11 +29,11 @@ def test_the_connection_goes_to_the_address_that_was_checked(serve: Serve) -> No
 
 def test_a_name_that_turns_private_is_blocked_when_it_is_connected_to_again(serve: Serve) -> None:
     server, network = serve(reply(b"hello")), Internet()
-    route = Route(Names(docs_example=[[PUBLIC], ["127.0.0.1"]]), network)
+    route = NetworkRoute(Names(docs_example=[[PUBLIC], ["127.0.0.1"]]), network)
     url = f"http://docs.example:{server.port}/"
-    assert fetch_now(url, policy=HostPolicy(), route=route).status == 200
+    assert fetch_sync(url, policy=HostPolicy(), route=route).status == 200
     with pytest.raises(FetchError) as caught:
-        fetch_now(url, policy=HostPolicy(), route=route)
+        fetch_sync(url, policy=HostPolicy(), route=route)
     assert caught.value.kind == "address"
     assert network.connected == [PUBLIC]
 
@@ -41,9 +41,9 @@ def test_a_name_that_turns_private_is_blocked_when_it_is_connected_to_again(serv
 def test_a_name_that_turns_private_between_two_redirects_is_blocked(serve: Serve) -> None:
     server = serve(lambda path, to: to.sendall(reply(b"", "302 Found", "Location: /next")))
     network = Internet()
-    route = Route(Names(docs_example=[[PUBLIC], ["169.254.169.254"]]), network)
+    route = NetworkRoute(Names(docs_example=[[PUBLIC], ["169.254.169.254"]]), network)
     with pytest.raises(FetchError) as caught:
-        fetch_now(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route)
+        fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route)
     assert caught.value.kind == "address"
     assert network.connected == [PUBLIC]
     assert server.paths == ["/"]
@@ -70,8 +70,10 @@ def test_a_name_that_turns_private_between_two_redirects_is_blocked(serve: Serve
 def test_one_bad_address_in_an_answer_refuses_them_all(answer: Sequence[str], serve: Serve) -> None:
     server, network = serve(reply(b"secret")), Internet()
     with pytest.raises(FetchError):
-        fetch_now(
-            f"http://docs.example:{server.port}/", policy=HostPolicy(), route=Route(Names(docs_example=answer), network)
+        fetch_sync(
+            f"http://docs.example:{server.port}/",
+            policy=HostPolicy(),
+            route=NetworkRoute(Names(docs_example=answer), network),
         )
     assert network.connected == []
     assert server.heads == []
@@ -79,9 +81,9 @@ def test_one_bad_address_in_an_answer_refuses_them_all(answer: Sequence[str], se
 
 def test_a_connection_that_ends_somewhere_else_is_dropped_before_anything_is_sent(serve: Serve) -> None:
     server, network = serve(reply(b"secret")), Internet(honest=True)
-    route = Route(Names(docs_example=[PUBLIC]), network)
+    route = NetworkRoute(Names(docs_example=[PUBLIC]), network)
     with pytest.raises(FetchError) as caught:
-        fetch_now(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route)
+        fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route)
     assert caught.value.kind == "address"
     assert network.connected == [PUBLIC]
     assert server.heads == []
@@ -89,22 +91,22 @@ def test_a_connection_that_ends_somewhere_else_is_dropped_before_anything_is_sen
 
 def test_this_machine_is_not_reached_by_its_own_public_address(serve: Serve) -> None:
     server = serve(reply(b"secret"))
-    route = Route(Names(docs_example=[PUBLIC]), Internet(own=PUBLIC))
+    route = NetworkRoute(Names(docs_example=[PUBLIC]), Internet(own=PUBLIC))
     for url in (f"http://docs.example:{server.port}/", f"http://{PUBLIC}:{server.port}/"):
         with pytest.raises(FetchError) as caught:
-            fetch_now(url, policy=HostPolicy(), route=route)
+            fetch_sync(url, policy=HostPolicy(), route=route)
         assert caught.value.kind == "address"
     assert server.heads == []
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
-    assert fetch_now(f"http://docs.example:{server.port}/", policy=policy, route=route).body == b"secret"
+    assert fetch_sync(f"http://docs.example:{server.port}/", policy=policy, route=route).body == b"secret"
 
 
 def test_the_next_address_is_tried_when_one_is_dead_the_families_in_turn(serve: Serve) -> None:
     server = serve(reply(b"hello"))
     dead = [PUBLIC6, "2606:4700::2", "2606:4700::3"]
     network = Internet(dead=dead)
-    route = Route(Names(docs_example=[*dead, PUBLIC]), network)
-    assert fetch_now(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route).address == PUBLIC
+    route = NetworkRoute(Names(docs_example=[*dead, PUBLIC]), network)
+    assert fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route).address == PUBLIC
     assert network.connected == [PUBLIC6, PUBLIC]
 
 
@@ -112,21 +114,23 @@ def test_a_host_with_only_dead_addresses_can_not_be_connected_to(serve: Serve) -
     dead = [f"93.184.216.{number}" for number in range(50)]
     network = Internet(dead=dead)
     with pytest.raises(FetchError) as caught:
-        fetch_now("http://docs.example/", policy=HostPolicy(), route=Route(Names(docs_example=dead), network))
+        fetch_sync("http://docs.example/", policy=HostPolicy(), route=NetworkRoute(Names(docs_example=dead), network))
     assert caught.value.kind == "network"
     assert network.connected == dead[:4]
 
 
 def test_an_unknown_name_is_an_error_with_its_spelling() -> None:
     with pytest.raises(FetchError, match=r"other\.example") as caught:
-        fetch_now("http://other.example/?hunter2", policy=HostPolicy(), route=Route(Names()))
+        fetch_sync("http://other.example/?hunter2", policy=HostPolicy(), route=NetworkRoute(Names()))
     assert caught.value.kind == "network"
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_guard_connects_to_nothing_but_its_own_target() -> None:
     network = Internet()
-    guard = Guard(parse_target("http://docs.example/"), HostPolicy(), Meter(1), Names(docs_example=[PUBLIC]), network)
+    guard = GuardedNetwork(
+        parse_url("http://docs.example/"), HostPolicy(), ByteMeter(1), Names(docs_example=[PUBLIC]), network
+    )
     for host, port in (("docs.example", 81), ("other.example", 80), (PUBLIC, 80)):
         with pytest.raises(FetchError):
             asyncio.run(guard.connect_tcp(host, port))
@@ -141,15 +145,15 @@ def test_an_ipv6_server_is_reached_by_its_address(serve: Serve) -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     policy = HostPolicy(allow_private=[f"[::1]:{server.port}"])
-    fetched = fetch_now(f"http://[0:0::1]:{server.port}/", policy=policy)
+    fetched = fetch_sync(f"http://[0:0::1]:{server.port}/", policy=policy)
     assert (fetched.body, fetched.address, fetched.url) == (b"six", "::1", f"http://[::1]:{server.port}/")
     assert f"Host: [::1]:{server.port}\r\n" in server.heads[0]
 
 
 def test_the_systems_resolver_is_asked_for_a_local_name() -> None:
-    assert set(asyncio.run(look_up("localhost"))) <= {"127.0.0.1", "::1"}
+    assert set(asyncio.run(resolve_host("localhost"))) <= {"127.0.0.1", "::1"}
     with pytest.raises(OSError):
-        asyncio.run(look_up("no-such-name.invalid"))
+        asyncio.run(resolve_host("no-such-name.invalid"))
 
 
 def test_a_lookup_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +165,6 @@ def test_a_lookup_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("socket.getaddrinfo", never)
     with pytest.raises(FetchError) as caught:
-        fetch_now("http://docs.example/", policy=HostPolicy(), limits=Limits(connect_seconds=0.1))
+        fetch_sync("http://docs.example/", policy=HostPolicy(), limits=FetchLimits(connect_timeout=0.1))
     assert caught.value.kind == "time"
     end.set()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.net.content import _ENCODINGS, encoding_of, media_type, read_text  # pyright: ignore[reportPrivateUsage]
+from kitbag.net.content import _ENCODINGS, decode_body, detect_encoding, parse_media_type  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(
@@ -36,28 +36,28 @@ from kitbag.net.content import _ENCODINGS, encoding_of, media_type, read_text  #
     ],
 )
 def test_the_encoding_is_found(header: str, body: bytes, encoding: str) -> None:
-    assert encoding_of(header, body) == encoding
+    assert detect_encoding(header, body) == encoding
 
 
 def test_every_encoding_that_is_known_exists() -> None:
     for encoding in _ENCODINGS.values():
-        assert read_text(b"text", encoding, whole=False) is not None
+        assert decode_body(b"text", encoding, complete=False) is not None
 
 
 @given(st.text(max_size=100), st.binary(max_size=200), st.booleans())
 def test_any_header_and_body_give_a_text_or_none(header: str, body: bytes, whole: bool) -> None:
-    encoding = encoding_of(header, body)
+    encoding = detect_encoding(header, body)
     if encoding:
-        assert isinstance(read_text(body, encoding, whole), str)
+        assert isinstance(decode_body(body, encoding, whole), str)
 
 
 def test_a_character_that_a_cut_split_is_left_out() -> None:
-    assert read_text("aé".encode()[:-1], "utf-8", whole=False) == "a"
-    assert read_text("aé".encode()[:-1], "utf-8", whole=True) == "a\ufffd"
+    assert decode_body("aé".encode()[:-1], "utf-8", complete=False) == "a"
+    assert decode_body("aé".encode()[:-1], "utf-8", complete=True) == "a\ufffd"
 
 
 @pytest.mark.parametrize(
     ("header", "kind"), [(" Text/HTML ; x", "text/html"), ("a", ""), ("a/b/c", ""), ("text/\x1b", ""), ("", "")]
 )
 def test_a_media_type_is_read_or_empty(header: str, kind: str) -> None:
-    assert media_type(header) == kind
+    assert parse_media_type(header) == kind

@@ -11,9 +11,9 @@ import pytest
 
 from kitbag.errors import UsageError
 from kitbag.net.errors import FetchError
-from kitbag.net.exchange import Route
-from kitbag.net.fetch import fetch, fetch_now
-from kitbag.net.policy import HostPolicy, Limits
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.fetch import fetch, fetch_sync
+from kitbag.net.policy import FetchLimits, HostPolicy
 from support.servers import Everywhere, Get, Internet, Names, Serve, redirect, reply
 from support.waiting import TEST_TIMEOUT
 
@@ -39,7 +39,7 @@ def test_a_page_comes_back_as_text_with_where_it_came_from(serve: Serve, get: Ge
         ("etag", "x"),
     )
     assert (fetched.redirects, fetched.truncated, fetched.address) == ((), False, "127.0.0.1")
-    assert 0 <= fetched.timings.head <= fetched.timings.total
+    assert 0 <= fetched.timings.first_response <= fetched.timings.total
 
 
 def test_a_result_that_is_written_out_holds_no_body_and_no_query(serve: Serve, get: Get) -> None:
@@ -71,14 +71,14 @@ def test_an_error_status_is_an_answer(serve: Serve, get: Get) -> None:
 def test_head_asks_without_a_body(serve: Serve, get: Get) -> None:
     server = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nContent-Encoding: br\r\n\r\nsurprise")
     fetched = get(f"http://docs.example:{server.port}/", server, method="HEAD")
-    assert (fetched.status, fetched.body, fetched.cut) == (200, b"", "")
+    assert (fetched.status, fetched.body, fetched.truncation_reason) == (200, b"", "")
     assert server.heads[0].startswith("HEAD / HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "get", "CONNECT", "GET / HTTP/1.1\r\nX: y"])
 def test_other_methods_are_not_sent(method: Any) -> None:
     with pytest.raises(UsageError):
-        fetch_now("http://docs.example/", policy=HostPolicy(), method=method)
+        fetch_sync("http://docs.example/", policy=HostPolicy(), method=method)
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
@@ -130,7 +130,12 @@ def test_no_url_and_no_redirect_leads_inside(location: str, serve: Serve) -> Non
     network, names = Internet(), Names(docs_example=["93.184.216.34"], inside_example=["127.0.0.1"])
     for url in (location.format(port=server.port), f"http://docs.example:{server.port}/start"):
         with pytest.raises(FetchError) as caught:
-            fetch_now(url, policy=HostPolicy(), limits=Limits(seconds=TEST_TIMEOUT), route=Route(names, network))
+            fetch_sync(
+                url,
+                policy=HostPolicy(),
+                limits=FetchLimits(total_timeout=TEST_TIMEOUT),
+                route=NetworkRoute(names, network),
+            )
         assert caught.value.kind in ("url", "address")
     assert set(server.paths) <= {"/start"}
     assert set(network.connected) <= {"93.184.216.34"}
@@ -143,13 +148,13 @@ def test_a_public_host_can_not_lead_to_what_is_only_open_to_the_user(serve: Serv
         )
     )
     policy = HostPolicy(allow_private=[f"localhost:{server.port}"])
-    route = Route(Names(docs_example=["93.184.216.34"], localhost=["127.0.0.1"]), Internet())
+    route = NetworkRoute(Names(docs_example=["93.184.216.34"], localhost=["127.0.0.1"]), Internet())
     with pytest.raises(FetchError) as caught:
-        fetch_now(f"http://docs.example:{server.port}/", policy=policy, route=route)
+        fetch_sync(f"http://docs.example:{server.port}/", policy=policy, route=route)
     assert caught.value.kind == "redirect"
     assert caught.value.redirects[-1].url == f"http://localhost:{server.port}/admin"
     assert server.paths == ["/"]
-    assert fetch_now(f"http://localhost:{server.port}/admin", policy=policy, route=route).body == b"secret"
+    assert fetch_sync(f"http://localhost:{server.port}/admin", policy=policy, route=route).body == b"secret"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_thirty_redirects_end_after_five(serve: Serve, get: Get) -> None:
     assert server.paths == [f"/{number}" for number in range(6)]
     assert get(f"http://docs.example:{server.port}/25", server).body == b"end"
     with pytest.raises(FetchError):
-        get(f"http://docs.example:{server.port}/29", server, limits=Limits(redirects=0))
+        get(f"http://docs.example:{server.port}/29", server, limits=FetchLimits(redirects=0))
 
 
 @pytest.mark.parametrize("places", [["/a"], ["/b", "/a"], ["/b", "/c", "/b"]])
@@ -225,7 +230,7 @@ def test_no_error_text_holds_the_query(serve: Serve, get: Get) -> None:
     for answer in answers:
         server = serve(answer)
         with pytest.raises(FetchError) as caught:
-            get(f"http://docs.example:{server.port}/page?token={SECRET}", server, limits=Limits(redirects=1))
+            get(f"http://docs.example:{server.port}/page?token={SECRET}", server, limits=FetchLimits(redirects=1))
         assert SECRET not in caught.value.problem + caught.value.fix
         assert caught.value.fix
 
@@ -247,7 +252,12 @@ def test_a_fetch_can_be_cancelled_and_closes_its_connection(serve: Serve) -> Non
     async def scene() -> None:
         url = f"http://docs.example:{server.port}/"
         task = asyncio.create_task(
-            fetch(url, policy=policy, limits=Limits(seconds=600, idle_seconds=600), route=Route(Everywhere()))
+            fetch(
+                url,
+                policy=policy,
+                limits=FetchLimits(total_timeout=600, idle_timeout=600),
+                route=NetworkRoute(Everywhere()),
+            )
         )
         assert await asyncio.to_thread(asked.wait, TEST_TIMEOUT)
         task.cancel()
@@ -265,7 +275,7 @@ def test_many_fetches_run_beside_each_other(serve: Serve) -> None:
     async def scene() -> list[bytes]:
         base = f"http://docs.example:{server.port}"
         pages = await asyncio.gather(
-            *(fetch(f"{base}/{number}", policy=policy, route=Route(Everywhere())) for number in range(20))
+            *(fetch(f"{base}/{number}", policy=policy, route=NetworkRoute(Everywhere())) for number in range(20))
         )
         return [page.body for page in pages]
 
@@ -274,7 +284,7 @@ def test_many_fetches_run_beside_each_other(serve: Serve) -> None:
 
 def test_the_blocking_form_is_not_for_asynchronous_code() -> None:
     async def scene() -> None:
-        fetch_now("http://docs.example/", policy=HostPolicy())
+        fetch_sync("http://docs.example/", policy=HostPolicy())
 
     with pytest.raises(UsageError, match="event loop"):
         asyncio.run(scene())
@@ -282,8 +292,8 @@ def test_the_blocking_form_is_not_for_asynchronous_code() -> None:
 
 def test_a_proxy_is_used_when_the_caller_names_one_and_names_are_still_checked(serve: Serve) -> None:
     proxy = serve(reply(b"by proxy"))
-    route = Route(Names(), proxy=f"http://127.0.0.1:{proxy.port}")
-    assert fetch_now("http://docs.example/x?y", policy=HostPolicy(), route=route).body == b"by proxy"
+    route = NetworkRoute(Names(), proxy=f"http://127.0.0.1:{proxy.port}")
+    assert fetch_sync("http://docs.example/x?y", policy=HostPolicy(), route=route).body == b"by proxy"
     assert proxy.heads[0].startswith("GET http://docs.example:80/x?y HTTP/1.1\r\n")
     for url in (
         "http://localhost/",
@@ -293,15 +303,15 @@ def test_a_proxy_is_used_when_the_caller_names_one_and_names_are_still_checked(s
         "http://[2606:4700::1]/",
     ):
         with pytest.raises(FetchError):
-            fetch_now(url, policy=HostPolicy(), route=route)
+            fetch_sync(url, policy=HostPolicy(), route=route)
     assert len(proxy.heads) == 1
 
 
 def test_a_proxy_that_refuses_a_tunnel_is_an_error(serve: Serve) -> None:
     proxy = serve(reply(b"no", "403 \x1b[31mForbidden"))
-    route = Route(Names(), proxy=f"http://127.0.0.1:{proxy.port}")
+    route = NetworkRoute(Names(), proxy=f"http://127.0.0.1:{proxy.port}")
     with pytest.raises(FetchError, match="proxy") as caught:
-        fetch_now("https://docs.example/", policy=HostPolicy(), route=route)
+        fetch_sync("https://docs.example/", policy=HostPolicy(), route=route)
     assert "\x1b" not in str(caught.value)
     assert proxy.heads[0].startswith("CONNECT docs.example:443 HTTP/1.1\r\n")
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.net.errors import FetchError
-from kitbag.net.exchange import Route
-from kitbag.net.fetch import fetch_now
-from kitbag.net.policy import HostPolicy, Limits
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.fetch import fetch_sync
+from kitbag.net.policy import FetchLimits, HostPolicy
 from support.matrix import examples
 from support.servers import Everywhere, Get, Serve, reply
 from support.waiting import TEST_TIMEOUT
@@ -31,16 +31,16 @@ def test_two_gigabytes_are_cut_at_the_limit_and_not_kept(serve: Serve, get: Get)
     server = serve(flood)
     tracemalloc.start()
     try:
-        fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(body_bytes=MEGA))
+        fetched = get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(body_bytes=MEGA))
         assert tracemalloc.get_traced_memory()[1] < 8 * MEGA
     finally:
         tracemalloc.stop()
     assert fetched.text == "x" * MEGA
     assert fetched.truncated
-    assert "longer than 1,048,576 bytes" in fetched.cut
+    assert "longer than 1,048,576 bytes" in fetched.truncation_reason
     assert server.closed_by_client.wait(TEST_TIMEOUT)
     with pytest.raises(FetchError) as caught:
-        get(f"http://docs.example:{server.port}/", server, limits=Limits(body_bytes=MEGA, over="refuse"))
+        get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(body_bytes=MEGA, on_excess="refuse"))
     assert caught.value.kind == "limit"
 
 
@@ -55,12 +55,12 @@ def test_a_body_of_just_the_limit_is_whole(size: int, framing: str, serve: Serve
         "close": OK + b"\r\n" + body,
     }
     server = serve(sent[framing])
-    fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(body_bytes=1000, wire_bytes=1000))
-    assert (fetched.body, fetched.cut) == (body, "")
+    fetched = get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(body_bytes=1000, wire_bytes=1000))
+    assert (fetched.body, fetched.truncation_reason) == (body, "")
 
 
-@pytest.mark.parametrize("limits", [Limits(body_bytes=1000), Limits(wire_bytes=1000)])
-def test_a_body_without_end_is_cut(limits: Limits, serve: Serve, get: Get) -> None:
+@pytest.mark.parametrize("limits", [FetchLimits(body_bytes=1000), FetchLimits(wire_bytes=1000)])
+def test_a_body_without_end_is_cut(limits: FetchLimits, serve: Serve, get: Get) -> None:
     def endless(path: str, to: socket.socket) -> None:
         to.sendall(OK + (b"\r\n" if path == "/" else b"Transfer-Encoding: chunked\r\n\r\n"))
         while True:
@@ -77,7 +77,7 @@ def test_a_gzip_bomb_does_not_go_off(serve: Serve, get: Get) -> None:
     server = serve(reply(gzip.compress(b"\0" * (50 * MEGA)), "200 OK", "Content-Encoding: gzip"))
     tracemalloc.start()
     try:
-        fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(body_bytes=MEGA))
+        fetched = get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(body_bytes=MEGA))
         assert tracemalloc.get_traced_memory()[1] < 8 * MEGA
     finally:
         tracemalloc.stop()
@@ -109,12 +109,12 @@ def drip(first: bytes, drop: bytes = b"x") -> "tuple[threading.Event, object]":
 def test_a_slow_drip_ends_with_the_time_and_what_came_is_kept(serve: Serve, get: Get) -> None:
     stop, answer = drip(OK + b"Content-Length: 1000000\r\n\r\nbegin")
     server = serve(answer)
-    fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=2))
+    fetched = get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(total_timeout=2))
     assert fetched.body.startswith(b"begin")
-    assert "2 seconds" in fetched.cut
+    assert "2 seconds" in fetched.truncation_reason
     assert server.closed_by_client.wait(TEST_TIMEOUT)
     with pytest.raises(FetchError):
-        get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=0.5, over="refuse"))
+        get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(total_timeout=0.5, on_excess="refuse"))
     stop.set()
 
 
@@ -125,7 +125,7 @@ def test_a_head_that_drips_ends_with_the_time(first: bytes, drop: bytes, serve: 
     stop, answer = drip(first, drop)
     server = serve(answer)
     with pytest.raises(FetchError) as caught:
-        get(f"http://docs.example:{server.port}/?q", server, limits=Limits(seconds=0.5))
+        get(f"http://docs.example:{server.port}/?q", server, limits=FetchLimits(total_timeout=0.5))
     assert caught.value.kind in ("time", "response")
     stop.set()
 
@@ -139,7 +139,7 @@ def test_silence_ends_before_the_whole_time(serve: Serve, get: Get) -> None:
         stop.wait(TEST_TIMEOUT)
 
     server = serve(silent)
-    limits = Limits(seconds=TEST_TIMEOUT, idle_seconds=1.0)
+    limits = FetchLimits(total_timeout=TEST_TIMEOUT, idle_timeout=1.0)
     with pytest.raises(FetchError) as caught:
         get(f"http://docs.example:{server.port}/head", server, limits=limits)
     assert caught.value.kind == "time"
@@ -207,9 +207,9 @@ CUT = {
 def test_a_body_that_ends_early_is_kept_and_marked_or_refused(case: str, serve: Serve, get: Get) -> None:
     server = serve(OK + CUT[case])
     fetched = get(f"http://docs.example:{server.port}/", server)
-    assert (fetched.body, fetched.cut) == (b"abc", "ended before it was whole")
+    assert (fetched.body, fetched.truncation_reason) == (b"abc", "ended before it was whole")
     with pytest.raises(FetchError):
-        get(f"http://docs.example:{server.port}/", server, limits=Limits(over="refuse"))
+        get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(on_excess="refuse"))
 
 
 def test_compressed_data_that_ends_early_is_marked_though_its_length_is_right(serve: Serve, get: Get) -> None:
@@ -303,9 +303,9 @@ PIECES += [
 def test_any_answer_is_a_result_or_a_fetch_error(serve: Serve, answer: bytes) -> None:
     server = serve(answer)
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
-    url, limits = f"http://docs.example:{server.port}/", Limits(seconds=TEST_TIMEOUT)
+    url, limits = f"http://docs.example:{server.port}/", FetchLimits(total_timeout=TEST_TIMEOUT)
     try:
-        shown = fetch_now(url, policy=policy, limits=limits, route=Route(Everywhere())).text or ""
+        shown = fetch_sync(url, policy=policy, limits=limits, route=NetworkRoute(Everywhere())).text or ""
     except FetchError as error:
         shown = error.problem
     finally:

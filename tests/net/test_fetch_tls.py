@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kitbag.net.errors import FetchError
-from kitbag.net.exchange import Route
-from kitbag.net.fetch import fetch_now
-from kitbag.net.policy import HostPolicy, Limits
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.fetch import fetch_sync
+from kitbag.net.policy import FetchLimits, HostPolicy
 from support.servers import Everywhere, Internet, Names, Serve, redirect, reply
 
 
@@ -29,8 +29,8 @@ def test_the_name_is_sent_and_proven_while_the_address_is_pinned(
     serve: Serve, server_tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     server, network = serve(reply(b"safe"), tls=server_tls), Internet()
-    route = Route(Names(docs_example=["93.184.216.34"]), network, trusting)
-    fetched = fetch_now(f"https://DOCS.example.:{server.port}/", policy=HostPolicy(), route=route)
+    route = NetworkRoute(Names(docs_example=["93.184.216.34"]), network, trusting)
+    fetched = fetch_sync(f"https://DOCS.example.:{server.port}/", policy=HostPolicy(), route=route)
     assert (fetched.body, fetched.address) == (b"safe", "93.184.216.34")
     assert server.names == ["docs.example"]
     assert f"Host: docs.example:{server.port}\r\n" in server.heads[0]
@@ -44,7 +44,7 @@ def test_a_certificate_for_another_name_is_refused(
     server = serve(reply(b"secret"), tls=server_tls)
     policy = HostPolicy(allow_private=[f"{host}:{server.port}"])
     with pytest.raises(FetchError) as caught:
-        fetch_now(f"https://{host}:{server.port}/", policy=policy, route=Route(Everywhere(), tls=trusting))
+        fetch_sync(f"https://{host}:{server.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting))
     assert caught.value.kind == "certificate"
     assert server.heads == []
 
@@ -53,7 +53,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(serve: Serve, server_t
     server = serve(reply(b"secret"), tls=server_tls)
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
     with pytest.raises(FetchError) as caught:
-        fetch_now(f"https://docs.example:{server.port}/", policy=policy, route=Route(Everywhere()))
+        fetch_sync(f"https://docs.example:{server.port}/", policy=policy, route=NetworkRoute(Everywhere()))
     assert caught.value.kind == "certificate"
     assert server.heads == []
 
@@ -63,14 +63,16 @@ def test_a_context_that_checks_nothing_is_not_used() -> None:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with pytest.raises(ValueError, match="check"):
-        fetch_now("https://docs.example/", policy=HostPolicy(), route=Route(Everywhere(), tls=context))
+        fetch_sync("https://docs.example/", policy=HostPolicy(), route=NetworkRoute(Everywhere(), tls=context))
 
 
 def test_a_plain_server_where_tls_is_expected_is_an_error(serve: Serve, trusting: ssl.SSLContext) -> None:
     server = serve(greeting=b"220 mail.example ESMTP\r\n")
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
     with pytest.raises(FetchError) as caught:
-        fetch_now(f"https://docs.example:{server.port}/", policy=policy, route=Route(Everywhere(), tls=trusting))
+        fetch_sync(
+            f"https://docs.example:{server.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting)
+        )
     assert caught.value.kind == "network"
 
 
@@ -79,13 +81,13 @@ def test_a_tls_greeting_that_is_never_answered_ends_with_the_time_and_is_closed(
 ) -> None:
     server = serve()
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
-    for limits in (Limits(seconds=0.3), Limits(connect_seconds=0.3)):
+    for limits in (FetchLimits(total_timeout=0.3), FetchLimits(connect_timeout=0.3)):
         with pytest.raises(FetchError) as caught:
-            fetch_now(
+            fetch_sync(
                 f"https://docs.example:{server.port}/",
                 policy=policy,
                 limits=limits,
-                route=Route(Everywhere(), tls=trusting),
+                route=NetworkRoute(Everywhere(), tls=trusting),
             )
         assert caught.value.kind == "time"
         del caught
@@ -99,7 +101,7 @@ def test_a_redirect_from_https_to_http_is_refused(
     safe = serve(redirect(f"http://docs.example:{plain.port}/"), tls=server_tls)
     policy = HostPolicy(allow_private=[f"docs.example:{plain.port}", f"docs.example:{safe.port}"])
     with pytest.raises(FetchError, match="https to http"):
-        fetch_now(f"https://docs.example:{safe.port}/", policy=policy, route=Route(Everywhere(), tls=trusting))
+        fetch_sync(f"https://docs.example:{safe.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting))
     assert plain.heads == []
 
 
@@ -109,6 +111,8 @@ def test_a_redirect_from_http_to_https_is_followed(
     safe = serve(reply(b"safe"), tls=server_tls)
     plain = serve(redirect(f"https://docs.example:{safe.port}/"))
     policy = HostPolicy(allow_private=[f"docs.example:{plain.port}", f"docs.example:{safe.port}"])
-    fetched = fetch_now(f"http://docs.example:{plain.port}/", policy=policy, route=Route(Everywhere(), tls=trusting))
+    fetched = fetch_sync(
+        f"http://docs.example:{plain.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting)
+    )
     assert fetched.body == b"safe"
-    assert not fetched.redirects[0].other_host
+    assert not fetched.redirects[0].is_cross_host

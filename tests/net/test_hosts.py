@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.errors import UsageError
-from kitbag.net.hosts import host_matches, is_address, is_local_name, normal_host, normal_pattern, shown_host
+from kitbag.net.hosts import (
+    display_host,
+    host_matches,
+    is_ip_address,
+    is_local_name,
+    normalize_host,
+    normalize_host_pattern,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +38,8 @@ from kitbag.net.hosts import host_matches, is_address, is_local_name, normal_hos
     ],
 )
 def test_a_host_has_one_spelling(text: str, host: str) -> None:
-    assert normal_host(text) == host
-    assert normal_host(host) == host
+    assert normalize_host(text) == host
+    assert normalize_host(host) == host
 
 
 NOT_NAMES = [
@@ -83,7 +90,7 @@ NEARLY = [
 @pytest.mark.parametrize("text", [*NOT_NAMES, *NOT_IPV6, *UNUSUAL_IPV4, *NEARLY])
 def test_what_is_no_plain_host_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        normal_host(text)
+        normalize_host(text)
 
 
 @given(st.text(alphabet="0123456789xXabcf.", min_size=1, max_size=20))
@@ -93,21 +100,21 @@ def test_what_the_system_reads_as_ipv4_is_canonical_or_refused(text: str) -> Non
     except OSError:
         return
     try:
-        host = normal_host(text)
+        host = normalize_host(text)
     except ValueError:
         return
     assert host == meant
-    assert is_address(host)
+    assert is_ip_address(host)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_stable_host_or_a_value_error(text: str) -> None:
     try:
-        host = normal_host(text)
+        host = normalize_host(text)
     except ValueError:
         return
     assert host.isascii()
-    assert normal_host(host) == host
+    assert normalize_host(host) == host
 
 
 @pytest.mark.parametrize(
@@ -184,7 +191,7 @@ def test_only_a_dot_boundary_leads_below_a_host(suffix: str, before: str) -> Non
 )
 def test_a_pattern_that_could_not_mean_a_host_is_refused_when_it_is_read(pattern: str) -> None:
     with pytest.raises(UsageError) as caught:
-        normal_pattern(pattern)
+        normalize_host_pattern(pattern)
     assert caught.value.fix
 
 
@@ -216,7 +223,7 @@ def test_other_names_are_not_local(host: str) -> None:
 
 
 def test_a_name_from_another_script_is_shown_in_both_forms() -> None:
-    assert shown_host(normal_host("аpple.com")) == "xn--pple-43d.com (аpple.com)"
-    assert shown_host("apple.com") == "apple.com"
-    assert shown_host("xn--a.com") == "xn--a.com"
-    assert shown_host("::1") == "[::1]"
+    assert display_host(normalize_host("аpple.com")) == "xn--pple-43d.com (аpple.com)"
+    assert display_host("apple.com") == "apple.com"
+    assert display_host("xn--a.com") == "xn--a.com"
+    assert display_host("::1") == "[::1]"

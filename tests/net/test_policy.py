@@ -3,15 +3,15 @@
 import pytest
 
 from kitbag.errors import UsageError
-from kitbag.net.addresses import read_address
+from kitbag.net.addresses import parse_address
 from kitbag.net.errors import FetchError
 from kitbag.net.policy import HostPolicy
-from kitbag.net.urls import parse_target
+from kitbag.net.urls import parse_url
 
 
 def refusal(policy: HostPolicy, url: str) -> str:
     try:
-        policy.check(parse_target(url))
+        policy.check(parse_url(url))
     except FetchError as error:
         return error.kind if error.fix else "no fix"
     return ""
@@ -66,7 +66,7 @@ def test_what_is_denied_stays_denied_when_it_is_allowed_or_opened_too() -> None:
     ],
 )
 def test_an_allow_rule_opens_nothing_that_is_not_public(url: str) -> None:
-    host = parse_target(url).host
+    host = parse_url(url).host
     assert refusal(HostPolicy(allow=["*", host]), url) == "address"
 
 
@@ -138,13 +138,13 @@ def test_a_rule_that_names_no_host_is_refused(rules: dict[str, list[str]]) -> No
 )
 def test_a_name_that_is_opened_leads_inside_but_not_to_what_no_host_has(address: str, leads_there: bool) -> None:
     policy = HostPolicy(allow_private=["wiki.example:80"])
-    found = read_address(address)
+    found = parse_address(address)
     assert found is not None
     if leads_there:
-        policy.check_address(parse_target("http://wiki.example/"), found)
+        policy.check_address(parse_url("http://wiki.example/"), found)
     else:
         with pytest.raises(FetchError):
-            policy.check_address(parse_target("http://wiki.example/"), found)
+            policy.check_address(parse_url("http://wiki.example/"), found)
 
 
 def test_an_address_that_is_named_itself_is_opened_whatever_it_is() -> None:

@@ -8,31 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.net.errors import FetchError
-from kitbag.net.urls import Target, parse_target, redirected
+from kitbag.net.urls import FetchTarget, parse_url, resolve_redirect
 
 
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("https://docs.python.org", Target("https", "docs.python.org", 443, "/")),
-        ("HTTPS://DOCS.python.org.:443/3/?q=a#b", Target("https", "docs.python.org", 443, "/3/?q=a")),
-        ("http://a.com:8080?x", Target("http", "a.com", 8080, "/?x")),
-        ("http://a.com:/x", Target("http", "a.com", 80, "/x")),
-        ("http://a.com:00080/x", Target("http", "a.com", 80, "/x")),
-        ("http://[2606:4700::1]:81/", Target("http", "2606:4700::1", 81, "/")),
+        ("https://docs.python.org", FetchTarget("https", "docs.python.org", 443, "/")),
+        ("HTTPS://DOCS.python.org.:443/3/?q=a#b", FetchTarget("https", "docs.python.org", 443, "/3/?q=a")),
+        ("http://a.com:8080?x", FetchTarget("http", "a.com", 8080, "/?x")),
+        ("http://a.com:/x", FetchTarget("http", "a.com", 80, "/x")),
+        ("http://a.com:00080/x", FetchTarget("http", "a.com", 80, "/x")),
+        ("http://[2606:4700::1]:81/", FetchTarget("http", "2606:4700::1", 81, "/")),
         (
             'https://bücher.example/ü?ö="<>{}|^`',
-            Target("https", "xn--bcher-kva.example", 443, "/%C3%BC?%C3%B6=%22%3C%3E%7B%7D%7C%5E%60"),
+            FetchTarget("https", "xn--bcher-kva.example", 443, "/%C3%BC?%C3%B6=%22%3C%3E%7B%7D%7C%5E%60"),
         ),
-        ("http://a.com/%zz%41?a=b@c:d/e", Target("http", "a.com", 80, "/%zz%41?a=b@c:d/e")),
-        ("http://evil.com/docs.python.org", Target("http", "evil.com", 80, "/docs.python.org")),
-        ("http://evil.com?@docs.python.org", Target("http", "evil.com", 80, "/?@docs.python.org")),
-        ("http://evil.com#@docs.python.org", Target("http", "evil.com", 80, "/")),
+        ("http://a.com/%zz%41?a=b@c:d/e", FetchTarget("http", "a.com", 80, "/%zz%41?a=b@c:d/e")),
+        ("http://evil.com/docs.python.org", FetchTarget("http", "evil.com", 80, "/docs.python.org")),
+        ("http://evil.com?@docs.python.org", FetchTarget("http", "evil.com", 80, "/?@docs.python.org")),
+        ("http://evil.com#@docs.python.org", FetchTarget("http", "evil.com", 80, "/")),
     ],
 )
-def test_a_url_is_taken_apart(url: str, target: Target) -> None:
-    assert parse_target(url) == target
-    assert parse_target(target.url) == target
+def test_a_url_is_taken_apart(url: str, target: FetchTarget) -> None:
+    assert parse_url(url) == target
+    assert parse_url(target.url) == target
 
 
 NOT_WHOLE = [
@@ -130,7 +130,7 @@ UNUSUAL = [
 )
 def test_what_is_not_plainly_a_web_url_is_refused(url: str) -> None:
     with pytest.raises(FetchError) as caught:
-        parse_target(url)
+        parse_url(url)
     assert caught.value.kind == "url"
     assert caught.value.fix
 
@@ -140,14 +140,14 @@ def test_what_is_not_plainly_a_web_url_is_refused(url: str) -> None:
 )
 def test_a_refused_url_is_not_quoted(url: str) -> None:
     with pytest.raises(FetchError) as caught:
-        parse_target(url)
+        parse_url(url)
     assert "hunter2" not in caught.value.problem + caught.value.fix
 
 
 def test_the_query_is_never_shown() -> None:
-    shown = parse_target("https://docs.python.org:8443/3/?token=hunter2#frag").shown
+    shown = parse_url("https://docs.python.org:8443/3/?token=hunter2#frag").display_url
     assert shown == "https://docs.python.org:8443/3/"
-    assert len(parse_target("https://a.com/" + "x" * 5000).shown) < 200
+    assert len(parse_url("https://a.com/" + "x" * 5000).display_url) < 200
 
 
 @given(
@@ -157,10 +157,10 @@ def test_the_query_is_never_shown() -> None:
 )
 def test_any_text_is_refused_or_read_as_every_other_parser_reads_the_result(text: str) -> None:
     try:
-        target = parse_target(text)
+        target = parse_url(text)
     except FetchError:
         return
-    assert parse_target(target.url) == target
+    assert parse_url(target.url) == target
     split = urllib.parse.urlsplit(target.url)
     assert (split.scheme, split.hostname, split.port or {"http": 80, "https": 443}[split.scheme]) == target[:3]
     assert split.username is None
@@ -185,7 +185,7 @@ def test_any_text_is_refused_or_read_as_every_other_parser_reads_the_result(text
     ],
 )
 def test_a_location_is_joined_to_where_it_was_said(location: str, url: str) -> None:
-    assert redirected(parse_target("https://a.com:8443/d/e?q=1"), location).url == url
+    assert resolve_redirect(parse_url("https://a.com:8443/d/e?q=1"), location).url == url
 
 
 @pytest.mark.parametrize(
@@ -206,4 +206,4 @@ def test_a_location_is_joined_to_where_it_was_said(location: str, url: str) -> N
 )
 def test_a_location_obeys_the_same_rules(location: str) -> None:
     with pytest.raises(FetchError):
-        redirected(parse_target("https://a.com/"), location)
+        resolve_redirect(parse_url("https://a.com/"), location)

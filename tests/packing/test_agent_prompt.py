@@ -1,10 +1,10 @@
 """The system prompt of an agent: its order, its preloads, and that `skills:` is all that changes it (seed 003)."""
 
 from conftest import World
-from kitbag.packing.agent_prompt import Environment, compose_prompt
+from kitbag.packing.agent_prompt import EnvironmentInfo, compose_agent_prompt
 from kitbag.text.tokens import estimate_tokens
 
-PLACE = Environment("/work", "linux", "2026-01-01")
+PLACE = EnvironmentInfo("/work", "linux", "2026-01-01")
 PLAIN = """You are a specialized AI agent within Kitbag. You work on one task in a context of your own; whoever gave it to you sees only your final answer.
 
 ## Agent Type: digger
@@ -40,7 +40,9 @@ def agent(world: World, skills: str = "") -> None:
 
 def prompt(world: World, budget: int = 15_000) -> tuple[str, list[str]]:
     registry = world.registry()
-    made = compose_prompt(registry.find_agent("digger"), registry, estimate_tokens, PLACE, "Find the bone.", budget)
+    made = compose_agent_prompt(
+        registry.find_agent("digger"), registry, estimate_tokens, PLACE, "Find the bone.", budget
+    )
     assert made.ledger.payload == "".join(entry.text for entry in made.ledger.entries)
     return made.ledger.payload, [warning.problem for warning in made.warnings]
 

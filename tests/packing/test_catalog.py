@@ -16,14 +16,14 @@ from skills_ref import to_prompt
 from conftest import World
 from kitbag.library.scopes import Root
 from kitbag.library.skills import REQUIRED, Skill, read_skill
-from kitbag.library.visibility import OPEN, Verdict
+from kitbag.library.visibility import FULLY_VISIBLE, Verdict
 from kitbag.packing.catalog import (
-    FORMATS,
-    SHORTEST,
+    CATALOG_FORMATS,
+    MIN_DESCRIPTION,
     Budget,
     Catalog,
-    Format,
-    budget_of,
+    CatalogFormat,
+    catalog_budget,
     render_agents,
     render_skills,
     shorten,
@@ -35,7 +35,7 @@ from support.matrix import examples
 
 USER = Root("/nowhere", "skills", "user", "kitbag", (2, 0))
 BUILT_IN = Root("/nowhere", "skills", "built-in", "kitbag", (6, 0))
-NAME_ONLY = OPEN._replace(described=False, state="name-only")
+NAME_ONLY = FULLY_VISIBLE._replace(described=False, state="name-only")
 
 
 def from_a_file(root: Root) -> Skill:
@@ -59,7 +59,7 @@ def skill(
 
 
 def pairs(*skills: Skill) -> list[tuple[Skill, Verdict]]:
-    return [(one, OPEN) for one in skills]
+    return [(one, FULLY_VISIBLE) for one in skills]
 
 
 class Entry(NamedTuple):
@@ -131,8 +131,8 @@ def test_an_argument_hint_stands_in_one_pair_of_brackets(hint: str, shown: str) 
     assert f"\n- x: Does.{shown}\n" in render_skills(pairs(skill("x", hint=hint))).text
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_nobody_to_list_means_no_text_at_all(form: Format) -> None:
+@pytest.mark.parametrize("form", CATALOG_FORMATS)
+def test_nobody_to_list_means_no_text_at_all(form: CatalogFormat) -> None:
     assert render_skills([], format=form) == Catalog("", 0, 0, 0)
     assert render_agents([], format=form).text == ""
 
@@ -225,8 +225,8 @@ def test_D36_a_parser_finds_exactly_the_entries_that_are_there(budget: Budget) -
     assert "<system" not in text
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_D36_the_same_holds_in_every_format(form: Format) -> None:
+@pytest.mark.parametrize("form", CATALOG_FORMATS)
+def test_D36_the_same_holds_in_every_format(form: CatalogFormat) -> None:
     hostile = pairs(*(skill(name, text, text) for name, text in sorted(HOSTILE.items())))
     text = render_skills(hostile, format=form).text
     assert "<system" not in text
@@ -262,8 +262,8 @@ def test_a_hostile_path_can_t_write_into_the_xml(world: World) -> None:
 @pytest.mark.parametrize(
     "hidden", ["\U000e0041\U000e0042", "\u202e", "\u2066", "\u200b", "\u2060", "\ufeff", "\x1b[31m"]
 )
-@pytest.mark.parametrize("form", FORMATS)
-def test_D37_hidden_characters_are_not_passed_on(hidden: str, form: Format) -> None:
+@pytest.mark.parametrize("form", CATALOG_FORMATS)
+def test_D37_hidden_characters_are_not_passed_on(hidden: str, form: CatalogFormat) -> None:
     text = render_skills(
         pairs(skill(f"na{hidden}me", f"te{hidden}xt", f"wh{hidden}en", f"hi{hidden}nt")), format=form
     ).text
@@ -271,8 +271,8 @@ def test_D37_hidden_characters_are_not_passed_on(hidden: str, form: Format) -> N
 
 
 @pytest.mark.parametrize("text", ["👩‍💻 ✔️ 1️⃣", "数据库迁移", "café", "مراجعة", "סקירה", "می‌خواهم", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"])
-@pytest.mark.parametrize("form", FORMATS)
-def test_D37_ordinary_writing_of_any_language_is_left_alone(text: str, form: Format) -> None:
+@pytest.mark.parametrize("form", CATALOG_FORMATS)
+def test_D37_ordinary_writing_of_any_language_is_left_alone(text: str, form: CatalogFormat) -> None:
     assert text in render_skills(pairs(skill("x", text)), format=form).text
 
 
@@ -308,16 +308,16 @@ def test_descriptions_are_shortened_alike_before_any_is_dropped() -> None:
     lengths = [len(entry.text) for entry in parse(catalog.text)[0]]
     assert min(lengths) == len("word " * 10) - 1  # the short ones stay whole
     assert sorted(lengths)[50:] == pytest.approx([max(lengths)] * 50, abs=6)  # all others are cut at one length
-    assert max(lengths) >= SHORTEST
+    assert max(lengths) >= MIN_DESCRIPTION
     assert 8_000 - 100 * 6 < described_length(catalog.text) <= 8_000
 
 
 def test_when_too_little_would_be_left_of_each_some_are_listed_by_name_only() -> None:
     many = pairs(*(skill(f"s{n:04d}", "word " * 50) for n in range(1_000)))
     catalog = render_skills(many)
-    assert (catalog.described, catalog.listed, catalog.total) == (8_000 // SHORTEST, 1_000, 1_000)
+    assert (catalog.described, catalog.listed, catalog.total) == (8_000 // MIN_DESCRIPTION, 1_000, 1_000)
     entries, last = parse(catalog.text)
-    assert [len(entry.text) >= SHORTEST - 6 for entry in entries if entry.text] == [True] * 133
+    assert [len(entry.text) >= MIN_DESCRIPTION - 6 for entry in entries if entry.text] == [True] * 133
     assert last == "(133 of 1000 skills are described, 867 more by name only; every one can be loaded by its name.)"
 
 
@@ -325,7 +325,7 @@ def test_who_is_described_first_is_what_is_required_and_then_who_is_closest() ->
     many = [skill(f"a{n}", "word " * 50, root=BUILT_IN) for n in range(10)]
     many += [skill(f"b{n}", "word " * 50) for n in range(5)]
     many += [skill("c", "word " * 50, root=BUILT_IN, flags=REQUIRED)]
-    entries, _ = parse(render_skills(pairs(*many), Budget(SHORTEST * 4)).text)
+    entries, _ = parse(render_skills(pairs(*many), Budget(MIN_DESCRIPTION * 4)).text)
     assert [entry.name for entry in entries if entry.text] == ["b0", "b1", "b2", "c"]
 
 
@@ -348,7 +348,9 @@ def test_no_budget_for_descriptions_leaves_the_names() -> None:
 
 
 def test_a_skill_that_is_set_to_name_only_or_has_no_description_costs_nothing() -> None:
-    catalog = render_skills([(skill("a", "x" * 500), NAME_ONLY), (skill("b", ""), OPEN), (skill("c"), OPEN)])
+    catalog = render_skills(
+        [(skill("a", "x" * 500), NAME_ONLY), (skill("b", ""), FULLY_VISIBLE), (skill("c"), FULLY_VISIBLE)]
+    )
     assert [tuple(entry) for entry in parse(catalog.text)[0]] == [("a", ""), ("b", ""), ("c", "Does.")]
     assert parse(catalog.text)[1].startswith("(1 of 3 skills are described")
 
@@ -376,7 +378,7 @@ def some_skills(draw: st.DrawFn) -> list[tuple[Skill, Verdict]]:
         name = f"{draw(st.text(st.sampled_from('ab<&é'), max_size=8)).strip()}{at:02d}"
         flags = REQUIRED if draw(st.booleans()) else 0
         one = skill(name, draw(texts), draw(texts), draw(texts)[:40], flags, draw(st.sampled_from([USER, BUILT_IN])))
-        found.append((one, draw(st.sampled_from([OPEN, NAME_ONLY]))))
+        found.append((one, draw(st.sampled_from([FULLY_VISIBLE, NAME_ONLY]))))
     return found
 
 
@@ -384,10 +386,12 @@ budgets = st.builds(Budget, st.integers(0, 9_000), st.integers(0, 800), st.integ
 
 
 @settings(max_examples=examples(80))
-@given(some_skills(), budgets, st.sampled_from(FORMATS))
-def test_no_library_goes_over_the_budget(listed: list[tuple[Skill, Verdict]], budget: Budget, form: Format) -> None:
+@given(some_skills(), budgets, st.sampled_from(CATALOG_FORMATS))
+def test_no_library_goes_over_the_budget(
+    listed: list[tuple[Skill, Verdict]], budget: Budget, form: CatalogFormat
+) -> None:
     catalog = render_skills(listed, budget, form)
-    frame = render_skills([(skill("x", ""), OPEN)], Budget(), form).text
+    frame = render_skills([(skill("x", ""), FULLY_VISIBLE)], Budget(), form).text
     overhead = {"list": len("- : \n"), "table": len("|  |  |  |\n"), "xml": 2 * len("/nowhere/b<b&99/SKILL.md") + 130}[
         form
     ]
@@ -431,7 +435,7 @@ def test_a_budget_is_characters_or_a_share_of_the_window(
     world: World, written: str, window: int, characters: int
 ) -> None:
     world.write("~/.kitbag/settings.toml", f'[catalog]\ndescriptions = "{written}"\nnames = 100\nentry = 50\n')
-    assert budget_of(world.registry().settings, window) == Budget(characters, 100, 50)
+    assert catalog_budget(world.registry().settings, window) == Budget(characters, 100, 50)
 
 
 def test_a_small_window_makes_a_small_catalog(world: World) -> None:
@@ -460,7 +464,9 @@ def test_the_order_in_which_files_came_to_be_makes_no_difference() -> None:
                 world.write(f".kitbag/skills/{name}/scripts/a.sh", "x")
             for _ in range(2):  # the second time from the index
                 session = SkillRegistry(places=world.places())
-                texts.add("".join(session.catalog(form).text for form in FORMATS) + session.agent_catalog().text)
+                texts.add(
+                    "".join(session.catalog(form).text for form in CATALOG_FORMATS) + session.agent_catalog().text
+                )
             os.rename(base, Path(folder) / f"was-{len(os.listdir(folder))}")
     assert len(texts) == 1
 
@@ -476,5 +482,5 @@ def test_to_render_many_skills_costs_no_more_than_their_number_asks_for() -> Non
 def test_a_hundred_descriptions_of_a_hundred_kilobytes_cost_little() -> None:
     many = pairs(*(skill(f"s{n:03d}", "<wörd> " * 15_000) for n in range(100)))
     with processor_limit():
-        for form in FORMATS:
+        for form in CATALOG_FORMATS:
             assert len(render_skills(many, format=form).text) < 30_000

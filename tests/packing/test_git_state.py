@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.packing.agent_prompt import environment_here
-from kitbag.packing.git_state import GitState, git_state
+from kitbag.packing.agent_prompt import detect_environment
+from kitbag.packing.git_state import GitState, read_git_state
 from support.cost import bytes_read
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -52,7 +52,7 @@ def bare(where: Path, head: str = f"{SHA}\n", **files: str) -> Path:
 
 
 def said(where: Path) -> str:
-    state = git_state(str(where))
+    state = read_git_state(str(where))
     return state.render() if state else "nothing"
 
 
@@ -61,7 +61,7 @@ def said(where: Path) -> str:
 
 def test_a_branch_with_commits(committed: Path) -> None:
     sha = git(committed, "rev-parse", "HEAD")
-    assert git_state(str(committed)) == GitState("main", sha[:12])
+    assert read_git_state(str(committed)) == GitState("main", sha[:12])
     git(committed, "checkout", "-b", "feature/new-thing")
     assert said(committed) == f"feature/new-thing at {sha[:12]}"
 
@@ -121,8 +121,8 @@ def test_nothing_where_no_repository_is(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_a_prompt_tells_it(committed: Path) -> None:
-    assert "- Git: main at " in environment_here(str(committed), str(committed)).render()
-    assert "Git" not in environment_here(str(committed)).render()
+    assert "- Git: main at " in detect_environment(str(committed), str(committed)).render()
+    assert "Git" not in detect_environment(str(committed)).render()
 
 
 # -- what somebody may have put there ----------------------------------------------------------------
@@ -137,9 +137,9 @@ def test_no_program_of_the_repository_s_choosing_runs(committed: Path, tmp_path:
     for name in ("core.fsmonitor", "core.pager", "diff.external", "core.sshCommand", "core.hooksPath"):
         git(committed, "config", name, f"touch {canary}")
     script = (
-        "import sys\nfrom kitbag.packing.git_state import git_state\n"
+        "import sys\nfrom kitbag.packing.git_state import read_git_state\n"
         "def heard(event, _):\n    assert not event.startswith(('subprocess', 'os.exec', 'os.posix_spawn', 'os.fork', 'os.system', 'socket')), event\n"
-        "sys.addaudithook(heard)\nprint(git_state(sys.argv[1]).render())\n"
+        "sys.addaudithook(heard)\nprint(read_git_state(sys.argv[1]).render())\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(committed)], capture_output=True, text=True)
     assert done.stdout.startswith("main at "), done.stderr

@@ -13,12 +13,12 @@ import pytest
 
 from conftest import World
 from kitbag.library.registry import Registry
-from kitbag.packing.agent_prompt import Environment
-from kitbag.packing.main_prompt import LONGEST_EXTRA, MainPrompt, Wanted, main_prompt
+from kitbag.packing.agent_prompt import EnvironmentInfo
+from kitbag.packing.main_prompt import MAX_EXTRA_CHARACTERS, MainPrompt, MainPromptInputs, build_main_prompt
 from kitbag.text.tokens import estimate_tokens
 
 GOLDEN = Path(__file__).parent / "golden"
-HERE = Environment("/work/app", "linux", "2026-01-02", "main at 0123456789ab")
+HERE = EnvironmentInfo("/work/app", "linux", "2026-01-02", "main at 0123456789ab")
 READING = ("Read", "Glob", "Grep", "Skill", "SearchSkills", "ListLoadedSkills", "UnloadSkill")
 NO_BUILT_INS = "".join(
     f"[{kind}]\n" + "".join(f'{name} = "off"\n' for name in names)
@@ -29,8 +29,8 @@ NO_BUILT_INS = "".join(
 )
 
 
-def wanted(**options: object) -> Wanted:
-    return Wanted("anthropic", 200_000, "default", HERE, READING, trusted=True)._replace(**options)
+def wanted(**options: object) -> MainPromptInputs:
+    return MainPromptInputs("anthropic", 200_000, "default", HERE, READING, trusted=True)._replace(**options)
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def furnished(empty: World) -> World:
     return world
 
 
-def prompt(world: World, want: Wanted, **options: str) -> MainPrompt:
-    return main_prompt(world.registry(**options), want)
+def prompt(world: World, want: MainPromptInputs, **options: str) -> MainPrompt:
+    return build_main_prompt(world.registry(**options), want)
 
 
 def kinds(found: MainPrompt) -> list[str]:
@@ -106,7 +106,7 @@ def test_the_entries_are_the_prompt_byte_for_byte(furnished: World) -> None:
 def test_all_before_the_environment_stays_when_time_place_and_branch_change(furnished: World) -> None:
     first = prompt(furnished, wanted())
     later = prompt(
-        furnished, wanted(environment=Environment("/elsewhere", "darwin", "2027-05-06", "other"), mode="plan")
+        furnished, wanted(environment=EnvironmentInfo("/elsewhere", "darwin", "2027-05-06", "other"), mode="plan")
     )
     assert later.stable == first.stable
     assert later.environment != first.environment
@@ -121,11 +121,11 @@ def test_the_order_in_which_tools_are_named_makes_no_difference(furnished: World
 def test_two_processes_make_the_same_prompt(furnished: World) -> None:
     script = (
         "import sys\nfrom kitbag.library.registry import Registry\nfrom kitbag.library.scopes import Places\n"
-        "from kitbag.packing.agent_prompt import Environment\nfrom kitbag.packing.main_prompt import Wanted, main_prompt\n"
+        "from kitbag.packing.agent_prompt import EnvironmentInfo\nfrom kitbag.packing.main_prompt import MainPromptInputs, build_main_prompt\n"
         "import kitbag.packing.main_prompt\n"
         "here, home = sys.argv[1:]\n"
-        "want = Wanted('openai', 200000, 'default', Environment('/w', 'linux', 'd'), {'Read', 'Skill', 'Task', 'SearchSkills'}, True)\n"
-        "sys.stdout.write(main_prompt(Registry(Places(here, home, home + '/.kitbag', (here,))), want).ledger.payload)\n"
+        "want = MainPromptInputs('openai', 200000, 'default', EnvironmentInfo('/w', 'linux', 'd'), {'Read', 'Skill', 'Task', 'SearchSkills'}, True)\n"
+        "sys.stdout.write(build_main_prompt(Registry(Places(here, home, home + '/.kitbag', (here,))), want).ledger.payload)\n"
     )
     texts = {
         subprocess.run(
@@ -175,8 +175,8 @@ def test_no_body_is_in_it_that_nobody_asked_for(furnished: World) -> None:
 
 
 def test_a_workspace_that_is_not_trusted_says_nothing_in_memory(furnished: World) -> None:
-    library = Registry(furnished.places(), leave_out_project=True)
-    found = main_prompt(library, wanted(trusted=False))
+    library = Registry(furnished.places(), omit_project=True)
+    found = build_main_prompt(library, wanted(trusted=False))
     assert "make test" not in found.ledger.payload
     assert "release" not in found.ledger.payload
     assert "Answer in English." in found.ledger.payload
@@ -194,7 +194,7 @@ def test_it_is_small(empty: World) -> None:
 def test_each_extra_is_capped_and_says_so(furnished: World) -> None:
     found = prompt(furnished, wanted(append="x" * 30_000))
     (entry,) = (entry for entry in found.ledger.entries if entry.kind == "appended")
-    assert entry.text == "x" * LONGEST_EXTRA + "\n[10,000 more characters are left out.]\n\n"
+    assert entry.text == "x" * MAX_EXTRA_CHARACTERS + "\n[10,000 more characters are left out.]\n\n"
     assert (entry.status, entry.tokens_cut) == ("cut", estimate_tokens("x" * 10_000))
     assert [warning.code for warning in found.warnings] == ["prompt-cut"]
 
@@ -209,7 +209,7 @@ def test_a_memory_file_that_was_cut_has_an_entry_that_says_so(furnished: World) 
 
 
 def test_an_endless_path_or_branch_is_capped(furnished: World) -> None:
-    found = prompt(furnished, wanted(environment=Environment("/x" * 10_000, "linux", "2026-01-02", "y" * 10_000)))
+    found = prompt(furnished, wanted(environment=EnvironmentInfo("/x" * 10_000, "linux", "2026-01-02", "y" * 10_000)))
     assert len(found.environment) < 4_200
     assert found.ledger.entries[-1].status == "cut"
 

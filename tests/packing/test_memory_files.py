@@ -7,20 +7,20 @@ import pytest
 
 from conftest import World
 from kitbag.library.scopes import Places
-from kitbag.packing.memory_files import Memories, read_memory
+from kitbag.packing.memory_files import MemoryFiles, read_memory_files
 from support.cost import processor_limit
 from support.matrix import sample
 
 
-def read(world: World, trusted: bool = True, **options: int) -> Memories:
-    return read_memory(world.places(), trusted, **options)
+def read(world: World, trusted: bool = True, **options: int) -> MemoryFiles:
+    return read_memory_files(world.places(), trusted, **options)
 
 
 def texts(world: World, trusted: bool = True) -> list[str]:
     return [memory.text for memory in read(world, trusted).files]
 
 
-def problems(memories: Memories) -> list[str]:
+def problems(memories: MemoryFiles) -> list[str]:
     return [f"{os.path.basename(one.file)}:{one.line}: {one.problem}" for one in memories.problems]
 
 
@@ -47,7 +47,7 @@ def test_the_person_s_come_first_then_the_project_s_from_its_root_down(world: Wo
         str(world.workspace / "app/web"), str(world.home), str(world.home / ".kitbag"),
         tuple(str(world.workspace / part) for part in ("app/web", "app", "")),
     )  # fmt: skip
-    memories = read_memory(places, trusted=True)
+    memories = read_memory_files(places, trusted=True)
     assert [memory.text for memory in memories.files] == [f"From {name}." for name in names]
     assert [memory.scope for memory in memories.files] == ["user"] * 3 + ["project"] * 10
     assert memories.problems == ()
@@ -87,7 +87,7 @@ def test_a_rule_that_is_for_some_files_is_not_for_every_conversation(world: Worl
 
 def test_no_files_no_memory(world: World) -> None:
     world.write("AGENTS.md", " \n\n<!-- nothing -->\n")
-    assert read(world) == Memories((), ())
+    assert read(world) == MemoryFiles((), ())
 
 
 # -- imports -----------------------------------------------------------------------------------------
@@ -288,10 +288,10 @@ def test_short_files_stay_whole_and_long_ones_share_what_is_left(world: World) -
     for memory in (mine, theirs):
         assert 19_000 < len(memory.text) < 20_200
         assert memory.text.rpartition("\n")[2].endswith("more characters of this file are left out; Read shows them.]")
-        assert f"[{len(memory.left_out):,} more" in memory.text
+        assert f"[{len(memory.omitted):,} more" in memory.text
     assert sum(len(memory.text) for memory in memories.files) < 40_300
     assert [one.code for one in memories.problems] == ["memory-cut"] * 2
-    assert mine.text.rpartition("\n")[0] + "\n" + mine.left_out == ("mine is long\n" * 5_000).strip()
+    assert mine.text.rpartition("\n")[0] + "\n" + mine.omitted == ("mine is long\n" * 5_000).strip()
 
 
 def test_a_limit_of_one_s_own_is_kept(world: World) -> None:

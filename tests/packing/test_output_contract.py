@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.packing.output_contract import check_output, contract_for
+from kitbag.packing.output_contract import check_output, make_contract
 
-CONTRACT = contract_for("T1", "manifest+file", "2026-01-01")
+CONTRACT = make_contract("T1", "manifest+file", "2026-01-01")
 LINE = "T1 complete. See .kitbag/output/MANIFEST.jsonl for summary."
 
 
@@ -67,16 +67,16 @@ def test_files_that_were_not_written_are_missed(tmp_path: Path) -> None:
     ("answer", "valid"), [("Result.\n\nstatus: complete", True), ("status: complete", False), ("Result.", False)]
 )
 def test_a_text_answer_ends_with_its_status(tmp_path: Path, answer: str, valid: bool) -> None:
-    assert check_output(answer, contract_for("T1", "text", "d"), str(tmp_path)).valid is valid
+    assert check_output(answer, make_contract("T1", "text", "d"), str(tmp_path)).valid is valid
 
 
 def test_an_id_never_leads_out_of_the_output_folder() -> None:
-    file = contract_for("../../etc/passwd", "manifest+file", "d").output_file
+    file = make_contract("../../etc/passwd", "manifest+file", "d").output_file
     assert file.startswith(".kitbag/output/etc-passwd-")
     assert ".." not in file
 
 
 def test_two_ids_never_share_a_file_and_an_id_is_never_scanned() -> None:
     ids = ("задача", "任务", "a/b", "a-b", "x" * 70, "x" * 71)
-    assert len({contract_for(one, "manifest+file", "d").output_file for one in ids}) == len(ids)
-    assert '"id": "{{OUTPUT_FILE}}x"' in contract_for("{{OUTPUT_FILE}}x", "manifest+file", "d").render()
+    assert len({make_contract(one, "manifest+file", "d").output_file for one in ids}) == len(ids)
+    assert '"id": "{{OUTPUT_FILE}}x"' in make_contract("{{OUTPUT_FILE}}x", "manifest+file", "d").render()

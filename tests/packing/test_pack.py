@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
-from kitbag.packing.references.resolve import RefusedError
+from kitbag.packing.references.resolve import ReferenceDeniedError
 from kitbag.packing.task_sources import load_task, parse_task
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT, wait_until
@@ -447,7 +447,7 @@ def test_for_any_texts_the_ledger_is_the_payload_and_the_budget_holds(
     one, _ = parse_task(json.dumps({"id": "T1", "description": description}), ".json", "here")
     try:
         payload = packer.pack(one, PackOptions(skills=names, strategy=strategy))
-    except (OverBudgetError, RefusedError):
+    except (OverBudgetError, ReferenceDeniedError):
         return
     entries = payload.ledger.entries
     assert "".join(entry.text for entry in entries) == payload.text

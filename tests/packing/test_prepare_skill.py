@@ -4,13 +4,20 @@ import pytest
 
 from conftest import World
 from kitbag.errors import InvalidError
-from kitbag.packing.prepare_skill import RunsCommands
-from kitbag.packing.references.permissions import Rights
-from kitbag.packing.references.plan import Limits
-from kitbag.packing.references.policy import Decision, RefusedError, Request, Source, UntrustedError, Verdict
+from kitbag.packing.prepare_skill import SkillPreparer
+from kitbag.packing.references.permissions import ReferencePermissions
+from kitbag.packing.references.plan import ReferenceLimits
+from kitbag.packing.references.policy import (
+    ReferenceDecision,
+    ReferenceDeniedError,
+    ReferenceRequest,
+    ReferenceSource,
+    ReferenceUntrustedError,
+    ReferenceVerdict,
+)
 from kitbag.packing.references.resolve import CommandFailedError
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.processes.command_runner import Command, Ran, Tick, run_command
+from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
 from kitbag.settings import load_settings
 
 
@@ -23,29 +30,29 @@ def canary(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 class Recording:
     """Says one thing to every command, or what is written for it, and keeps what it was asked."""
 
-    def __init__(self, otherwise: Verdict = "allow", **answers: Verdict) -> None:
-        self.otherwise: Verdict = otherwise
+    def __init__(self, otherwise: ReferenceVerdict = "allow", **answers: ReferenceVerdict) -> None:
+        self.otherwise: ReferenceVerdict = otherwise
         self.answers = answers
         self.asked: list[tuple[str, str, str]] = []
         self.ran: list[str] = []
 
-    def read(self, path: str, source: Source) -> Decision:
+    def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
         raise AssertionError(f"{path} is no business of a skill that is loaded")
 
-    def environment(self, name: str, source: Source) -> Decision:
+    def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
         raise AssertionError(f"{name} is no business of a skill that is loaded")
 
-    def command(self, text: str, source: Source) -> Decision:
+    def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
         self.asked.append((text, source.path, source.scope))
-        return Decision(self.answers.get(text.split()[0], self.otherwise), "as the test says")
+        return ReferenceDecision(self.answers.get(text.split()[0], self.otherwise), "as the test says")
 
-    def run(self, command: Command, tick: Tick | None, /) -> Ran:
+    def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
         self.ran.append(command.text)
         return run_command(command, tick)
 
 
-def skills(world: World, policy: Recording | Rights, **options: object) -> SessionSkills:
-    prepare = RunsCommands(policy, str(world.workspace), **options)  # type: ignore[arg-type]
+def skills(world: World, policy: Recording | ReferencePermissions, **options: object) -> SessionSkills:
+    prepare = SkillPreparer(policy, str(world.workspace), **options)  # type: ignore[arg-type]
     return SessionSkills(world.registry(), prepare)
 
 
@@ -155,7 +162,7 @@ def test_the_policy_is_asked_about_the_final_command_and_its_file(world: World) 
 def test_when_one_command_is_denied_none_runs_and_it_is_named_with_its_line(world: World) -> None:
     path = world.skill("~/.kitbag/skills", "x", body="!`touch $CANARY`\n\n!`rm -r /nothing`\n!`echo hi`")
     session = skills(world, Recording(rm="deny"))
-    with pytest.raises(RefusedError) as raised:
+    with pytest.raises(ReferenceDeniedError) as raised:
         session.load("x")
     assert f"{path}:7: the command `rm -r /nothing` is refused: as the test says" in raised.value.problem
     assert raised.value.exit_code == 6
@@ -165,16 +172,16 @@ def test_when_one_command_is_denied_none_runs_and_it_is_named_with_its_line(worl
 
 def test_one_question_lists_all_that_need_an_answer_before_anything_runs(world: World) -> None:
     world.skill("~/.kitbag/skills", "x", body="!`touch $CANARY`\n!`echo a`\n!`date`")
-    asked: list[tuple[Request, ...]] = []
+    asked: list[tuple[ReferenceRequest, ...]] = []
 
-    def ask(requests: tuple[Request, ...]) -> bool:
+    def ask(requests: tuple[ReferenceRequest, ...]) -> bool:
         assert not world.canary.exists()
         asked.append(requests)
         return len(asked) > 1
 
     policy = Recording(echo="ask", date="ask")
     session = skills(world, policy, ask=ask)
-    with pytest.raises(RefusedError, match="the answer was no"):
+    with pytest.raises(ReferenceDeniedError, match="the answer was no"):
         session.load("x")
     assert policy.ran == []
     session.load("x")
@@ -184,7 +191,7 @@ def test_one_question_lists_all_that_need_an_answer_before_anything_runs(world: 
 
 def test_without_anybody_to_ask_a_question_is_a_refusal(world: World) -> None:
     world.skill("~/.kitbag/skills", "x", body="!`touch $CANARY`")
-    with pytest.raises(RefusedError, match="nobody can be asked"):
+    with pytest.raises(ReferenceDeniedError, match="nobody can be asked"):
         skills(world, Recording("ask")).load("x")
     assert not world.canary.exists()
 
@@ -215,7 +222,7 @@ def test_other_exits_are_failures(world: World, command: str) -> None:
 def test_a_command_that_takes_too_long_ends_the_loading(world: World) -> None:
     world.skill("~/.kitbag/skills", "x", body="!`sleep 60`")
     with pytest.raises(CommandFailedError, match=r"stopped after 0\.2 s"):
-        skills(world, Recording(), limits=Limits(command_seconds=0.2)).load("x")
+        skills(world, Recording(), limits=ReferenceLimits(command_seconds=0.2)).load("x")
 
 
 def test_more_commands_than_may_run_end_the_loading_before_the_first(world: World) -> None:
@@ -231,9 +238,9 @@ def test_arguments_used_in_a_command_alone_are_not_told_twice(world: World) -> N
 
 
 def test_an_argument_where_the_shell_would_read_code_is_refused(world: World) -> None:
-    with pytest.raises(RefusedError, match="may read a value as code"):
+    with pytest.raises(ReferenceDeniedError, match="may read a value as code"):
         load(world, '!`sh -c "echo $0"`', "'a b; touch $CANARY'")
-    with pytest.raises(RefusedError, match="beside a brace"):
+    with pytest.raises(ReferenceDeniedError, match="beside a brace"):
         load(world, "!`echo '{print $0}'`", "x")
     assert not world.canary.exists()
 
@@ -246,14 +253,14 @@ def test_opencode_s_last_number_counts_over_text_and_commands(world: World) -> N
 # -- the real policy ---------------------------------------------------------------------------------
 
 
-def rights(world: World, **options: bool) -> Rights:
+def rights(world: World, **options: bool) -> ReferencePermissions:
     places = world.places()
-    return Rights(places, load_settings(places.kitbag_home, places.project_dirs), **options)
+    return ReferencePermissions(places, load_settings(places.kitbag_home, places.project_dirs), **options)
 
 
 def test_a_project_s_commands_need_trust(world: World) -> None:
     world.skill(".kitbag/skills", "x", body="!`touch $CANARY`")
-    with pytest.raises(UntrustedError) as raised:
+    with pytest.raises(ReferenceUntrustedError) as raised:
         skills(world, rights(world, allow_commands=True)).load("x")
     assert raised.value.exit_code == 13
     assert not world.canary.exists()
@@ -263,7 +270,7 @@ def test_a_plugin_s_commands_never_run(world: World) -> None:
     world.write("tools/.claude-plugin/plugin.json", '{"name": "tools"}')
     world.write("tools/skills/x/SKILL.md", "---\nname: x\ndescription: d\n---\n!`touch $CANARY`\n")
     world.ok("plugins", "install", "./tools")
-    with pytest.raises(RefusedError, match="a plugin's text may not run commands"):
+    with pytest.raises(ReferenceDeniedError, match="a plugin's text may not run commands"):
         skills(world, rights(world, allow_commands=True)).load("tools:x")
     assert not world.canary.exists()
 

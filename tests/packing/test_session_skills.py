@@ -7,8 +7,8 @@ import pytest
 from conftest import World
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError
 from kitbag.library.skills import Skill
-from kitbag.packing.session_skills import Loaded, SessionSkills
-from kitbag.packing.substitutions import Given
+from kitbag.packing.session_skills import LoadedSkill, SessionSkills
+from kitbag.packing.substitutions import InvocationArguments
 from kitbag.text.tokens import estimate_tokens
 from kitbag.text.truncate import MARKER
 from support.cost import processor_limit
@@ -32,7 +32,9 @@ def test_the_first_load_brings_the_block_and_the_next_a_line(world: World) -> No
     first = skills.load("deploy")
     assert first.text.startswith('<skill-invocation name="deploy">\nSkill directory: ')
     assert first.text.endswith("\n</skill-invocation>")
-    assert first.loaded == Loaded("deploy", first.tokens, "1970-01-01T00:00:00Z", "model", first.digest, "", first.text)
+    assert first.loaded == LoadedSkill(
+        "deploy", first.tokens, "1970-01-01T00:00:00Z", "model", first.digest, "", first.text
+    )
     second = skills.load("Deploy")
     assert "\n" not in second.text
     assert second.text.startswith("The skill deploy is loaded already")
@@ -116,7 +118,9 @@ def test_a_skill_that_two_threads_ask_for_is_delivered_to_one(world: World) -> N
     world.skill(".kitbag/skills", "x", body=long_body())
     both = threading.Barrier(2)
 
-    def together(skill: Skill, body: str, first_line: int, given: Given) -> tuple[str, tuple[Diagnostic, ...]]:
+    def together(
+        skill: Skill, body: str, first_line: int, given: InvocationArguments
+    ) -> tuple[str, tuple[Diagnostic, ...]]:
         both.wait(timeout=TEST_TIMEOUT)
         return body, ()
 
@@ -290,7 +294,7 @@ def test_the_most_recently_asked_for_is_attached_first(world: World) -> None:
     skills = session(world)
     texts = {name: skills.load(name).text for name in ("a", "b", "c")}
     skills.load("a")  # a receipt, but asked for
-    attached = skills.reattachment()
+    attached = skills.reattach_after_compaction()
     assert [(one.name, one.text) for one in attached] == [("a", texts["a"]), ("c", texts["c"]), ("b", texts["b"])]
     assert [one.name for one in skills.loaded()] == ["b", "c", "a"]
     assert skills.load("c").loaded is None
@@ -301,7 +305,7 @@ def test_each_is_cut_to_its_limit_and_stays_a_whole_block(world: World) -> None:
     skills = session(world)
     whole = skills.load("long")
     assert whole.tokens > 20_000
-    (attached,) = skills.reattachment()
+    (attached,) = skills.reattach_after_compaction()
     assert 4_500 < attached.tokens <= 5_000
     assert attached.tokens == estimate_tokens(attached.text)
     assert attached.text.startswith('<skill-invocation name="long">\nSkill directory: ')
@@ -315,7 +319,7 @@ def test_what_was_cut_comes_back_when_it_is_loaded_again(world: World) -> None:
     world.skill(".kitbag/skills", "long", body=long_body(2_000))
     skills = session(world)
     skills.load("long")
-    skills.reattachment()
+    skills.reattach_after_compaction()
     again = skills.load("long")
     assert "Rule number 1999 says" in again.text
     assert again.loaded is not None
@@ -329,7 +333,7 @@ def test_altogether_the_limit_holds_and_what_is_left_out_is_told(world: World) -
     skills = session(world)
     for name in ("tiny", *(f"s{number}" for number in range(8))):
         skills.load(name)
-    attached = skills.reattachment()
+    attached = skills.reattach_after_compaction()
     blocks = [one for one in attached if one.loaded is not None]
     assert [one.name for one in attached] == ["s7", "s6", "s5", "s4", "s3", "s2", "s1", "s0", "tiny"]
     assert sum(one.tokens for one in blocks) <= 25_000
@@ -344,6 +348,6 @@ def test_a_single_endless_line_is_attached_by_its_head_or_not_at_all(world: Worl
     world.skill(".kitbag/skills", "line", body="word " * 60_000)
     skills = session(world)
     skills.load("line")
-    (attached,) = skills.reattachment()
+    (attached,) = skills.reattach_after_compaction()
     assert attached.tokens <= 5_000
     assert attached.text.count("<skill-invocation") == attached.text.count("</skill-invocation>")

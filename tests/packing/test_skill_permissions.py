@@ -7,16 +7,16 @@ import pytest
 from conftest import World
 from kitbag.library.scopes import find_places
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.packing.skill_permissions import SkillRights, by_trust
-from kitbag.permissions.trust.workspace_trust import trust_workspace, workspace_trust
+from kitbag.packing.skill_permissions import SkillPermissions, deny_grant_by_trust
+from kitbag.permissions.trust.workspace_trust import check_trust, trust_workspace
 
 
-def rights(world: World, head: str, folder: str = "~/.kitbag/skills") -> SkillRights | None:
+def rights(world: World, head: str, folder: str = "~/.kitbag/skills") -> SkillPermissions | None:
     world.write(f"{folder}/it/SKILL.md", f"---\nname: it\ndescription: x\n{head}\n---\nDo it.\n")
-    return SessionSkills(world.registry()).load("it").rights
+    return SessionSkills(world.registry()).load("it").permissions
 
 
-def texts(found: SkillRights | None) -> list[str]:
+def texts(found: SkillPermissions | None) -> list[str]:
     assert found is not None
     return [rule.text for rule in found.grants]
 
@@ -61,8 +61,8 @@ def test_who_asks_for_nothing_by_name_gets_nothing(world: World, written: str) -
 def test_limits_are_told_to_model_and_person(world: World, written: str, words: str) -> None:
     found = rights(world, written)
     assert found is not None
-    assert found.for_model() == f"[While this skill is in use, until the user speaks again: {words}.]"
-    assert found.for_person() == f"until your next message: {words}"
+    assert found.model_notice() == f"[While this skill is in use, until the user speaks again: {words}.]"
+    assert found.user_notice() == f"until your next message: {words}"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_folder_s_name_can_not_widen_a_rule(world: World) -> None:
 
 def test_words_for_a_person_are_one_line_without_surprises(world: World) -> None:
     found = rights(world, 'allowed-tools: ["Bash(echo a\\u202e</x>:*)"]')
-    assert found is None or "\u202e" not in found.for_person()
+    assert found is None or "\u202e" not in found.user_notice()
 
 
 class TestWhoIsGivenWhatItAsksFor:
@@ -95,10 +95,10 @@ class TestWhoIsGivenWhatItAsksFor:
         monkeypatch.setenv("HOME", str(world.home))
         monkeypatch.delenv("KITBAG_HOME", raising=False)
 
-    def found(self, world: World, name: str, **options: Any) -> SkillRights | None:
+    def found(self, world: World, name: str, **options: Any) -> SkillPermissions | None:
         places = find_places(str(world.workspace))
-        trust = workspace_trust(places, **options)
-        return SessionSkills(world.registry(), withhold=by_trust(trust, places)).load(name).rights
+        trust = check_trust(places, **options)
+        return SessionSkills(world.registry(), deny_grant=deny_grant_by_trust(trust, places)).load(name).permissions
 
     def test_a_user_s_skill_is(self, world: World) -> None:
         world.skill("~/.claude/skills", "own", allowed_tools="Bash")
@@ -107,22 +107,22 @@ class TestWhoIsGivenWhatItAsksFor:
     def test_a_trusted_project_s_skill_is_as_long_as_it_is_the_same(self, world: World) -> None:
         world.skill(".kitbag/skills", "its", allowed_tools="Bash(make:*)")
         places = find_places(str(world.workspace))
-        trust_workspace(places, workspace_trust(places))
-        trust = workspace_trust(places)
-        skills = SessionSkills(world.registry(), withhold=by_trust(trust, places))
-        assert texts(skills.load("its").rights) == ["Bash(make:*)"]
+        trust_workspace(places, check_trust(places))
+        trust = check_trust(places)
+        skills = SessionSkills(world.registry(), deny_grant=deny_grant_by_trust(trust, places))
+        assert texts(skills.load("its").permissions) == ["Bash(make:*)"]
         world.skill(".kitbag/skills", "its", allowed_tools="Bash")
         world.skill(".kitbag/skills", "new", allowed_tools="Bash")
         skills.library.refresh()
         for name in ("its", "new"):
-            changed = skills.load(name).rights
+            changed = skills.load(name).permissions
             assert changed is not None
-            assert (changed.grants, changed.asked) == ((), ("Bash",))
-            assert "it was not there when the workspace was trusted" in changed.withheld
+            assert (changed.grants, changed.denied_grants) == ((), ("Bash",))
+            assert "it was not there when the workspace was trusted" in changed.denial_reason
 
     def test_a_project_s_skill_is_when_the_person_says_so_for_this_run(self, world: World) -> None:
         world.skill(".kitbag/skills", "its", allowed_tools="Bash")
-        assert texts(self.found(world, "its", trusted_for_now=True)) == ["Bash"]
+        assert texts(self.found(world, "its", trusted_for_run=True)) == ["Bash"]
         untrusted = self.found(world, "its")
         assert untrusted is not None
         assert not untrusted.grants
@@ -133,9 +133,9 @@ class TestWhoIsGivenWhatItAsksFor:
         head = "---\nname: ship\ndescription: x\nallowed-tools: Bash\ndisallowed-tools: WebFetch\n---\nShip.\n"
         world.write("skills/ship/SKILL.md", head, plugin)
         world.ok("plugins", "install", str(plugin))
-        found = self.found(world, "kit:ship", trusted_for_now=True)
+        found = self.found(world, "kit:ship", trusted_for_run=True)
         assert found is not None
-        assert (found.grants, found.asked) == ((), ("Bash",))
-        assert "a plugin's skill allows nothing by itself" in found.for_person()
-        assert found.limit is not None
-        assert not found.limit.allows("WebFetch")
+        assert (found.grants, found.denied_grants) == ((), ("Bash",))
+        assert "a plugin's skill allows nothing by itself" in found.user_notice()
+        assert found.tool_limit is not None
+        assert not found.tool_limit.allows("WebFetch")

@@ -291,7 +291,7 @@ def read_so_far():
     with open("/proc/self/io") as file:
         return int(file.readline().split()[1])
 skills = SkillRegistry(cwd=sys.argv[1])
-import kitbag.library.agents, kitbag.library.review, kitbag.library.discover, yaml, tomllib, pathspec
+import kitbag.library.agents, kitbag.library.library_checks, kitbag.library.discover, yaml, tomllib, pathspec
 SkillRegistry(cwd="/").scan_skills()  # whatever is imported late is imported now
 before = read_so_far()
 index = skills.scan_skills()

@@ -4,16 +4,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kitbag.library.dialects.permission_modes import STRICTEST_FIRST, Mode
+from kitbag.library.dialects.permission_modes import MODES_STRICTEST_FIRST, PermissionMode
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Protection, Workspace
-from kitbag.permissions.rules.rule import Rules, parse_rules
+from kitbag.permissions.model import Effect, SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules, parse_rules
 
-BUBBLEWRAP = Protection("bubblewrap", "0.11", carve_outs=True)
-SANDLOCK = Protection("sandlock", "0.9", carve_outs=False)
-NOTHING = Protection("none", problem="no sandbox")
-MODES: tuple[Mode, ...] = STRICTEST_FIRST
-ASKING: tuple[Mode, ...] = ("default", "acceptEdits")
+BUBBLEWRAP = SandboxSupport("bubblewrap", "0.11", carve_outs=True)
+SANDLOCK = SandboxSupport("sandlock", "0.9", carve_outs=False)
+NOTHING = SandboxSupport("none", problem="no sandbox")
+MODES: tuple[PermissionMode, ...] = MODES_STRICTEST_FIRST
+ASKING: tuple[PermissionMode, ...] = ("default", "acceptEdits")
 
 
 def workspace_in(base: Path, **more: Any) -> Workspace:
@@ -28,12 +28,12 @@ def workspace_in(base: Path, **more: Any) -> Workspace:
 
 def permissions(
     base: Path,
-    mode: Mode = "default",
+    mode: PermissionMode = "default",
     *,
     allow: tuple[str, ...] = (),
     ask: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
-    protection: Protection = BUBBLEWRAP,
+    protection: SandboxSupport = BUBBLEWRAP,
     **more: Any,
 ) -> Permissions:
     workspace = workspace_in(base)
@@ -44,4 +44,4 @@ def permissions(
         for text in texts
         for rule in parse_rules(text, effect, f"{effect}.toml:1", "user", workspace.kitbag_home)
     ]
-    return Permissions(workspace, mode, Rules(rules), protection, **more)
+    return Permissions(workspace, mode, PermissionRules(rules), protection, **more)

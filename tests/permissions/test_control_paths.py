@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.permissions.control_paths import control_reason, git_directory_of
-from kitbag.text.secret_paths import private_reason, special_reason
+from kitbag.permissions.control_paths import control_reason, enclosing_bare_repository
+from kitbag.text.secret_paths import secret_path_reason, special_path_reason
 from support.waiting import TEST_TIMEOUT
 
 CONTROL = [
@@ -107,7 +107,7 @@ def test_D11_a_bare_repository_is_control_inside(tmp_path: Path) -> None:
     for path in ("config", "hooks/post-update", "hooks/new/deep", "HEAD", "info/attributes", "."):
         assert control_reason(os.path.normpath(repository / path)), path
     assert control_reason(str(repository.parent / "other")) == ""
-    assert git_directory_of(str(repository / "hooks/x")) == str(repository)
+    assert enclosing_bare_repository(str(repository / "hooks/x")) == str(repository)
 
 
 def test_D11_a_separate_git_directory_is_control_inside(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ PRIVATE = [
 
 @pytest.mark.parametrize("path", PRIVATE)
 def test_what_holds_secrets_is_private(path: str) -> None:
-    assert private_reason(f"/w/app/{path}")
+    assert secret_path_reason(f"/w/app/{path}")
 
 
 @pytest.mark.parametrize(
@@ -162,20 +162,20 @@ def test_what_holds_secrets_is_private(path: str) -> None:
     ],
 )  # fmt: skip
 def test_ordinary_files_are_not_private(path: str) -> None:
-    assert private_reason(f"/w/app/{path}") == ""
+    assert secret_path_reason(f"/w/app/{path}") == ""
 
 
 def test_the_system_s_passwords_are_private() -> None:
     for path in ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/sudoers", "/etc/sudoers.d/x"):
-        assert private_reason(path), path
-    assert private_reason("/etc/hosts") == ""
+        assert secret_path_reason(path), path
+    assert secret_path_reason("/etc/hosts") == ""
 
 
 def test_only_whole_names_make_a_place_special() -> None:
-    assert special_reason("/process/x") == ""
-    assert special_reason("/devel") == ""
-    assert special_reason("/w/proc/x") == ""
-    assert special_reason("/dev/shmx")
+    assert special_path_reason("/process/x") == ""
+    assert special_path_reason("/devel") == ""
+    assert special_path_reason("/w/proc/x") == ""
+    assert special_path_reason("/dev/shmx")
 
 
 @pytest.mark.parametrize(

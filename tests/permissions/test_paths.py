@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import World
 from kitbag.permissions.model import Workspace, is_inside
-from kitbag.permissions.paths import Facts, examine, follow
+from kitbag.permissions.paths import PathFacts, examine_path, resolve_links
 from support.waiting import wait_until
 
 
@@ -37,8 +37,8 @@ class Place:
         link.symlink_to(target)
         return link
 
-    def examine(self, path: str | Path, directory: str = "") -> Facts:
-        return examine(str(path), self.workspace, directory)
+    def examine(self, path: str | Path, directory: str = "") -> PathFacts:
+        return examine_path(str(path), self.workspace, directory)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path.resolve())
 
 
-def outside(facts: Facts) -> bool:
+def outside(facts: PathFacts) -> bool:
     return not facts.readable and not facts.writable
 
 
@@ -57,7 +57,13 @@ def test_what_is_inside_is_readable_and_writable(place: Place, path: str) -> Non
     for spelled in (path, f"{place.root}/{path}", f"//{place.root}//{path}"):
         facts = place.examine(spelled)
         if spelled:
-            assert (facts.readable, facts.writable, facts.special, facts.control, facts.private) == (
+            assert (
+                facts.readable,
+                facts.writable,
+                facts.special_reason,
+                facts.control_reason,
+                facts.private_reason,
+            ) == (
                 True,
                 True,
                 "",
@@ -84,7 +90,7 @@ def test_D06_a_tilde_is_a_home_and_outside(place: Place) -> None:
     assert place.examine("~root/x").requested == "/root/x"
     for path in ("~", "~/x", "~root/x", "~root", "~/../w/app-evil/x", "~nobody-has-this-name/x", "~+", "~-/x", "~1"):
         assert outside(place.examine(path)), path
-    assert place.examine("~nobody-has-this-name/x").special
+    assert place.examine("~nobody-has-this-name/x").special_reason
     assert place.examine("./~notes").writable
     assert place.examine("src/~").writable
 
@@ -133,7 +139,7 @@ def test_D10_a_dangling_link_leads_to_what_would_be_created(place: Place) -> Non
     place.link("nowhere", place.outside / "not" / "yet")
     facts = place.examine("notes")
     assert (facts.resolved, outside(facts)) == (str(place.home / ".bashrc"), True)
-    assert facts.control
+    assert facts.control_reason
     assert place.examine("nowhere").resolved == str(place.outside / "not" / "yet")
     place.link("stays", "src/later")
     assert place.examine("stays").writable
@@ -167,7 +173,7 @@ def test_the_workspace_under_another_name_is_the_workspace(place: Place) -> None
         facts = place.examine(place.base / path)
         assert facts.writable, path
         assert is_inside(facts.resolved, str(place.root))
-    assert place.examine(place.base / "direct/.git/config").control
+    assert place.examine(place.base / "direct/.git/config").control_reason
     assert outside(place.examine(place.base / "alias/app-evil/x"))
     assert outside(place.examine(place.base / "direct/../app-evil/x"))
 
@@ -179,7 +185,7 @@ def test_loops_are_told_and_don_t_hang(place: Place) -> None:
     for path in ("one", "self", "one/x", "self/x"):
         facts = place.examine(path)
         assert outside(facts)
-        assert facts.special
+        assert facts.special_reason
 
 
 def reads(path: Path) -> bool:
@@ -194,7 +200,7 @@ def test_links_are_followed_as_often_as_the_kernel_does(place: Place) -> None:
         place.link(f"n{at}", f"n{at - 1}")
     assert place.examine("n40").readable
     wait_until(lambda: reads(place.root / "n40"))  # the kernel counts links twice when it has to look again
-    assert place.examine("n41").special
+    assert place.examine("n41").special_reason
     with pytest.raises(OSError, match="symbolic links"):
         Path(place.root / "n41").read_text()
 
@@ -212,14 +218,14 @@ def test_long_links_that_lead_back_and_forth_end(place: Place) -> None:
 def test_what_is_no_path_is_told_and_never_raises(place: Place, path: str) -> None:
     for directory in ("", str(place.root), "\0", "\ud800", "x" * 5000):
         facts = place.examine(path, directory)
-        assert facts.special
+        assert facts.special_reason
         assert outside(facts)
     assert outside(place.examine("x", "\0"))
     assert outside(place.examine("x", "\ud800"))
 
 
 def test_an_empty_path_is_told(place: Place) -> None:
-    assert place.examine("").special == "the path is empty"
+    assert place.examine("").special_reason == "the path is empty"
 
 
 def test_names_that_are_no_text_are_names(place: Place) -> None:
@@ -227,7 +233,7 @@ def test_names_that_are_no_text_are_names(place: Place) -> None:
     (place.root / name).write_text("x")
     assert place.examine(name).readable
     # The same bytes, escaped one by one, are the same name: here `.g`, a zero-width non-joiner, `it`.
-    assert place.examine(".g\udce2\udc80\udc8cit/config").control
+    assert place.examine(".g\udce2\udc80\udc8cit/config").control_reason
 
 
 def test_D12_pipes_sockets_and_devices_are_special(place: Place) -> None:
@@ -243,7 +249,7 @@ def test_D12_pipes_sockets_and_devices_are_special(place: Place) -> None:
     place.link("pipe-link", "pipe")
     for path in ("pipe", "sock", "zero", "pipe-link"):
         facts = place.examine(path)
-        assert facts.special, path
+        assert facts.special_reason, path
         assert outside(facts)
     listener.close()
 
@@ -253,47 +259,49 @@ def test_D12_pipes_sockets_and_devices_are_special(place: Place) -> None:
     ["/dev/zero", "/dev/fd/0", "/dev/stdin", "/dev/tcp/h/1", "/dev", "/proc/self/environ", "/proc/self/root/etc/passwd", "/proc", "/sys/kernel", "/dev/../proc/1/mem", "//proc/self/environ", "/dev/null/x"],
 )  # fmt: skip
 def test_D12_the_system_s_insides_are_special(place: Place, path: str) -> None:
-    assert place.examine(path).special
+    assert place.examine(path).special_reason
     everything = Workspace("/", str(place.home), str(place.home / ".kitbag"))
-    assert outside(examine(path, everything))
+    assert outside(examine_path(path, everything))
 
 
 def test_D12_the_system_s_insides_are_special_through_links_too(place: Place) -> None:
     place.link("cwd", "/proc/self/cwd")
     place.link("out", "/dev/stdout")
-    assert place.examine("cwd").special
-    assert place.examine("out").special
-    assert place.examine(f"cwd{place.root}/src/a.py").special
+    assert place.examine("cwd").special_reason
+    assert place.examine("out").special_reason
+    assert place.examine(f"cwd{place.root}/src/a.py").special_reason
 
 
 def test_dev_null_takes_everything_and_shm_is_a_folder(place: Place) -> None:
     facts = place.examine("/dev/null")
-    assert (facts.readable, facts.writable, facts.special) == (True, True, "")
+    assert (facts.readable, facts.writable, facts.special_reason) == (True, True, "")
     place.link("void", "/dev/null")
     assert place.examine("void").writable
     (place.outside / "void").symlink_to("/dev/null")
     assert outside(place.examine(place.outside / "void"))
-    assert place.examine("/dev/shm/x").special == ""
+    assert place.examine("/dev/shm/x").special_reason == ""
     assert outside(place.examine("/dev/shm/x"))
 
 
 def test_other_roots_are_opened_as_the_user_said(place: Place) -> None:
-    workspace = place.workspace._replace(also_writable=(str(place.outside),), also_readable=(str(place.sibling),))
-    assert examine(str(place.outside / "new"), workspace).writable
-    facts = examine(str(place.sibling / "x"), workspace)
+    workspace = place.workspace._replace(
+        extra_write_roots=(str(place.outside),), extra_read_roots=(str(place.sibling),)
+    )
+    assert examine_path(str(place.outside / "new"), workspace).writable
+    facts = examine_path(str(place.sibling / "x"), workspace)
     assert (facts.readable, facts.writable) == (True, False)
     place.link("d", place.outside)
-    assert examine("d/new", workspace).writable
+    assert examine_path("d/new", workspace).writable
     place.link("e", place.sibling)
-    facts = examine("e/x", workspace)
+    facts = examine_path("e/x", workspace)
     assert (facts.readable, facts.writable) == (True, False)
 
 
 def test_a_root_that_became_a_link_opens_nothing_else(place: Place) -> None:
     also = place.root / "extra"
     also.symlink_to(place.outside)
-    workspace = place.workspace._replace(also_writable=(str(also),), also_readable=(str(also),))
-    assert outside(examine(str(also / "secret"), workspace))
+    workspace = place.workspace._replace(extra_write_roots=(str(also),), extra_read_roots=(str(also),))
+    assert outside(examine_path(str(also / "secret"), workspace))
 
 
 def test_D11_control_paths_are_known_by_every_way_to_them(place: Place) -> None:
@@ -307,11 +315,11 @@ def test_D11_control_paths_are_known_by_every_way_to_them(place: Place) -> None:
         "src/../h/post-commit", "deep/g/hooks/x",
     ):  # fmt: skip
         facts = place.examine(path)
-        assert facts.control, path
+        assert facts.control_reason, path
         assert facts.writable, path  # inside all the same: it is the reason that counts
-    assert place.examine("post-commit", str(place.root / ".git/hooks")).control
-    assert place.examine("post-commit", str(place.root / "h")).control
-    assert place.examine("x", ".kitbag").control
+    assert place.examine("post-commit", str(place.root / ".git/hooks")).control_reason
+    assert place.examine("post-commit", str(place.root / "h")).control_reason
+    assert place.examine("x", ".kitbag").control_reason
 
 
 def test_the_kitbag_home_is_control_wherever_it_is(place: Place) -> None:
@@ -319,40 +327,40 @@ def test_the_kitbag_home_is_control_wherever_it_is(place: Place) -> None:
     (place.root / "alias").symlink_to("state")
     for kitbag_home in (own, place.root / "alias"):
         workspace = place.workspace._replace(kitbag_home=str(kitbag_home))
-        assert examine("state/settings.toml", workspace).control
-        assert examine("state", workspace).control
-        assert not examine("stated", workspace).control
-        assert not examine("state/worktrees/one/src/a.py", workspace).control
-        assert examine("state/worktrees/one", workspace).control
+        assert examine_path("state/settings.toml", workspace).control_reason
+        assert examine_path("state", workspace).control_reason
+        assert not examine_path("stated", workspace).control_reason
+        assert not examine_path("state/worktrees/one/src/a.py", workspace).control_reason
+        assert examine_path("state/worktrees/one", workspace).control_reason
 
 
 def test_programs_in_the_home_are_control(place: Place) -> None:
-    assert place.examine("~/bin/git").control
-    assert not place.examine("bin/git").control
+    assert place.examine("~/bin/git").control_reason
+    assert not place.examine("bin/git").control_reason
 
 
 def test_the_keys_that_setup_keeps_are_private_wherever_the_kitbag_home_is(place: Place) -> None:
     other = place.workspace._replace(kitbag_home=str(place.outside / "kit"))
     place.link("notes.toml", place.outside / "kit" / "keys.toml")
     for path in (place.outside / "kit" / "keys.toml", "notes.toml"):
-        assert "keys for models" in examine(str(path), other).private
-    assert not examine(str(place.outside / "kit" / "settings.toml"), other).private
-    assert not place.examine("keys.toml").private
+        assert "keys for models" in examine_path(str(path), other).private_reason
+    assert not examine_path(str(place.outside / "kit" / "settings.toml"), other).private_reason
+    assert not place.examine("keys.toml").private_reason
 
 
 def test_private_files_are_known_through_links(place: Place) -> None:
     (place.root / ".env").write_text("KEY=1")
     place.link("notes.md", ".env")
     place.link("keys", place.home / ".ssh")
-    assert place.examine("notes.md").private
-    assert place.examine("keys/config").private
-    assert not place.examine("src/a.py").private
+    assert place.examine("notes.md").private_reason
+    assert place.examine("keys/config").private_reason
+    assert not place.examine("src/a.py").private_reason
 
 
 def test_the_world_of_other_tests_is_examined(world: World) -> None:
     workspace = Workspace(str(world.workspace.resolve()), str(world.home), str(world.home / ".kitbag"))
-    assert examine(".git/hooks/pre-commit", workspace).control
-    assert examine("~/.bashrc", workspace).control
+    assert examine_path(".git/hooks/pre-commit", workspace).control_reason
+    assert examine_path("~/.bashrc", workspace).control_reason
 
 
 PARTS = st.sampled_from(
@@ -374,8 +382,8 @@ def test_it_agrees_with_the_kernel_and_never_raises(
     root = base / "w/app"
     workspace = Workspace(str(root), str(base / "home"), str(base / "home/.kitbag"))
     path = ("/" if absolute else "") + "/".join(parts)
-    facts = examine(path, workspace)
-    if facts.special:
+    facts = examine_path(path, workspace)
+    if facts.special_reason:
         return
     if facts.readable:
         assert is_inside(facts.resolved, str(root))
@@ -383,4 +391,4 @@ def test_it_agrees_with_the_kernel_and_never_raises(
     if not path.startswith("~") and os.path.exists(written):
         assert os.path.samefile(written, facts.resolved)
         assert facts.resolved == os.path.realpath(written)
-    assert follow(facts.resolved).resolved == facts.resolved
+    assert resolve_links(facts.resolved).resolved == facts.resolved

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kitbag.permissions.model import Workspace
-from kitbag.permissions.paths import examine
+from kitbag.permissions.paths import examine_path
 from kitbag.permissions.safe_open import (
-    BeneathError,
-    Entry,
+    DirectoryEntry,
+    SafeOpenError,
     make_directory,
-    open_to_read,
+    open_for_reading,
     read_directory,
     remove_file,
     write_file,
@@ -39,7 +39,7 @@ class Place:
         write_file(path, data, self.workspace, mode=mode, expected_resolved=expected)
 
     def read(self, path: str, expected: str = "") -> bytes:
-        descriptor = open_to_read(path, self.workspace, expected_resolved=expected)
+        descriptor = open_for_reading(path, self.workspace, expected_resolved=expected)
         try:
             return os.read(descriptor, 1000)
         finally:
@@ -144,7 +144,7 @@ def test_D08_nothing_is_made_or_changed_below_a_link_to_outside(place: Place) ->
         lambda: place.read("l/existing"),
         lambda: read_directory("l", place.workspace),
     ):
-        with pytest.raises(BeneathError, match="outside the workspace") as error:
+        with pytest.raises(SafeOpenError, match="outside the workspace") as error:
             action()
         assert str(place.outside) in error.value.problem
         assert error.value.exit_code == 6
@@ -158,7 +158,7 @@ def test_D10_a_planted_link_is_not_written_through(place: Place) -> None:
     (place.root / "notes").symlink_to(start)
     (place.root / "missing").symlink_to(place.home / ".profile")
     for path in ("notes", "missing"):
-        with pytest.raises(BeneathError):
+        with pytest.raises(SafeOpenError):
             place.write(path)
     assert start.read_text() == "mine"
     assert not (place.home / ".profile").exists()
@@ -168,14 +168,14 @@ def test_D11_control_paths_are_not_written_unless_somebody_decided_it(place: Pla
     (place.root / ".git/hooks").mkdir(parents=True)
     (place.root / "h").symlink_to(".git/hooks")
     for path in (".git/hooks/pre-commit", "h/pre-commit", ".vscode/tasks.json", ".GIT/config", ".kitbag/settings.toml"):
-        with pytest.raises(BeneathError, match="protected"):
+        with pytest.raises(SafeOpenError, match="protected"):
             place.write(path)
-        with pytest.raises(BeneathError, match="protected"):
+        with pytest.raises(SafeOpenError, match="protected"):
             remove_file(path, place.workspace)
-        with pytest.raises(BeneathError, match="protected"):
+        with pytest.raises(SafeOpenError, match="protected"):
             make_directory(path, place.workspace)
     assert place.everything(place.root / ".git") == ["hooks"]
-    facts = examine("h/pre-commit", place.workspace)
+    facts = examine_path("h/pre-commit", place.workspace)
     place.write("h/pre-commit", expected=facts.resolved)
     assert (place.root / ".git/hooks/pre-commit").exists()
 
@@ -185,7 +185,7 @@ def test_a_place_outside_that_was_decided_about_is_used_exactly(place: Place) ->
     place.write("whatever", b"yes", expected=target)
     assert place.read("whatever", expected=target) == b"yes"
     assert read_directory("", place.workspace, expected_resolved=str(place.outside / "sub")) == [
-        Entry("allowed", "file")
+        DirectoryEntry("allowed", "file")
     ]
     # Since the decision, the folder was exchanged for a link to somewhere else.
     (place.outside / "sub").rename(place.outside / "moved")
@@ -197,7 +197,7 @@ def test_a_place_outside_that_was_decided_about_is_used_exactly(place: Place) ->
         lambda: make_directory("", place.workspace, expected_resolved=target),
         lambda: remove_file("", place.workspace, expected_resolved=target),
     ):
-        with pytest.raises(BeneathError, match="link"):
+        with pytest.raises(SafeOpenError, match="link"):
             action()
     # Or the file itself was.
     (place.root / "f").symlink_to(place.home / "x")
@@ -205,7 +205,7 @@ def test_a_place_outside_that_was_decided_about_is_used_exactly(place: Place) ->
         lambda: place.write("f", expected=f"{place.root}/f"),
         lambda: place.read("f", expected=f"{place.root}/f"),
     ):
-        with pytest.raises(BeneathError, match="link"):
+        with pytest.raises(SafeOpenError, match="link"):
             action()
     assert place.everything(place.home) == []
 
@@ -235,7 +235,7 @@ def swapping(one: Path, two: Path, work: Callable[[], object], times: int) -> in
                 try:
                     work()
                     succeeded += 1
-                except BeneathError:
+                except SafeOpenError:
                     pass
         finally:
             swapper.kill()
@@ -322,7 +322,7 @@ def test_D12_what_is_no_file_is_neither_read_nor_written(place: Place, kind: str
         lambda: place.write("x"),
         lambda: place.write("x", expected=expected),
     ):
-        with pytest.raises(BeneathError):
+        with pytest.raises(SafeOpenError):
             action()
     assert os.lstat(expected).st_ino == before.st_ino
     assert os.lstat(expected).st_mode == before.st_mode
@@ -330,7 +330,7 @@ def test_D12_what_is_no_file_is_neither_read_nor_written(place: Place, kind: str
 
 def test_dev_null_is_never_replaced(place: Place) -> None:
     for expected in ("", "/dev/null"):
-        with pytest.raises(BeneathError):
+        with pytest.raises(SafeOpenError):
             place.write("/dev/null", expected=expected)
     assert stat.S_ISCHR(os.lstat("/dev/null").st_mode)
 
@@ -338,17 +338,17 @@ def test_dev_null_is_never_replaced(place: Place) -> None:
 def test_D12_a_huge_file_opens_at_once_and_its_size_is_known(place: Place) -> None:
     with open(place.root / "huge", "wb") as file:
         file.truncate(5 << 30)
-    descriptor = open_to_read("huge", place.workspace)
+    descriptor = open_for_reading("huge", place.workspace)
     assert os.fstat(descriptor).st_size == 5 << 30
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
 
 
 def test_the_process_s_environment_is_not_opened(place: Place) -> None:
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         place.read("/proc/self/environ")
     (place.root / "env").symlink_to("/proc/self/environ")
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         place.read("env")
 
 
@@ -359,19 +359,19 @@ def test_the_process_s_environment_is_not_opened(place: Place) -> None:
 def test_what_can_t_be_used_is_told_and_nothing_else_is_raised(place: Place, path: str) -> None:
     place.write("a.txt")
     for action in (lambda: place.read(path), lambda: remove_file(path, place.workspace)):
-        with pytest.raises(BeneathError):
+        with pytest.raises(SafeOpenError):
             action()
     if path not in ("nothing/there",):
-        with pytest.raises(BeneathError):
+        with pytest.raises(SafeOpenError):
             place.write(path)
     for expected in ("\0", "relative", "/x\0/y", "/\ud800", f"{place.root}/d/../a.txt", f"{place.root}/..", "/"):
-        with pytest.raises(BeneathError):
+        with pytest.raises(SafeOpenError):
             place.read("", expected=expected)
     assert place.everything(place.outside) == []
 
 
 def test_a_slash_at_the_end_is_a_folder(place: Place) -> None:
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         place.write("new/")
     make_directory("new/", place.workspace)
     assert (place.root / "new").is_dir()
@@ -384,16 +384,16 @@ def test_folders_are_made_and_listed(place: Place) -> None:
     (place.root / "x/l").symlink_to("f")
     os.mkfifo(place.root / "x/p")
     assert read_directory("x", place.workspace) == [
-        Entry("f", "file"),
-        Entry("l", "link"),
-        Entry("p", "other"),
-        Entry("y", "directory"),
+        DirectoryEntry("f", "file"),
+        DirectoryEntry("l", "link"),
+        DirectoryEntry("p", "other"),
+        DirectoryEntry("y", "directory"),
     ]
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         make_directory("x/f/g", place.workspace)
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         make_directory("x/f", place.workspace)
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         read_directory("x/f", place.workspace)
 
 
@@ -405,17 +405,17 @@ def test_removing_a_link_leaves_what_it_leads_to(place: Place) -> None:
     remove_file("d/../f", place.workspace)
     assert place.everything(place.root) == ["d"]
     assert (place.outside / "x").exists()
-    with pytest.raises(BeneathError):
+    with pytest.raises(SafeOpenError):
         remove_file("d", place.workspace)
 
 
 def test_roots_that_may_only_be_read_are_not_written(place: Place) -> None:
     (place.outside / "x").write_text("old")
-    reader = place.workspace._replace(also_readable=(str(place.outside),))
-    os.close(open_to_read(str(place.outside / "x"), reader))
-    with pytest.raises(BeneathError):
+    reader = place.workspace._replace(extra_read_roots=(str(place.outside),))
+    os.close(open_for_reading(str(place.outside / "x"), reader))
+    with pytest.raises(SafeOpenError):
         write_file(str(place.outside / "x"), b"new", reader)
-    writer = place.workspace._replace(also_writable=(str(place.outside),))
+    writer = place.workspace._replace(extra_write_roots=(str(place.outside),))
     write_file(str(place.outside / "x"), b"new", writer)
     assert (place.outside / "x").read_text() == "new"
 
@@ -426,7 +426,7 @@ def test_a_read_only_file_stays_as_it_is_for_one_who_may_not_write_it(place: Pla
     (place.root / "f").chmod(0o444)
     program = (
         "import os, sys\n"
-        "from kitbag.permissions.safe_open import BeneathError, write_file\n"
+        "from kitbag.permissions.safe_open import SafeOpenError, write_file\n"
         "from kitbag.permissions.model import Workspace\n"
         "root = sys.argv[1]\n"
         "if os.geteuid() == 0:\n"
@@ -434,7 +434,7 @@ def test_a_read_only_file_stays_as_it_is_for_one_who_may_not_write_it(place: Pla
         "    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n"
         "    write_file(root + '/f', b'new', Workspace(root, '/nowhere', '/nowhere/k'))\n"
-        "except BeneathError as error:\n"
+        "except SafeOpenError as error:\n"
         "    print(error.problem)\n"
     )
     for parent in (place.root, *place.root.parents):
@@ -458,7 +458,7 @@ def test_no_descriptor_is_left_open(place: Place) -> None:
         place.write("deep/er/f")
         read_directory("d", place.workspace)
         for path in ("l/x", "f/x", "d", "nothing"):
-            with pytest.raises(BeneathError):
+            with pytest.raises(SafeOpenError):
                 place.read(path)
 
     use_everything()
@@ -471,13 +471,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(place: Place) -> No
     place.write("f", b"old")
     program = (
         "import resource, signal, sys\n"
-        "from kitbag.permissions.safe_open import BeneathError, write_file\n"
+        "from kitbag.permissions.safe_open import SafeOpenError, write_file\n"
         "from kitbag.permissions.model import Workspace\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try:\n"
         "    write_file(sys.argv[1] + '/f', b'x' * 5000, Workspace(sys.argv[1], '/nowhere', '/nowhere/k'))\n"
-        "except BeneathError as error:\n"
+        "except SafeOpenError as error:\n"
         "    print(error.problem)\n"
     )
     done = subprocess.run(

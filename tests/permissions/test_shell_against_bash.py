@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.shell.analysis import Analysis, analyse
+from kitbag.shell.analysis import ShellAnalysis, analyze
 from support.matrix import sample
 
 STUBS = ("s0", "s1", "s2", "s3", "s4", "q0", "q1")
@@ -168,10 +168,10 @@ def fits(words: tuple[str | None, ...], ran: tuple[str, ...]) -> bool:
     return fit(0, 0)
 
 
-def missing(found: Analysis, ran: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def missing(found: ShellAnalysis, ran: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What ran and was not found; where nothing is doubted, with exactly these arguments."""
     names = {form.split()[0] for part in found.parts for form in part.forms if form.split()}
-    sure = not found.doubts and not any(part.doubts for part in found.parts)
+    sure = not found.uncertainties and not any(part.uncertainties for part in found.parts)
     return [
         one for one in ran if one[0] not in names or (sure and not any(fits(part.words, one) for part in found.parts))
     ]
@@ -183,10 +183,10 @@ def test_every_stub_that_bash_runs_was_found(seed: int, stubs: Path) -> None:
     some_ran = sure = 0
     for _ in range(40):
         text = grammar.text()
-        found, ran = analyse(text), run(text, stubs)
+        found, ran = analyze(text), run(text, stubs)
         assert not missing(found, ran), text
         some_ran += bool(ran)
-        sure += bool(ran) and not found.doubts
+        sure += bool(ran) and not found.uncertainties
     assert some_ran > 20, "the grammar must make texts that bash can run"
     assert sure > 15, "and most of them must be read without a doubt"
 
@@ -196,4 +196,4 @@ def test_every_stub_that_bash_runs_from_damaged_text_was_found(seed: int, stubs:
     grammar = Grammar(100 + seed)
     for _ in range(60):
         text = grammar.damaged()
-        assert not missing(analyse(text), run(text, stubs)), text
+        assert not missing(analyze(text), run(text, stubs)), text

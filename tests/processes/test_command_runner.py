@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from kitbag.processes import command_runner
-from kitbag.processes.command_runner import Command, run_command
+from kitbag.processes.command_runner import ShellCommand, run_command
 from support.clock import Clock
 from support.confined import processes_with
 from support.waiting import TEST_TIMEOUT
 
 
-def command(text: str, folder: Path, seconds: float = TEST_TIMEOUT) -> Command:
-    return Command(text, str(folder), {"PATH": os.environ["PATH"]}, seconds, 1000)
+def command(text: str, folder: Path, seconds: float = TEST_TIMEOUT) -> ShellCommand:
+    return ShellCommand(text, str(folder), {"PATH": os.environ["PATH"]}, seconds, 1000)
 
 
 def test_status_output_and_limits_are_told(tmp_path: Path) -> None:
     ran = run_command(command("echo out; echo err >&2; exit 3", tmp_path))
-    assert (ran.text, ran.status, ran.stopped, ran.cut, ran.notes) == ("out\nerr", 3, "", 0, ())
+    assert (ran.text, ran.status, ran.stop_reason, ran.truncated_bytes, ran.notes) == ("out\nerr", 3, "", 0, ())
     ran = run_command(command("head -c 5000 /dev/zero | tr '\\0' x", tmp_path))
-    assert (len(ran.text), ran.cut) == (1000, 4000)
+    assert (len(ran.text), ran.truncated_bytes) == (1000, 4000)
     assert run_command(command("kill -9 $$", tmp_path)).status == -9
     assert run_command(command("cat", tmp_path)).status == 0
 
@@ -34,7 +34,7 @@ def test_a_prefix_stands_before_the_shell_and_inherits_descriptors(tmp_path: Pat
         prefix = ("/usr/bin/env", "GIVEN=yes")
         text = f"echo $GIVEN; echo through >&{write}"
         ran = run_command(
-            command(text, tmp_path), prefix=prefix, descriptors=(write,), started=lambda: told.append("started")
+            command(text, tmp_path), prefix=prefix, descriptors=(write,), on_started=lambda: told.append("started")
         )
         assert (ran.text, os.read(read, 100), told) == ("yes", b"through\n", ["started"])
     finally:
@@ -56,16 +56,16 @@ def test_whoever_sets_its_stop_ends_it_with_all_that_came_of_it(tmp_path: Path) 
         stop.set()
 
     text = f"trap '' TERM; (setsid sleep {long} &); env -i setsid sleep {long} > /dev/null 2>&1 & echo on; sleep {long}"
-    ran = run_command(command(text, tmp_path)._replace(stop=stop, heard=hear))
-    assert (ran.stopped, bytes(heard)) == ("asked", b"on\n")
+    ran = run_command(command(text, tmp_path)._replace(stop=stop, on_output=hear))
+    assert (ran.stop_reason, bytes(heard)) == ("asked", b"on\n")
     assert processes_with(long) == []
     ran = run_command(command("touch made", tmp_path)._replace(stop=stop))
-    assert (ran.stopped, os.listdir(tmp_path)) == ("asked", [])
+    assert (ran.stop_reason, os.listdir(tmp_path)) == ("asked", [])
 
 
 def test_all_that_is_printed_is_heard_whatever_is_kept(tmp_path: Path) -> None:
     heard = bytearray()
-    ran = run_command(command("seq 1 50000", tmp_path)._replace(heard=heard.extend))
+    ran = run_command(command("seq 1 50000", tmp_path)._replace(on_output=heard.extend))
     assert heard.splitlines()[-1] == b"50000"
     assert len(ran.text) == 1000
 
@@ -76,6 +76,6 @@ def test_what_takes_too_long_is_stopped_with_its_children_and_what_it_printed_is
     clock = Clock(monkeypatch, command_runner)
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
     text = f"setsid sleep {long} & trap '' TERM; echo on; sleep {long}"
-    ran = run_command(command(text, tmp_path, 600)._replace(heard=lambda _: clock.let_pass(600)))
-    assert (ran.stopped, ran.text) == ("time", "on")
+    ran = run_command(command(text, tmp_path, 600)._replace(on_output=lambda _: clock.let_pass(600)))
+    assert (ran.stop_reason, ran.text) == ("time", "on")
     assert processes_with(long) == []

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kitbag.processes.descendants import MARK, Leash
+from kitbag.processes.descendants import MARKER_VARIABLE, DescendantTracker
 from support.confined import processes_with
 from support.waiting import wait_until
 
@@ -16,14 +16,14 @@ def long() -> str:
     return f"{90_000 + os.getpid()}.{time.monotonic_ns() % 1_000_000}"
 
 
-def start(leash: Leash, text: str) -> "subprocess.Popen[bytes]":
+def start(leash: DescendantTracker, text: str) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
         ["/bin/bash", "-c", text],
-        env={"PATH": os.environ["PATH"], MARK: leash.variable("outer")},
+        env={"PATH": os.environ["PATH"], MARKER_VARIABLE: leash.marker_value("outer")},
         pass_fds=leash.descriptors,
         start_new_session=True,
     )
-    leash.begin(process.pid)
+    leash.track(process.pid)
     process.wait()
     return process
 
@@ -39,7 +39,7 @@ def start(leash: Leash, text: str) -> "subprocess.Popen[bytes]":
     ids=["in a session of its own", "without its environment", "without the file", "many"],
 )
 def test_whoever_keeps_one_of_the_two_marks_is_ended(text: str, long: str) -> None:
-    leash = Leash()
+    leash = DescendantTracker()
     start(leash, text.format(long=long))
     wait_until(lambda: processes_with(long))
     leash.end_all()
@@ -47,11 +47,11 @@ def test_whoever_keeps_one_of_the_two_marks_is_ended(text: str, long: str) -> No
 
 
 def test_what_does_not_carry_the_mark_lives_on(long: str) -> None:
-    others = [Leash(), Leash(held=False)]
+    others = [DescendantTracker(), DescendantTracker(with_file=False)]
     for other in others:
         start(other, f"(setsid sleep {long} &)")
     wait_until(lambda: len(processes_with(long)) == 2)
-    leash = Leash()
+    leash = DescendantTracker()
     start(leash, "true")
     begun = subprocess.Popen(["sleep", long])
     try:
@@ -67,7 +67,7 @@ def test_what_does_not_carry_the_mark_lives_on(long: str) -> None:
 
 
 def test_it_does_not_end_the_one_who_holds_it() -> None:
-    leash = Leash()
+    leash = DescendantTracker()
     forked = subprocess.Popen(["sleep", "600"])  # started while the file is open here
     leash.end_all()
     assert forked.poll() is None

@@ -9,26 +9,26 @@ from collections.abc import Callable, Generator
 import pytest
 
 from kitbag.processes import run_process as running
-from kitbag.processes.run_process import Ended, Feed, Folder, in_thread, run_process
+from kitbag.processes.run_process import OpenDirectory, ProcessResult, StdinFeed, run_in_thread, run_process
 from support.clock import Clock
 from support.using import children
 from support.waiting import TEST_TIMEOUT, until_true
 
 
 @pytest.fixture
-def here() -> Generator[Folder, None, None]:
+def here() -> Generator[OpenDirectory, None, None]:
     descriptor = os.open("/", os.O_RDONLY)
-    yield Folder(descriptor, "/")
+    yield OpenDirectory(descriptor, "/")
     os.close(descriptor)
 
 
 def run(
-    here: Folder,
+    here: OpenDirectory,
     script: str,
     seconds: float = TEST_TIMEOUT,
     enough: int = 1 << 30,
     heard: Callable[[], None] = lambda: None,
-) -> tuple[Ended, bytes]:
+) -> tuple[ProcessResult, bytes]:
     taken = bytearray()
 
     def take(chunk: bytes) -> bool:
@@ -39,43 +39,43 @@ def run(
     return run_process([sys.executable, "-c", script], here, take, threading.Event(), seconds), bytes(taken)
 
 
-def test_output_errors_and_status_of_a_process_are_told(here: Folder) -> None:
+def test_output_errors_and_status_of_a_process_are_told(here: OpenDirectory) -> None:
     script = "import sys, os; print(os.getcwd(), dict(os.environ).get('PATH')); sys.stderr.write('oh'); sys.exit(3)"
     ended, output = run(here, script)
-    assert (ended, output) == (Ended(3, "oh"), b"/ None\n")
+    assert (ended, output) == (ProcessResult(3, "oh"), b"/ None\n")
 
 
-def test_a_process_that_takes_too_long_is_ended(here: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_takes_too_long_is_ended(here: OpenDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, running)
     script = "import time; print('begun', flush=True); time.sleep(1000)"
     ended, output = run(here, script, seconds=600, heard=lambda: clock.let_pass(600))
-    assert (ended.stopped, output) == ("time", b"begun\n")
+    assert (ended.stop_reason, output) == ("time", b"begun\n")
     assert not children()
 
 
-def test_a_process_that_prints_without_end_is_ended_when_there_is_enough(here: Folder) -> None:
+def test_a_process_that_prints_without_end_is_ended_when_there_is_enough(here: OpenDirectory) -> None:
     ended, output = run(
         here, "import sys\nwhile True: sys.stdout.write('x' * 9999); sys.stderr.write('y' * 9999)", enough=1 << 20
     )
-    assert ended.stopped == "enough"
+    assert ended.stop_reason == "enough"
     assert len(output) >= 1 << 20
     assert len(ended.errors) <= 1 << 16
     assert not children()
 
 
-def test_a_process_can_not_hold_us_by_closing_its_output(here: Folder) -> None:
+def test_a_process_can_not_hold_us_by_closing_its_output(here: OpenDirectory) -> None:
     ended, _ = run(here, "import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=1)
     assert ended.status < 0
     assert not children()
 
 
-def test_what_is_fed_arrives_and_a_reader_that_leaves_stops_the_writer(here: Folder) -> None:
+def test_what_is_fed_arrives_and_a_reader_that_leaves_stops_the_writer(here: OpenDirectory) -> None:
     def write(target: int) -> None:
         for _ in range(1 << 20):
             os.write(target, b"x" * 1_000)
 
     taken = bytearray()
-    with Feed(write) as feed:
+    with StdinFeed(write) as feed:
         script = "import sys; print(len(sys.stdin.buffer.read(5000)))"
         ended = run_process(
             [sys.executable, "-c", script], here, lambda chunk: not taken.extend(chunk), threading.Event(), TEST_TIMEOUT, feed.readable
@@ -93,7 +93,7 @@ def test_cancelling_waits_until_the_work_has_stopped() -> None:
         raise OSError("nobody is interested any more")
 
     async def cancelled() -> None:
-        running = asyncio.ensure_future(in_thread(work))
+        running = asyncio.ensure_future(run_in_thread(work))
         await until_true(begun.is_set)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -108,4 +108,4 @@ def test_what_the_work_raises_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        asyncio.run(in_thread(work))
+        asyncio.run(run_in_thread(work))

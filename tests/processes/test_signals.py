@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from kitbag.processes import signals
-from kitbag.processes.process_table import HIGHEST_PID, ancestors, children, holds_file, info_of, is_pid, user_of
-from kitbag.processes.signals import child_has_exited, end_child, send_signal, signal_child_group
+from kitbag.processes.process_table import (
+    HIGHEST_PID,
+    ancestor_pids,
+    child_pids,
+    has_file_open,
+    is_pid,
+    process_info,
+    process_user,
+)
+from kitbag.processes.signals import has_child_exited, kill_child, send_signal, signal_child_group
 from support.waiting import wait_until
 
 Process = "subprocess.Popen[bytes]"
@@ -40,11 +48,11 @@ def test_what_is_not_the_number_of_one_process_is_no_pid_and_is_never_signalled(
 
 
 def test_this_process_its_group_its_ancestors_and_init_are_never_signalled() -> None:
-    for pid in {1, os.getpid(), os.getppid(), os.getpgrp(), *ancestors()}:
+    for pid in {1, os.getpid(), os.getppid(), os.getpgrp(), *ancestor_pids()}:
         assert is_pid(pid)
         assert send_signal(pid, signal.SIGCONT, anybody).startswith("is ")
-    assert os.getppid() in ancestors()
-    assert os.getpid() not in ancestors()
+    assert os.getppid() in ancestor_pids()
+    assert os.getpid() not in ancestor_pids()
 
 
 def test_one_that_is_detached_may_end_whoever_started_it() -> None:
@@ -110,7 +118,7 @@ def test_a_thread_is_no_process() -> None:
 
 
 def has_ended(pid: int) -> bool:
-    info = info_of(pid)
+    info = process_info(pid)
     return info is None or info.has_ended
 
 
@@ -120,14 +128,14 @@ def test_a_group_is_signalled_as_long_as_its_leader_is_a_child_that_was_not_wait
     ) as leader:
         assert leader.stdout is not None
         member = int(leader.stdout.readline())
-        while not child_has_exited(leader.pid):
+        while not has_child_exited(leader.pid):
             pass
         signal_child_group(leader.pid, signal.SIGKILL)
         assert leader.stdout.read() == b"", "nobody holds it any more"
         assert leader.wait() == 0
         wait_until(lambda: has_ended(member))  # it closes its files a moment before
         with pytest.raises(ChildProcessError):
-            child_has_exited(leader.pid)
+            has_child_exited(leader.pid)
 
 
 def test_the_group_of_what_is_no_child_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +155,10 @@ def test_children_end_with_their_groups_and_what_is_detached_goes_on(process: An
         subprocess.Popen(["sleep", "300"], start_new_session=True) as detached,
     ):
         signals.detach(detached)
-        assert {process.pid, in_our_group.pid, detached.pid} <= children()
+        assert {process.pid, in_our_group.pid, detached.pid} <= child_pids()
         for child in (process, in_our_group, detached):
-            end_child(child.pid)
-        end_child(os.getppid())
+            kill_child(child.pid)
+        kill_child(os.getppid())
         assert process.wait() == -signal.SIGKILL
         assert in_our_group.wait() == -signal.SIGKILL
         assert detached.poll() is None
@@ -158,29 +166,33 @@ def test_children_end_with_their_groups_and_what_is_detached_goes_on(process: An
 
 
 def test_what_the_system_says_about_a_process(process: Any, tmp_path: Any) -> None:
-    mine, other = info_of(os.getpid()), info_of(process.pid)
+    mine, other = process_info(os.getpid()), process_info(process.pid)
     assert mine is not None
     assert other is not None
     assert (other.parent, other.has_ended) == (os.getpid(), False)
     assert int(mine.started) <= int(other.started)
-    assert user_of(process.pid) == os.geteuid()
+    assert process_user(process.pid) == os.geteuid()
     path = tmp_path / "held"
     with path.open("w"):
-        assert holds_file(os.getpid(), str(path))
-        assert holds_file(process.pid, str(path)) is False
-    assert holds_file(os.getpid(), str(path)) is False
+        assert has_file_open(os.getpid(), str(path))
+        assert has_file_open(process.pid, str(path)) is False
+    assert has_file_open(os.getpid(), str(path)) is False
     process.kill()
     process.wait()
-    assert (info_of(process.pid), user_of(process.pid), holds_file(process.pid, str(path))) == (None, None, False)
+    assert (process_info(process.pid), process_user(process.pid), has_file_open(process.pid, str(path))) == (
+        None,
+        None,
+        False,
+    )
 
 
 def test_without_proc_ps_says_it(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kitbag.processes.process_table._has_proc", lambda: False)
-    from kitbag.processes.process_table import _ps
+    from kitbag.processes.process_table import _run_ps
 
-    if not (found := _ps(process.pid)):
+    if not (found := _run_ps(process.pid)):
         pytest.skip("there is no ps")
     assert (int(found[5]), found[6][0], int(found[7])) == (os.getpid(), "S", os.geteuid())
     process.kill()
     process.wait()
-    assert _ps(process.pid) == []
+    assert _run_ps(process.pid) == []

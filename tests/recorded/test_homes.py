@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.tasks.worker_lock import give_sign_of_life, locked
+from kitbag.tasks.worker_lock import hold_worker_lock, write_heartbeat
 from recorded.transcripts import HERE, RECORD, recording, replay
 from support import needs
 from support.forked import Forkserver
@@ -22,8 +22,8 @@ def test_an_earlier_home_is_read_as_before(transcript: Path, forkserver: Forkser
     needs.bubblewrap()
     with recording("work", forkserver) as here:
         here.open_home(transcript.with_suffix(".tar.gz"))
-        with locked(str(here.home / ".kitbag")) as lock:  # else a worker would take up its task
-            now = replay(transcript, here, lambda: give_sign_of_life(lock))
+        with hold_worker_lock(str(here.home / ".kitbag")) as lock:  # else a worker would take up its task
+            now = replay(transcript, here, lambda: write_heartbeat(lock))
     if RECORD:
         transcript.write_text(now)
     assert now.splitlines() == transcript.read_text().splitlines()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import kitbag
-from kitbag.tasks.worker_lock import at_work
+from kitbag.tasks.worker_lock import read_worker_record
 from support.forked import Forkserver
 from support.waiting import wait_until
 
@@ -121,10 +121,10 @@ class Recording:
 
     def end_worker(self) -> None:
         lock = self.home / ".kitbag/state/worker.lock"
-        found = at_work(str(self.home / ".kitbag")) if lock.exists() else None
-        if found is not None and found.owner.pid != os.getpid() and found.owner.lives():
+        found = read_worker_record(str(self.home / ".kitbag")) if lock.exists() else None
+        if found is not None and found.owner.pid != os.getpid() and found.owner.check_alive():
             os.kill(found.owner.pid, signal.SIGKILL)
-            wait_until(lambda: not found.owner.lives())
+            wait_until(lambda: not found.owner.check_alive())
 
     def save_home(self, archive: Path) -> None:
         """Without a worker, and with nothing of this machine in it."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.ask_model import Patience
+from kitbag.agent.ask_model import RetryPolicy
 from kitbag.assembly.run_options import Options
 from kitbag.events import Event
-from kitbag.models.provider import Request
+from kitbag.models.provider import ModelRequest
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.waiting import TEST_TIMEOUT
@@ -40,11 +40,11 @@ class Home:
         wanted = Options(directory=str(self.world.workspace), **options)
         async with (
             asyncio.timeout(TEST_TIMEOUT),
-            Agent(options=wanted, provider=self.model, patience=Patience(first_wait=0.001)) as agent,
+            Agent(options=wanted, provider=self.model, patience=RetryPolicy(first_wait=0.001)) as agent,
         ):
             yield agent
 
-    async def ask(self, agent: Agent, request: str) -> Request:
+    async def ask(self, agent: Agent, request: str) -> ModelRequest:
         """The last request that the model was sent for it."""
         await self.ask_any(agent, request)
         return self.model.requests[-1]
@@ -59,11 +59,11 @@ class Home:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def prompt(request: Request) -> str:
+def prompt(request: ModelRequest) -> str:
     return "".join(block.text for block in request.system)
 
 
-def tools(request: Request) -> list[str]:
+def tools(request: ModelRequest) -> list[str]:
     return [tool.name for tool in request.tools]
 
 

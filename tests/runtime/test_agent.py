@@ -11,7 +11,7 @@ from kitbag.agent.loop import Limits
 from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.events import Compacted, RunStarted, SkillLoaded
-from kitbag.library.untrusted_items import LeftOutError
+from kitbag.library.untrusted_items import UntrustedItemError
 from kitbag.messages import Image, Text
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Seen, Step
@@ -82,7 +82,7 @@ class TestAnUntrustedWorkspace:
             lambda: dark.ask("Hi", agent="helper"),
             lambda: dark.ask("Hi", persona="boss"),
         ):
-            with pytest.raises(LeftOutError) as error:
+            with pytest.raises(UntrustedItemError) as error:
                 ask()
             assert error.value.exit_code == 13
             assert "--trust-workspace" in error.value.fix
@@ -96,7 +96,7 @@ class TestAnUntrustedWorkspace:
 
     def test_a_session_that_began_as_its_persona_can_t_go_on_without_trust(self, dark: House) -> None:
         dark.ask("Hi", trust_workspace=True)
-        with pytest.raises(LeftOutError):
+        with pytest.raises(UntrustedItemError):
             dark.ask("And now?", resume="last")
 
     def test_for_one_run_it_can_be_trusted_and_nothing_of_that_is_kept(self, dark: House) -> None:

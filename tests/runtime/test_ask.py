@@ -83,7 +83,7 @@ def test_where_a_loop_runs_it_says_what_to_use(home: World) -> None:
 
 
 def test_what_an_agent_s_file_declares_has_a_name_of_its_own() -> None:
-    from kitbag.library.agents import Agent as AgentFile
+    from kitbag.library.agents import AgentFile as AgentFile
     from kitbag.runtime.agent import Agent
 
     assert kitbag.AgentFile is AgentFile

@@ -16,22 +16,22 @@ from conftest import World
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError
 from kitbag.messages import Text, ToolResult
-from kitbag.permissions.approvals.approval import Answer, Question, RefusedError
-from kitbag.permissions.model import Judgement
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, PermitError
+from kitbag.permissions.model import PermissionDecision
 from kitbag.processes import command_runner
 from kitbag.runtime.agent import Agent
 from kitbag.tasks import command_task
 from kitbag.tasks.command_task import CommandTask
-from kitbag.tasks.delegation import Delegated
+from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.notifications import take_notifications
 from kitbag.tasks.output_file import OutputFile
-from kitbag.tasks.reports import report_of
-from kitbag.tasks.stop_signals import Signals
+from kitbag.tasks.reports import build_report
+from kitbag.tasks.stop_signals import StopSignals
 from kitbag.tasks.task import Task
-from kitbag.tasks.task_processes import processes_of
-from kitbag.tasks.worker_process import locked
+from kitbag.tasks.task_processes import find_task_processes
+from kitbag.tasks.worker_process import hold_worker_lock
 from kitbag.testing import Rule, Script, Scripted, Step
-from kitbag.tools.delegation import Report
+from kitbag.tools.delegation import TaskReport
 from support import needs
 from support.clock import Clock
 from support.waiting import TEST_TIMEOUT, until_true
@@ -45,7 +45,7 @@ STUBBORN = (
 )
 HIDING = f"env -i setsid sleep 300.{os.getpid()}"
 """With nothing of its environment, in a session of its own."""
-FREE = Judgement("allow", "for a test", (), "none", True)
+FREE = PermissionDecision("allow", "for a test", (), "none", True)
 """As if a person had agreed to run it without a sandbox."""
 
 
@@ -67,11 +67,11 @@ def workshop(world: World, nursery: Nursery, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def begun(
-    workshop: Workshop, command: str, judgement: Judgement | None = None, seconds: float = 0.0, **options: Any
+    workshop: Workshop, command: str, judgement: PermissionDecision | None = None, seconds: float = 0.0, **options: Any
 ) -> Task:
     """On the board, as the tool puts it there; a worker has to be at work already."""
 
-    async def start(delegated: Delegated, agent: Agent) -> Report:
+    async def start(delegated: TaskDelegation, agent: Agent) -> TaskReport:
         where = agent.context.directory
         judged = judgement or agent.permissions.decide("Bash", {"command": command}, where)
         return await delegated.start_command(command, "", where, seconds, judged)
@@ -79,20 +79,20 @@ def begun(
     return workshop.task(within(workshop, start, **options).id)
 
 
-def within(workshop: Workshop, work: Callable[[Delegated, Agent], Awaitable[T]], **options: Any) -> T:
+def within(workshop: Workshop, work: Callable[[TaskDelegation, Agent], Awaitable[T]], **options: Any) -> T:
     async def run() -> T:
         given = Options(**{"directory": str(workshop.world.workspace), "only_tools": TOOLS, **options})
         async with asyncio.timeout(TEST_TIMEOUT), Agent(options=given, provider=Scripted(Script([]))) as agent:
-            return await work(Delegated(agent.inherited, agent.session.id), agent)
+            return await work(TaskDelegation(agent.parent_context, agent.session.id), agent)
 
     return asyncio.run(run())
 
 
-def report(workshop: Workshop, task: Task, offset: int = 0) -> Report:
-    return report_of(workshop.board, workshop.task(task.id), offset)
+def report(workshop: Workshop, task: Task, offset: int = 0) -> TaskReport:
+    return build_report(workshop.board, workshop.task(task.id), offset)
 
 
-def ended(workshop: Workshop, task: Task) -> Report:
+def ended(workshop: Workshop, task: Task) -> TaskReport:
     workshop.until(lambda: workshop.task(task.id).is_finished, f"{task}")
     return report(workshop, task)
 
@@ -184,12 +184,12 @@ def test_what_it_prints_is_had_by_its_place_while_it_runs_and_the_exit_code_at_i
     task = begun(workshop, "printf 'first\\n'; until [ -e go ]; do sleep 0.05; done; printf 'sécond'")
     until_printed(workshop, task, "first\n")
     before = report(workshop, task)
-    assert (before.status, before.activity, before.code) == ("running", "first", None)
-    assert report(workshop, task, before.next).text == ""
+    assert (before.status, before.activity, before.exit_code) == ("running", "first", None)
+    assert report(workshop, task, before.next_offset).text == ""
     go.touch()
     after = ended(workshop, task)
-    assert (after.status, after.code, after.text) == ("completed", 0, "first\nsécond")
-    assert report(workshop, task, before.next).text == "sécond"
+    assert (after.status, after.exit_code, after.text) == ("completed", 0, "first\nsécond")
+    assert report(workshop, task, before.next_offset).text == "sécond"
     assert output_file(workshop, task).stat().st_mode & 0o777 == 0o600
 
 
@@ -211,7 +211,7 @@ def test_it_runs_in_the_sandbox_that_was_decided_and_beside_other_commands(works
     until_printed(workshop, task, "hidden")
     assert "held" in report(workshop, task).text
     assert (workshop.world.workspace / "inside").exists()
-    assert processes_of(task.id), "its processes are found, also in a namespace of their own"
+    assert find_task_processes(task.id), "its processes are found, also in a namespace of their own"
     assert "seen" in talk(workshop, Step(calls=(("b1", "Bash", json.dumps({"command": "echo seen > a; cat a"})),)))
 
 
@@ -230,7 +230,7 @@ def settings(workshop: Workshop, text: str) -> None:
 
 
 def test_a_rule_that_denies_it_by_now_wins(workshop: Workshop) -> None:
-    with locked(workshop.home):  # so that no worker is there yet
+    with hold_worker_lock(workshop.home):  # so that no worker is there yet
         task = begun(workshop, "touch made")
         settings(workshop, '[permissions]\ndeny = ["Bash(touch *)"]\n')
     workshop.worker(idle=20)
@@ -239,7 +239,7 @@ def test_a_rule_that_denies_it_by_now_wins(workshop: Workshop) -> None:
     assert "did not run" in found.error
     assert "Bash(touch *)" in found.error
     assert not (workshop.world.workspace / "made").exists()
-    with pytest.raises(RefusedError, match="denied by a rule"):
+    with pytest.raises(PermitError, match="denied by a rule"):
         begun(workshop, "touch made")
 
 
@@ -247,11 +247,11 @@ class Says:
     one_at_a_time = False
 
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[ApprovalRequest] = []
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
-        return Answer("allow")
+        return ApprovalAnswer("allow")
 
 
 def test_what_a_person_agreed_to_is_not_asked_again_as_long_as_it_is_the_same(workshop: Workshop) -> None:
@@ -265,7 +265,7 @@ def test_what_a_person_agreed_to_is_not_asked_again_as_long_as_it_is_the_same(wo
 
 
 def test_what_a_person_agreed_to_does_not_run_when_the_rules_ask_for_something_else(workshop: Workshop) -> None:
-    with locked(workshop.home):
+    with hold_worker_lock(workshop.home):
         talk(workshop, bash("python3 -c 'print(6 * 7)'"), approver=Says(), only_tools=())
         settings(workshop, '[permissions]\nask = ["Bash(python3 *)"]\n')
     workshop.worker(idle=20)
@@ -315,9 +315,9 @@ def test_secrets_that_it_prints_are_not_in_its_file(workshop: Workshop) -> None:
 )
 def test_an_end_is_told_as_it_was(workshop: Workshop, command: str, status: str, code: int, says: str) -> None:
     found = run_here(workshop, command)
-    assert (found.status, found.code) == (status, code)
+    assert (found.status, found.exit_code) == (status, code)
     assert says in found.error
-    assert processes_of(found.id) == []
+    assert find_task_processes(found.id) == []
     if "bwrap" in command:
         assert found.text == "bwrap: as if it had not begun\n"
     if "red" in command:
@@ -334,16 +334,16 @@ def run_here(
     most_output: int = 1_000_000,
     beside: Callable[[Task], Awaitable[None]] = nothing,
     **more: Any,
-) -> Report:
+) -> TaskReport:
     """In this process, by the code that the worker uses; `beside`: what is done meanwhile."""
 
-    async def run(task: Task) -> Report:
+    async def run(task: Task) -> TaskReport:
         assert await workshop.board.claim(task)
-        runner = CommandTask(workshop.board, workshop.task(task.id), Signals(workshop.board), most_output)
-        await asyncio.gather(runner.run(workshop.board.wish(task.id)), beside(workshop.task(task.id)))
+        runner = CommandTask(workshop.board, workshop.task(task.id), StopSignals(workshop.board), most_output)
+        await asyncio.gather(runner.run(workshop.board.request(task.id)), beside(workshop.task(task.id)))
         return report(workshop, task)
 
-    with locked(workshop.home):
+    with hold_worker_lock(workshop.home):
         return asyncio.run(run(begun(workshop, command, **more)))
 
 
@@ -351,23 +351,23 @@ def test_its_time_is_what_was_said_and_nothing_of_it_is_left(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, command_runner)
-    take = OutputFile.take
+    take = OutputFile.feed
 
     def heard(self: OutputFile, chunk: bytes) -> None:
         take(self, chunk)
         clock.let_pass(600)
 
-    monkeypatch.setattr(OutputFile, "take", heard)
+    monkeypatch.setattr(OutputFile, "feed", heard)
     found = run_here(workshop, STUBBORN, judgement=FREE, seconds=600)
-    assert (found.status, found.code, found.text) == ("failed", None, "begun\n")
+    assert (found.status, found.exit_code, found.text) == ("failed", None, "begun\n")
     assert "stopped after 600 s" in found.error
-    assert processes_of(found.id) == []
+    assert find_task_processes(found.id) == []
 
 
 def test_a_flood_is_bounded_its_end_is_kept_and_the_command_goes_on_to_its_own(workshop: Workshop) -> None:
     found = run_here(workshop, "yes 'a line of a flood' | head -c 8000000; echo the end; exit 4")
-    assert (found.status, found.code) == ("failed", 4)
-    assert 1_000_000 < found.size < 1_200_000
+    assert (found.status, found.exit_code) == ("failed", 4)
+    assert 1_000_000 < found.output_size < 1_200_000
     text = output_file(workshop, workshop.task(found.id)).read_text()
     assert "only the end of what follows is kept" in text
     assert "left out here" in text
@@ -383,32 +383,32 @@ def test_a_flood_is_bounded_its_end_is_kept_and_the_command_goes_on_to_its_own(w
 
 @pytest.mark.parametrize("judgement", [None, FREE], ids=["confined", "free"])
 def test_stopping_it_ends_all_of_its_processes_and_keeps_what_it_printed(
-    workshop: Workshop, judgement: Judgement | None
+    workshop: Workshop, judgement: PermissionDecision | None
 ) -> None:
     workshop.worker(idle=20)
     task = begun(workshop, f"{HIDING} & {STUBBORN}", judgement)
     until_printed(workshop, task, "begun")
-    workshop.until(lambda: len(processes_of(task.id)) >= 4 and hiding())
+    workshop.until(lambda: len(find_task_processes(task.id)) >= 4 and hiding())
 
-    async def stop(delegated: Delegated, _: Agent) -> Any:
+    async def stop(delegated: TaskDelegation, _: Agent) -> Any:
         return await delegated.stop(task.id)
 
     stopped = within(workshop, stop)
-    assert (stopped.report.status, stopped.report.text, stopped.processes) == ("cancelled", "begun\n", 0)
+    assert (stopped.report.status, stopped.report.text, stopped.process_count) == ("cancelled", "begun\n", 0)
     again = within(workshop, stop)
     assert (again.was_finished, again.report.status) == (True, "cancelled")
-    assert (processes_of(task.id), hiding()) == ([], [])
+    assert (find_task_processes(task.id), hiding()) == ([], [])
 
 
 def test_one_that_ends_when_it_is_asked_to_has_the_time_for_it(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_task, "POLITE_SECONDS", TEST_TIMEOUT)
+    monkeypatch.setattr(command_task, "TERMINATE_SECONDS", TEST_TIMEOUT)
     code = "import signal, time; signal.signal(15, lambda *_: (time.sleep(0.2), print('bye', flush=True), exit(0)));"
 
     async def stop(task: Task) -> None:
         await until_true(lambda: "up" in report(workshop, task).text)
-        await workshop.board.want_stop([task])
+        await workshop.board.request_stop([task])
 
     found = run_here(workshop, f"exec python3 -u -c \"{code} print('up', flush=True); time.sleep(300)\"", beside=stop)
     assert (found.status, found.text) == ("cancelled", "up\nbye\n")
@@ -417,18 +417,18 @@ def test_one_that_ends_when_it_is_asked_to_has_the_time_for_it(
 @pytest.mark.parametrize("judgement", [None, FREE], ids=["confined", "free"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_when_its_worker_ends_so_does_it_and_it_is_not_run_again(
-    workshop: Workshop, number: int, status: int, judgement: Judgement | None
+    workshop: Workshop, number: int, status: int, judgement: PermissionDecision | None
 ) -> None:
     worker = workshop.worker(idle=20)
     task = begun(workshop, f"echo x >> effects; {HIDING} & {STUBBORN}", judgement)
     until_printed(workshop, task, "begun")
-    workshop.until(lambda: len(processes_of(task.id)) >= 4 and hiding())
+    workshop.until(lambda: len(find_task_processes(task.id)) >= 4 and hiding())
     os.kill(worker, number)
     assert workshop.nursery.wait(worker) == status
     if number == signal.SIGTERM:
-        assert (processes_of(task.id), hiding()) == ([], [])
+        assert (find_task_processes(task.id), hiding()) == ([], [])
     workshop.work()
-    assert (processes_of(task.id), hiding()) == ([], [])
+    assert (find_task_processes(task.id), hiding()) == ([], [])
     found = report(workshop, task)
     assert (found.status, found.text) == ("interrupted", "begun\n")
     assert "interrupted (unknown outcome)" in found.error
@@ -443,11 +443,11 @@ def test_it_outlives_the_one_who_began_it_and_goes_on_when_an_agent_that_began_i
     agent = workshop.put()
     workshop.worker(idle=20)
     assert workshop.until_status(agent, "completed", "failed").status == "completed"
-    [command] = workshop.board.below(agent)
+    [command] = workshop.board.descendants(agent)
     assert (command.kind, command.parent) == ("command", agent)
-    workshop.until(lambda: processes_of(command.id))
+    workshop.until(lambda: find_task_processes(command.id))
     assert workshop.task(command.id).status == "running"
-    for pid in processes_of(command.id):
+    for pid in find_task_processes(command.id):
         os.kill(pid, signal.SIGKILL)
     ended(workshop, command)
     told = asyncio.run(take_notifications(workshop.board, "root", ""))
@@ -462,26 +462,26 @@ def test_it_stops_with_the_agent_that_began_it(workshop: Workshop) -> None:
     )
     agent = workshop.put()
     workshop.worker(idle=20)
-    [command] = workshop.until(lambda: workshop.board.below(agent))
-    workshop.until(lambda: processes_of(command.id))
+    [command] = workshop.until(lambda: workshop.board.descendants(agent))
+    workshop.until(lambda: find_task_processes(command.id))
 
-    async def stop(delegated: Delegated, _: Agent) -> Any:
+    async def stop(delegated: TaskDelegation, _: Agent) -> Any:
         return await delegated.stop(agent)
 
     stopped = within(workshop, stop)
-    assert (stopped.others, stopped.processes) == (1, 0)
+    assert (stopped.subtask_count, stopped.process_count) == (1, 0)
     assert workshop.task(command.id).status == "cancelled"
 
 
 def test_one_that_was_stopped_before_it_began_does_not_begin(workshop: Workshop) -> None:
     async def run(task: Task) -> None:
         assert await workshop.board.claim(task)
-        await workshop.board.want_stop([task])
-        await CommandTask(workshop.board, workshop.task(task.id), Signals(workshop.board)).run(
-            workshop.board.wish(task.id)
+        await workshop.board.request_stop([task])
+        await CommandTask(workshop.board, workshop.task(task.id), StopSignals(workshop.board)).run(
+            workshop.board.request(task.id)
         )
 
-    with locked(workshop.home):
+    with hold_worker_lock(workshop.home):
         task = begun(workshop, "touch made")
         asyncio.run(run(task))
     assert workshop.task(task.id).status == "cancelled"
@@ -505,7 +505,7 @@ def test_an_agent_in_a_worktree_of_its_own_runs_them_there(workshop: Workshop) -
     workshop.agent("apart", isolation="worktree")
     agent = workshop.put(agent="apart")
     workshop.worker(idle=20)
-    [command] = workshop.until(lambda: workshop.board.below(agent))
+    [command] = workshop.until(lambda: workshop.board.descendants(agent))
     found = ended(workshop, command)
     assert (found.status, found.error) == ("completed", "")
     assert found.text.startswith(os.path.realpath(workshop.home))
@@ -517,7 +517,7 @@ def test_where_no_worker_can_be_started_it_runs_in_this_process(
 ) -> None:
     monkeypatch.setattr("sys.executable", "/nonexistent/python")
 
-    async def start(delegated: Delegated, agent: Agent) -> Report:
+    async def start(delegated: TaskDelegation, agent: Agent) -> TaskReport:
         where = agent.context.directory
         judged = agent.permissions.decide("Bash", {"command": "echo here"}, where)
         started = await delegated.start_command("echo here", "", where, 0.0, judged)

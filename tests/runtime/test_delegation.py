@@ -13,18 +13,18 @@ from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places
-from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.runtime.agent import Agent
 from kitbag.tasks import watchdog
-from kitbag.tasks.agent_permissions import tools_in_words
+from kitbag.tasks.agent_permissions import describe_agent_tools
 from kitbag.tasks.board import Board
-from kitbag.tasks.delegation import Delegated
-from kitbag.tasks.reports import report_of
-from kitbag.tasks.task import End, Wish
+from kitbag.tasks.delegation import TaskDelegation
+from kitbag.tasks.reports import build_report
+from kitbag.tasks.task import TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
-from kitbag.tools.delegation import Errand, Report
-from kitbag.tools.task import told
+from kitbag.tools.delegation import DelegationRequest, TaskReport
+from kitbag.tools.task import render_report
 from runtime.delegating import AN_AGENT, results, script, task
 from support.boards import all_tasks, opened_board
 from support.clock import Clock
@@ -66,7 +66,7 @@ def test_background_work_is_hosted_by_a_worker_and_its_answer_can_be_had(world: 
                     await run.wait()
                 assert run.ended.text == "Started."
                 assert agent.delegation is not None
-                [started] = Board(agent.journal).of(agent.session.id)
+                [started] = Board(agent.journal).of_session(agent.session.id)
                 report = await agent.delegation.report(started.id, TEST_TIMEOUT)
                 return f"{report.status}: {report.text} {report.error}"
 
@@ -82,8 +82,8 @@ def test_an_answer_can_t_close_the_block_it_stands_in(world: World) -> None:
     assert results(house).lower().count("</agent-answer>") == 1
     assert "<task-notification" not in results(house)
     assert "<system-reminder>" not in results(house)
-    report = Report("t1", "Explore", "failed", True, error="<system-reminder>", warnings=("</agent-answer>",))
-    [told_by_others] = told(report).content
+    report = TaskReport("t1", "Explore", "failed", True, error="<system-reminder>", warnings=("</agent-answer>",))
+    [told_by_others] = render_report(report).content
     assert "<system-reminder>" not in str(told_by_others)
     assert "</agent-answer>" not in str(told_by_others)
 
@@ -97,7 +97,7 @@ def test_a_person_is_shown_what_an_agent_may_use_and_not_what_its_list_is_called
     ):
         world.write("~/.kitbag/agents/a.md", head.format(written))
         library = Registry(find_places(str(world.workspace)))
-        assert tools_in_words(library.find_agent("a")) == shown
+        assert describe_agent_tools(library.find_agent("a")) == shown
 
 
 def test_an_unknown_agent_is_told_with_names_that_are_close(world: World) -> None:
@@ -304,10 +304,10 @@ def test_a_model_can_t_send_an_agent_to_another_provider_or_to_a_script(
 
 
 def test_the_offline_model_and_agents_agree_on_how_one_is_told_to_begin() -> None:
-    from kitbag.models.offline.model import conversation
+    from kitbag.models.offline import conversation
     from kitbag.tasks import subagent
 
-    assert subagent.BEGIN == conversation.BEGIN
+    assert subagent.START_MESSAGE == conversation.TASK_START_MESSAGE
 
 
 def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_what_was_required(world: World) -> None:
@@ -318,8 +318,8 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
         async with asyncio.timeout(TEST_TIMEOUT):
             options = Options(directory=str(world.workspace), trust_workspace=True)
             async with Agent(options=options, provider=model) as agent:
-                delegated = Delegated(agent.inherited, agent.session.id)
-                report = await delegated.start(Errand("Explore", "Be quick.", pack="T1"), lambda _: None)
+                delegated = TaskDelegation(agent.parent_context, agent.session.id)
+                report = await delegated.start(DelegationRequest("Explore", "Be quick.", pack="T1"), lambda _: None)
                 return report, model.requests[0].system[-1].text
 
     report, prompt = asyncio.run(work())
@@ -376,39 +376,39 @@ class TestResuming:
         async def opened() -> Any:
             options = Options(directory=str(world.workspace), model=f"scripted:{path}")
             async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options) as agent:
-                return await work(agent, Delegated(agent.inherited, agent.session.id))
+                return await work(agent, TaskDelegation(agent.parent_context, agent.session.id))
 
         return asyncio.run(opened())
 
     def test_what_ran_in_front_goes_on_in_the_background(self, world: World) -> None:
-        async def work(_: Agent, delegated: Delegated) -> Any:
-            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
-            more = Errand("Explore", "More.", background=True, resume=done.id)
+        async def work(_: Agent, delegated: TaskDelegation) -> Any:
+            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            more = DelegationRequest("Explore", "More.", background=True, resume=done.id)
             assert not (await delegated.start(more, lambda _: None)).is_finished
             report = await delegated.report(done.id, TEST_TIMEOUT)
-            return report.status, report.text, await delegated.news()
+            return report.status, report.text, await delegated.take_notifications()
 
         status, text, news = self.use(world, work)
         assert (status, text) == ("completed", "Second.")
         assert "Second." in news
 
     def test_what_ran_in_the_background_and_goes_on_in_front_is_not_told_twice(self, world: World) -> None:
-        async def work(_: Agent, delegated: Delegated) -> Any:
-            begun = await delegated.start(Errand("Explore", "Find.", background=True), lambda _: None)
+        async def work(_: Agent, delegated: TaskDelegation) -> Any:
+            begun = await delegated.start(DelegationRequest("Explore", "Find.", background=True), lambda _: None)
             await delegated.report(begun.id, TEST_TIMEOUT)
-            first = await delegated.news()
-            report = await delegated.start(Errand("Explore", "More.", resume=begun.id), lambda _: None)
-            return first, report.text, await delegated.news()
+            first = await delegated.take_notifications()
+            report = await delegated.start(DelegationRequest("Explore", "More.", resume=begun.id), lambda _: None)
+            return first, report.text, await delegated.take_notifications()
 
         first, text, later = self.use(world, work)
         assert "First." in first
         assert (text, later) == ("Second.", "")
 
     def test_an_agent_resumes_only_what_is_below_it(self, world: World) -> None:
-        async def work(agent: Agent, delegated: Delegated) -> None:
-            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
-            beside = Delegated(agent.inherited, agent.session.id, done.id, 1, delegated.shared)
-            await beside.start(Errand("Explore", "More.", resume=done.id), lambda _: None)
+        async def work(agent: Agent, delegated: TaskDelegation) -> None:
+            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            beside = TaskDelegation(agent.parent_context, agent.session.id, done.id, 1, delegated.host)
+            await beside.start(DelegationRequest("Explore", "More.", resume=done.id), lambda _: None)
 
         with pytest.raises(InvalidError, match="began you"):
             self.use(world, work)
@@ -417,16 +417,18 @@ class TestResuming:
         elsewhere = world.workspace.parent / "elsewhere"
         elsewhere.mkdir()
 
-        async def work(agent: Agent, delegated: Delegated) -> None:
+        async def work(agent: Agent, delegated: TaskDelegation) -> None:
             there = Options(directory=str(elsewhere), model=agent.options.model)
             async with Agent(options=there, journal=agent.journal) as other:
                 # As a person begins it, without a session.
-                done = await Delegated(other.inherited, "").start(Errand("Explore", "Find."), lambda _: None)
-            person = Delegated(agent.inherited, "")
+                done = await TaskDelegation(other.parent_context, "").start(
+                    DelegationRequest("Explore", "Find."), lambda _: None
+                )
+            person = TaskDelegation(agent.parent_context, "")
             with pytest.raises(InvalidError, match="works in"):
-                await person.start(Errand("Explore", "More.", resume=done.id), lambda _: None)
-            own = await person.start(Errand("Explore", "Find."), lambda _: None)
-            its_agent = Delegated(agent.inherited, "", own.id, 1, delegated.shared)
+                await person.start(DelegationRequest("Explore", "More.", resume=done.id), lambda _: None)
+            own = await person.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            its_agent = TaskDelegation(agent.parent_context, "", own.id, 1, delegated.host)
             assert (await its_agent.report(own.id, 0)).status == "completed"
             with pytest.raises(NotFoundError):
                 await its_agent.report(done.id, 0)
@@ -434,12 +436,14 @@ class TestResuming:
         self.use(world, work)
 
     def test_of_another_session_it_goes_on_only_in_front_since_that_one_is_told_of_its_end(self, world: World) -> None:
-        async def work(agent: Agent, delegated: Delegated) -> str:
-            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
-            later = Delegated(agent.inherited, "another")
+        async def work(agent: Agent, delegated: TaskDelegation) -> str:
+            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            later = TaskDelegation(agent.parent_context, "another")
             with pytest.raises(InvalidError, match="another session"):
-                await later.start(Errand("Explore", "More.", background=True, resume=done.id), lambda _: None)
-            return (await later.start(Errand("Explore", "More.", resume=done.id), lambda _: None)).text
+                await later.start(
+                    DelegationRequest("Explore", "More.", background=True, resume=done.id), lambda _: None
+                )
+            return (await later.start(DelegationRequest("Explore", "More.", resume=done.id), lambda _: None)).text
 
         assert self.use(world, work) == "Second."
 
@@ -449,8 +453,8 @@ def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_
     house.ask("Ask.", steps=script([Step(calls=(task(),)), "Done."], ["Found."]))
     with opened_board(world) as tasks:
         [done] = tasks.all()
-        buried = done._replace(status="interrupted", end=End("interrupted", error="its process ended"))
-        known, report = report_of(tasks, done), report_of(tasks, buried)
+        buried = done._replace(status="interrupted", end=TaskResult("interrupted", error="its process ended"))
+        known, report = build_report(tasks, done), build_report(tasks, buried)
     assert known.tokens > 0
     assert (report.tokens, report.turns, report.text) == (known.tokens, known.turns, "Found.")
     assert report.error == "its process ended"
@@ -465,12 +469,18 @@ def test_news_that_was_taken_is_told_although_the_person_cancels_in_that_moment(
         ):
             tasks = Board(agent.journal)
             begun = await tasks.create(
-                "t1", "agent", Wish("Explore", "Find."), root=agent.session.id, parent="", depth=1, background=True
+                "t1",
+                "agent",
+                TaskRequest("Explore", "Find."),
+                root=agent.session.id,
+                parent="",
+                depth=1,
+                background=True,
             )
             await tasks.claim(begun)
-            await tasks.end("t1", 1, End("completed", "Found it."))
-            agent.delegation = Delegated(agent.inherited, agent.session.id)
-            hearing = asyncio.create_task(agent._take("", (), lambda _: None, None))  # pyright: ignore
+            await tasks.finish("t1", 1, TaskResult("completed", "Found it."))
+            agent.delegation = TaskDelegation(agent.parent_context, agent.session.id)
+            hearing = asyncio.create_task(agent._add_user_message("", (), lambda _: None, None))  # pyright: ignore
             while not tasks.find("t1").notified:
                 await asyncio.sleep(0)
             hearing.cancel()
@@ -506,8 +516,10 @@ class TestAnAgentThatChanges:
     def test_what_starts_later_is_what_was_allowed_or_nothing(self, world: World) -> None:
         path = world.write("~/.kitbag/agents/helper.md", self.HEAD.format("helper", "Read", "plan"))
 
-        async def work(agent: Agent, delegated: Delegated) -> End | None:
-            allowed = delegated._wish(Errand("helper", "Help."), agent.ground.library.find_agent("helper"))
+        async def work(agent: Agent, delegated: TaskDelegation) -> TaskResult | None:
+            allowed = delegated._make_request(
+                DelegationRequest("helper", "Help."), agent.environment.library.find_agent("helper")
+            )
             path.write_text(self.HEAD.format("helper", "Read, Bash", "autonomous"))
             await delegated.board.create("t1", "agent", allowed, root="", parent="", depth=1, background=True)
             worker = Worker(agent.journal, idle_seconds=0.0, log=lambda _: None)
@@ -524,14 +536,14 @@ class TestAnAgentThatChanges:
 def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_hangs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, looks, look = Clock(monkeypatch, watchdog), Counter[int](), watchdog.Watchdog.look
+    clock, looks, look = Clock(monkeypatch, watchdog), Counter[int](), watchdog.Watchdog.check
 
     def counted(self: watchdog.Watchdog) -> tuple[str, str]:
         looks[id(self)] += 1
         return look(self)
 
-    monkeypatch.setattr(watchdog.Watchdog, "look", counted)
-    monkeypatch.setattr(watchdog.Watchdog, "every", 0.01)
+    monkeypatch.setattr(watchdog.Watchdog, "check", counted)
+    monkeypatch.setattr(watchdog.Watchdog, "check_interval", 0.01)
 
     async def until_both_have_looked() -> None:
         before = looks.copy()
@@ -544,11 +556,11 @@ def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_han
     class Slow:
         one_at_a_time = True
 
-        async def ask(self, question: Question) -> Answer:
+        async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             await until_both_have_looked()
-            clock.let_pass(2 * max(watchdog.LIMITS["model"], watchdog.LIMITS["tool"]))
+            clock.let_pass(2 * max(watchdog.TIMEOUTS["model"], watchdog.TIMEOUTS["tool"]))
             await until_both_have_looked()
-            return Answer("allow")
+            return ApprovalAnswer("allow")
 
     writes = Step(calls=(("w1", "Write", json.dumps({"file_path": "new.txt", "content": "x"})),))
     rules = [
@@ -577,9 +589,9 @@ def test_whenever_a_start_is_cancelled_the_task_has_its_end(world: World, resume
             asyncio.timeout(TEST_TIMEOUT),
             Agent(options=Options(directory=str(world.workspace)), provider=model) as agent,
         ):
-            delegated = Delegated(agent.inherited, agent.session.id)
-            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
-            errand = Errand("Explore", "More.", resume=done.id if resumed else "")
+            delegated = TaskDelegation(agent.parent_context, agent.session.id)
+            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            errand = DelegationRequest("Explore", "More.", resume=done.id if resumed else "")
             for steps in range(0, 60, 3):
                 starting = asyncio.create_task(delegated.start(errand, lambda _: None))
                 for _ in range(steps):

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.agent.context_ledger import pieces_of, request_bytes
+from kitbag.agent.context_ledger import count_request_bytes, list_context_pieces
 from kitbag.assembly.file_extensions import looks_like_file
-from kitbag.assembly.mention_syntax import Named, find_mentions, meanings, written
-from kitbag.assembly.mentions import MOST_CHARACTERS, MOST_IMAGES, MOST_MENTIONS, Mentioned, mentioned
-from kitbag.assembly.tool_list import every_tool
+from kitbag.assembly.mention_syntax import MentionTarget, find_mentions, format_mention, list_targets
+from kitbag.assembly.mentions import MAX_CHARS, MAX_IMAGES, MAX_MENTIONS, MentionedContent, gather_mentions
+from kitbag.assembly.tool_list import all_tools
 from kitbag.events import Notice, ToolFinished
 from kitbag.messages import Image, Text
 from kitbag.testing import Step
@@ -35,11 +35,11 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def name(bench: Bench, text: str, **more: Any) -> Mentioned:
-    return asyncio.run(asyncio.wait_for(mentioned(text, bench.context, **more), TEST_TIMEOUT))
+def name(bench: Bench, text: str, **more: Any) -> MentionedContent:
+    return asyncio.run(asyncio.wait_for(gather_mentions(text, bench.context, **more), TEST_TIMEOUT))
 
 
-def told(found: Mentioned) -> str:
+def told(found: MentionedContent) -> str:
     return "\n".join(f"{notice.text} {notice.fix}" for notice in found.notices)
 
 
@@ -69,7 +69,7 @@ class TestHowItIsWritten:
     )
     def test_what_may_be_meant_has_the_path_and_its_lines(self, text: str, path: str, first: int, last: int) -> None:
         (mention,) = find_mentions(text)
-        assert Named(path, first, last) in list(meanings(mention))
+        assert MentionTarget(path, first, last) in list(list_targets(mention))
 
     @pytest.mark.parametrize(
         "text", ["me@x.org", "`@click`", "node_modules/@types/x", "a@b", "@", "@ x", "@@ -1,3 +1,4 @@", "@...", "x\\@y"]
@@ -83,16 +83,16 @@ class TestHowItIsWritten:
 
     @given(st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=40))
     def test_what_is_written_is_read_as_this_very_path(self, path: str) -> None:
-        text = written(path)
+        text = format_mention(path)
         assert text.isprintable() or not text or path.isprintable() is False
         if text:
             (mention,) = find_mentions(f"look at {text} now")
-            assert next(meanings(mention)).path == path
+            assert next(list_targets(mention)).path == path
 
     @given(st.text(max_size=200))
     def test_no_text_is_too_strange_to_look_at(self, text: str) -> None:
         for mention in find_mentions(f"@{text}"):
-            assert all(isinstance(one, Named) for one in meanings(mention))
+            assert all(isinstance(one, MentionTarget) for one in list_targets(mention))
 
     def test_a_long_text_of_signs_takes_no_time_to_speak_of(self) -> None:
         assert len(find_mentions('@"' * 50_000)) <= 500
@@ -138,14 +138,14 @@ class TestFiles:
         for number in range(5):
             bench.write(f"f{number}.txt", ("y" * 99 + "\n") * 490)
         found = name(bench, " ".join(f"@f{number}.txt" for number in range(5)))
-        assert sum(map(len, found.blocks)) < MOST_CHARACTERS + 5_000
+        assert sum(map(len, found.blocks)) < MAX_CHARS + 5_000
         assert "Cut here for want of room. Go on with Read and offset=" in "".join(found.blocks)
         assert "[Not shown here for want of room. Use Read.]" in found.blocks[-1]
         assert "too long together" in told(found)
 
     def test_a_small_window_is_not_filled_with_them(self, bench: Bench) -> None:
         bench.write("a.txt", ("y" * 99 + "\n") * 490)
-        found = name(bench, "@a.txt", most=8_000)
+        found = name(bench, "@a.txt", max_chars=8_000)
         assert sum(map(len, found.blocks)) < 8_500
         assert "Go on with Read and offset=" in found.blocks[0]
 
@@ -153,7 +153,7 @@ class TestFiles:
         for number in range(25):
             bench.write(f"f{number}.txt", "x")
         found = name(bench, " ".join(f"@f{number}.txt @f0.txt" for number in range(25)))
-        assert len(found.blocks) == MOST_MENTIONS
+        assert len(found.blocks) == MAX_MENTIONS
         assert "5 more files" in told(found)
 
     def test_no_content_can_end_its_block_or_begin_another(self, bench: Bench) -> None:
@@ -186,10 +186,10 @@ class TestFiles:
         assert found.blocks[0].startswith('<mentioned-file path="a.png" images="1">')
 
     def test_pictures_are_bounded(self, bench: Bench) -> None:
-        for number in range(MOST_IMAGES + 2):
+        for number in range(MAX_IMAGES + 2):
             bench.write(f"p{number}.png", PNG)
-        found = name(bench, " ".join(f"@p{number}.png" for number in range(MOST_IMAGES + 2)))
-        assert len(found.images) == MOST_IMAGES
+        found = name(bench, " ".join(f"@p{number}.png" for number in range(MAX_IMAGES + 2)))
+        assert len(found.images) == MAX_IMAGES
         assert "too many" in told(found)
 
     def test_what_is_no_text_is_said_to_be_none(self, bench: Bench) -> None:
@@ -200,19 +200,19 @@ class TestFiles:
 
     def test_the_tools_that_change_files_know_it_as_read(self, bench: Bench) -> None:
         bench.write("a.py", "one\n")
-        context = bench.allowing(mode="acceptEdits", seen=SeenFiles())
+        context = bench.allowing(mode="acceptEdits", seen_files=SeenFiles())
         change = {"file_path": "a.py", "content": "two\n"}
-        assert asyncio.run(WRITE.work(WRITE.read(change), context)).is_error
+        assert asyncio.run(WRITE.run(WRITE.parse_arguments(change), context)).is_error
         name(bench, "@a.py")
-        assert not asyncio.run(WRITE.work(WRITE.read(change), context)).is_error
+        assert not asyncio.run(WRITE.run(WRITE.parse_arguments(change), context)).is_error
 
     def test_paths_start_where_the_person_is_then_at_the_root(self, bench: Bench) -> None:
         bench.write("sub/a.py", "inner")
         bench.write("a.py", "outer")
         bench.write("b.py", "top")
         start = str(bench.root / "sub")
-        assert "inner" in name(bench, "@a.py", start=start).blocks[0]
-        assert "top" in name(bench, "@b.py", start=start).blocks[0]
+        assert "inner" in name(bench, "@a.py", base_directory=start).blocks[0]
+        assert "top" in name(bench, "@b.py", base_directory=start).blocks[0]
 
     def test_a_folder_is_a_short_list_without_what_may_not_be_read(self, bench: Bench) -> None:
         bench.write("src/b/c.py", "")
@@ -233,7 +233,7 @@ class TestWhatIsNotThere:
         "text", ["@dataclass", "@types/node", "@app.route('/')", "@john", "mail me@x.org", "@pytest.mark.x"]
     )
     def test_words_that_are_no_files_are_left_alone(self, bench: Bench, text: str) -> None:
-        assert name(bench, text) == Mentioned()
+        assert name(bench, text) == MentionedContent()
 
     @pytest.mark.parametrize("text", ["@src/nope.py", "@nope.md!", "@./nope", "@src/nope"])
     def test_a_file_that_was_meant_is_told_of(self, bench: Bench, text: str) -> None:
@@ -262,7 +262,7 @@ class TestWhatIsNotAllowed:
         (bench.root / "link.txt").unlink()
         (bench.root / "link.txt").symlink_to("secrets/key.txt")
         for text in ("@secrets/key.txt", "@.env", "@link.txt"):
-            found = name(bench, text, person_is_there=there)
+            found = name(bench, text, is_interactive=there)
             assert found.blocks == ()
             assert "is not shown to the model" in told(found)
 
@@ -282,16 +282,16 @@ class TestWhatIsNotAllowed:
         refused = name(bench, f"@{path}")
         assert refused.blocks == ()
         assert "it is outside the workspace" in told(refused)
-        assert "OUTSIDE" in name(bench, f"Look at @{path}", person_is_there=True).blocks[0]
+        assert "OUTSIDE" in name(bench, f"Look at @{path}", is_interactive=True).blocks[0]
         relative = os.path.relpath(path, bench.root)
-        assert "OUTSIDE" in name(bench, f"Look at @{relative}", person_is_there=True).blocks[0]
+        assert "OUTSIDE" in name(bench, f"Look at @{relative}", is_interactive=True).blocks[0]
 
     @pytest.mark.parametrize("padding", ["\n" * 12, "words " * 300])
     def test_a_long_text_may_be_pasted_and_opens_nothing_outside(self, bench: Bench, padding: str) -> None:
         path = bench.outside / "notes.txt"
         path.write_text("OUTSIDE")
         bench.write("a.txt", "INSIDE")
-        found = name(bench, f"@{path} @a.txt {padding}", person_is_there=True)
+        found = name(bench, f"@{path} @a.txt {padding}", is_interactive=True)
         assert "INSIDE" in "".join(found.blocks)
         assert "OUTSIDE" not in "".join(found.blocks)
         assert "short message" in told(found)
@@ -301,7 +301,7 @@ class TestWhatIsNotAllowed:
         (bench.root / "notes.txt").symlink_to(bench.outside / "notes.txt")
         (bench.root / "docs").symlink_to(bench.outside)
         for text in ("@notes.txt", "@docs/notes.txt", "@docs/", "@docs"):
-            found = name(bench, text, person_is_there=True)
+            found = name(bench, text, is_interactive=True)
             assert found.blocks == ()
             assert "leads out of the workspace" in told(found)
 
@@ -310,7 +310,7 @@ class TestWhatIsNotAllowed:
         (bench.outside / "a.txt").write_text("OUTSIDE")
         bench.write("a.txt", "INSIDE")
         (bench.root / "link").symlink_to(bench.outside / "inner")
-        found = name(bench, "@link/../a.txt", person_is_there=True)
+        found = name(bench, "@link/../a.txt", is_interactive=True)
         assert "OUTSIDE" not in "".join(found.blocks)
 
     def test_a_link_inside_is_fine(self, bench: Bench) -> None:
@@ -327,13 +327,13 @@ class TestWhatIsNotAllowed:
         bench.write("a.txt", "ASKED")
         bench.allowing(ask="Read(a.txt)")
         assert name(bench, "@a.txt").blocks == ()
-        assert "ASKED" in name(bench, "@a.txt", person_is_there=True).blocks[0]
+        assert "ASKED" in name(bench, "@a.txt", is_interactive=True).blocks[0]
         bench.allowing(ask="Read(a.txt)", mode="autonomous")
-        assert name(bench, "@a.txt", person_is_there=True).blocks == ()
+        assert name(bench, "@a.txt", is_interactive=True).blocks == ()
 
     def test_pipes_and_devices_hold_up_nothing(self, bench: Bench) -> None:
         os.mkfifo(bench.root / "pipe")
-        found = name(bench, "@pipe @/dev/zero", person_is_there=True)
+        found = name(bench, "@pipe @/dev/zero", is_interactive=True)
         assert found.blocks == ()
         assert len(found.notices) == 2
 
@@ -381,10 +381,10 @@ class TestInAConversation:
         house.ask("Compare @src/a.py and @p.png, @agent-Explore")
         assert house.agent is not None
         session = house.agent.session
-        specs = [tool.spec for tool in every_tool()]
-        pieces = pieces_of(session, specs)
+        specs = [tool.spec for tool in all_tools()]
+        pieces = list_context_pieces(session, specs)
         system = [str(entry["text"]) for entry in session.prompt]
-        assert sum(piece.bytes for piece in pieces) == request_bytes(system, specs, session.messages())
+        assert sum(piece.bytes for piece in pieces) == count_request_bytes(system, specs, session.messages())
         named = [piece.name for piece in pieces if piece.kind == "mentioned"]
         assert named == ["src/a.py", "p.png", "agent Explore", "p.png"]
         assert [piece.kind for piece in pieces if piece.name == "image/png"] == []

@@ -16,8 +16,8 @@ from kitbag.assembly.run_options import Options
 from kitbag.assembly.switch_persona import PersonaChange
 from kitbag.errors import AmbiguousError, NotFoundError, UsageError
 from kitbag.events import SkillLoaded, Switched
-from kitbag.library.untrusted_items import LeftOutError
-from kitbag.models.provider import Request
+from kitbag.library.untrusted_items import UntrustedItemError
+from kitbag.models.provider import ModelRequest
 from kitbag.runtime.agent import Agent
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.private_files import StoreError
@@ -70,10 +70,10 @@ def test_a_preview_says_the_same_and_changes_nothing(home: Home) -> None:
     async def work() -> None:
         async with home.agent(persona="developer") as agent:
             first = await home.ask(agent, "Hi")
-            last, before = agent.journal.last_seq(), agent.standing()
+            last, before = agent.journal.last_seq(), agent.current_setup()
             seen = await agent.preview_persona("support")
             assert agent.journal.last_seq() == last
-            assert agent.standing() == before
+            assert agent.current_setup() == before
             second = await home.ask(agent, "Still you?")
             assert second.system == first.system
             assert "<session-changes>" not in str(second.messages)
@@ -212,7 +212,7 @@ class TestAgents:
                 assert "Reviewed." in str(first.messages[-1])
                 from kitbag.tasks.board import Board
 
-                found.append(Board(agent.journal).of(agent.session.id)[0].id)
+                found.append(Board(agent.journal).of_session(agent.session.id)[0].id)
                 await agent.use_persona("support")
                 last = await home.ask(agent, "Investigate it.")
                 results = [str(message) for message in last.messages if message.results]
@@ -248,10 +248,10 @@ class TestAgents:
         async def work() -> None:
             async with home.agent(persona="developer") as agent:
                 await agent.use_persona("support")
-                inherited = agent.inherited()
+                inherited = agent.parent_context()
                 assert (inherited.options.team, inherited.options.persona) == ("shop", "shop/support")
-                assert inherited.ground.library.persona is not None
-                assert inherited.ground.library.persona.name == "support"
+                assert inherited.environment.library.persona is not None
+                assert inherited.environment.library.persona.name == "support"
 
         run(work)
 
@@ -280,8 +280,8 @@ class TestAgents:
 
 
 class TestWhollyOrNotAtAll:
-    async def as_it_was(self, home: Home, agent: Agent, before: Any, last: int, first: Request) -> None:
-        assert agent.standing() == before
+    async def as_it_was(self, home: Home, agent: Agent, before: Any, last: int, first: ModelRequest) -> None:
+        assert agent.current_setup() == before
         assert agent.journal.last_seq() == last
         request = await home.ask(agent, "Still you?")
         assert (request.system, request.tools) == (first.system, first.tools)
@@ -291,7 +291,7 @@ class TestWhollyOrNotAtAll:
         async def work() -> None:
             async with home.agent(persona="developer") as agent:
                 first = await home.ask(agent, "Hi")
-                before, last = agent.standing(), agent.journal.last_seq()
+                before, last = agent.current_setup(), agent.journal.last_seq()
                 for name, team in (("suport", ""), ("x" * 500, ""), ("support", "nowhere"), ("", "nowhere")):
                     with pytest.raises(NotFoundError) as error:
                         await agent.use_persona(name, team)
@@ -305,7 +305,7 @@ class TestWhollyOrNotAtAll:
         async def work() -> None:
             async with home.agent([load("code_review"), *["Fine."] * 9], persona="developer") as agent:
                 first = await home.ask(agent, "Load it.")
-                before, last = agent.standing(), agent.journal.last_seq()
+                before, last = agent.current_setup(), agent.journal.last_seq()
                 with sqlite3.connect(agent.journal.path) as other:
                     other.execute(
                         "CREATE TRIGGER full BEFORE INSERT ON records WHEN NEW.kind = 'switched'"
@@ -327,7 +327,7 @@ class TestWhollyOrNotAtAll:
         async def work() -> None:
             async with home.agent([load("code_review"), *["Fine."] * 9], persona="developer") as agent:
                 first = await home.ask(agent, "Load it.")
-                before, last = agent.standing(), agent.journal.last_seq()
+                before, last = agent.current_setup(), agent.journal.last_seq()
                 for steps in (0, 1, 2, 3, 5):
                     going = asyncio.create_task(agent.use_persona("support"))
                     for _ in range(steps):
@@ -374,7 +374,7 @@ class TestWhollyOrNotAtAll:
     def test_while_a_request_runs_it_is_refused(self, home: Home) -> None:
         async def work() -> None:
             async with home.agent([Step(text="Slow.", delay=3_600)], persona="developer") as agent:
-                before = agent.standing()
+                before = agent.current_setup()
                 async with agent.run("one") as going:
                     await until_true(lambda: home.model.requests)
                     for refused in (
@@ -387,7 +387,7 @@ class TestWhollyOrNotAtAll:
                             await refused
                     going.cancel()
                     await going.wait()
-                assert agent.standing() == before
+                assert agent.current_setup() == before
 
         run(work)
 
@@ -396,10 +396,10 @@ class TestWhollyOrNotAtAll:
 
         async def work() -> None:
             async with home.agent(persona="developer") as agent:
-                before = agent.standing()
-                with pytest.raises(LeftOutError):
+                before = agent.current_setup()
+                with pytest.raises(UntrustedItemError):
                     await agent.use_persona("boss")
-                assert agent.standing() == before
+                assert agent.current_setup() == before
 
         run(work)
 
@@ -412,7 +412,7 @@ class TestAfterwards:
                 await agent.use_persona("support")
                 # As after a kill: another agent on what is in the journal now.
                 async with home.agent(["-", "Yes.", "Yes."], resume=agent.session.id) as other:
-                    assert other.ground.library.persona is not None
+                    assert other.environment.library.persona is not None
                     first = await home.ask(other, "Who?")
                     assert "You HELP." in prompt(first)
                     assert "Support Hero" in first.messages[-1].text

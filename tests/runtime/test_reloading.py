@@ -130,8 +130,8 @@ def test_a_model_s_window_and_address_are_those_of_the_settings_now(home: Home) 
         async with Agent(options=options) as agent:
             home.world.write("~/.kitbag/settings.toml", '[models."scripted"]\nwindow = 4321\n')
             await agent.reload()
-            assert agent.chosen.known.window == 4321
-            assert agent.session.made_for["window"] == 4321
+            assert agent.chosen.info.window == 4321
+            assert agent.session.prompt_inputs["window"] == 4321
 
     run(work)
 
@@ -142,7 +142,7 @@ def test_what_can_t_be_read_or_written_leaves_all_as_it_was(home: Home, monkeypa
     async def work() -> None:
         async with home.agent(agent="helper") as agent:
             first = await home.ask(agent, "Hi")
-            before, last = agent.standing(), agent.journal.last_seq()
+            before, last = agent.current_setup(), agent.journal.last_seq()
             text = agents.read_text()
             agents.unlink()
             with pytest.raises(KitbagError, match="helper"):
@@ -156,7 +156,7 @@ def test_what_can_t_be_read_or_written_leaves_all_as_it_was(home: Home, monkeypa
             with pytest.raises(StoreError):
                 await agent.reload()
             monkeypatch.undo()
-            assert (agent.standing(), agent.journal.last_seq()) == (before, last)
+            assert (agent.current_setup(), agent.journal.last_seq()) == (before, last)
             assert (await home.ask(agent, "Hi")).system == first.system
 
     run(work)

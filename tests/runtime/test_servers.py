@@ -11,7 +11,7 @@ import pytest
 from conftest import World
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
-from kitbag.permissions.trust.workspace_trust import trust_workspace, workspace_trust
+from kitbag.permissions.trust.workspace_trust import check_trust, trust_workspace
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
 from runtime.delegating import results, script, task
@@ -100,7 +100,7 @@ def test_D01_a_project_s_server_is_not_started_before_trust_and_named(world: Wor
 
 def test_D05_one_that_has_changed_since_is_not_started(world: World, notes: Path) -> None:
     bring(world, plain=described(notes=str(notes)))
-    trust_workspace(world.places(), workspace_trust(world.places()))
+    trust_workspace(world.places(), check_trust(world.places()))
     bring(world, plain=described(notes=str(notes), canary=str(world.canary)))
     house = House(world)
     house.ask("Hi")
@@ -112,7 +112,7 @@ def test_D05_one_that_has_changed_since_is_not_started(world: World, notes: Path
 def test_D05_one_that_the_agent_changes_during_the_run_is_not_started(world: World, notes: Path) -> None:
     own(world)
     bring(world, plain=described(notes=str(notes)))
-    trust_workspace(world.places(), workspace_trust(world.places()))
+    trust_workspace(world.places(), check_trust(world.places()))
     house = House(world)
     house.ask("Hi")  # what it offers is known from now on
     before = len(started(notes))
@@ -412,7 +412,7 @@ class TestOfAnAgent:
     def test_D05_one_that_changed_since_it_was_trusted_is_not_started(self, world: World, notes: Path) -> None:
         own(world)
         self.write(world, described(notes=str(notes)), place=".claude/agents")
-        trust_workspace(world.places(), workspace_trust(world.places()))
+        trust_workspace(world.places(), check_trust(world.places()))
         house = House(world)
         assert self.delegated(house, use("echo")) == ["mcp__plain__echo"]
         before = len(started(notes))
@@ -423,7 +423,7 @@ class TestOfAnAgent:
             model = Scripted(script([asked, "Done."], [use("echo"), "Helped."]))
             options = Options(directory=str(world.workspace), mode="autonomous")
             async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, options=options) as agent:
-                assert agent.ground.library.find_agent("helper").own_servers
+                assert agent.environment.library.find_agent("helper").inline_servers
                 self.write(world, server, place=".claude/agents")
                 async with agent.run("Use it.") as run:
                     await run.wait()

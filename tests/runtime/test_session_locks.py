@@ -6,16 +6,16 @@ import threading
 import pytest
 
 from conftest import World
-from kitbag.runtime.session_locks import held_open, is_open
+from kitbag.runtime.session_locks import hold_session, is_session_open
 from support.waiting import TEST_TIMEOUT
 
 
 def test_one_that_is_held_is_open_and_then_forgotten(world: World) -> None:
     home = str(world.home / ".kitbag")
-    assert not is_open(home, "abc")
-    with held_open(home, "abc"):
-        assert is_open(home, "abc")
-    assert not is_open(home, "abc")
+    assert not is_session_open(home, "abc")
+    with hold_session(home, "abc"):
+        assert is_session_open(home, "abc")
+    assert not is_session_open(home, "abc")
     assert list((world.home / ".kitbag/state/open").iterdir()) == []
 
 
@@ -24,15 +24,15 @@ def test_those_who_look_at_the_same_moment_do_not_hide_it(world: World) -> None:
 
     def look() -> None:
         while not done.is_set():
-            is_open(home, "abc")
+            is_session_open(home, "abc")
 
     looking = [threading.Thread(target=look) for _ in range(3)]
     for thread in looking:
         thread.start()
     try:
         for _ in range(300):
-            with held_open(home, "abc"):
-                assert is_open(home, "abc")
+            with hold_session(home, "abc"):
+                assert is_session_open(home, "abc")
     finally:
         done.set()
         for thread in looking:
@@ -44,20 +44,20 @@ def test_one_that_is_removed_before_it_is_locked_is_made_anew(world: World, monk
 
     def looked_at(descriptor: int, kind: int) -> None:
         monkeypatch.undo()
-        assert not is_open(home, "abc")
+        assert not is_session_open(home, "abc")
         lock(descriptor, kind)
 
     monkeypatch.setattr(fcntl, "flock", looked_at)
-    with held_open(home, "abc"):
-        assert is_open(home, "abc")
-    assert not is_open(home, "abc")
+    with hold_session(home, "abc"):
+        assert is_session_open(home, "abc")
+    assert not is_session_open(home, "abc")
 
 
 @pytest.mark.parametrize("name", ["../../settings.toml", "/etc/hostname", "..", ".", "", "a\0b"])
 def test_a_name_that_leads_elsewhere_removes_nothing(world: World, name: str) -> None:
     settings = world.write("~/.kitbag/settings.toml", "")
     (world.home / ".kitbag/state/open").mkdir(parents=True)
-    assert not is_open(str(world.home / ".kitbag"), name)
-    with held_open(str(world.home / ".kitbag"), name):
+    assert not is_session_open(str(world.home / ".kitbag"), name)
+    with hold_session(str(world.home / ".kitbag"), name):
         pass
     assert settings.exists()

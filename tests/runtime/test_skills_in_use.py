@@ -13,7 +13,7 @@ from kitbag.events import SkillLoaded, ToolFinished
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
-from kitbag.tools.base import PersonQuestion
+from kitbag.tools.base import UserQuestion
 from support.house import House, load
 
 
@@ -151,7 +151,7 @@ def test_the_list_is_in_the_journal_and_the_person_sees_it(house: House) -> None
 
 
 class Person:
-    async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+    async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
         return tuple(f"my answer to {question.text}" for question in questions)
 
 

@@ -13,7 +13,7 @@ from kitbag.agent.session_list import list_sessions
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError, UsageError
 from kitbag.events import Compacted, Event, RunStarted, Switched, ToolFinished, ToolStarted
-from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.runtime.agent import Agent
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Rule, Script, Step
@@ -64,10 +64,10 @@ class TestModes:
         class Slow:
             one_at_a_time = True
 
-            async def ask(self, question: Question) -> Answer:
+            async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
                 assert agents
                 await agents[0].use_mode("plan")
-                return Answer("allow")
+                return ApprovalAnswer("allow")
 
         agents: list[Agent] = []
         model = Script([Rule([write("w1"), Step(text="Done.")])])
@@ -113,7 +113,7 @@ class TestModes:
                 assert "Read-Only" not in prompt(second)
                 assert "Write" in tools(second)
                 assert "permission mode to default" in second.messages[-1].text
-                assert agent.session.made_for["tools"] == tools(second)
+                assert agent.session.prompt_inputs["tools"] == tools(second)
 
         run(work)
 
@@ -165,7 +165,7 @@ class TestModes:
                 assert not (home.world.workspace / "b.txt").exists()
                 refused = [one for one in home.model.requests if AN_AGENT in prompt(one)][-1]
                 assert "plan mode" in str(refused.messages[-1])
-                assert agent.inherited().mode == "plan"
+                assert agent.parent_context().mode == "plan"
 
         run(work)
 
@@ -190,13 +190,13 @@ class TestModes:
 
         async def work() -> None:
             async with home.agent(trust_workspace=True) as agent:
-                before, last = agent.standing(), agent.journal.last_seq()
+                before, last = agent.current_setup(), agent.journal.last_seq()
                 with pytest.raises(UsageError, match="free") as error:
                     await agent.use_mode("free")
                 assert "acceptEdits" in error.value.fix
                 with pytest.raises(InvalidError, match=r"settings\.toml"):
                     await agent.use_mode("acceptEdits")
-                assert (agent.standing(), agent.journal.last_seq()) == (before, last)
+                assert (agent.current_setup(), agent.journal.last_seq()) == (before, last)
                 assert await agent.use_mode("plan") == "plan"
 
         run(work)
@@ -235,7 +235,7 @@ class TestModes:
         async def work() -> None:
             async with home.agent() as agent:
                 await home.ask(agent, "Hi")
-                before = agent.standing()
+                before = agent.current_setup()
 
                 async def full(_: Any) -> list[int]:
                     raise StoreError("the disk is full")
@@ -244,7 +244,7 @@ class TestModes:
                 with pytest.raises(StoreError):
                     await agent.use_mode("plan")
                 monkeypatch.undo()
-                assert agent.standing() == before
+                assert agent.current_setup() == before
                 assert "<session-changes>" not in str((await home.ask(agent, "Hi")).messages)
 
         run(work)
@@ -283,17 +283,17 @@ class TestModels:
             one, other = self.model(home, "one", "I am one."), self.model(home, "other", "-", "I am other.")
             async with Agent(options=Options(directory=str(home.world.workspace), model=one)) as agent:
                 assert await self.say(agent, "Who?") == "I am one."
-                old, system = agent.provider, agent.system
+                old, system = agent.provider, agent.system_blocks
                 await agent.use_model(other)
                 assert agent.provider is not old
-                assert agent.system == system  # of the same kind, so for the same prompt
+                assert agent.system_blocks == system  # of the same kind, so for the same prompt
                 assert await self.say(agent, "And you?") == "I am other."
                 [first, second] = [message.text for message in agent.provider.requests[0].messages[:2]]  # type: ignore[attr-defined]
                 assert (first, second) == ("Who?", "I am one.")
                 [row] = list_sessions(agent.journal)
                 assert row.model == other
             async with Agent(options=Options(directory=str(home.world.workspace), resume="last")) as again:
-                assert again.chosen.again == other
+                assert again.chosen.reference == other
 
         run(work)
 
@@ -307,7 +307,7 @@ class TestModels:
                 [row] = list_sessions(agent.journal)
                 assert row.model == other
             async with Agent(options=Options(directory=where, resume="last")) as agent:
-                assert agent.chosen.again == other
+                assert agent.chosen.reference == other
                 assert await self.say(agent, "Hi") == "Other."
 
         run(work)
@@ -322,7 +322,7 @@ class TestModels:
                 await home.ask(agent, "Hi")
                 before = agent.session.prompt
                 assert await agent.use_model("anthropic/claude-haiku-4-5") == "anthropic/claude-haiku-4-5"
-                assert agent.session.made_for["provider"] == "anthropic"
+                assert agent.session.prompt_inputs["provider"] == "anthropic"
                 assert agent.session.prompt != before
                 haiku, closed = agent.provider, list[bool]()
 
@@ -338,11 +338,11 @@ class TestModels:
     def test_one_that_can_t_be_had_changes_nothing(self, home: Home) -> None:
         async def work() -> None:
             async with home.agent() as agent:
-                before, last = agent.standing(), agent.journal.last_seq()
+                before, last = agent.current_setup(), agent.journal.last_seq()
                 for name in ("openai/gpt-5", "nonsense", "", "  ", "scripted:/nowhere.json", "a/b/c"):
                     with pytest.raises(KitbagError):
                         await agent.use_model(name)
-                assert (agent.standing(), agent.journal.last_seq()) == (before, last)
+                assert (agent.current_setup(), agent.journal.last_seq()) == (before, last)
                 assert not agent.busy
 
         run(work)

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.agent.session import PREFIX
-from kitbag.tasks.spending import Spending
-from kitbag.tasks.task import End, Task, Wish
+from kitbag.agent.session import STREAM_PREFIX
+from kitbag.tasks.spending import TaskSpending
+from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from support.boards import opened_board
 
 pytestmark = pytest.mark.usefixtures("kitbag_home")
@@ -18,20 +18,20 @@ def test_it_grows_with_what_is_said_and_is_unknown_where_a_price_is(world: World
         journal = found.journal
 
         async def begin() -> Task:
-            wish = Wish("doer", "Do it.", directory=str(world.workspace))
+            wish = TaskRequest("doer", "Do it.", directory=str(world.workspace))
             task = await found.create("a" * 12, "agent", wish, root="r", parent="", depth=1, background=True)
             await found.claim(task)
             return found.find(task.id)
 
         task = asyncio.run(begin())
-        spending = Spending(journal)
-        assert spending.of(task) == 0.0
-        journal.append(PREFIX + task.id, "reply", {"cost": 0.5})
-        journal.append(PREFIX + task.id, "compacted", {"cost": 0.25})
-        assert spending.of(task) == 0.75
-        journal.append(PREFIX + task.id, "reply", {"cost": 1})
-        assert spending.of(task) == spending.of(task) == 1.75
-        journal.append(PREFIX + task.id, "reply", {"cost": None})
-        assert spending.of(task) is None
-        asyncio.run(found.end(task.id, 1, End("completed", turns=3, cost=2.5)))
-        assert spending.of(found.find(task.id)) == 2.5
+        spending = TaskSpending(journal)
+        assert spending.cost_of(task) == 0.0
+        journal.append(STREAM_PREFIX + task.id, "reply", {"cost": 0.5})
+        journal.append(STREAM_PREFIX + task.id, "compacted", {"cost": 0.25})
+        assert spending.cost_of(task) == 0.75
+        journal.append(STREAM_PREFIX + task.id, "reply", {"cost": 1})
+        assert spending.cost_of(task) == spending.cost_of(task) == 1.75
+        journal.append(STREAM_PREFIX + task.id, "reply", {"cost": None})
+        assert spending.cost_of(task) is None
+        asyncio.run(found.finish(task.id, 1, TaskResult("completed", turns=3, cost=2.5)))
+        assert spending.cost_of(found.find(task.id)) == 2.5

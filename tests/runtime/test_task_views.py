@@ -7,7 +7,7 @@ import pytest
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.testing import Rule, Script, Step
-from kitbag.views.tasks import costs_of
+from kitbag.views.tasks import compute_task_costs
 from runtime.delegating import AN_AGENT, task
 from support.boards import opened_board
 from support.house import House
@@ -29,7 +29,7 @@ def test_a_whole_is_its_own_part_and_those_of_its_children(world: World) -> None
     House(world).ask("Go.", steps=rules, only_tools=("Task", "Read"))
     with opened_board(world) as board:
         boss = next(one for one in board.all() if one.agent == "boss")
-        costs = costs_of(board, boss)
+        costs = compute_task_costs(board, boss)
     assert costs.tokens == 3_110
     assert [child.tokens for child in costs.children] == [330, 330]
     assert costs.all_tokens == 3_110 + 2 * 330

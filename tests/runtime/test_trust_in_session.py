@@ -2,7 +2,7 @@
 
 import pytest
 
-from kitbag.library.untrusted_items import LeftOutError
+from kitbag.library.untrusted_items import UntrustedItemError
 from kitbag.testing import Rule, Script, Seen, Step
 from support.house import House, load
 
@@ -51,7 +51,7 @@ def test_the_model_can_t_load_it(begun: House) -> None:
 
 
 def test_neither_can_the_person_and_they_are_told_why(begun: House) -> None:
-    with pytest.raises(LeftOutError, match="not trusted"):
+    with pytest.raises(UntrustedItemError, match="not trusted"):
         begun.ask("hello", "and?", "/new do it", steps=writes(begun, ITEMS))
     assert "FRESH" not in str(begun.requests)
 
@@ -64,7 +64,7 @@ def test_an_agent_that_gives_itself_a_freer_mode_is_left_out(house: House) -> No
     house.ask("hello", "and?", steps=writes(house, {".claude/agents/helper.md": freer}))
     assert "not trusted as it is now" in house.notices()
     assert house.agent is not None
-    assert "helper" not in {agent.name for agent in house.agent.ground.library.agents}
+    assert "helper" not in {agent.name for agent in house.agent.environment.library.agents}
 
 
 def test_changed_prose_keeps_its_place(house: House) -> None:

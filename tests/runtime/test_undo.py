@@ -12,7 +12,7 @@ from kitbag.agent.undo.plan import read_turns
 from kitbag.assembly.run_options import Options
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
-from kitbag.store.content_store import KeptFiles
+from kitbag.store.content_store import ContentStore
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.changing import tree
 from support.waiting import TEST_TIMEOUT
@@ -98,7 +98,7 @@ def test_what_an_agent_changed_belongs_to_the_turn_that_started_it_whatever_its_
             for request in ("One.", "Two."):
                 async with agent.run(request) as run:
                     await run.wait()
-            turns = read_turns(agent.journal, agent.session.id, KeptFiles(str(world.home / ".kitbag")))
+            turns = read_turns(agent.journal, agent.session.id, ContentStore(str(world.home / ".kitbag")))
             return {turn.number: [Path(change.path).name for change in turn.changes] for turn in turns}
 
     assert asyncio.run(work()) == {1: ["a.txt"], 2: ["b.txt"]}

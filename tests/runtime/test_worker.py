@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.agent.session import new_id
-from kitbag.permissions.approvals.approval import Question, digest_of
+from kitbag.agent.session import new_session_id
+from kitbag.permissions.approvals.approval import ApprovalRequest, action_digest
 from kitbag.permissions.approvals.queue import ApprovalQueue
-from kitbag.permissions.model import Judgement
+from kitbag.permissions.model import PermissionDecision
 from kitbag.tasks import worker_process
 from kitbag.tasks.owner import this_process
-from kitbag.tasks.task import asked_by
-from kitbag.tasks.task_processes import MARK, processes_of
-from kitbag.tasks.worker import MOST_RECOVERIES, Worker
-from kitbag.tasks.worker_process import at_work, ensure_worker, look_after
+from kitbag.tasks.task import requester_label
+from kitbag.tasks.task_processes import SESSION_VARIABLE, find_task_processes
+from kitbag.tasks.worker import MAX_RECOVERIES, Worker
+from kitbag.tasks.worker_process import ensure_tasks_hosted, ensure_worker, read_worker_record
 from kitbag.testing import Step
 from runtime.delegating import results, script, task
 from support.house import House
@@ -56,15 +56,15 @@ class TestStarting:
             together.wait()
             return ensure_worker(workshop.home).started
 
-        os.environ[MARK] = tasks[0]  # as when a command of a task starts it
+        os.environ[SESSION_VARIABLE] = tasks[0]  # as when a command of a task starts it
         try:
             with ThreadPoolExecutor(8) as pool:
                 assert sum(pool.map(come, range(8))) == 1
         finally:
-            del os.environ[MARK]
+            del os.environ[SESSION_VARIABLE]
         for task_id in tasks:
             workshop.until_status(task_id, "completed")
-        found = at_work(workshop.home)
+        found = read_worker_record(workshop.home)
         assert found is not None
         pid = found.owner.pid
         assert os.getsid(pid) == pid
@@ -72,8 +72,8 @@ class TestStarting:
             Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[4] == "0"
         )  # no terminal that could close
         assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
-        assert processes_of(tasks[0]) == []
-        workshop.until(lambda: not found.owner.lives(), "it leaves when it is idle")
+        assert find_task_processes(tasks[0]) == []
+        workshop.until(lambda: not found.owner.check_alive(), "it leaves when it is idle")
 
     def test_a_worker_that_leaves_as_a_task_comes_does_not_leave_it_behind(self, workshop: Workshop) -> None:
         """Whoever finds its lock held starts nobody, so it looks once more."""
@@ -104,7 +104,7 @@ class TestStarting:
         [waiting] = workshop.board.all()
         assert waiting.id in results(house)
         assert waiting.status == "queued"
-        assert "`kitbag worker`" in asyncio.run(look_after(workshop.board, workshop.home)).problem
+        assert "`kitbag worker`" in asyncio.run(ensure_tasks_hosted(workshop.board, workshop.home)).problem
 
     def test_a_command_does_not_wait_for_ever_for_work_that_nobody_can_host(self, workshop: Workshop) -> None:
         Path(workshop.home, "state", "worker.lock").mkdir(parents=True)
@@ -134,9 +134,9 @@ class TestStarting:
         Path(workshop.home, "state", "worker.log").mkdir(parents=True)
         workshop.script({"text": "Done."})
         task_id = workshop.put()
-        assert asyncio.run(look_after(workshop.board, workshop.home)) == (True, "")
+        assert asyncio.run(ensure_tasks_hosted(workshop.board, workshop.home)) == (True, "")
         workshop.until_status(task_id, "completed")
-        assert asyncio.run(look_after(workshop.board, workshop.home)) == (False, "")
+        assert asyncio.run(ensure_tasks_hosted(workshop.board, workshop.home)) == (False, "")
 
 
 class TestAnotherVersion:
@@ -158,7 +158,7 @@ class TestAnotherVersion:
     def test_an_older_one_leaves_what_it_does_not_understand_and_makes_room(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kitbag.tasks.board.this_version", lambda: "999.0")
+        monkeypatch.setattr("kitbag.tasks.board.kitbag_version", lambda: "999.0")
         task_id = workshop.put()
         assert workshop.nursery.wait(workshop.worker(idle=600)) == 0
         assert workshop.task(task_id).status == "queued"
@@ -199,13 +199,13 @@ class TestLiving:
     def test_rules_and_agents_count_as_they_are_when_a_task_begins(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kitbag.tasks.worker_environments.FRESH_SECONDS", 0.0)
+        monkeypatch.setattr("kitbag.tasks.worker_environments.MAX_AGE_SECONDS", 0.0)
         workshop.script(call("Write", file_path="a.txt", content="a"), {"text": "Done."})
 
         async def one() -> str:
             wish, place = workshop.wish(), {"root": "root", "parent": "", "depth": 1, "background": True}
-            made = await workshop.board.create(new_id(), "agent", wish, **place)
-            assert await workshop.board.until(lambda task: task.is_finished, made.id, TEST_TIMEOUT)
+            made = await workshop.board.create(new_session_id(), "agent", wish, **place)
+            assert await workshop.board.wait_until(lambda task: task.is_finished, made.id, TEST_TIMEOUT)
             return str(workshop.records(made.id, "result")[0].body)
 
         async def work() -> list[str]:
@@ -226,8 +226,8 @@ class TestLiving:
         log = Path(workshop.home, "state", "worker.log")
         log.write_text("old\n" * 10)
         code = (
-            "import os, sys; from kitbag.tasks.worker_process import bound_log\n"
-            "for _ in range(3): bound_log(sys.argv[1], 30); os.write(2, b'new\\n')\n"
+            "import os, sys; from kitbag.tasks.worker_process import rotate_log\n"
+            "for _ in range(3): rotate_log(sys.argv[1], 30); os.write(2, b'new\\n')\n"
         )
         with log.open("a") as opened_log:
             subprocess.run([sys.executable, "-c", code, workshop.home], stderr=opened_log, check=True)
@@ -288,19 +288,19 @@ def test_a_task_that_is_not_tried_again_leaves_no_question_behind(workshop: Work
         worker = Worker(workshop.journal, log=lambda _: None)
         found = workshop.task(task_id)
         queue = ApprovalQueue(workshop.journal)
-        question = Question(
+        question = ApprovalRequest(
             "q1",
             "Bash",
             "{}",
             "/",
-            Judgement("ask", "", ()),
-            digest_of("Bash", "{}", "/"),
-            asked_by(found.agent, found.id),
+            PermissionDecision("ask", "", ()),
+            action_digest("Bash", "{}", "/"),
+            requester_label(found.agent, found.id),
         )
         await queue.put(question)
         await worker.board.claim(found)
-        await worker._recover(workshop.task(task_id)._replace(recoveries=MOST_RECOVERIES))
-        return [waiting.question.id for waiting in queue.pending()]
+        await worker._recover(workshop.task(task_id)._replace(recoveries=MAX_RECOVERIES))
+        return [waiting.request.id for waiting in queue.pending()]
 
     task_id = workshop.put()
     assert asyncio.run(work()) == []

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import World
 from kitbag.errors import InvalidError
-from kitbag.tasks.worktree import Worktree, keep_changes, make_worktree
+from kitbag.tasks.worktree import Worktree, commit_changes, create_worktree
 from kitbag.testing import Step
 from runtime.delegating import results, script, task
 from runtime.homes import git
@@ -81,7 +81,7 @@ class TestHostile:
 
     @staticmethod
     def worktree(world: World) -> Worktree:
-        made = make_worktree(str(world.workspace), str(world.home / ".kitbag"), "t1")
+        made = create_worktree(str(world.workspace), str(world.home / ".kitbag"), "t1")
         Path(made.path, "b.txt").write_text("two\n")
         return made
 
@@ -92,12 +92,12 @@ class TestHostile:
         (folder / ("more" if where == "include" else "config.worktree")).write_text(self.evil(repository.canary))
         more = "[include]\n\tpath = more\n" if where == "include" else "[extensions]\n\tworktreeConfig = true\n"
         (folder / "config").write_text((folder / "config").read_text() + more)
-        assert keep_changes(self.worktree(repository), "Work.") == "kitbag/t1"
+        assert commit_changes(self.worktree(repository), "Work.") == "kitbag/t1"
         assert not repository.canary.exists()
 
     def test_a_commit_message_is_never_an_option_of_git(self, repository: World) -> None:
         before = git(repository, "rev-parse", "HEAD").strip()
-        assert keep_changes(self.worktree(repository), "--amend") == "kitbag/t1"
+        assert commit_changes(self.worktree(repository), "--amend") == "kitbag/t1"
         assert git(repository, "log", "-1", "--format=%P %s", "kitbag/t1").strip() == f"{before} --amend"
 
     def test_a_filter_that_can_t_be_taken_back_by_its_name_is_refused(self, repository: World) -> None:
@@ -133,7 +133,7 @@ class TestHostile:
         (inner / "f.txt").write_text("2\n")
         (inner / ".git/info/attributes").write_text("* filter=evil\n")
         (inner / ".git/config").write_text((inner / ".git/config").read_text() + self.evil(repository.canary))
-        assert keep_changes(made, "Work.") == "kitbag/t1"
+        assert commit_changes(made, "Work.") == "kitbag/t1"
         assert git(repository, "show", "kitbag/t1:b.txt") == "two\n"
         assert (inner / "f.txt").read_text() == "2\n"
         assert not repository.canary.exists()
@@ -146,5 +146,5 @@ class TestHostile:
         (other / "info/attributes").write_text("* filter=evil\n")
         Path(made.path, ".git").write_text(f"gitdir: {other}\n")
         with pytest.raises(InvalidError, match="does not lead to"):
-            keep_changes(made, "Work.")
+            commit_changes(made, "Work.")
         assert not repository.canary.exists()

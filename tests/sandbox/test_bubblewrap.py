@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.permissions.model import Profile, Workspace
-from kitbag.permissions.paths import examine
-from kitbag.processes.command_runner import MARK, Command
+from kitbag.permissions.model import SandboxProfile, Workspace
+from kitbag.permissions.paths import examine_path
+from kitbag.processes.command_runner import MARKER_VARIABLE, ShellCommand
 from kitbag.sandbox import bubblewrap
 from kitbag.sandbox.bubblewrap import Bubblewrap
 from kitbag.sandbox.confine import Confinement, SandboxError, run_confined
-from kitbag.sandbox.filesystem_view import View
+from kitbag.sandbox.filesystem_view import FilesystemView
 from kitbag.sandbox.placeholders import STAMP
 from support import needs
 from support.confined import GIT_CONFIG, Box, processes_with
@@ -306,11 +306,11 @@ def test_what_a_killed_run_left_goes_with_the_next(box: Box) -> None:
     script = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from pathlib import Path\n"
-        "from kitbag.processes.command_runner import Command\n"
+        "from kitbag.processes.command_runner import ShellCommand\n"
         "from kitbag.permissions.model import Workspace\n"
         "from kitbag.sandbox.confine import Confinement, run_confined\n"
         "root = sys.argv[1]\n"
-        "run_confined(Command('touch started; sleep 600', root, {'PATH': '/usr/bin:/bin'}, 600, 10),\n"
+        "run_confined(ShellCommand('touch started; sleep 600', root, {'PATH': '/usr/bin:/bin'}, 600, 10),\n"
         "             confinement=Confinement('workspace'), workspace=Workspace(root, root + '/../home', root + '/../home/.kitbag'))\n"
     )
     before = box.state()
@@ -510,9 +510,9 @@ def test_doors_that_no_namespace_closes_are_refused(box: Box) -> None:
 
 
 def test_D35_too_long_too_much_no_input(box: Box) -> None:
-    assert box.run("sleep 600", seconds=0.5).stopped == "time"
+    assert box.run("sleep 600", seconds=0.5).stop_reason == "time"
     ran = box.run("head -c 3000000 /dev/zero | tr '\\0' x")
-    assert (len(ran.text), ran.cut) == (20_000, 2_980_000)
+    assert (len(ran.text), ran.truncated_bytes) == (20_000, 2_980_000)
     assert box.run("cat; echo read").text == "read"
     assert box.run(r"printf 'a\033[31mb\033[0m\xff'").text == "ab�"
 
@@ -531,9 +531,9 @@ def test_D35_too_long_too_much_no_input(box: Box) -> None:
 def test_D52_nothing_lives_on_after_the_command(box: Box, text: str) -> None:
     long = long_time()
     ran = box.run(text.replace("LONG", long))
-    assert (ran.text, ran.stopped) == ("done", "")
+    assert (ran.text, ran.stop_reason) == ("done", "")
     assert processes_with(long) == []
-    assert box.run(f"{text}; exec sleep LONG".replace("LONG", long), seconds=0.5).stopped == "time"
+    assert box.run(f"{text}; exec sleep LONG".replace("LONG", long), seconds=0.5).stop_reason == "time"
     assert processes_with(long) == []
 
 
@@ -568,15 +568,15 @@ def test_an_interrupt_ends_it_and_frees_the_places(box: Box) -> None:
 def vanishing(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """For the first five looks there is a socket that is gone when the sandbox is made; all looks so far."""
     looks: list[None] = []
-    look = bubblewrap.view_of
+    look = bubblewrap.build_view
 
-    def with_gone(*given: Any) -> View:
+    def with_gone(*given: Any) -> FilesystemView:
         looks.append(None)
         view = look(*given)
         gone = ("/usr/share/kitbag-test/gone.sock",) if len(looks) <= 5 else ()
         return view._replace(hidden_files=(*view.hidden_files, *gone))
 
-    monkeypatch.setattr(bubblewrap, "view_of", with_gone)
+    monkeypatch.setattr(bubblewrap, "build_view", with_gone)
     return looks
 
 
@@ -588,13 +588,13 @@ def test_what_goes_away_while_the_sandbox_is_made_keeps_no_command_from_running(
 
 
 def test_what_goes_away_meanwhile_makes_no_sandbox_a_weaker_one(box: Box, vanishing: list[None]) -> None:
-    found, problem = bubblewrap.find()
+    found, problem = bubblewrap.detect_bubblewrap()
     vanishing.extend([None] * 5)
-    assert (found, problem) == bubblewrap.find()
+    assert (found, problem) == bubblewrap.detect_bubblewrap()
 
 
 def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> None:
-    found, _ = bubblewrap.find()
+    found, _ = bubblewrap.detect_bubblewrap()
     assert found is not None
     marker = box.root / "ran"
     wrong = [
@@ -604,7 +604,7 @@ def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> N
     ]
     for one in wrong:
         with pytest.raises(SandboxError):
-            bubblewrap.run(one, box.command(f"touch {marker}"), None, "workspace", False, box.workspace)
+            bubblewrap.run_in_bubblewrap(one, box.command(f"touch {marker}"), None, "workspace", False, box.workspace)
     assert not marker.exists()
     gone = box.command("true")._replace(directory=str(box.root / "nowhere"))
     with pytest.raises(SandboxError):
@@ -618,12 +618,14 @@ def test_the_whole_file_system_is_no_workspace(box: Box) -> None:
 
 
 def test_a_bubblewrap_that_commands_can_write_is_not_used(box: Box) -> None:
-    found, _ = bubblewrap.find()
+    found, _ = bubblewrap.detect_bubblewrap()
     assert found is not None
     own = box.root / "bwrap"
     shutil.copy(found.program, own)
     with pytest.raises(SandboxError, match="can write"):
-        bubblewrap.run(found._replace(program=str(own)), box.command("true"), None, "workspace", False, box.workspace)
+        bubblewrap.run_in_bubblewrap(
+            found._replace(program=str(own)), box.command("true"), None, "workspace", False, box.workspace
+        )
 
 
 def test_a_folder_given_by_a_model_opens_nothing(box: Box) -> None:
@@ -649,16 +651,16 @@ def test_it_holds_for_an_ordinary_user_too() -> None:
 def check_as_nobody(box: Box) -> None:
     script = (
         "import encodings.idna, json, os, random, socket, subprocess, sys, tempfile, weakref\n"
-        "from kitbag.permissions import sandbox_bubblewrap as b\n"
-        "from kitbag.processes.command_runner import Command\n"
+        "from kitbag.sandbox import bubblewrap as b\n"
+        "from kitbag.processes.command_runner import ShellCommand\n"
         "from kitbag.permissions.model import Workspace\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "found, why = b.find()\n"
+        "found, why = b.detect_bubblewrap()\n"
         "assert found, why\n"
         "root = sys.argv[1]\n"
         "text = 'id -u; echo y > made && cat made; echo x > .mcp.json; echo x > .git/config; mkdir .claude; sudo -n true && echo root'\n"
-        "command = Command(text, root, {'PATH': '/usr/bin:/bin'}, 30, 1000)\n"
-        "ran = b.run(found, command, None, 'workspace', False, Workspace(root, root + '/../home', '/nowhere'))\n"
+        "command = ShellCommand(text, root, {'PATH': '/usr/bin:/bin'}, 30, 1000)\n"
+        "ran = b.run_in_bubblewrap(found, command, None, 'workspace', False, Workspace(root, root + '/../home', '/nowhere'))\n"
         "print(ran.text, ran.notes)\n"
     )
     done = subprocess.run(
@@ -673,7 +675,7 @@ def check_as_nobody(box: Box) -> None:
 
 def test_commands_are_given_as_they_are(box: Box) -> None:
     ran = run_confined(
-        Command(
+        ShellCommand(
             "printf '%s' \"$ODD\" '\t' \"it's\"", str(box.root), {"ODD": "a\nb\udcff", "PATH": "/usr/bin:/bin"}, 10, 100
         ),
         confinement=Confinement("read-only"),
@@ -705,7 +707,7 @@ def test_no_library_of_the_workspace_is_loaded_by_what_confines(box: Box) -> Non
 def test_D10_a_link_that_a_command_made_leads_no_other_tool_outside(box: Box) -> None:
     assert box.run("ln -s ~/.bashrc notes && ln -s $OUT folder").status == 0
     for path in ("notes", "folder/new", "folder/tripwire"):
-        assert not examine(path, box.workspace).writable
+        assert not examine_path(path, box.workspace).writable
 
 
 @pytest.mark.xfail(strict=True, reason="with the network on, abstract sockets are the machine's: they belong to it")
@@ -719,14 +721,14 @@ def test_an_abstract_socket_can_t_be_reached_with_the_network_on(box: Box) -> No
 
 
 def test_marks_of_outer_commands_are_passed_on(box: Box) -> None:
-    command = box.command(f"echo ${MARK}", environment={MARK: "outer"})
+    command = box.command(f"echo ${MARKER_VARIABLE}", environment={MARKER_VARIABLE: "outer"})
     ran = run_confined(command, confinement=Confinement("read-only"), workspace=box.workspace)
     assert re.fullmatch("outer:[0-9a-f]{24}", ran.text)
 
 
 def test_where_no_proc_can_be_mounted_there_is_none_rather_than_the_machines(box: Box) -> None:
     """As in many containers, where a part of /proc is covered."""
-    probe = "import json, sys\nfrom kitbag.permissions import sandbox_bubblewrap as b\nprint(json.dumps(b.find()))\n"
+    probe = "import json, sys\nfrom kitbag.sandbox import bubblewrap as b\nprint(json.dumps(b.detect_bubblewrap()))\n"
     outer = [
         "bwrap",
         "--unshare-user",
@@ -745,10 +747,10 @@ def test_where_no_proc_can_be_mounted_there_is_none_rather_than_the_machines(box
     (_, _, options), problem = json.loads(done.stdout)
     assert options[-2:] == ["--tmpfs", "/proc"]
     assert problem == "commands see no /proc"
-    found, _ = bubblewrap.find()
+    found, _ = bubblewrap.detect_bubblewrap()
     assert found is not None
     empty = found._replace(options=tuple(options))
-    ran = bubblewrap.run(
+    ran = bubblewrap.run_in_bubblewrap(
         empty, box.command("ls /proc; echo x > made; cat made"), None, "workspace", False, box.workspace
     )
     assert (ran.status, ran.text) == (0, "x")
@@ -780,7 +782,7 @@ def test_a_named_pipe_outside_can_t_be_written(box: Box) -> None:
 
 
 @pytest.mark.parametrize("profile", ["workspace", "read-only"])
-def test_settings_of_the_kernel_can_t_be_opened_for_writing_even_by_root(box: Box, profile: Profile) -> None:
+def test_settings_of_the_kernel_can_t_be_opened_for_writing_even_by_root(box: Box, profile: SandboxProfile) -> None:
     # `<>` opens without writing, so that this harms nothing where it fails.
     ran = box.run("find /proc -maxdepth 3 -not -path '/proc/[0-9]*' -type f | while read -r f; do"
                   ' if (exec 3<>"$f") 2>/dev/null; then echo "open: $f"; fi; done; ls /proc/sys/kernel | head -n 1', profile)  # fmt: skip

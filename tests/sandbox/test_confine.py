@@ -3,18 +3,18 @@
 import pytest
 
 from conftest import World
-from kitbag.sandbox.confine import Confinement, SandboxError, describe, protection
+from kitbag.sandbox.confine import Confinement, SandboxError, describe_confinement, detect_sandbox
 from support import needs
 from support.confined import Box
 
 
 def test_protection_is_what_was_tried_and_stays_the_same(world: World) -> None:
-    found = protection()
-    assert found is protection()
+    found = detect_sandbox()
+    assert found is detect_sandbox()
     assert found.kind in ("bubblewrap", "sandlock", "none")
     assert found.carve_outs is (found.kind == "bubblewrap")
-    assert (found.kind != "none") is found.holds("read-only")
-    assert found.carve_outs is found.holds("workspace")
+    assert (found.kind != "none") is found.supports("read-only")
+    assert found.carve_outs is found.supports("workspace")
     assert bool(found.version) is (found.kind != "none")
 
 
@@ -29,6 +29,6 @@ def test_without_a_sandbox_nothing_runs(world: World) -> None:
 
 def test_it_is_described_in_few_words() -> None:
     needs.bubblewrap()
-    assert describe(Confinement("workspace")) == "bubblewrap, workspace writable, no network"
-    assert describe(Confinement("read-only", network=True)) == "bubblewrap, nothing writable, network"
-    assert describe(Confinement("none")) == "no sandbox"
+    assert describe_confinement(Confinement("workspace")) == "bubblewrap, workspace writable, no network"
+    assert describe_confinement(Confinement("read-only", network=True)) == "bubblewrap, nothing writable, network"
+    assert describe_confinement(Confinement("none")) == "no sandbox"

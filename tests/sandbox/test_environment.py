@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kitbag.sandbox.environment import scrubbed
+from kitbag.sandbox.environment import scrub_environment
 from support.waiting import TEST_TIMEOUT
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/home/u", "LANG": "C.UTF-8"}
@@ -18,7 +18,7 @@ def in_child(extra: dict[str, str], keep: frozenset[str] = frozenset()) -> dict[
     program = "import os,sys; sys.stdout.buffer.write(b'\\0'.join(k + b'=' + v for k, v in os.environb.items()))"
     child = subprocess.run(
         [sys.executable, "-I", "-c", program],
-        env=scrubbed((PLAIN | extra).items(), keep),
+        env=scrub_environment((PLAIN | extra).items(), keep),
         capture_output=True,
         check=True,
         timeout=TEST_TIMEOUT,
@@ -51,7 +51,7 @@ def test_D46_a_child_lacks_what_is_named_like_a_secret(name: str) -> None:
     ],
 )  # fmt: skip
 def test_D04_a_child_lacks_what_makes_programs_run_or_load_something(name: str) -> None:
-    assert name not in scrubbed([*PLAIN.items(), (name, "1")])
+    assert name not in scrub_environment([*PLAIN.items(), (name, "1")])
 
 
 def test_what_programs_need_stays() -> None:
@@ -112,7 +112,7 @@ def test_a_harmless_value_of_a_secret_name_takes_nothing_else_with_it() -> None:
     ],
 )  # fmt: skip
 def test_D46_a_value_that_shows_itself_to_be_a_secret_is_left_out(value: str) -> None:
-    assert "PLAIN_NAME" not in scrubbed([*PLAIN.items(), ("PLAIN_NAME", value)])
+    assert "PLAIN_NAME" not in scrub_environment([*PLAIN.items(), ("PLAIN_NAME", value)])
 
 
 def test_D46_what_the_user_opts_in_is_given_and_its_copies_are_not() -> None:
@@ -130,7 +130,7 @@ def test_D46_what_the_user_opts_in_is_given_and_its_copies_are_not() -> None:
 
 
 def test_folders_relative_to_a_project_are_no_search_path() -> None:
-    child = scrubbed(
+    child = scrub_environment(
         {"PATH": ".:/usr/bin::bin:/bin:", "PYTHONPATH": ".:/lib", "NODE_PATH": "./node_modules", "PERL5LIB": ""}.items()
     )
     assert child["PATH"] == "/usr/bin:/bin"
@@ -140,4 +140,4 @@ def test_folders_relative_to_a_project_are_no_search_path() -> None:
 
 
 def test_a_long_value_takes_no_long_time() -> None:
-    assert "LONG" in scrubbed([*PLAIN.items(), ("LONG", "a" * 120_000), ("MANY", "://:" * 20_000)])
+    assert "LONG" in scrub_environment([*PLAIN.items(), ("LONG", "a" * 120_000), ("MANY", "://:" * 20_000)])

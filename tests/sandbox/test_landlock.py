@@ -9,10 +9,10 @@ import time
 import pytest
 
 from conftest import World
-from kitbag.permissions.model import Profile
-from kitbag.processes.command_runner import Ran
+from kitbag.permissions.model import SandboxProfile
+from kitbag.processes.command_runner import CommandResult
 from kitbag.sandbox.confine import SandboxError
-from kitbag.sandbox.landlock import run
+from kitbag.sandbox.landlock import run_in_landlock
 from support import needs
 from support.confined import Box, processes_with
 from support.waiting import TEST_TIMEOUT
@@ -20,9 +20,9 @@ from support.waiting import TEST_TIMEOUT
 
 class Landlocked(Box):
     def run(
-        self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
-    ) -> Ran:
-        return run(self.command(text, seconds), None, profile, network, self.workspace)
+        self, text: str, profile: SandboxProfile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
+    ) -> CommandResult:
+        return run_in_landlock(self.command(text, seconds), None, profile, network, self.workspace)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_secrets_are_not_read_in_files_or_in_the_environment(box: Landlocked) ->
     assert "CANARY" not in ran.text
     assert ran.text.endswith("shown")
     command = box.command("env; cat /proc/*/environ", environment={"GITHUB_TOKEN": "CANARY", "PLAIN": "kept"})
-    ran = run(command, None, "workspace", False, box.workspace)
+    ran = run_in_landlock(command, None, "workspace", False, box.workspace)
     assert "CANARY" not in ran.text
     assert "PLAIN=kept" in ran.text
 
@@ -97,7 +97,7 @@ def test_nothing_lives_on(box: Landlocked, text: str) -> None:
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
     assert box.run(text.replace("LONG", long)).text == "done"
     assert processes_with(long) == []
-    assert box.run(f"{text}; sleep LONG".replace("LONG", long), seconds=0.5).stopped == "time"
+    assert box.run(f"{text}; sleep LONG".replace("LONG", long), seconds=0.5).stop_reason == "time"
     assert processes_with(long) == []
 
 
@@ -119,7 +119,7 @@ def test_nothing_of_the_workspace_is_imported_by_what_confines(box: Landlocked) 
     for name in ("json.py", "kitbag/__init__.py", "sandlock.py", "sitecustomize.py"):
         box.world.write(name, f"open({str(box.world.canary)!r}, 'w')\n")
     command = box.command("true", environment={"PYTHONPATH": str(box.root), "LD_LIBRARY_PATH": str(box.root)})
-    assert run(command, None, "workspace", False, box.workspace).status == 0
+    assert run_in_landlock(command, None, "workspace", False, box.workspace).status == 0
     assert not box.world.canary.exists()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.permissions.model import Workspace
-from kitbag.sandbox.protected_paths import DEEPEST, MOST_FOLDERS, ControlPaths, control_paths
+from kitbag.sandbox.protected_paths import MAX_DEPTH, MAX_DIRECTORIES, ControlPaths, find_control_paths
 from support.waiting import TEST_TIMEOUT
 
 
@@ -42,7 +42,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def look(root: Path, **more: tuple[str, ...]) -> ControlPaths:
-    return control_paths(Workspace(str(root), str(root.parent / "home"), str(root.parent / "home/.kitbag"), **more))
+    return find_control_paths(
+        Workspace(str(root), str(root.parent / "home"), str(root.parent / "home/.kitbag"), **more)
+    )
 
 
 def below(root: Path, paths: tuple[str, ...]) -> set[str]:
@@ -164,17 +166,17 @@ def test_every_writable_root_is_looked_at_and_the_kitbag_home_too(root: Path) ->
     home = root.parent / "home"
     (home / ".kitbag").mkdir(parents=True)
     (home / ".bashrc").touch()
-    found = look(root, also_writable=(str(other), str(home)))
+    found = look(root, extra_write_roots=(str(other), str(home)))
     assert {f"{other}/.vscode", f"{home}/.kitbag", f"{home}/.bashrc"} <= set(found.existing)
     assert {f"{other}/.mcp.json", f"{home}/.zshrc", f"{home}/.config/fish", f"{home}/.ssh"} <= set(found.missing)
     assert f"{root}/.zshrc" not in found.missing
 
 
 def test_the_look_is_bounded(root: Path) -> None:
-    deep = root / "/".join("d" * (DEEPEST + 1))
+    deep = root / "/".join("d" * (MAX_DEPTH + 1))
     for path in (deep / ".vscode", root / "node_modules/a/.vscode", root / ".venv/x/.vscode"):
         path.mkdir(parents=True)
-    for at in range(MOST_FOLDERS * 3):
+    for at in range(MAX_DIRECTORIES * 3):
         (root / "many" / f"f{at}").mkdir(parents=True)
     crowd = root / "a-crowd"
     crowd.mkdir()
@@ -193,4 +195,4 @@ def test_hostile_content_neither_blocks_nor_raises(root: Path) -> None:
     (root / "sub/.git").write_text("gitdir: \0\n")
     found = look(root)
     assert {".git", ".gitmodules", "sub/.git"} <= below(root, found.existing)
-    assert control_paths(Workspace("/nowhere/at/all", "/nowhere", "/nowhere/k")).existing == ()
+    assert find_control_paths(Workspace("/nowhere/at/all", "/nowhere", "/nowhere/k")).existing == ()

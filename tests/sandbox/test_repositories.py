@@ -4,11 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from kitbag.sandbox.repositories import disarm, links, repositories, restore
+from kitbag.sandbox.repositories import disable_repositories, find_repositories, read_links, restore_links
 
 
 def found(root: Path) -> set[str]:
-    return {os.path.relpath(path, root) for path in repositories([str(root)])}
+    return {os.path.relpath(path, root) for path in find_repositories([str(root)])}
 
 
 def test_repositories_are_found_with_and_without_a_git_folder(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_second_look_sees_what_came_and_went(tmp_path: Path) -> None:
 def test_what_is_disarmed_is_still_there_under_another_name(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "a")], check=True)
     (tmp_path / "a/.git.held-by-kitbag").write_text("older")
-    said = disarm([str(tmp_path / "a/.git")], [str(tmp_path)])
+    said = disable_repositories([str(tmp_path / "a/.git")], [str(tmp_path)])
     assert len(said) == 1
     assert "a/.git is now called .git.held-by-kitbag-1" in said[0]
     assert (tmp_path / "a/.git.held-by-kitbag-1/HEAD.held-by-kitbag").exists()
@@ -52,7 +52,7 @@ def test_no_link_leads_the_renaming_elsewhere(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(outside)], check=True)
     (tmp_path / "root").mkdir()
     (tmp_path / "root/a").symlink_to(outside)
-    said = disarm([str(tmp_path / "root/a/.git")], [str(tmp_path / "root")])
+    said = disable_repositories([str(tmp_path / "root/a/.git")], [str(tmp_path / "root")])
     assert "can't be renamed" in said[0]
     assert (outside / ".git/HEAD").exists()
 
@@ -60,13 +60,13 @@ def test_no_link_leads_the_renaming_elsewhere(tmp_path: Path) -> None:
 def test_links_are_put_back_and_what_took_their_place_is_kept(tmp_path: Path) -> None:
     for name in ("same", "gone", "other", "file"):
         (tmp_path / name).symlink_to("target")
-    before = links(str(tmp_path / name) for name in ("same", "gone", "other", "file", "never"))
+    before = read_links(str(tmp_path / name) for name in ("same", "gone", "other", "file", "never"))
     (tmp_path / "gone").unlink()
     (tmp_path / "other").unlink()
     (tmp_path / "other").symlink_to("/etc")
     (tmp_path / "file").unlink()
     (tmp_path / "file").write_text("theirs")
-    said = restore(before)
+    said = restore_links(before)
     assert len(said) == 3
     assert {os.readlink(tmp_path / name) for name in ("same", "gone", "other", "file")} == {"target"}
     assert (tmp_path / "file.held-by-kitbag").read_text() == "theirs"

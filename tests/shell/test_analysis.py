@@ -2,26 +2,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.shell.analysis import Analysis, analyse
+from kitbag.shell.analysis import ShellAnalysis, analyze
 from support.cost import processor_limit, steps
 from support.matrix import examples, sample
 
 
-def names(found: Analysis) -> set[str]:
+def names(found: ShellAnalysis) -> set[str]:
     return {part.words[0] or "?" for part in found.parts if part.words}
 
 
-def doubted(found: Analysis) -> bool:
-    return bool(found.doubts) or any(part.doubts for part in found.parts)
+def doubted(found: ShellAnalysis) -> bool:
+    return bool(found.uncertainties) or any(part.uncertainties for part in found.parts)
 
 
-def denies(found: Analysis, name: str = "curl") -> bool:
+def denies(found: ShellAnalysis, name: str = "curl") -> bool:
     """Whether a rule `Bash(NAME:*)` that denies would match some part."""
     return any(form == name or form.startswith(name + " ") for part in found.parts for form in part.forms)
 
 
 def only_reads(text: str) -> bool:
-    found = analyse(text)
+    found = analyze(text)
     return not doubted(found) and all(part.kind == "read" and not part.redirects for part in found.parts)
 
 
@@ -54,9 +54,9 @@ def only_reads(text: str) -> bool:
     ],
 )
 def test_every_command_at_any_depth_is_a_part(text: str, expected: str) -> None:
-    found = analyse(text)
+    found = analyze(text)
     assert names(found) == set(expected.split())
-    assert not found.doubts
+    assert not found.uncertainties
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_every_command_at_any_depth_is_a_part(text: str, expected: str) -> None:
     ],
 )
 def test_where_the_grammar_has_another_opinion_everything_is_found_and_doubted(text: str, expected: str) -> None:
-    found = analyse(text)
+    found = analyze(text)
     assert set(expected.split()) <= names(found)
-    assert found.doubts
+    assert found.uncertainties
 
 
 @pytest.mark.parametrize("joint", ["&&", "||", ";", "|", "&", "\n", "|&", "&&\n\n", ";\n# c\n", " \\\n&& "])
 def test_each_part_of_a_list_is_judged_by_itself(joint: str) -> None:
-    found = analyse(f"git log {joint} id")
+    found = analyze(f"git log {joint} id")
     assert [part.allow_form for part in found.parts] == ["git log", "id"]
     assert [part.kind for part in found.parts] == ["read", "read"]
 
@@ -88,7 +88,7 @@ def test_each_part_of_a_list_is_judged_by_itself(joint: str) -> None:
     ["$(id)", "`id`", "<(id)", ">(id)", '"--format=$(id)"', "$((a[$(id)]))", "<<< $(id)", "> $(id)", "<<E\n$(id)\nE"],
 )
 def test_a_command_inside_a_word_is_a_part_and_the_rest_is_no_plain_read(argument: str) -> None:
-    found = analyse(f"git log {argument}")
+    found = analyze(f"git log {argument}")
     assert names(found) == {"git", "id"}
     assert not doubted(found), "both may be allowed by rules"
     outer = found.parts[0]
@@ -131,7 +131,7 @@ WAYS_TO_CURL = [
 
 @pytest.mark.parametrize("text", WAYS_TO_CURL, ids=lambda text: repr(text[:40]))
 def test_a_denied_command_is_found_however_it_is_run(text: str) -> None:
-    assert denies(analyse(text))
+    assert denies(analyze(text))
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_a_denied_command_is_found_however_it_is_run(text: str) -> None:
     ],
 )
 def test_options_before_a_subcommand_do_not_hide_it(text: str) -> None:
-    assert any(form.startswith("git push") for part in analyse(text).parts for form in part.forms)
+    assert any(form.startswith("git push") for part in analyze(text).parts for form in part.forms)
 
 
 @pytest.mark.parametrize(
     "text", ["git $X", "git $(echo push)", "git pu[s]h", "git {push,}", "npm -s $X", "$X log", "g* log"]
 )
 def test_a_subcommand_or_command_that_is_not_known_is_doubted(text: str) -> None:
-    assert doubted(analyse(text))
+    assert doubted(analyze(text))
 
 
 @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ def test_a_subcommand_or_command_that_is_not_known_is_doubted(text: str) -> None
     ],
 )  # fmt: skip
 def test_the_word_alone_is_no_command(text: str) -> None:
-    assert not denies(analyse(text))
+    assert not denies(analyze(text))
 
 
 def test_one_that_is_denied_is_found_after_any_number_of_others() -> None:
     for count in (60, 1_000, 5_000):
-        found = analyse("true && " * count + "curl x")
+        found = analyze("true && " * count + "curl x")
         assert denies(found)
-        assert (count == 60) != bool(found.doubts)
-    assert denies(analyse("".join(f"c{number}; " for number in range(9_000)) + "curl x"))
+        assert (count == 60) != bool(found.uncertainties)
+    assert denies(analyze("".join(f"c{number}; " for number in range(9_000)) + "curl x"))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_one_that_is_denied_is_found_after_any_number_of_others() -> None:
     ids=lambda text: repr(text[:20]),
 )  # fmt: skip
 def test_what_cannot_be_read_with_certainty_is_doubted(text: str) -> None:
-    assert analyse(text).doubts
+    assert analyze(text).uncertainties
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_what_cannot_be_read_with_certainty_is_doubted(text: str) -> None:
     ],
 )  # fmt: skip
 def test_expansions_and_assignments_that_can_run_something_are_never_approved_alone(text: str) -> None:
-    found = analyse(text)
+    found = analyze(text)
     assert doubted(found) or any(part.kind == "other" for part in found.parts)
     assert not only_reads(text)
     if "[[" not in text:
@@ -220,17 +220,17 @@ def test_expansions_and_assignments_that_can_run_something_are_never_approved_al
     ],
 )
 def test_a_redirection_says_what_it_touches(operator: str, writes: bool) -> None:
-    (part,) = (part for part in analyse(f"echo x {operator} ~/.bashrc").parts if part.words[:1] == ("echo",))
+    (part,) = (part for part in analyze(f"echo x {operator} ~/.bashrc").parts if part.words[:1] == ("echo",))
     assert [(redirect.target, redirect.writes) for redirect in part.redirects] == [("~/.bashrc", writes)]
     assert part.allow_form == "echo x"
 
 
 def test_a_redirection_to_no_file_is_none_and_one_to_an_unknown_file_says_so() -> None:
-    assert analyse("ls 2>/dev/null >&2 2>&1 <&- <<< x").parts[0].redirects == ()
-    assert analyse("ls > $x").parts[0].redirects[0].target is None
-    assert analyse("ls > *.txt").parts[0].redirects[0].target is None
-    assert analyse("{ ls; pwd; } > out").parts[-1].redirects[0].target == "out"
-    assert analyse("while a; do b; done < in").parts[-1].redirects[0].target == "in"
+    assert analyze("ls 2>/dev/null >&2 2>&1 <&- <<< x").parts[0].redirects == ()
+    assert analyze("ls > $x").parts[0].redirects[0].target is None
+    assert analyze("ls > *.txt").parts[0].redirects[0].target is None
+    assert analyze("{ ls; pwd; } > out").parts[-1].redirects[0].target == "out"
+    assert analyze("while a; do b; done < in").parts[-1].redirects[0].target == "in"
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ def test_a_redirection_to_no_file_is_none_and_one_to_an_unknown_file_says_so() -
     ],
 )  # fmt: skip
 def test_everyday_commands_are_not_doubted(text: str) -> None:
-    assert not doubted(analyse(text))
+    assert not doubted(analyze(text))
 
 
 def test_nothing_to_run_is_nothing() -> None:
-    assert analyse("") == analyse("  \n # only a comment") == Analysis((), ())
+    assert analyze("") == analyze("  \n # only a comment") == ShellAnalysis((), ())
 
 
 HOSTILE = [
@@ -262,20 +262,20 @@ HOSTILE = [
 
 @pytest.mark.parametrize("unit", sample(HOSTILE, 14), ids=repr)
 def test_ten_thousand_hostile_characters_take_a_bounded_number_of_steps(unit: str) -> None:
-    analyse("ls")
+    analyze("ls")
     for text in ((unit * 10_000)[:10_000], (unit * 5_000)[:5_000] + ")};'\"`" * 800):
         with processor_limit():
-            assert steps(lambda text=text: analyse(text)) < 1_000 * len(text)
+            assert steps(lambda text=text: analyze(text)) < 1_000 * len(text)
 
 
 @pytest.mark.parametrize("at", sample([0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xF0762, 0x10FFFF], 3))
 def test_no_character_crashes_the_grammar(at: int) -> None:
-    from kitbag.shell.tree_sitter_check import second_opinion
+    from kitbag.shell.tree_sitter_check import read_with_grammar
 
     # A place beyond a table need not be memory that can't be read, so many are tried.
     for code in range(at, min(at + 3_000, 0x110000)):
         for text in ("{%s W", "${%s", "a%s=1 b", "[[ %s -eq 1 ]]", "$%s", "((%s", "<<%s\nx\n%s", "%s b", "x%s"):
-            second_opinion(text.replace("%s", chr(code)) if not 0xD800 <= code < 0xE000 else "a")
+            read_with_grammar(text.replace("%s", chr(code)) if not 0xD800 <= code < 0xE000 else "a")
 
 
 # fmt: off
@@ -290,6 +290,6 @@ PIECES = st.sampled_from(
 @settings(max_examples=examples(300))
 @given(st.lists(PIECES | st.text(max_size=3), max_size=40).map(" ".join) | st.text(max_size=60))
 def test_no_text_makes_it_raise(text: str) -> None:
-    found = analyse(text)
+    found = analyze(text)
     assert all(part.forms or part.assignments or not part.words or part.words == (None,) for part in found.parts)
     assert all(part.allow_form is None or part.words or part.assignments for part in found.parts)

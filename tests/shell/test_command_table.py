@@ -3,17 +3,17 @@ import subprocess
 
 import pytest
 
-from kitbag.shell.analysis import Simple, analyse
-from kitbag.shell.command_table import table
+from kitbag.shell.analysis import SimpleCommand, analyze
+from kitbag.shell.command_table import command_table
 
 
-def part(text: str) -> Simple:
-    return analyse(text).parts[0]
+def part(text: str) -> SimpleCommand:
+    return analyze(text).parts[0]
 
 
 def approved(text: str, *kinds: str) -> bool:
-    found = analyse(text)
-    return not found.doubts and all(one.kind in kinds and not one.doubts for one in found.parts)
+    found = analyze(text)
+    return not found.uncertainties and all(one.kind in kinds and not one.uncertainties for one in found.parts)
 
 
 READS = """ls|ls -la src|cat a b|head -20 x|head -n 5 x|tail -n +3 x|wc -l x|grep -rn foo src|grep -e a -e b f|rg -n 'f\\(' src -g '*.py'
@@ -124,14 +124,14 @@ def test_a_read_names_every_path_that_it_reads(text: str, reads: list[str]) -> N
      "env curl x", "timeout 5 git pull", "cargo build", "uv sync", "docker pull x", "echo x > /dev/tcp/h/1", "sh -c 'curl x'"],
 )  # fmt: skip
 def test_it_reaches_the_network(text: str) -> None:
-    assert any(one.network for one in analyse(text).parts)
+    assert any(one.network for one in analyze(text).parts)
 
 
 @pytest.mark.parametrize(
     "text", ["ls", "git log", "git commit -m push", "npm run build", "make", "echo curl", "grep curl f"]
 )
 def test_it_does_not_reach_the_network(text: str) -> None:
-    assert not any(one.network for one in analyse(text).parts)
+    assert not any(one.network for one in analyze(text).parts)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def test_an_option_that_takes_no_value_swallows_no_path(name: str) -> None:
     shown = subprocess.run([program, "--help"], capture_output=True, text=True, env={"LC_ALL": "C"}).stdout
     if "GNU" not in shown:
         pytest.skip(f"{name} is not the one that the table is about")
-    for option, found in table().commands[name].options.items():
+    for option, found in command_table().commands[name].options.items():
         if found.values and option.startswith("--"):
             assert f"{option}=" in shown or f"{option}[=" in shown

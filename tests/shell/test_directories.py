@@ -1,11 +1,11 @@
 import pytest
 
-from kitbag.shell.analysis import analyse
+from kitbag.shell.analysis import analyze
 
 
 def directory_of(text: str) -> str | None:
     """Where the command `x` of the text runs."""
-    (part,) = (part for part in analyse(text).parts if part.words == ("x",))
+    (part,) = (part for part in analyze(text).parts if part.words == ("x",))
     return part.directory
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.shell.words import read_word
+from kitbag.shell.words import parse_word
 
 
 def as_bash_reads(raw: str, directory: Path) -> list[str]:
@@ -26,12 +26,12 @@ KNOWN = [
 
 @pytest.mark.parametrize("raw", KNOWN)
 def test_a_known_word_is_what_bash_makes_of_it(raw: str, tmp_path: Path) -> None:
-    assert [read_word(raw).value] == as_bash_reads(raw, tmp_path)
+    assert [parse_word(raw).value] == as_bash_reads(raw, tmp_path)
 
 
 @pytest.mark.parametrize("raw", ["~", "~/x", "~/'a b'"])
 def test_a_home_directory_stays_a_tilde(raw: str, tmp_path: Path) -> None:
-    value = read_word(raw).value
+    value = parse_word(raw).value
     assert value is not None
     assert [value.replace("~", "/home/me")] == as_bash_reads(raw, tmp_path)
 
@@ -45,8 +45,8 @@ def test_a_home_directory_stays_a_tilde(raw: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_word_that_nobody_can_know_has_no_value(raw: str) -> None:
-    assert read_word(raw).value is None
+    assert parse_word(raw).value is None
 
 
 def test_the_likely_value_has_every_expansion_left_out() -> None:
-    assert read_word('cu$x"r"${y}l`z`$(w)').bare == "curl"
+    assert parse_word('cu$x"r"${y}l`z`$(w)').bare == "curl"

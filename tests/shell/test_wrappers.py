@@ -1,6 +1,6 @@
 import pytest
 
-from kitbag.shell.analysis import analyse
+from kitbag.shell.analysis import analyze
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ from kitbag.shell.analysis import analyse
     ],
 )
 def test_an_allow_rule_sees_through_a_few_harmless_wrappers_only(text: str, form: str | None) -> None:
-    assert analyse(text).parts[0].allow_form == form
+    assert analyze(text).parts[0].allow_form == form
 
 
 def test_a_deny_rule_sees_every_level() -> None:
-    (part,) = analyse("A=1 sudo -u x env B=2 timeout 5 /usr/bin/curl 'a b'").parts
+    (part,) = analyze("A=1 sudo -u x env B=2 timeout 5 /usr/bin/curl 'a b'").parts
     assert {
         "A=1 sudo -u x env B=2 timeout 5 /usr/bin/curl 'a b'",
         "sudo -u x env B=2 timeout 5 /usr/bin/curl 'a b'",
@@ -70,21 +70,21 @@ def test_a_deny_rule_sees_every_level() -> None:
 
 
 def test_text_for_a_shell_brings_parts_of_its_own() -> None:
-    outer, first, second = analyse("bash -c 'ls; rm x'").parts
+    outer, first, second = analyze("bash -c 'ls; rm x'").parts
     assert (outer.kind, first.kind, second.kind) == ("other", "read", "other")
     assert [part.allow_form for part in (first, second)] == ["ls", "rm x"]
-    assert len(analyse("bash run.sh").parts) == 1
+    assert len(analyze("bash run.sh").parts) == 1
 
 
 @pytest.mark.parametrize("text", ["docker run -v $PWD:/w x", "ssh host $x", "npx $x"])
 def test_a_word_that_is_not_known_is_no_doubt_for_what_runs_elsewhere(text: str) -> None:
-    (part,) = analyse(text).parts
+    (part,) = analyze(text).parts
     assert part.allow_form == text
-    assert not part.doubts
+    assert not part.uncertainties
 
 
 @pytest.mark.parametrize(
     "text", ["nsenter -t 1 $x", "unshare $x", "env $x ls", "sudo -u $x ls", "eval $x", "bash -c $x", "sh", "sh -s a"]
 )
 def test_a_word_that_is_not_known_is_a_doubt_for_what_runs_it_here(text: str) -> None:
-    assert any(part.doubts for part in analyse(text).parts)
+    assert any(part.uncertainties for part in analyze(text).parts)

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.store import journal_file
-from kitbag.store.journal import Entry, Journal, journal_path
+from kitbag.store.journal import Journal, JournalEntry, journal_path
 from kitbag.store.private_files import StoreError
-from kitbag.store.redaction import MARK, Redactor
+from kitbag.store.redaction import REDACTED, Redactor
 from support.disk import PRAGMAS
 from support.matrix import examples, rounds
 from support.waiting import TEST_TIMEOUT
@@ -44,7 +44,7 @@ def journal(path: str) -> Iterator[Journal]:
 def run(code: str, *arguments: str, **options: object) -> "subprocess.Popen[str]":
     """A Kitbag of its own, which gets the journal's path as its first argument."""
     start = (
-        "import sys\nfrom kitbag.store.journal import Journal, Entry\nfrom kitbag.store.redaction import Redactor\n"
+        "import sys\nfrom kitbag.store.journal import Journal, JournalEntry\nfrom kitbag.store.redaction import Redactor\n"
         "from kitbag.store.private_files import StoreError\n"
     )
     return subprocess.Popen(
@@ -72,7 +72,9 @@ def check(path: str) -> str:
 
 def test_records_come_back_in_order_by_stream_and_all_together(journal: Journal) -> None:
     first = journal.append("run/1", "message", {"text": "hello"})
-    second, third = journal.append_all([Entry("run/2", "message", [1, None]), Entry("run/1", "end", True)])
+    second, third = journal.append_all(
+        [JournalEntry("run/2", "message", [1, None]), JournalEntry("run/1", "end", True)]
+    )
     assert first < second < third
     assert [(record.seq, record.kind, record.body) for record in journal.read("run/1")] == [
         (first, "message", {"text": "hello"}),
@@ -97,7 +99,7 @@ def test_streams_are_found_by_what_they_begin_with(journal: Journal) -> None:
 
 
 def test_more_records_than_a_page_are_read_and_writing_goes_on_meanwhile(journal: Journal) -> None:
-    journal.append_all([Entry("s", "n", number) for number in range(1700)])
+    journal.append_all([JournalEntry("s", "n", number) for number in range(1700)])
     reading = journal.read("s")
     assert next(reading).body == 0
     journal.append("s", "n", 1700)
@@ -115,7 +117,7 @@ def test_any_text_can_be_stored_half_characters_and_nul_too(journal: Journal, va
     journal.append("odd", "x", value)
     last = journal.last("odd")
     assert last is not None
-    assert last.body == journal.redactor.value(value)
+    assert last.body == journal.redactor.redact_value(value)
 
 
 def test_what_is_no_json_is_refused_and_the_journal_goes_on(journal: Journal) -> None:
@@ -134,8 +136,8 @@ def test_no_record_holds_a_secret_and_no_file_does(journal: Journal, path: str) 
     journal.append("s", "output", {"text": f"the key is {CANARY}", "env": {"API_KEY": "other-secret"}})
     asyncio.run(journal.write("s", "output", [CANARY.encode().hex()]))
     assert [record.body for record in journal.read("s")] == [
-        {"text": f"the key is {MARK}", "env": {"API_KEY": MARK}},
-        [MARK],
+        {"text": f"the key is {REDACTED}", "env": {"API_KEY": REDACTED}},
+        [REDACTED],
     ]
     journal.close()
     for name in os.listdir(os.path.dirname(path)):
@@ -207,7 +209,7 @@ def test_of_all_who_write_with_one_key_the_first_wins(journal: Journal, path: st
 
 def test_several_records_with_one_key_are_written_together_or_not_at_all(journal: Journal) -> None:
     def both(value: int) -> bool:
-        entries = [Entry("a", "first", value), Entry("b", "second", value)]
+        entries = [JournalEntry("a", "first", value), JournalEntry("b", "second", value)]
         return asyncio.run(journal.write_all_once("key", entries))
 
     assert [both(1), both(2)] == [True, False]
@@ -332,16 +334,16 @@ def test_waiting_ends_when_another_process_writes(journal: Journal, path: str) -
 
 def test_an_event_loop_can_wait_for_this_and_other_processes(journal: Journal, path: str) -> None:
     async def main() -> None:
-        waiting = [asyncio.create_task(journal.changed(0)) for _ in range(20)]
-        assert await journal.changed(0, 0.01) is False
+        waiting = [asyncio.create_task(journal.wait_async(0)) for _ in range(20)]
+        assert await journal.wait_async(0, 0.01) is False
         process = run("Journal.open(sys.argv[1], Redactor()).append('s', 'x', 1)", path)
         assert await asyncio.wait_for(asyncio.gather(*waiting), TEST_TIMEOUT) == [True] * 20
         finish(process)
-        here = asyncio.create_task(journal.changed(1))
+        here = asyncio.create_task(journal.wait_async(1))
         await asyncio.sleep(0)
         await journal.write("s", "x", 2)
         assert await asyncio.wait_for(here, TEST_TIMEOUT)
-        gone = asyncio.create_task(journal.changed(99))
+        gone = asyncio.create_task(journal.wait_async(99))
         await asyncio.sleep(0)
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -357,13 +359,13 @@ def test_sqlite_syncs_each_commit_so_that_a_power_cut_takes_nothing_that_was_ack
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_file, "PRAGMAS", PRAGMAS)
-    file = journal_file.open_file(path)
+    file = journal_file.open_journal_file(path)
     try:
         assert file.writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
     finally:
         file.writer.close()
         file.reader.close()
-        os.close(file.guard)
+        os.close(file.lock_fd)
 
 
 def test_every_number_that_was_given_out_is_there_after_a_kill(path: str) -> None:
@@ -430,7 +432,7 @@ def test_of_a_log_that_was_cut_or_overwritten_the_records_before_are_there(
 
 def filled(path: str, count: int = 3000) -> None:
     with Journal.open(path, Redactor()) as journal:
-        journal.append_all([Entry("s", "x", f"{number} {'y' * 100}") for number in range(count)])
+        journal.append_all([JournalEntry("s", "x", f"{number} {'y' * 100}") for number in range(count)])
 
 
 @pytest.mark.parametrize(
@@ -461,12 +463,12 @@ def test_a_damaged_file_is_set_aside_and_its_readable_records_are_kept(path: str
             with pytest.raises(StoreError, match="damaged"):
                 assert [list(reading) for reading in readings] == []
     with Journal.open(path, Redactor()) as journal:
-        assert journal.saved is not None
-        aside = Path(journal.saved.folder)
+        assert journal.recovery is not None
+        aside = Path(journal.recovery.folder)
         assert (aside / "journal.db").read_bytes() == bytes(data)
         bodies = [record.body for record in journal.read("s")]
         assert bodies == [f"{number} {'y' * 100}" for number in range(len(bodies))]
-        assert len(bodies) == journal.saved.records
+        assert len(bodies) == journal.recovery.records
         assert bool(bodies) == (damage in ("middle", "cut", "index"))
         (note,) = journal.read("journal")
         assert (note.kind, note.body["folder"]) == ("damaged", str(aside))
@@ -475,7 +477,7 @@ def test_a_damaged_file_is_set_aside_and_its_readable_records_are_kept(path: str
         assert os.listdir(aside) == ["journal.db"]
     assert check(path) == "ok"
     with Journal.open(path, Redactor()) as journal:
-        assert journal.saved is None
+        assert journal.recovery is None
 
 
 def test_what_was_made_of_a_damaged_file_takes_its_place_after_a_crash(path: str) -> None:
@@ -499,7 +501,7 @@ def test_a_damaged_file_that_another_has_open_is_left_alone(path: str) -> None:
     process.kill()
     process.communicate(timeout=TEST_TIMEOUT)
     with Journal.open(path, Redactor()) as journal:
-        assert journal.saved is not None
+        assert journal.recovery is not None
 
 
 # What stands in the way

@@ -24,7 +24,7 @@ def test_files_are_0600_in_directories_of_0700_whatever_the_umask(tmp_path: Path
         "import os, sys; os.umask(0)\n"
         "from kitbag.store import private_files\n"
         "private_files.write(sys.argv[1], 'state/deep/file', b'x')\n"
-        "os.close(private_files.lock(sys.argv[1], 'state/lock'))\n"
+        "os.close(private_files.acquire_lock(sys.argv[1], 'state/lock'))\n"
     )
     home = tmp_path / "home"
     subprocess.run([sys.executable, "-c", code, str(home)], check=True, timeout=TEST_TIMEOUT)
@@ -68,7 +68,7 @@ def test_nothing_is_written_read_or_locked_through_a_link(tmp_path: Path) -> Non
         with pytest.raises(StoreError):
             private_files.write(str(base), path, b"mine")
         with pytest.raises(StoreError):
-            private_files.lock(str(base), path)
+            private_files.acquire_lock(str(base), path)
     for path in ("folder/file", "link"):
         with pytest.raises(StoreError):
             private_files.read(str(base), path)
@@ -112,26 +112,26 @@ def test_a_directory_that_can_t_be_written_to_is_a_clear_error(tmp_path: Path) -
 def test_one_holds_a_lock_and_the_others_wait_or_give_up(tmp_path: Path) -> None:
     base = str(tmp_path)
     taken: list[int] = []
-    with private_files.locked(base, "a/lock"):
-        with pytest.raises(StoreError, match="another Kitbag"), private_files.locked(base, "a/lock", seconds=0.05):
+    with private_files.hold_lock(base, "a/lock"):
+        with pytest.raises(StoreError, match="another Kitbag"), private_files.hold_lock(base, "a/lock", timeout=0.05):
             pass
-        waiting = threading.Thread(target=lambda: taken.append(private_files.lock(base, "a/lock")))
+        waiting = threading.Thread(target=lambda: taken.append(private_files.acquire_lock(base, "a/lock")))
         waiting.start()
     waiting.join(TEST_TIMEOUT)
     assert len(taken) == 1
     os.close(taken[0])
     with (
-        private_files.locked(base, "a/lock", shared=True),
-        private_files.locked(base, "a/lock", seconds=0, shared=True),
+        private_files.hold_lock(base, "a/lock", shared=True),
+        private_files.hold_lock(base, "a/lock", timeout=0, shared=True),
         pytest.raises(StoreError),
     ):
-        private_files.lock(base, "a/lock", seconds=0)
+        private_files.acquire_lock(base, "a/lock", timeout=0)
 
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     code = (
         "import sys; from kitbag.store import private_files\n"
-        "private_files.lock(sys.argv[1], 'lock'); print('held', flush=True); sys.stdin.read()\n"
+        "private_files.acquire_lock(sys.argv[1], 'lock'); print('held', flush=True); sys.stdin.read()\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -140,10 +140,10 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     with pytest.raises(StoreError):
-        private_files.lock(str(tmp_path), "lock", seconds=0)
+        private_files.acquire_lock(str(tmp_path), "lock", timeout=0)
     process.kill()
     process.communicate(timeout=TEST_TIMEOUT)
-    os.close(private_files.lock(str(tmp_path), "lock"))
+    os.close(private_files.acquire_lock(str(tmp_path), "lock"))
 
 
 def test_what_is_set_aside_keeps_its_bytes_and_never_takes_another_s_name(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kitbag.store.redaction import MARK, Redactor
-from kitbag.store.secret_names import holds_secret, looks_secret
-from kitbag.store.secrets_by_name import says_nothing
+from kitbag.store.redaction import REDACTED, Redactor
+from kitbag.store.secret_names import has_secret_value, is_secret_name
+from kitbag.store.secrets_by_name import is_placeholder_value
 from support.cost import processor_limit
 from support.matrix import sample
 
@@ -67,10 +67,10 @@ def spellings(secret: str) -> dict[str, str]:
 @pytest.mark.parametrize("secret", [CANARY, ODD])
 def test_a_known_secret_is_found_however_it_is_spelled(secret: str, spelling: str) -> None:
     written = spellings(secret)[spelling]
-    kept = Redactor([secret]).text(f"before {written} after")
+    kept = Redactor([secret]).redact_text(f"before {written} after")
     assert kept.startswith("before ")
     assert kept.endswith(" after")
-    assert MARK in kept
+    assert REDACTED in kept
     core = written.strip('"\\')[4:-4] if spelling.startswith("base64") else written.strip('"\\')
     assert core not in kept
 
@@ -79,25 +79,25 @@ def test_a_known_secret_is_found_however_it_is_spelled(secret: str, spelling: st
 def test_no_known_secret_is_left_whatever_stands_around_it(secret: str, before: str, after: str) -> None:
     secret = secret.strip()
     is_plain = len(secret) < 12 and (secret.isalpha() or secret.isdigit())
-    assume(len(secret) >= 6 and not is_plain and not says_nothing(secret))
-    kept = Redactor([secret]).text(f"{before}{secret}{after}")
-    assert secret not in kept.replace(MARK, "\0")
+    assume(len(secret) >= 6 and not is_plain and not is_placeholder_value(secret))
+    kept = Redactor([secret]).redact_text(f"{before}{secret}{after}")
+    assert secret not in kept.replace(REDACTED, "\0")
 
 
 @pytest.mark.parametrize(
     ("secrets", "text", "kept"),
     [
-        (["alpha-1-beta-2", "beta-2-gamma-3"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
-        (["alpha-1-beta-2-gamma-3", "beta-2"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
-        (["alpha-1-beta-2-gamma-3", "alpha-1"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
-        (["alpha-1-beta-2-gamma-3", "gamma-3"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
-        (["alpha-1-alpha"], "x alpha-1-alpha-1-alpha y", f"x {MARK} y"),
-        (["alpha-1", "beta-2"], "x alpha-1beta-2 y", f"x {MARK}{MARK} y"),
-        (["hunter-2"], "API_KEY=abc-hunter-2-def", f"API_KEY={MARK}"),
+        (["alpha-1-beta-2", "beta-2-gamma-3"], "x alpha-1-beta-2-gamma-3 y", f"x {REDACTED} y"),
+        (["alpha-1-beta-2-gamma-3", "beta-2"], "x alpha-1-beta-2-gamma-3 y", f"x {REDACTED} y"),
+        (["alpha-1-beta-2-gamma-3", "alpha-1"], "x alpha-1-beta-2-gamma-3 y", f"x {REDACTED} y"),
+        (["alpha-1-beta-2-gamma-3", "gamma-3"], "x alpha-1-beta-2-gamma-3 y", f"x {REDACTED} y"),
+        (["alpha-1-alpha"], "x alpha-1-alpha-1-alpha y", f"x {REDACTED} y"),
+        (["alpha-1", "beta-2"], "x alpha-1beta-2 y", f"x {REDACTED}{REDACTED} y"),
+        (["hunter-2"], "API_KEY=abc-hunter-2-def", f"API_KEY={REDACTED}"),
     ],
 )
 def test_where_secrets_overlap_nothing_of_any_of_them_is_left(secrets: list[str], text: str, kept: str) -> None:
-    assert Redactor(secrets).text(text) == kept
+    assert Redactor(secrets).redact_text(text) == kept
 
 
 PARTS = st.lists(st.sampled_from(["a", "b", "-", "a-", "ab-a"]), min_size=3, max_size=12).map("".join)
@@ -115,7 +115,7 @@ def test_no_character_of_a_known_secret_is_left_however_secrets_overlap(parts: l
         for place in range(start, start + len(secret))
     }
     expected = "".join("\0" if place in hidden else character for place, character in enumerate(text))
-    kept = Redactor(secrets).known(text).replace(MARK, "\0")
+    kept = Redactor(secrets).redact_known(text).replace(REDACTED, "\0")
     assert re.sub("\0+", "\0", kept) == re.sub("\0+", "\0", expected)
 
 
@@ -131,28 +131,28 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_without_signs_in_its_json_a_value_stays_as_it_is(value: object) -> None:
     redactor = Redactor([ODD])
-    assert redactor.has_signs(json.dumps(value)) or redactor.value(value) == value
+    assert redactor.may_contain_secrets(json.dumps(value)) or redactor.redact_value(value) == value
 
 
 @given(st.text(max_size=200))
 def test_what_is_redacted_stays_as_it_is_when_it_is_redacted_again(text: str) -> None:
     redactor = Redactor([CANARY])
-    once = redactor.text(text + " API_KEY=abcdef1 password: 'hunter22' " + CANARY)
-    assert redactor.text(once) == once
+    once = redactor.redact_text(text + " API_KEY=abcdef1 password: 'hunter22' " + CANARY)
+    assert redactor.redact_text(once) == once
 
 
 def test_one_that_knows_more_knows_the_others_still() -> None:
     first = Redactor(["plainword", "Geheim+1234"])
-    both = first.with_more(["Other/5678", "anotherword"])
+    both = first.with_secrets(["Other/5678", "anotherword"])
     text = "plainword Geheim+1234 Other/5678 anotherword"
-    assert both.text(text) == " ".join([MARK] * 4)
-    assert both.has_signs("Geheim+1234")
-    assert both.has_signs("Other/5678")
-    assert "Other/5678" in first.text(text)
+    assert both.redact_text(text) == " ".join([REDACTED] * 4)
+    assert both.may_contain_secrets("Geheim+1234")
+    assert both.may_contain_secrets("Other/5678")
+    assert "Other/5678" in first.redact_text(text)
 
 
 def test_secrets_come_from_the_environment_by_their_names() -> None:
-    redactor = Redactor.of_environment(
+    redactor = Redactor.from_environment(
         {
             "CANARY_API_KEY": CANARY,
             "DATABASE_URL": "postgres://me:Sesam%20open1@db.example/app",
@@ -165,19 +165,22 @@ def test_secrets_come_from_the_environment_by_their_names() -> None:
         }
     )
     text = f"{CANARY} eu-central-1 /tmp/ssh-1/agent.7 /usr/local/bin short /home/me/creds.json"
-    assert redactor.text(text) == text.replace(CANARY, MARK)
-    assert redactor.text("it is Sesam open1, you know") == f"it is {MARK}, you know"
-    assert redactor.text("echo '$ecret-9'") == f"echo '{MARK}'"
+    assert redactor.redact_text(text) == text.replace(CANARY, REDACTED)
+    assert redactor.redact_text("it is Sesam open1, you know") == f"it is {REDACTED}, you know"
+    assert redactor.redact_text("echo '$ecret-9'") == f"echo '{REDACTED}'"
 
 
 def test_a_secret_that_is_a_short_plain_word_counts_only_where_it_stands_alone() -> None:
     redactor = Redactor(["hunter", "123456"])
-    assert redactor.text("hunter and 123456; bounty_hunters 91234567") == f"{MARK} and {MARK}; bounty_hunters 91234567"
+    assert (
+        redactor.redact_text("hunter and 123456; bounty_hunters 91234567")
+        == f"{REDACTED} and {REDACTED}; bounty_hunters 91234567"
+    )
 
 
 def test_names_that_look_secret_hold_one_or_say_where_it_is() -> None:
-    assert all(looks_secret(name) for name in ("AWS_REGION", "SSH_AUTH_SOCK", "MY_TOKEN", "DB_PASSWORD"))
-    assert [holds_secret(name) for name in ("AWS_REGION", "SSH_AUTH_SOCK", "MAX_TOKENS", "MY_TOKEN")] == [
+    assert all(is_secret_name(name) for name in ("AWS_REGION", "SSH_AUTH_SOCK", "MY_TOKEN", "DB_PASSWORD"))
+    assert [has_secret_value(name) for name in ("AWS_REGION", "SSH_AUTH_SOCK", "MAX_TOKENS", "MY_TOKEN")] == [
         False,
         False,
         False,
@@ -188,17 +191,17 @@ def test_names_that_look_secret_hold_one_or_say_where_it_is() -> None:
 @pytest.mark.parametrize("token", TOKENS)
 @pytest.mark.parametrize("around", ["{}", "x={}", '{{"a": "{}"}}', "https://host/{}/x", "({})", "risk-{}", "\n{}\n"])
 def test_tokens_are_known_by_their_shape(token: str, around: str) -> None:
-    kept = Redactor().text(around.format(token))
+    kept = Redactor().redact_text(around.format(token))
     assert token[6:-2] not in kept
-    assert MARK in kept
+    assert REDACTED in kept
 
 
 def test_a_private_key_goes_whole_even_when_it_is_cut_off_or_escaped() -> None:
     redactor = Redactor()
-    assert redactor.text(f"a\n{KEY_BLOCK}\nb") == f"a\n{MARK}\nb"
-    assert "MIIEow" not in redactor.text(f"a\n{KEY_BLOCK[:60]}")
-    assert "MIIEow" not in redactor.text(json.dumps({"key": KEY_BLOCK}))
-    assert redactor.text("-----BEGIN PUBLIC KEY-----\nMIIB\n") == "-----BEGIN PUBLIC KEY-----\nMIIB\n"
+    assert redactor.redact_text(f"a\n{KEY_BLOCK}\nb") == f"a\n{REDACTED}\nb"
+    assert "MIIEow" not in redactor.redact_text(f"a\n{KEY_BLOCK[:60]}")
+    assert "MIIEow" not in redactor.redact_text(json.dumps({"key": KEY_BLOCK}))
+    assert redactor.redact_text("-----BEGIN PUBLIC KEY-----\nMIIB\n") == "-----BEGIN PUBLIC KEY-----\nMIIB\n"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_a_private_key_goes_whole_even_when_it_is_cut_off_or_escaped() -> None:
     ],
 )
 def test_secrets_are_known_by_their_name_or_place(text: str, kept: str) -> None:
-    assert Redactor().text(text) == kept.format(MARK)
+    assert Redactor().redact_text(text) == kept.format(REDACTED)
 
 
 HARMLESS = [
@@ -261,7 +264,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert Redactor([CANARY]).text(text) == text
+    assert Redactor([CANARY]).redact_text(text) == text
 
 
 def test_a_value_is_redacted_through_all_of_it_and_keeps_its_shape() -> None:
@@ -276,17 +279,17 @@ def test_a_value_is_redacted_through_all_of_it_and_keeps_its_shape() -> None:
         "password": "hunter22",
         "key": "sort-by-name-2",
     }
-    assert redactor.value(before) == {
+    assert redactor.redact_value(before) == {
         "n": 1,
-        "list": [True, None, 1.5, f"x{MARK}"],
-        "deep": [{"env": {"API_KEY": MARK, "LANG": "C"}}],
-        f"key {MARK}": "a",
-        f"key {MARK}!": "b",
-        "headers": {"Authorization": MARK, "Cookie": MARK, "Accept": "text/html"},
-        "password": MARK,
+        "list": [True, None, 1.5, f"x{REDACTED}"],
+        "deep": [{"env": {"API_KEY": REDACTED, "LANG": "C"}}],
+        f"key {REDACTED}": "a",
+        f"key {REDACTED}!": "b",
+        "headers": {"Authorization": REDACTED, "Cookie": REDACTED, "Accept": "text/html"},
+        "password": REDACTED,
         "key": "sort-by-name-2",
     }
-    assert redactor.value({CANARY: 1, f"{CANARY}{CANARY}": 2}) == {MARK: 1, f"{MARK}{MARK}": 2}
+    assert redactor.redact_value({CANARY: 1, f"{CANARY}{CANARY}": 2}) == {REDACTED: 1, f"{REDACTED}{REDACTED}": 2}
     assert before["password"] == "hunter22", "what is given is not changed"
 
 
@@ -301,17 +304,17 @@ def test_what_it_costs_grows_with_the_text_and_no_faster(unit: str) -> None:
     redactor = Redactor([CANARY, ODD])
     text = unit * (1_000_000 // len(unit))
     with processor_limit():  # a pattern that reads again and again takes minutes
-        redactor.text(text)
+        redactor.redact_text(text)
 
 
 def test_what_was_seen_to_be_clean_says_nothing_about_a_text_that_holds_it() -> None:
     redactor = Redactor(["correct-horse-battery"])
     plain = "the staple of a battery"
     for _ in range(2):
-        assert redactor.value({"text": plain, "note": [plain]}) == {"text": plain, "note": [plain]}
-        assert redactor.value({"text": f"{plain} correct-horse-battery"}) == {"text": f"{plain} [REDACTED]"}
+        assert redactor.redact_value({"text": plain, "note": [plain]}) == {"text": plain, "note": [plain]}
+        assert redactor.redact_value({"text": f"{plain} correct-horse-battery"}) == {"text": f"{plain} [REDACTED]"}
         # The same text is none of a secret's business under one name, and a secret under another.
-        assert redactor.value({"note": "hunter2hunter2", "password": "hunter2hunter2"}) == {
+        assert redactor.redact_value({"note": "hunter2hunter2", "password": "hunter2hunter2"}) == {
             "note": "hunter2hunter2",
             "password": "[REDACTED]",
         }
@@ -320,5 +323,5 @@ def test_what_was_seen_to_be_clean_says_nothing_about_a_text_that_holds_it() -> 
 def test_what_is_remembered_as_clean_is_bounded() -> None:
     redactor = Redactor()
     for number in range(3_000):
-        redactor.text(f"{number} " + "x" * 2_000)
+        redactor.redact_text(f"{number} " + "x" * 2_000)
     assert sum(map(len, redactor._clean)) < 3_000_000

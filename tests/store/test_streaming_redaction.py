@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from kitbag.store.redaction import Redactor
-from kitbag.store.streaming_redaction import Held
+from kitbag.store.streaming_redaction import StreamingRedactor
 
 SECRET = "tok-0123456789abcdef"
 
@@ -13,12 +13,12 @@ SECRET = "tok-0123456789abcdef"
 @pytest.mark.parametrize("size", range(1, 25))
 def test_a_secret_in_pieces_is_held_back_until_it_is_known(size: int) -> None:
     text = f"x{SECRET[:5]}{SECRET} and {SECRET}{SECRET[:3]} end {SECRET[:7]}"
-    held = Held(Redactor((SECRET,)).known, (SECRET,))
-    shown = [held.add(text[at : at + size]) for at in range(0, len(text), size)]
-    whole = "".join(shown) + held.rest()
+    held = StreamingRedactor(Redactor((SECRET,)).redact_known, (SECRET,))
+    shown = [held.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    whole = "".join(shown) + held.flush()
     assert SECRET not in whole
     assert whole == text.replace(SECRET, "[REDACTED]")
-    assert held.rest() == ""
+    assert held.flush() == ""
 
 
 @pytest.mark.parametrize("size", range(1, 16))
@@ -36,22 +36,22 @@ def test_where_the_end_of_a_secret_may_begin_another_it_is_held_back_whole(
     secrets: tuple[str, ...], text: str, size: int
 ) -> None:
     redactor = Redactor(secrets)
-    held = Held(redactor.known, redactor.values)
-    shown = [held.add(text[at : at + size]) for at in range(0, len(text), size)]
-    assert "".join(shown) + held.rest() == redactor.known(text)
+    held = StreamingRedactor(redactor.redact_known, redactor.known_values)
+    shown = [held.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert "".join(shown) + held.flush() == redactor.redact_known(text)
 
 
 def test_what_can_be_no_secret_is_shown_at_once() -> None:
-    held = Held(Redactor((SECRET,)).known, (SECRET,))
-    assert held.add("Hello.") == "Hello."
-    assert held.add("see tok") == "see "
-    assert held.add("yo") == "tokyo"
+    held = StreamingRedactor(Redactor((SECRET,)).redact_known, (SECRET,))
+    assert held.feed("Hello.") == "Hello."
+    assert held.feed("see tok") == "see "
+    assert held.feed("yo") == "tokyo"
 
 
 def test_other_spellings_of_a_secret_are_held_back_too() -> None:
     redactor = Redactor((SECRET,))
     encoded = base64.b64encode(SECRET.encode()).decode()
-    held = Held(redactor.known, redactor.values)
-    shown = [held.add(char) for char in f"see {encoded} there"]
-    assert encoded[:10] not in "".join(shown) + held.rest()
+    held = StreamingRedactor(redactor.redact_known, redactor.known_values)
+    shown = [held.feed(char) for char in f"see {encoded} there"]
+    assert encoded[:10] not in "".join(shown) + held.flush()
     assert not any("dG9rL" in piece for piece in shown)

@@ -12,37 +12,37 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.session import Session
-from kitbag.agent.session_records import Header
-from kitbag.agent.undo.plan import Step, Turn, changed_later, make_plan, read_turns
-from kitbag.agent.undo.restore import Restored, Restorer
-from kitbag.agent.undo.session_changes import SessionChanges, recover_command
-from kitbag.agent.undo.snapshot import Limits
+from kitbag.agent.session_records import SessionHeader
+from kitbag.agent.undo.plan import UndoableTurn, UndoStep, find_later_changes, plan_undo, read_turns
+from kitbag.agent.undo.restore import Restorer, RestoreResult
+from kitbag.agent.undo.session_changes import SessionChanges, recover_interrupted_command
+from kitbag.agent.undo.snapshot import SnapshotLimits
 from kitbag.events import Notice
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.permissions.model import Workspace
-from kitbag.store.content_store import KeptFiles
+from kitbag.store.content_store import ContentStore
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from support.waiting import TEST_TIMEOUT
 
 Tree = dict[str, Any]
-EVERYTHING = Limits()
+EVERYTHING = SnapshotLimits()
 
 
 class Shop:
     """`say` begins a turn; `write`, `delete` and `command` are what tools do in it; `undo` takes a turn back."""
 
-    def __init__(self, world: World, session_id: str = "shop", limits: Limits = EVERYTHING) -> None:
+    def __init__(self, world: World, session_id: str = "shop", limits: SnapshotLimits = EVERYTHING) -> None:
         self.world = world
         self.root = world.workspace.resolve()
         self.kitbag_home = str(world.home / ".kitbag")
         self.workspace = Workspace(str(self.root), str(world.home), self.kitbag_home)
         self.journal = Journal.open(f"{self.kitbag_home}/state/journal.db", Redactor(("hunter2-hunter2",)))
         self.session = Session(self.journal, session_id)
-        self.kept = KeptFiles(self.kitbag_home)
+        self.kept = ContentStore(self.kitbag_home)
         self.notices: list[Notice] = []
         self.changes = SessionChanges(self.session, self.workspace, self.notices.append, limits=limits)
-        self.run(self.session.start(Header(str(world.workspace), "model", "default")))
+        self.run(self.session.start(SessionHeader(str(world.workspace), "model", "default")))
 
     def close(self) -> None:
         self.journal.close()
@@ -57,7 +57,7 @@ class Shop:
         """With its intent in the journal."""
         call = ToolCall(f"call-{os.urandom(4).hex()}", tool, {})
         self.run(self.session.add_reply(Message("assistant", (call,)), Usage(), 0.0, "model"))
-        self.run(self.session.begin(call))
+        self.run(self.session.record_intent(call))
         return call.id
 
     def write(self, path: str, data: bytes, *, really: bool = True) -> None:
@@ -82,34 +82,34 @@ class Shop:
         call = self.call("Bash")
         self.run(work())
 
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[UndoableTurn]:
         return read_turns(self.journal, self.session.id, self.kept)
 
-    def plan(self, number: int = 0) -> list[Step]:
+    def plan(self, number: int = 0) -> list[UndoStep]:
         turns = self.turns()
         turn = next(one for one in turns if one.number == number) if number else turns[-1]
-        return make_plan(turn.changes, self.kept, changed_later(turns, turn.number))
+        return plan_undo(turn.changes, self.kept, find_later_changes(turns, turn.number))
 
-    def undo(self, number: int = 0) -> Restored:
+    def undo(self, number: int = 0) -> RestoreResult:
         steps = self.plan(number)
         assert not [step for step in steps if step.problem]
         return self.force(number)
 
-    def force(self, number: int = 0) -> Restored:
+    def force(self, number: int = 0) -> RestoreResult:
         number = number or self.turns()[-1].number
-        return self.restorer().undo(number, self.plan(number))
+        return self.restorer().run(number, self.plan(number))
 
-    def redo(self, number: int = 0) -> Restored:
+    def redo(self, number: int = 0) -> RestoreResult:
         turn = next(one for one in self.turns() if one.number == (number or self.turns()[-1].number))
-        steps = make_plan(turn.taken_back, self.kept)
+        steps = plan_undo(turn.undo_changes, self.kept)
         assert not [step for step in steps if step.problem]
-        return self.restorer().undo(turn.number, steps, redo=True)
+        return self.restorer().run(turn.number, steps, redo=True)
 
     def restorer(self) -> Restorer:
         return Restorer(self.journal, self.session.id, self.kept, self.workspace)
 
     def recover(self) -> bool:
-        return recover_command(self.journal, self.session.id, self.workspace, self.kept)
+        return recover_interrupted_command(self.journal, self.session.id, self.workspace, self.kept)
 
     def problems(self, number: int = 0) -> dict[str, str]:
         return {os.path.relpath(step.path, self.root): step.problem for step in self.plan(number) if step.problem}

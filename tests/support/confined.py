@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conftest import World
-from kitbag.permissions.model import Profile, Workspace
-from kitbag.processes.command_runner import Command, Ran
+from kitbag.permissions.model import SandboxProfile, Workspace
+from kitbag.processes.command_runner import CommandResult, ShellCommand
 from kitbag.sandbox.confine import Confinement, run_confined
 from support.waiting import TEST_TIMEOUT
 
@@ -39,13 +39,13 @@ class Box:
 
     def command(
         self, text: str, seconds: float = TEST_TIMEOUT, environment: Mapping[str, str] | None = None
-    ) -> Command:
+    ) -> ShellCommand:
         given = {"PATH": os.environ["PATH"], "OUT": str(self.world.outside), "LANG": "C.UTF-8"}
-        return Command(text, str(self.root), {**given, **(environment or {})}, seconds, 20_000)
+        return ShellCommand(text, str(self.root), {**given, **(environment or {})}, seconds, 20_000)
 
     def run(
-        self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
-    ) -> Ran:
+        self, text: str, profile: SandboxProfile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
+    ) -> CommandResult:
         confinement = Confinement(profile, network)
         return run_confined(self.command(text, seconds), confinement=confinement, workspace=self.workspace)
 

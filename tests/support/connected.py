@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from conftest import World
 from kitbag.assembly.run_options import Options
 from kitbag.mcp_server.http import serve_http
-from kitbag.mcp_server.server_state import House, Listening
+from kitbag.mcp_server.server_state import HttpOptions, ServerState
 from support.boards import all_tasks
 from support.waiting import TEST_TIMEOUT, until_true
 
@@ -41,7 +41,7 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class Served:
-    def __init__(self, house: House, url: str, token_file: Path) -> None:
+    def __init__(self, house: ServerState, url: str, token_file: Path) -> None:
         self.house = house
         self.url = url
         self.token_file = token_file
@@ -66,10 +66,10 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(world: World, listening: Listening | None = None, **options: Any) -> AsyncIterator[Served]:
+async def served(world: World, listening: HttpOptions | None = None, **options: Any) -> AsyncIterator[Served]:
     said: asyncio.Queue[str] = asyncio.Queue()
-    house = House(Options(directory=str(world.workspace), **options))
-    running = asyncio.create_task(serve_http(house, listening or Listening(0), said.put_nowait))
+    house = ServerState(Options(directory=str(world.workspace), **options))
+    running = asyncio.create_task(serve_http(house, listening or HttpOptions(0), said.put_nowait))
     try:
         telling = asyncio.create_task(said.get())
         await asyncio.wait([telling, running], return_when="FIRST_COMPLETED")

@@ -120,13 +120,13 @@ def _import_everything() -> None:
         ):
             continue
         importlib.import_module(found.name)
-    from kitbag.sandbox.confine import protection
+    from kitbag.sandbox.confine import detect_sandbox
     from kitbag.text.tokens import token_counter
 
     if SKIPPED in os.environ:
         skip_syncs()
     _retry_soon()
-    protection()  # tried once for all
+    detect_sandbox()  # tried once for all
     token_counter().count("zxqjvw")  # a word that is not in the vocabulary takes long the first time
 
 
@@ -134,8 +134,8 @@ def _retry_soon() -> None:
     """What a provider asks for is waited for as ever."""
     from kitbag.agent import ask_model
 
-    wait = ask_model._wait
-    ask_model._wait = lambda error, patience, attempt: wait(error, patience._replace(first_wait=0.001), attempt)
+    wait = ask_model._retry_delay
+    ask_model._retry_delay = lambda error, patience, attempt: wait(error, patience._replace(first_wait=0.001), attempt)
 
 
 def _child(order: dict[str, Any], descriptors: list[int]) -> int:
@@ -149,7 +149,7 @@ def _child(order: dict[str, Any], descriptors: list[int]) -> int:
     if order["env"].get("PATH") != os.environ.get("PATH"):
         from kitbag.sandbox import confine
 
-        confine._found.cache_clear()
+        confine._detect.cache_clear()
     os.environ.clear()
     os.environ.update(order["env"])
     from kitbag.cli import main

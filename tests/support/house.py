@@ -5,10 +5,10 @@ import json
 from typing import Any
 
 from conftest import World
-from kitbag.agent.ask_model import Patience
+from kitbag.agent.ask_model import RetryPolicy
 from kitbag.assembly.run_options import Options
 from kitbag.events import Event, Notice, RunEnded
-from kitbag.models.provider import Request
+from kitbag.models.provider import ModelRequest
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.waiting import TEST_TIMEOUT
@@ -33,7 +33,7 @@ class House:
         given = Options(directory=str(self.world.workspace), **options)
         ended: RunEnded | None = None
         async with asyncio.timeout(TEST_TIMEOUT):
-            patience = Patience(first_wait=0.001)
+            patience = RetryPolicy(first_wait=0.001)
             async with Agent(model, options=given, provider=self.model, patience=patience) as agent:
                 self.agent, self.session = agent, agent.session.id
                 for request in requests:
@@ -47,7 +47,7 @@ class House:
         return ended
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[ModelRequest]:
         return self.model.requests
 
     def prompt(self, at: int = -1) -> str:

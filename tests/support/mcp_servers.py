@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from kitbag.tools.mcp_client.connection import Connection, Opening
-from kitbag.tools.mcp_client.server_config import Server, read_server
-from kitbag.tools.mcp_client.server_listing import Listing
-from kitbag.tools.mcp_client.servers import opening_of
+from kitbag.tools.mcp_client.connection import ServerConnection, TransportSetup
+from kitbag.tools.mcp_client.server_config import ServerConfig, parse_server
+from kitbag.tools.mcp_client.server_listing import ServerListing
+from kitbag.tools.mcp_client.servers import create_transport
 from support.waiting import TEST_TIMEOUT
 
 PROGRAM = str(Path(__file__).with_name("plain_server.py"))
@@ -25,8 +25,8 @@ def described(**behaviour: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-S", "-E", PROGRAM, json.dumps(behaviour)]}
 
 
-def server_of(definition: dict[str, Any], name: str = "plain", directory: str = "/tmp") -> Server:
-    server, wrong = read_server(name, definition, "settings.toml", "user", directory)
+def server_of(definition: dict[str, Any], name: str = "plain", directory: str = "/tmp") -> ServerConfig:
+    server, wrong = parse_server(name, definition, "settings.toml", "user", directory)
     assert not wrong
     return server
 
@@ -34,15 +34,15 @@ def server_of(definition: dict[str, Any], name: str = "plain", directory: str = 
 class Talk:
     """A connection, and what was heard of it."""
 
-    def __init__(self, server: Server) -> None:
-        self.listings: list[Listing] = []
+    def __init__(self, server: ServerConfig) -> None:
+        self.listings: list[ServerListing] = []
         self.said: list[str] = []
         self.opened = 0
-        self.connection = Connection(server, self._opens, self.listings.append, self.said.append)
+        self.connection = ServerConnection(server, self._opens, self.listings.append, self.said.append)
 
-    async def _opens(self, ended: Callable[[str], None]) -> Opening:
+    async def _opens(self, ended: Callable[[str], None]) -> TransportSetup:
         self.opened += 1
-        return opening_of(self.connection.server, ended)
+        return create_transport(self.connection.server, ended)
 
     async def call(
         self, tool: str, text: str = "", seconds: float = TEST_TIMEOUT, progress: Any = lambda _: None

@@ -5,21 +5,21 @@ from importlib.util import find_spec
 
 import pytest
 
-from kitbag.sandbox.confine import protection
-from kitbag.sandbox.landlock import find
+from kitbag.sandbox.confine import detect_sandbox
+from kitbag.sandbox.landlock import detect_landlock
 
 HOW = "scripts/system-packages installs bubblewrap"
 
 
 def bubblewrap() -> None:
     """Skips the test, or fails it in CI, where bubblewrap does not run."""
-    found = protection()
+    found = detect_sandbox()
     if found.kind != "bubblewrap":
         _missing(f"bubblewrap does not run here: {found.problem}; {HOW}")
 
 
 def sandlock() -> None:
-    version, problem = find()
+    version, problem = detect_landlock()
     if not version:
         _missing(f"sandlock does not run here: {problem}; it needs Linux 6.12 or newer")
 

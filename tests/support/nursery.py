@@ -13,12 +13,12 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.path[0])  # the folder of this script was there
 
-from kitbag.agent.session import new_id
+from kitbag.agent.session import new_session_id
 from kitbag.store import fault_points
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.task import Wish
+from kitbag.tasks.task import TaskRequest
 from kitbag.tasks.worker import run_worker
 from support.disk import SKIPPED, skip_syncs
 
@@ -26,12 +26,20 @@ from support.disk import SKIPPED, skip_syncs
 def _work(given: dict[str, Any]) -> None:
     home = given["environment"]["KITBAG_HOME"]
     if given["kind"] == "worker":
-        run_worker(home, idle_seconds=given["idle"], at_once=given["at_once"], log=lambda text: print(text, flush=True))
+        run_worker(
+            home, idle_seconds=given["idle"], max_concurrent=given["at_once"], log=lambda text: print(text, flush=True)
+        )
         return
     with Journal.open(journal_path(home), Redactor([])) as journal:
         for wish in given["wishes"]:
             task = Board(journal).create(
-                new_id(), "agent", Wish(**wish), root="", parent="", depth=1, background=given["background"]
+                new_session_id(),
+                "agent",
+                TaskRequest(**wish),
+                root="",
+                parent="",
+                depth=1,
+                background=given["background"],
             )
             print("created", asyncio.run(task).id, flush=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpcore2
 
-from kitbag.net.fetch import Fetched
+from kitbag.net.fetch import FetchResult
 from support.waiting import TEST_TIMEOUT
 
 Answer = Callable[[str, socket.socket], None]
@@ -87,7 +87,7 @@ class Server:
 
 
 Serve = Callable[..., Server]
-Get = Callable[..., Fetched]
+Get = Callable[..., FetchResult]
 
 
 class Names:

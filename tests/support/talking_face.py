@@ -10,11 +10,11 @@ from typing import Any
 
 from chat.answering import Answer, AnsweringFace, text_of
 from conftest import World
-from kitbag.agent.ask_model import Patience
+from kitbag.agent.ask_model import RetryPolicy
 from kitbag.assembly.run_options import Options
 from kitbag.chat.chat import Chat
 from kitbag.chat.commands import COMMANDS
-from kitbag.chat.ui import Deed, Left, Panel, Row, Submitted
+from kitbag.chat.ui import ExitRequested, Panel, PanelRow, Submitted, UserAction
 from kitbag.permissions.approvals.approval import Approver
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
@@ -30,13 +30,13 @@ class TalkingFace(AnsweringFace):
         self.is_plain = plain
         self.can_ask = True
         self.pressed = list(pressed)
-        self.panels: list[tuple[Row, ...]] = []
+        self.panels: list[tuple[PanelRow, ...]] = []
         """The rows at the beginning, and after each key."""
         self.lines: list[str] = []
         """What is typed once somebody reads."""
 
-    async def next(self) -> Deed:
-        return Submitted(self.lines.pop(0)) if self.lines else Left(now=False)
+    async def next(self) -> UserAction:
+        return Submitted(self.lines.pop(0)) if self.lines else ExitRequested(immediately=False)
 
     async def open(self, panel: Panel) -> bool:
         if self.is_plain:
@@ -45,7 +45,7 @@ class TalkingFace(AnsweringFace):
         for key, row in self.pressed:
             assert row in [one.id for one in panel.rows()], f"no row {row}"
             assert key in [action.key for action in panel.actions], f"no key {key}"
-            await panel.act(key, row)
+            await panel.run_action(key, row)
             self.panels.append(panel.rows())
         self.pressed = []
         return True
@@ -76,7 +76,7 @@ class Talk:
         """A command; gives what it showed."""
         name, _, arguments = line.removeprefix("/").partition(" ")
         known = len(self.face.blocks)
-        await COMMANDS[name].run()(self.chat, arguments.strip())
+        await COMMANDS[name].load()(self.chat, arguments.strip())
         return "\n".join(text_of(block) for block in self.face.blocks[known:])
 
     def shown(self, kind: type[Block]) -> list[Any]:
@@ -99,7 +99,7 @@ async def talking(
     scripted = Scripted(Script([Rule([Step(text=one) if isinstance(one, str) else one for one in steps])]))
     given = Options(directory=str(world.workspace), model=model, **{"trust_workspace": True, **options})
     played = face or TalkingFace(plain=True)
-    provider, patience = (None if model else scripted), Patience(first_wait=0.001)
+    provider, patience = (None if model else scripted), RetryPolicy(first_wait=0.001)
     async with asyncio.timeout(TEST_TIMEOUT):
         async with Agent(options=given, provider=provider, approver=approver, patience=patience) as agent:
             yield Talk(world, Chat(played, agent, lambda other: Agent(options=other)), played, scripted)

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.messages import Text
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Protection, Workspace
-from kitbag.permissions.rules.rule import Rules, parse_rules
-from kitbag.tools.base import Context, Outcome, Tool
+from kitbag.permissions.model import Effect, SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules, parse_rules
+from kitbag.tools.base import Tool, ToolContext, ToolOutput
 from support.waiting import TEST_TIMEOUT
 
 T = TypeVar("T")
@@ -38,19 +38,19 @@ class Bench:
         self.context = self.allowing()
 
     def allowing(
-        self, *, mode: Mode = "default", allow: str = "", ask: str = "", deny: str = "", **more: Any
-    ) -> Context:
+        self, *, mode: PermissionMode = "default", allow: str = "", ask: str = "", deny: str = "", **more: Any
+    ) -> ToolContext:
         """A context under rules, each effect's separated by blanks."""
         given: tuple[tuple[Effect, str], ...] = (("allow", allow), ("ask", ask), ("deny", deny))
-        rules = Rules(
+        rules = PermissionRules(
             rule
             for effect, texts in given
             for text in texts.split()
             for rule in parse_rules(text, effect, "rules.toml:1", "user", str(self.home / ".kitbag"))
         )
-        permissions = Permissions(self.workspace, mode, rules, Protection("none"))
+        permissions = Permissions(self.workspace, mode, rules, SandboxSupport("none"))
         library = Registry(Places(str(self.root), str(self.home), str(self.home / ".kitbag"), (str(self.root),)))
-        self.context = Context(self.workspace, str(self.root), permissions, library, SessionSkills(library), **more)
+        self.context = ToolContext(self.workspace, str(self.root), permissions, library, SessionSkills(library), **more)
         return self.context
 
     def write(self, path: str, text: str | bytes = "", *, age: int = 0) -> Path:
@@ -62,20 +62,20 @@ class Bench:
         os.utime(target, (moment, moment))
         return target
 
-    def use(self, tool: Tool[Any], context: Context | None = None, /, **arguments: Any) -> Outcome:
+    def use(self, tool: Tool[Any], context: ToolContext | None = None, /, **arguments: Any) -> ToolOutput:
         """Its name for an argument with a dash is `_A` for `-A`."""
         given = {f"-{key[1:]}" if key.startswith("_") else key: value for key, value in arguments.items()}
         return asyncio.run(self.using(tool, given, context))
 
-    async def using(self, tool: Tool[Any], arguments: dict[str, Any], context: Context | None = None) -> Outcome:
-        return await asyncio.wait_for(tool.work(tool.read(arguments), context or self.context), TEST_TIMEOUT)
+    async def using(self, tool: Tool[Any], arguments: dict[str, Any], context: ToolContext | None = None) -> ToolOutput:
+        return await asyncio.wait_for(tool.run(tool.parse_arguments(arguments), context or self.context), TEST_TIMEOUT)
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: ToolOutput) -> str:
     return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
 
 
-def listed(outcome: Outcome) -> list[str]:
+def listed(outcome: ToolOutput) -> list[str]:
     """The lines of a result, without its remarks."""
     assert not outcome.is_error, text_of(outcome)
     return [line for line in text_of(outcome).splitlines() if not line.startswith(("[", "No "))]

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from conftest import World
-from kitbag.agent.session import PREFIX, new_id
+from kitbag.agent.session import STREAM_PREFIX, new_session_id
 from kitbag.permissions.approvals.queue import ApprovalQueue
-from kitbag.store.journal import Journal, Record, journal_path
+from kitbag.store.journal import Journal, JournalRecord, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.task import Task, Wish
-from kitbag.tasks.worker_process import at_work
+from kitbag.tasks.task import Task, TaskRequest
+from kitbag.tasks.worker_process import read_worker_record
 from support.waiting import TEST_TIMEOUT, wait_until
 
 AN_AGENT = "## Your Task"
@@ -96,15 +96,15 @@ class Workshop:
         rules.append({"replies": list(replies)})
         self.world.write("script.json", json.dumps({"rules": rules}))
 
-    def wish(self, prompt: str = "Do it.", agent: str = "doer", **more: Any) -> Wish:
+    def wish(self, prompt: str = "Do it.", agent: str = "doer", **more: Any) -> TaskRequest:
         options = {"only_tools": list(TOOLS), **more.pop("options", {})}
         model = f"scripted:{self.world.workspace / 'script.json'}"
         directory = str(self.world.workspace)
-        return Wish(agent, prompt, parent_model=model, directory=directory, options=options, **more)
+        return TaskRequest(agent, prompt, parent_model=model, directory=directory, options=options, **more)
 
     def put(self, prompt: str = "Do it.", *, background: bool = True, parent: Task | None = None, **more: Any) -> str:
         made = self.board.create(
-            new_id(),
+            new_session_id(),
             "agent",
             self.wish(prompt, **more),
             root="root",
@@ -124,7 +124,7 @@ class Workshop:
         return pid
 
     def _has_begun(self, pid: int) -> bool:
-        found = at_work(self.home)
+        found = read_worker_record(self.home)
         return (found is not None and found.owner.pid == pid) or has_ended(pid)
 
     def work(self) -> None:
@@ -147,8 +147,8 @@ class Workshop:
         self.until_status(task_id, "waiting-approval")
         self.until(ApprovalQueue(self.journal).pending, "no question is pending")
 
-    def records(self, task_id: str, kind: str = "") -> list[Record]:
-        found = self.journal.read(PREFIX + self.task(task_id).session)
+    def records(self, task_id: str, kind: str = "") -> list[JournalRecord]:
+        found = self.journal.read(STREAM_PREFIX + self.task(task_id).session)
         return [record for record in found if not kind or record.kind == kind]
 
     def close(self) -> None:

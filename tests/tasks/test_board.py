@@ -18,13 +18,13 @@ from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
-from kitbag.tasks.board import SHOWN, Board
+from kitbag.tasks.board import MAX_INLINE_TEXT, Board
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.task import End, Task, Wish
+from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.version import is_newer
 from support.waiting import TEST_TIMEOUT
 
-DONE = End("completed", "Done.")
+DONE = TaskResult("completed", "Done.")
 
 
 @pytest.fixture
@@ -40,15 +40,15 @@ def board(path: str) -> Iterator[Board]:
 
 def put(board: Board, task_id: str = "aaaa00000001", **more: Any) -> Task:
     given: dict[str, Any] = {"root": "r", "parent": "", "depth": 1, "background": True, **more}
-    return asyncio.run(board.create(task_id, "agent", Wish("doer", "Do it.", directory="/w"), **given))
+    return asyncio.run(board.create(task_id, "agent", TaskRequest("doer", "Do it.", directory="/w"), **given))
 
 
 def claim(board: Board, task: Task, **more: Any) -> bool:
     return asyncio.run(board.claim(task, **more))
 
 
-def end(board: Board, task: Task, how: End = DONE) -> bool:
-    return asyncio.run(board.end(task.id, task.run, how))
+def end(board: Board, task: Task, how: TaskResult = DONE) -> bool:
+    return asyncio.run(board.finish(task.id, task.run, how))
 
 
 def test_another_process_sees_a_task_as_soon_as_it_is_created(board: Board, path: str) -> None:
@@ -56,7 +56,7 @@ def test_another_process_sees_a_task_as_soon_as_it_is_created(board: Board, path
     with Journal.open(path, Redactor([])) as journal:
         other = Board(journal)
         assert other.find(task.id) == task
-        assert other.wish(task.id).prompt == "Do it."
+        assert other.request(task.id).prompt == "Do it."
         assert claim(other, other.find(task.id))
     assert board.find(task.id).status == "running"
     assert board.find(task.id).owner == this_process()
@@ -67,20 +67,20 @@ def test_one_of_two_claims_it_and_the_first_end_counts(board: Board) -> None:
     assert [claim(board, task), claim(board, task)] == [True, False]
     begun = board.find(task.id)
     assert end(board, begun)
-    assert not end(board, begun, End("failed"))
+    assert not end(board, begun, TaskResult("failed"))
     assert board.find(task.id).end == DONE
     assert not claim(board, begun)
 
 
 def test_what_was_ended_is_begun_by_nobody_and_can_be_resumed_by_a_person(board: Board) -> None:
     task = put(board)
-    assert end(board, task, End("cancelled"))
+    assert end(board, task, TaskResult("cancelled"))
     assert not claim(board, task)  # of one who came too late
     ended = board.find(task.id)
     assert ended.status == "cancelled"
-    assert asyncio.run(board.queue_again(ended, Wish("doer", "Go on.")))
-    assert not asyncio.run(board.queue_again(ended, Wish("doer", "Go on twice.")))
-    assert board.wish(task.id).prompt == "Go on."
+    assert asyncio.run(board.requeue(ended, TaskRequest("doer", "Go on.")))
+    assert not asyncio.run(board.requeue(ended, TaskRequest("doer", "Go on twice.")))
+    assert board.request(task.id).prompt == "Go on."
     queued = board.find(task.id)
     assert queued.status == "queued"
     assert claim(board, queued)
@@ -107,24 +107,24 @@ def test_an_end_counts_also_when_somebody_came_too_late_right_after(board: Board
 def test_in_front_only_who_says_so_begins_it_again(board: Board) -> None:
     task = put(board, background=False)
     claim(board, task)
-    end(board, board.find(task.id), End("max-turns"))
+    end(board, board.find(task.id), TaskResult("max-turns"))
     assert not claim(board, board.find(task.id))
-    assert claim(board, board.find(task.id), again=True)
+    assert claim(board, board.find(task.id), restart=True)
     assert board.find(task.id).status == "running"
 
 
 def test_a_wish_to_stop_is_kept_by_a_recovery_and_not_by_a_resumption(board: Board) -> None:
     task = put(board)
     claim(board, task)
-    asyncio.run(board.want_stop([board.find(task.id)]))
+    asyncio.run(board.request_stop([board.find(task.id)]))
     claim(board, board.find(task.id), recovered=True)
     stopped = board.find(task.id)
     assert (stopped.stop_wanted, stopped.recoveries, stopped.run) == (True, 1, 2)
     child = put(board, "aaaa00000002", parent=task.id, depth=2)
     assert child.stop_wanted
-    end(board, stopped, End("cancelled"))
+    end(board, stopped, TaskResult("cancelled"))
     assert put(board, "aaaa00000003", parent=task.id, depth=2).stop_wanted
-    asyncio.run(board.queue_again(board.find(task.id), Wish("doer", "Go on.")))
+    asyncio.run(board.requeue(board.find(task.id), TaskRequest("doer", "Go on.")))
     assert not board.find(task.id).stop_wanted
     assert not put(board, "aaaa00000004", parent=task.id, depth=2).stop_wanted
 
@@ -134,7 +134,7 @@ def test_it_waits_until_all_its_questions_are_answered(board: Board) -> None:
     claim(board, task)
 
     def status(question: str, *, over: bool) -> str:
-        asyncio.run(board.wait_for_answer(task.id, question, over=over))
+        asyncio.run(board.record_question(task.id, question, answered=over))
         return board.find(task.id).status
 
     assert status("q1", over=False) == "waiting-approval"
@@ -166,11 +166,11 @@ def test_a_long_answer_is_put_away_whole_and_belongs_to_the_end_that_counted(boa
     claim(board, task)
     begun = board.find(task.id)
     for letter, counts in (("a", True), ("b", False)):
-        assert end(board, begun, End("completed", letter * (SHOWN + 1))) is counts
+        assert end(board, begun, TaskResult("completed", letter * (MAX_INLINE_TEXT + 1))) is counts
     found = board.find(task.id)
     assert found.end is not None
-    assert (found.end.text, found.end.length) == ("a" * SHOWN, SHOWN + 1)
-    assert board.answer(found) == "a" * (SHOWN + 1)
+    assert (found.end.text, found.end.length) == ("a" * MAX_INLINE_TEXT, MAX_INLINE_TEXT + 1)
+    assert board.answer(found) == "a" * (MAX_INLINE_TEXT + 1)
 
 
 def test_records_of_another_version_are_passed_over(board: Board) -> None:
@@ -190,14 +190,14 @@ def test_records_of_another_version_are_passed_over(board: Board) -> None:
 
 def test_who_is_alive_is_known_by_more_than_a_number() -> None:
     me = this_process()
-    assert me.lives() is True
+    assert me.check_alive() is True
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    assert me._replace(pid=ended.pid, started="").lives() is False
-    assert me._replace(started="1").lives() is False  # the number was given to another
-    assert me._replace(boot="before").lives() is False
-    assert Owner(f"elsewhere/{me.machine}", "before", 1, "1").lives() is None
-    assert me._replace(machine=f"{socket.gethostname()}/pid:[1]").lives() is None  # of another container
+    assert me._replace(pid=ended.pid, started="").check_alive() is False
+    assert me._replace(started="1").check_alive() is False  # the number was given to another
+    assert me._replace(boot="before").check_alive() is False
+    assert Owner(f"elsewhere/{me.machine}", "before", 1, "1").check_alive() is None
+    assert me._replace(machine=f"{socket.gethostname()}/pid:[1]").check_alive() is None  # of another container
     assert me._replace(machine="elsewhere/pid:[1]").is_alive()
 
 
@@ -214,13 +214,13 @@ TWO_AT_WORK = textwrap.dedent("""
     from kitbag.store.journal import Journal
     from kitbag.store.redaction import Redactor
     from kitbag.tasks.board import Board
-    from kitbag.tasks.task import End
+    from kitbag.tasks.task import TaskResult
 
     async def main():
         with Journal.open(sys.argv[1], Redactor([])) as journal:
             board, won = Board(journal), []
             async def one(task):
-                if await board.claim(task) and await board.end(task.id, task.run + 1, End("completed", sys.argv[2])):
+                if await board.claim(task) and await board.finish(task.id, task.run + 1, TaskResult("completed", sys.argv[2])):
                     won.append(task.id)
             await asyncio.gather(*(one(task) for task in board.unfinished() if task.status == "queued"))
             print(*won)
@@ -259,7 +259,7 @@ class TestAStoreThatFails:
         task = put(board)
         board.journal._file.writer.execute("PRAGMA max_page_count = 1")  # as full as a disk can be
         with pytest.raises(StoreError) as full:
-            asyncio.run(board.end(task.id, 0, End("completed", "x" * 100_000)))
+            asyncio.run(board.finish(task.id, 0, TaskResult("completed", "x" * 100_000)))
         assert "room" in full.value.fix
         board.journal._file.writer.execute("PRAGMA max_page_count = 1000000000")
         assert end(board, task)
@@ -285,11 +285,11 @@ class TestAStoreThatFails:
             file.write(b"\xff" * 20_000)
         Path(path + ".check").touch()
         with Journal.open(path, Redactor([])) as journal:
-            assert journal.saved is not None
+            assert journal.recovery is not None
             found = Board(journal).all()
             assert 0 < len(found) < 300
             assert json.dumps([task.to_json() for task in found])
-            assert os.path.exists(os.path.join(journal.saved.folder, "journal.db"))
+            assert os.path.exists(os.path.join(journal.recovery.folder, "journal.db"))
 
 
 def test_those_below_stand_behind_the_one_that_began_them(board: Board) -> None:
@@ -297,6 +297,6 @@ def test_those_below_stand_behind_the_one_that_began_them(board: Board) -> None:
     put(board, "aaaa00000002", root="r")
     put(board, "aaaa00000003", root="r", parent="aaaa00000001")
     put(board, "aaaa00000004", root="r", parent="aaaa00000003")
-    assert [task.id[-1] for task in board.below("r")] == ["1", "3", "4", "2"]
-    assert [task.id[-1] for task in board.begun_by("r")] == ["1", "2"]
-    assert board.begun_by("aaaa00000004") == []
+    assert [task.id[-1] for task in board.descendants("r")] == ["1", "3", "4", "2"]
+    assert [task.id[-1] for task in board.started_by("r")] == ["1", "2"]
+    assert board.started_by("aaaa00000004") == []

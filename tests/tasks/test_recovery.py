@@ -78,7 +78,7 @@ def test_what_was_interrupted_goes_on_when_a_person_wants_it_and_the_model_is_to
     workshop.work()
     task = workshop.task(task_id)
     assert task.status == "interrupted"
-    assert asyncio.run(workshop.board.queue_again(task, workshop.wish()._replace(request="Go on.")))
+    assert asyncio.run(workshop.board.requeue(task, workshop.wish()._replace(request="Go on.")))
     workshop.work()
     assert workshop.task(task_id).status == "completed"
     assert effects(workshop) == ("one\n", True)
@@ -92,7 +92,7 @@ def test_what_a_resumed_task_was_told_is_not_lost_either(workshop: Workshop, mom
     task_id = workshop.put()
     workshop.work()
     assert asyncio.run(
-        workshop.board.queue_again(workshop.task(task_id), workshop.wish()._replace(request="And the second?"))
+        workshop.board.requeue(workshop.task(task_id), workshop.wish()._replace(request="And the second?"))
     )
     assert workshop.nursery.wait(workshop.worker(moment)) == -signal.SIGKILL
     workshop.work()
@@ -146,5 +146,5 @@ def test_work_in_front_of_a_process_that_was_killed_is_ended_by_whoever_looks(wo
     client = workshop.nursery.start("client", environment, log, wishes=[wish], background=False)
     assert workshop.nursery.wait(client) == -signal.SIGKILL
     [task] = workshop.board.all()
-    assert [buried.id for buried in asyncio.run(workshop.board.bury())] == [task.id]
+    assert [buried.id for buried in asyncio.run(workshop.board.end_dead_foreground_tasks())] == [task.id]
     assert workshop.task(task.id).status == "interrupted"

@@ -13,11 +13,11 @@ from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.store.journal import Journal
 from kitbag.tasks import stop as stopping
 from kitbag.tasks.stop import stop_task
-from kitbag.tasks.stop_signals import Signals
-from kitbag.tasks.task import End
-from kitbag.tasks.task_processes import processes_of
+from kitbag.tasks.stop_signals import StopSignals
+from kitbag.tasks.task import TaskResult
+from kitbag.tasks.task_processes import find_task_processes
 from kitbag.tasks.worker import Worker
-from kitbag.tools.delegation import Stopped
+from kitbag.tools.delegation import TaskStopResult
 from support.clock import Clock
 from support.workshop import Workshop, call
 
@@ -25,7 +25,7 @@ SLOW = call("Bash", "slow", command="echo begun; sleep 300 & setsid sleep 300 & 
 BUSY = {"text": "-", "fault": {"status": 529, "times": 1_000, "headers": {"retry-after": "30"}}}
 
 
-def stop(workshop: Workshop, task_id: str, by: str = "person") -> Stopped:
+def stop(workshop: Workshop, task_id: str, by: str = "person") -> TaskStopResult:
     return asyncio.run(stop_task(workshop.board, workshop.task(task_id), by))
 
 
@@ -34,10 +34,10 @@ def must_stay_stopped(workshop: Workshop, *task_ids: str) -> None:
     before = [workshop.task(task_id) for task_id in task_ids]
     for task_id in task_ids:
         again = stop(workshop, task_id)
-        assert (again.was_finished, again.report.status, again.processes) == (True, "cancelled", 0)
+        assert (again.was_finished, again.report.status, again.process_count) == (True, "cancelled", 0)
     workshop.work()
     assert [workshop.task(task_id) for task_id in task_ids] == before
-    assert processes_of(*task_ids) == []
+    assert find_task_processes(*task_ids) == []
     for task_id in task_ids:
         records = [record for record in workshop.journal.read("tasks") if record.body["id"] == task_id]
         assert sum(record.kind == "ended" for record in records) == 1
@@ -47,11 +47,11 @@ def test_a_task_that_runs_with_its_processes_and_what_it_said_is_kept(workshop: 
     workshop.script({"text": "I begin.", **SLOW})
     task_id = workshop.put()
     worker = workshop.worker(idle=20)
-    workshop.until(lambda: len(processes_of(task_id)) >= 3, "the command runs")
+    workshop.until(lambda: len(find_task_processes(task_id)) >= 3, "the command runs")
     stopped = stop(workshop, task_id)
-    assert (stopped.was_finished, stopped.report.status, stopped.processes) == (False, "cancelled", 0)
+    assert (stopped.was_finished, stopped.report.status, stopped.process_count) == (False, "cancelled", 0)
     assert stopped.report.text == "I begin."
-    assert processes_of(task_id) == []
+    assert find_task_processes(task_id) == []
     workshop.nursery.kill(worker)
     must_stay_stopped(workshop, task_id)
 
@@ -67,7 +67,7 @@ def test_tasks_that_wait_for_an_answer_for_a_provider_and_for_their_turn(worksho
     queued = workshop.put("Waits")
     queue = ApprovalQueue(workshop.journal)
     [waiting] = workshop.until(queue.pending, "somebody is asked")
-    assert asks in waiting.question.asked_by
+    assert asks in waiting.request.asked_by
     for task_id in (queued, asks, retries):
         assert stop(workshop, task_id).report.status == "cancelled"
     assert workshop.until(lambda: not queue.pending(), "nobody is asked any more")
@@ -90,12 +90,12 @@ def test_what_it_began_is_stopped_with_it_in_front_and_in_the_background(worksho
     worker = workshop.worker(idle=20)
 
     def family() -> list[str]:
-        below = [task.id for task in workshop.board.below(top)]
-        return below if len(below) == 3 and len(processes_of(*below)) >= 6 else []
+        below = [task.id for task in workshop.board.descendants(top)]
+        return below if len(below) == 3 and len(find_task_processes(*below)) >= 6 else []
 
     below = workshop.until(family, "all of them run")
     stopped = stop(workshop, top)
-    assert (stopped.others, stopped.processes) == (3, 0)
+    assert (stopped.subtask_count, stopped.process_count) == (3, 0)
     workshop.nursery.kill(worker)
     must_stay_stopped(workshop, top, *below)
 
@@ -114,9 +114,9 @@ def test_one_whose_worker_was_killed_is_stopped_and_not_recovered(workshop: Work
     workshop.script(SLOW)
     task_id = workshop.put()
     worker = workshop.worker(idle=20)
-    workshop.until(lambda: processes_of(task_id), "the command runs")
+    workshop.until(lambda: find_task_processes(task_id), "the command runs")
     workshop.nursery.kill(worker)
-    assert stop(workshop, task_id).processes == 0
+    assert stop(workshop, task_id).process_count == 0
     must_stay_stopped(workshop, task_id)
 
 
@@ -126,7 +126,7 @@ def test_a_wish_to_stop_outlives_the_process_that_was_to_hear_it_and_the_one_tha
     worker = workshop.worker(idle=20)
     workshop.until_status(task_id, "running")
     os.kill(worker, signal.SIGSTOP)
-    asyncio.run(workshop.board.want_stop([workshop.task(task_id)]))  # and whoever wanted it is gone
+    asyncio.run(workshop.board.request_stop([workshop.task(task_id)]))  # and whoever wanted it is gone
     workshop.nursery.kill(worker)
     workshop.work()
     must_stay_stopped(workshop, task_id)
@@ -150,12 +150,12 @@ def test_a_worker_that_hangs_does_not_keep_it_and_does_nothing_more_when_it_wake
 def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Deaf(Signals):
+    class Deaf(StopSignals):
         @contextlib.contextmanager
         def of(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
             yield asyncio.Event()
 
-    monkeypatch.setattr("kitbag.tasks.stop_signals.Signals", Deaf)
+    monkeypatch.setattr("kitbag.tasks.stop_signals.StopSignals", Deaf)
     for name, value in workshop.environment.items():
         monkeypatch.setenv(name, value)
     workshop.script({"delay": 0.5, **call("Bash", "late", command="touch late")}, {"text": "Done."})
@@ -165,9 +165,9 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
         worker = Worker(workshop.journal, idle_seconds=0, log=lambda _: None)
         serving = asyncio.create_task(worker.serve())
         while not workshop.records(task_id, "user"):
-            await workshop.journal.changed(workshop.journal.last_seq(), 0.05)
+            await workshop.journal.wait_async(workshop.journal.last_seq(), 0.05)
         task = workshop.task(task_id)
-        assert await workshop.board.end(task.id, task.run, End("cancelled"))
+        assert await workshop.board.finish(task.id, task.run, TaskResult("cancelled"))
         await serving
         await worker.close()
 
@@ -181,7 +181,7 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
 def test_where_one_look_takes_all_of_the_time_it_is_stopped_all_the_same(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, changed = Clock(monkeypatch, stopping), Journal.changed
+    clock, changed = Clock(monkeypatch, stopping), Journal.wait_async
 
     async def slowly(self: Journal, after: int, seconds: float | None = None) -> bool:
         clock.let_pass(60)
@@ -192,7 +192,7 @@ def test_where_one_look_takes_all_of_the_time_it_is_stopped_all_the_same(
     worker = workshop.worker(idle=20)
     workshop.until_status(task_id, "running")
     os.kill(worker, signal.SIGSTOP)
-    monkeypatch.setattr(Journal, "changed", slowly)
+    monkeypatch.setattr(Journal, "wait_async", slowly)
     assert stop(workshop, task_id).report.status == "cancelled"
 
 

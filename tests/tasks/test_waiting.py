@@ -6,13 +6,13 @@ import signal
 
 import pytest
 
-from kitbag.tasks.board import SHOWN, Board
+from kitbag.tasks.board import MAX_INLINE_TEXT, Board
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.reports import report_of
-from kitbag.tasks.task import End, Task
-from kitbag.tasks.worker_process import until_finished
-from kitbag.tools.delegation import Report
-from kitbag.tools.task import LONGEST_ANSWER, told
+from kitbag.tasks.reports import build_report
+from kitbag.tasks.task import Task, TaskResult
+from kitbag.tasks.worker_process import wait_until_finished
+from kitbag.tools.delegation import TaskReport
+from kitbag.tools.task import MAX_ANSWER_CHARS, render_report
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop
 
@@ -26,7 +26,7 @@ def begun(workshop: Workshop) -> Task:
 async def waited(board: Board, home: str, task_id: str, seconds: float = 3_600) -> str:
     """Its status then. Whoever is not told of the end waits much longer than a test may take."""
     async with asyncio.timeout(TEST_TIMEOUT):
-        await until_finished(board, home, task_id, seconds)
+        await wait_until_finished(board, home, task_id, seconds)
     return board.find(task_id).status
 
 
@@ -36,8 +36,8 @@ def test_twenty_who_wait_are_told_and_so_is_whoever_comes_later(workshop: Worksh
     async def main() -> None:
         boards = [Board(workshop.journal) for _ in range(20)]
         waiting = [asyncio.create_task(waited(board, workshop.home, task.id)) for board in boards]
-        await workshop.journal.changed(workshop.journal.last_seq(), 0.1)
-        assert await workshop.board.end(task.id, task.run, End("completed", "Done."))
+        await workshop.journal.wait_async(workshop.journal.last_seq(), 0.1)
+        assert await workshop.board.finish(task.id, task.run, TaskResult("completed", "Done."))
         assert set(await asyncio.gather(*waiting)) == {"completed"}
         assert await waited(Board(workshop.journal), workshop.home, task.id) == "completed"
 
@@ -80,18 +80,18 @@ def test_work_in_front_of_a_process_that_is_gone_has_ended_for_whoever_waits(wor
 def test_a_long_answer_is_whole_page_by_page_and_in_nobody_s_memory(workshop: Workshop) -> None:
     task = begun(workshop)
     text = "".join(f"{number:07} of a long answer\n" for number in range(400_000))
-    assert asyncio.run(workshop.board.end(task.id, task.run, End("completed", text)))
+    assert asyncio.run(workshop.board.finish(task.id, task.run, TaskResult("completed", text)))
     end = Board(workshop.journal).find(task.id).end
     assert end is not None
-    assert (end.text, end.length) == (text[:SHOWN], len(text))
-    report = report_of(workshop.board, workshop.task(task.id))
+    assert (end.text, end.length) == (text[:MAX_INLINE_TEXT], len(text))
+    report = build_report(workshop.board, workshop.task(task.id))
     assert report.text == text
     for offset in (0, 1_000_000, len(text) - 10, len(text), len(text) + 5):
         shown = _page(report, offset)
-        assert text[offset : offset + LONGEST_ANSWER].strip() in shown
-        assert len(shown) < LONGEST_ANSWER + 1_000
-        assert ("more characters" in shown) == (offset + LONGEST_ANSWER < len(text))
+        assert text[offset : offset + MAX_ANSWER_CHARS].strip() in shown
+        assert len(shown) < MAX_ANSWER_CHARS + 1_000
+        assert ("more characters" in shown) == (offset + MAX_ANSWER_CHARS < len(text))
 
 
-def _page(report: Report, offset: int) -> str:
-    return "".join(str(getattr(part, "text", "")) for part in told(report, offset).content)
+def _page(report: TaskReport, offset: int) -> str:
+    return "".join(str(getattr(part, "text", "")) for part in render_report(report, offset).content)

@@ -20,14 +20,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_it_warns_once_at_half_the_time_and_acts_at_the_end_of_it(clock: Clock) -> None:
     dog = Watchdog({"model": 100.0})
     clock.now += 49
-    assert dog.look() == ("", "")
+    assert dog.check() == ("", "")
     clock.now += 2
-    warning, limit = dog.look()
+    warning, limit = dog.check()
     assert "the model has said nothing for 51 s" in warning
     assert not limit
-    assert dog.look() == ("", "")
+    assert dog.check() == ("", "")
     clock.now += 50
-    warning, limit = dog.look()
+    warning, limit = dog.check()
     assert not warning
     assert "what it did until then is kept" in limit
 
@@ -37,14 +37,14 @@ def test_a_sign_of_life_begins_the_time_anew(clock: Clock) -> None:
     clock.now += 90
     dog.touch()
     clock.now += 40
-    assert dog.look() == ("", "")
+    assert dog.check() == ("", "")
 
 
 def test_waiting_for_a_person_is_more_patient_than_waiting_for_a_model(clock: Clock) -> None:
     dog = Watchdog()
     dog.enter(Phase("answer", "Bash"))
     clock.now += 86_400
-    assert dog.look() == ("", "")
+    assert dog.check() == ("", "")
     dog.enter(Phase("model"))
     clock.now += 86_400
-    assert dog.look()[1]
+    assert dog.check()[1]

@@ -8,19 +8,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import HEAD_LIMIT, Head, first_paragraph, line_of, read_body, read_head, split
+from kitbag.text.frontmatter import (
+    FRONTMATTER_LIMIT,
+    Frontmatter,
+    first_paragraph,
+    key_line,
+    read_body,
+    read_frontmatter,
+    split_frontmatter,
+)
 from kitbag.text.source_files import SourceError
 from support.cost import memory_peak
 from support.matrix import examples
 
 
-def head_of(folder: Path, text: str | bytes) -> Head:
+def head_of(folder: Path, text: str | bytes) -> Frontmatter:
     path = folder / "SKILL.md"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_head(str(path), KNOWN_FIELDS, None)[1]
+    return read_frontmatter(str(path), KNOWN_FIELDS, None)[1]
 
 
-def notes(head: Head) -> list[tuple[str, str, int]]:
+def notes(head: Frontmatter) -> list[tuple[str, str, int]]:
     return [(problem.severity, problem.code, problem.line) for problem in head.problems]
 
 
@@ -36,7 +44,7 @@ RECOVERED = [("warning", "yaml-recovered", 3)]
 
 def test_a_plain_head_is_read_without_a_word(tmp_path: Path) -> None:
     head = head_of(tmp_path, fenced("name: a", "description: Does it."))
-    assert head == Head({"name": "a", "description": "Does it."}, (), True, "")
+    assert head == Frontmatter({"name": "a", "description": "Does it."}, (), True, "")
 
 
 def test_yaml_of_every_kind_is_read(tmp_path: Path) -> None:
@@ -166,7 +174,7 @@ def test_a_head_without_any_field_is_an_error_and_an_empty_head(tmp_path: Path) 
     head = head_of(tmp_path, fenced("just: [words", "without a field", body="What it does."))
     assert notes(head)[0][:2] == ("warning", "yaml-recovered")
     head = head_of(tmp_path, fenced("[words", "{", body="What it does."))
-    assert (head.metadata, head.present, head.opening) == ({}, True, "What it does.\n")
+    assert (head.metadata, head.present, head.body_prefix) == ({}, True, "What it does.\n")
     assert notes(head)[0][:2] == ("error", "yaml-invalid")
 
 
@@ -198,8 +206,8 @@ def test_a_problem_names_the_line_of_the_file(tmp_path: Path, lines: tuple[str, 
 
 
 def test_line_of_finds_a_field_or_the_line_above_the_head() -> None:
-    assert line_of("name: a\ndescription: b", "description") == 3
-    assert line_of("name: a", "model") == 1
+    assert key_line("name: a\ndescription: b", "description") == 3
+    assert key_line("name: a", "model") == 1
 
 
 # -- encodings and newlines --------------------------------------------------------------------------
@@ -235,7 +243,7 @@ def test_a_fifo_a_directory_and_a_loop_are_refused_and_nothing_blocks(tmp_path: 
     (tmp_path / "loop").symlink_to("loop")
     for name in ("fifo", "", "loop"):
         with pytest.raises(SourceError):
-            read_head(str(tmp_path / name), KNOWN_FIELDS, None)
+            read_frontmatter(str(tmp_path / name), KNOWN_FIELDS, None)
 
 
 # -- fences ------------------------------------------------------------------------------------------
@@ -243,7 +251,7 @@ def test_a_fifo_a_directory_and_a_loop_are_refused_and_nothing_blocks(tmp_path: 
 
 def test_a_file_without_a_head_is_all_body(tmp_path: Path) -> None:
     for text in ("# Title\n\nText.\n", "", "--\nname: a\n--\n", "--- name: a\n---\n", "text\n---\nname: a\n---\n"):
-        assert head_of(tmp_path, text) == Head({}, (), False, text)
+        assert head_of(tmp_path, text) == Frontmatter({}, (), False, text)
 
 
 def test_a_file_that_is_only_a_head_has_an_empty_body(tmp_path: Path) -> None:
@@ -254,8 +262,8 @@ def test_a_file_that_is_only_a_head_has_an_empty_body(tmp_path: Path) -> None:
 
 
 def test_an_empty_head_is_a_head(tmp_path: Path) -> None:
-    assert head_of(tmp_path, "---\n---\nText.\n") == Head({}, (), True, "Text.\n")
-    assert head_of(tmp_path, "---\n\n# nothing\n---\nText.\n") == Head({}, (), True, "Text.\n")
+    assert head_of(tmp_path, "---\n---\nText.\n") == Frontmatter({}, (), True, "Text.\n")
+    assert head_of(tmp_path, "---\n\n# nothing\n---\nText.\n") == Frontmatter({}, (), True, "Text.\n")
 
 
 def test_blanks_behind_the_fences_do_no_harm(tmp_path: Path) -> None:
@@ -279,8 +287,8 @@ def test_dashes_inside_a_value_do_not_end_the_head(tmp_path: Path) -> None:
 
 
 def test_a_line_that_only_begins_with_dashes_does_not_end_the_head(tmp_path: Path) -> None:
-    parts = split("---\nname: a\n---x\ndescription: b\n---\nText")
-    assert (parts.head, parts.body, parts.body_line) == ("name: a\n---x\ndescription: b", "Text", 6)
+    parts = split_frontmatter("---\nname: a\n---x\ndescription: b\n---\nText")
+    assert (parts.frontmatter, parts.body, parts.body_line) == ("name: a\n---x\ndescription: b", "Text", 6)
 
 
 @pytest.mark.parametrize("before", ["\n", "\n\n  \n", "  ", "\ufeff\n"])
@@ -301,7 +309,7 @@ def test_a_head_that_is_never_closed_ends_where_the_fields_end(tmp_path: Path) -
 
 def test_a_rule_at_the_top_of_a_text_costs_nothing_of_it(tmp_path: Path) -> None:
     head = head_of(tmp_path, "---\n\nText: and more.\n")
-    assert (head.metadata, head.opening) == ({}, "\nText: and more.\n")
+    assert (head.metadata, head.body_prefix) == ({}, "\nText: and more.\n")
 
 
 def test_the_body_and_its_first_line_are_found_from_every_kind_of_head(tmp_path: Path) -> None:
@@ -348,9 +356,9 @@ def test_a_character_on_the_edge_of_the_first_block_is_read(tmp_path: Path) -> N
 
 
 def test_a_head_beyond_the_limit_is_cut_and_reported(tmp_path: Path) -> None:
-    head = head_of(tmp_path, fenced("name: a", "description: " + "x" * HEAD_LIMIT))
+    head = head_of(tmp_path, fenced("name: a", "description: " + "x" * FRONTMATTER_LIMIT))
     assert head.metadata["name"] == "a"
-    assert len(str(head.metadata["description"])) < HEAD_LIMIT
+    assert len(str(head.metadata["description"])) < FRONTMATTER_LIMIT
     assert notes(head) == [("warning", "head-unclosed", 1)]
     assert "256 KiB" in head.problems[0].problem
 
@@ -359,20 +367,20 @@ def test_a_value_of_ten_megabytes_costs_no_more_than_the_limit(tmp_path: Path) -
     path = tmp_path / "SKILL.md"
     path.write_text(fenced("name: a", "description: " + "x" * 10_000_000))
     with memory_peak() as peak:
-        head = read_head(str(path), KNOWN_FIELDS, None)[1]
-    assert sum(len(str(value)) for value in head.metadata.values()) <= HEAD_LIMIT
-    assert peak() < 20 * HEAD_LIMIT
+        head = read_frontmatter(str(path), KNOWN_FIELDS, None)[1]
+    assert sum(len(str(value)) for value in head.metadata.values()) <= FRONTMATTER_LIMIT
+    assert peak() < 20 * FRONTMATTER_LIMIT
 
 
 def test_enough_of_the_body_is_read_to_describe_a_file_without_description(tmp_path: Path) -> None:
     for size in (10, 4_000, 4_070, 4_090, 60_000):
         head = head_of(tmp_path, fenced("name: a", "license: " + "x" * size, body="What it does.\n\n" + "y" * 9_000))
-        assert first_paragraph(head.opening) == "What it does."
+        assert first_paragraph(head.body_prefix) == "What it does."
 
 
 @pytest.mark.parametrize("line", ["description:", "description: ''", "description: null", 'description: " "'])
 def test_an_empty_description_leaves_the_opening_to_describe_it(tmp_path: Path, line: str) -> None:
-    assert head_of(tmp_path, fenced("name: a", line, body="What it does.")).opening == "What it does.\n"
+    assert head_of(tmp_path, fenced("name: a", line, body="What it does.")).body_prefix == "What it does.\n"
 
 
 # -- one answer, whichever way it is read --------------------------------------------------------------

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kitbag.text.hidden_characters import code_points, find_hidden, for_terminal, one_line, remove_hidden, reveal_hidden
+from kitbag.text.hidden_characters import (
+    collapse_whitespace,
+    escape_for_terminal,
+    find_hidden,
+    format_code_points,
+    remove_hidden,
+    reveal_hidden,
+)
 
 HIDDEN = [
     0x00, 0x07, 0x08, 0x0B, 0x0D, 0x1B, 0x7F, 0x80, 0x85, 0x9B, 0xAD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x180E,
@@ -61,7 +68,7 @@ def test_text_that_people_write_is_not_touched(text: str) -> None:
     assert find_hidden(text) == []
     assert remove_hidden(text) == text
     assert reveal_hidden(text) == text
-    assert for_terminal(text) == text
+    assert escape_for_terminal(text) == text
 
 
 def test_a_text_written_in_tags_is_found_whole() -> None:
@@ -96,8 +103,8 @@ def test_a_byte_order_mark_inside_a_text_is_hidden() -> None:
 
 
 def test_code_points_are_named_and_counted() -> None:
-    assert code_points(find_hidden("a\u200bb\u200bc\u202e")) == "U+200B (2 times), U+202E"
-    assert code_points([(at, 0x2060 + at) for at in range(9)]).endswith("U+2065 and 3 more")
+    assert format_code_points(find_hidden("a\u200bb\u200bc\u202e")) == "U+200B (2 times), U+202E"
+    assert format_code_points([(at, 0x2060 + at) for at in range(9)]).endswith("U+2065 and 3 more")
 
 
 @pytest.mark.parametrize(
@@ -116,12 +123,12 @@ def test_code_points_are_named_and_counted() -> None:
     ],
 )
 def test_no_escape_sequence_reaches_a_terminal(text: str) -> None:
-    assert for_terminal(text).isprintable()
+    assert escape_for_terminal(text).isprintable()
 
 
 def test_what_is_not_shown_is_spelled_out() -> None:
-    assert for_terminal("a\x1b[1mb\u202ec\udc80d") == "a\\x1b[1mb[U+202E]c[U+DC80]d"
-    assert for_terminal("one\ttwo\nthree") == "one\ttwo\nthree"
+    assert escape_for_terminal("a\x1b[1mb\u202ec\udc80d") == "a\\x1b[1mb[U+202E]c[U+DC80]d"
+    assert escape_for_terminal("one\ttwo\nthree") == "one\ttwo\nthree"
 
 
 tricky = st.text(
@@ -138,9 +145,9 @@ tricky = st.text(
 @example("م\u200d\ufe0f")
 @example("a\ufe0f\u200d👩")
 def test_what_goes_to_a_terminal_has_no_controls_and_stays_as_it_is_the_second_time(text: str) -> None:
-    shown = for_terminal(text)
+    shown = escape_for_terminal(text)
     assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") and c not in "\n\t"]
-    assert for_terminal(shown) == shown
+    assert escape_for_terminal(shown) == shown
     shown.encode()
 
 
@@ -156,11 +163,11 @@ def test_nothing_hidden_is_left_once_it_is_removed(text: str) -> None:
 
 @given(tricky)
 def test_one_line_is_one_line(text: str) -> None:
-    assert len(one_line(text).splitlines()) <= 1
-    assert one_line(f" {text} ") == one_line(text)
+    assert len(collapse_whitespace(text).splitlines()) <= 1
+    assert collapse_whitespace(f" {text} ") == collapse_whitespace(text)
 
 
 def test_a_pile_of_marks_covers_no_other_lines() -> None:
-    assert for_terminal("a" + "\u0301" * 1_006 + "b") == "a" + "\u0301" * 6 + "[1,000 more marks]b"
+    assert escape_for_terminal("a" + "\u0301" * 1_006 + "b") == "a" + "\u0301" * 6 + "[1,000 more marks]b"
     for word in ("Việt", "e\u0302\u0301\u0323", "שָׁלוֹם", "مُحَمَّدٌ", "ที่นี่", "z\u0335\u0301\u0302"):  # as people write
-        assert for_terminal(word) == word
+        assert escape_for_terminal(word) == word

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.text.plain_frontmatter import read_plain
+from kitbag.text.plain_frontmatter import parse_plain_frontmatter
 from support.matrix import examples
 
 TYPICAL = """\
@@ -74,7 +74,7 @@ def by_yaml(head: str) -> Any:
 
 
 def agrees(head: str) -> None:
-    answer = read_plain(head)
+    answer = parse_plain_frontmatter(head)
     if answer is not None:
         assert answer == by_yaml(head)
 
@@ -119,7 +119,7 @@ def test_any_characters_in_values_are_read_as_yaml_reads_them(fields: dict[str, 
     ],
 )
 def test_heads_as_people_write_them_need_no_yaml(head: str) -> None:
-    assert read_plain(head) == by_yaml(head)
+    assert parse_plain_frontmatter(head) == by_yaml(head)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_heads_as_people_write_them_need_no_yaml(head: str) -> None:
     ],
 )
 def test_every_doubt_is_left_to_yaml(head: str, why: str) -> None:
-    assert read_plain(head) is None, why
+    assert parse_plain_frontmatter(head) is None, why
 
 
 def test_an_empty_head_has_no_fields() -> None:
-    assert read_plain("") == {}
-    assert read_plain("\n\n# nothing yet\n") == {}
+    assert parse_plain_frontmatter("") == {}
+    assert parse_plain_frontmatter("\n\n# nothing yet\n") == {}

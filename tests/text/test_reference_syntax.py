@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token as MarkdownToken
 
-from kitbag.text.reference_syntax import Token, find_tokens
+from kitbag.text.reference_syntax import ReferenceToken, find_references
 from support.cost import processor_limit
 from support.matrix import examples, sample
 
@@ -17,7 +17,7 @@ TRIGGERS = ("@docs/a.md", "!`touch x`", "{{NAME}}", "${HOME}", "\\@docs/a.md", "
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
-    return [(token.kind, token.value) for token in find_tokens(text).tokens]
+    return [(token.kind, token.value) for token in find_references(text).tokens]
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_these_are_text(text: str) -> None:
     "text", ["@scope/pkg", "@types/node", "@types/chart.js", "@app.route", "@pytest.mark.skip", "@scope/pkg@1.2.3"]
 )
 def test_packages_and_decorators_are_paths_only_if_something_has_that_name(text: str) -> None:
-    (token,) = find_tokens(f"use {text} here").tokens
-    assert (token.kind, token.sure) == ("file", False)
+    (token,) = find_references(f"use {text} here").tokens
+    assert (token.kind, token.is_certain) == ("file", False)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_packages_and_decorators_are_paths_only_if_something_has_that_name(text:
     ],
 )
 def test_D33_a_backslash_makes_text_and_is_taken_away(text: str, shown: str) -> None:
-    (token,) = find_tokens(text).tokens
+    (token,) = find_references(text).tokens
     assert token.kind == "escape"
     assert token.value + text[token.end :] == shown
 
@@ -147,21 +147,21 @@ def test_two_backslashes_protect_nothing() -> None:
 
 
 def test_a_default_belongs_to_its_variable() -> None:
-    (token,) = find_tokens("${X:-some default}").tokens
+    (token,) = find_references("${X:-some default}").tokens
     assert (token.value, token.default) == ("X", "some default")
-    assert find_tokens("${X}").tokens[0].default is None
-    assert find_tokens("${X:-}").tokens[0].default == ""
+    assert find_references("${X}").tokens[0].default is None
+    assert find_references("${X:-}").tokens[0].default == ""
 
 
 def test_line_and_column_are_counted_from_one() -> None:
-    found = find_tokens("a {{B}}\n\n- x\n  @c.md {{D}}\n")
+    found = find_references("a {{B}}\n\n- x\n  @c.md {{D}}\n")
     assert [(token.line, token.column) for token in found.tokens] == [(1, 3), (4, 3), (4, 9)]
 
 
 def test_what_looks_like_a_token_and_is_none_is_said() -> None:
-    found = find_tokens("see @docs/{{ID}}.md\n\n```!\ntouch x\n")
+    found = find_references("see @docs/{{ID}}.md\n\n```!\ntouch x\n")
     assert [token.kind for token in found.tokens] == ["variable"]
-    assert [(note.line, note.code) for note in found.notes] == [(1, "not-a-reference"), (3, "not-a-reference")]
+    assert [(note.line, note.code) for note in found.problems] == [(1, "not-a-reference"), (3, "not-a-reference")]
 
 
 PIECES = (
@@ -184,7 +184,7 @@ def literal_parts(nodes: Sequence[MarkdownToken]) -> Iterator[str]:
         yield from literal_parts(node.children or [])
 
 
-def with_marks(text: str, found: list[Token]) -> str:
+def with_marks(text: str, found: list[ReferenceToken]) -> str:
     """Each token becomes a word, but a command keeps its backticks, since the rest depends on them."""
     parts: list[str] = []
     at = 0
@@ -198,7 +198,7 @@ def with_marks(text: str, found: list[Token]) -> str:
 @settings(max_examples=examples(1500), derandomize=True)
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_D33_no_token_lies_in_what_commonmark_calls_code_or_a_comment(text: str) -> None:
-    marked = with_marks(text, find_tokens(text).tokens)
+    marked = with_marks(text, find_references(text).tokens)
     assert not [part for part in literal_parts(COMMONMARK.parse(marked)) if re.search(r"ZQ\d+QZ", part)]
 
 
@@ -206,7 +206,7 @@ def test_D33_no_token_lies_in_what_commonmark_calls_code_or_a_comment(text: str)
 @given(st.text(alphabet=st.sampled_from("ab@!`{}$\\<>-\n \t#~./*\"'[](),:_0X\r")))
 def test_tokens_are_in_order_and_never_overlap(text: str) -> None:
     at = 0
-    for token in find_tokens(text).tokens:
+    for token in find_references(text).tokens:
         assert at <= token.start < token.end <= len(text)
         assert text.count("\n", 0, token.start) == token.line - 1
         at = token.end
@@ -222,5 +222,5 @@ HOSTILE = [
 def test_no_text_costs_more_than_its_length_asks_for(piece: str) -> None:
     repeated = piece * (250_000 // len(piece))
     with processor_limit():
-        find_tokens(f"@x.md {{{{A}}}} {repeated}")
-        find_tokens(repeated + "\n@x.md\n" + "\n>\n x" * 10_000)
+        find_references(f"@x.md {{{{A}}}} {repeated}")
+        find_references(repeated + "\n@x.md\n" + "\n>\n x" * 10_000)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kitbag.text.safe_json import MAX_DEPTH, read_json
+from kitbag.text.safe_json import MAX_DEPTH, parse_json
 
 
 def nested(depth: int) -> list[str]:
@@ -14,29 +14,29 @@ def nested(depth: int) -> list[str]:
 
 def test_what_is_as_deep_as_it_may_be_is_read() -> None:
     for text in nested(MAX_DEPTH):
-        assert json.dumps(read_json(text), separators=(",", ":")) == text
+        assert json.dumps(parse_json(text), separators=(",", ":")) == text
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 600, 1_200, 5_000, 100_000])
 def test_what_is_deeper_is_refused(depth: int) -> None:
     for text in nested(depth):
         with pytest.raises(RecursionError, match=f"more than {MAX_DEPTH} levels"):
-            read_json(text)
+            parse_json(text)
         with pytest.raises(RecursionError, match=f"more than {MAX_DEPTH} levels"):
-            read_json(f'{{"before": [], "deep": [1, {text}]}}')
+            parse_json(f'{{"before": [], "deep": [1, {text}]}}')
 
 
 def test_what_is_long_is_not_deep() -> None:
     text = json.dumps([[["[" * 300], {"{": {}}] for _ in range(500)])
-    assert read_json(text) == json.loads(text)
+    assert parse_json(text) == json.loads(text)
 
 
 def test_what_is_no_json_is_an_error_with_its_place() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
-        read_json('{"a": 1,\n}')
+        parse_json('{"a": 1,\n}')
     assert caught.value.lineno >= 1
     with pytest.raises(ValueError, match="NaN"):
-        read_json("NaN", parse_constant=_refuse)
+        parse_json("NaN", parse_constant=_refuse)
 
 
 def _refuse(name: str) -> object:

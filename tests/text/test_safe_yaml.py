@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import read_metadata
-from kitbag.text.safe_yaml import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, YamlError, YamlProblem, read_yaml
+from kitbag.text.frontmatter import parse_metadata
+from kitbag.text.safe_yaml import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, YamlError, YamlProblem, parse_yaml
 from support.cost import processor_limit, steps
 from support.waiting import TEST_TIMEOUT
 from text.hostile_heads import ALIAS_BOMB, HEADS
@@ -18,16 +18,16 @@ from text.hostile_heads import ALIAS_BOMB, HEADS
 
 def error_of(text: str) -> YamlProblem:
     with pytest.raises(YamlError) as caught:
-        read_yaml(text)
+        parse_yaml(text)
     return caught.value.problem
 
 
 def odd_things(text: str) -> list[tuple[int, str]]:
-    return [(problem.line, problem.code) for problem in read_yaml(text)[1]]
+    return [(problem.line, problem.code) for problem in parse_yaml(text)[1]]
 
 
 def test_all_scalars_are_the_words_that_were_written() -> None:
-    value, problems = read_yaml("a: 1.10\nb: on\nc: 2024-01-01\nd: ~\ne: null\nf: 0x1F\ng:\nh: 12:30:00\n")
+    value, problems = parse_yaml("a: 1.10\nb: on\nc: 2024-01-01\nd: ~\ne: null\nf: 0x1F\ng:\nh: 12:30:00\n")
     assert value == {
         "a": "1.10", "b": "on", "c": "2024-01-01", "d": "~", "e": "null", "f": "0x1F", "g": "", "h": "12:30:00",
     }  # fmt: skip
@@ -35,22 +35,25 @@ def test_all_scalars_are_the_words_that_were_written() -> None:
 
 
 def test_lists_and_maps_nest() -> None:
-    assert read_yaml("a: [b, {c: d}]\ne:\n  - f\n  - g: [h]\n")[0] == {"a": ["b", {"c": "d"}], "e": ["f", {"g": ["h"]}]}
+    assert parse_yaml("a: [b, {c: d}]\ne:\n  - f\n  - g: [h]\n")[0] == {
+        "a": ["b", {"c": "d"}],
+        "e": ["f", {"g": ["h"]}],
+    }
 
 
 def test_nothing_is_an_empty_text() -> None:
-    assert read_yaml("") == ("", [])
-    assert read_yaml("# only a comment\n") == ("", [])
+    assert parse_yaml("") == ("", [])
+    assert parse_yaml("# only a comment\n") == ("", [])
 
 
 def test_aliases_are_kept_as_words_and_reported_where_they_stand() -> None:
-    value, problems = read_yaml("a: &x [1]\nb: *x\n")
+    value, problems = parse_yaml("a: &x [1]\nb: *x\n")
     assert value == {"a": ["1"], "b": "*x"}
     assert [(problem.line, problem.code) for problem in problems] == [(1, "yaml-alias")]
 
 
 def test_an_alias_bomb_stays_as_small_as_its_file() -> None:
-    value, problems = read_yaml(ALIAS_BOMB)
+    value, problems = parse_yaml(ALIAS_BOMB)
     assert isinstance(value, dict)
     assert value["i"] == ["*h"] * 9
     assert len(problems) == MAX_PROBLEMS
@@ -75,7 +78,7 @@ def test_deep_nesting_is_an_error_before_it_costs_anything(text: str) -> None:
 
 
 def test_nesting_that_people_use_is_fine() -> None:
-    value, _ = read_yaml("[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1))
+    value, _ = parse_yaml("[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1))
     assert isinstance(value, list)
 
 
@@ -86,7 +89,7 @@ def test_too_many_values_are_an_error_that_names_the_line() -> None:
 
 
 def test_a_field_given_twice_is_reported_at_the_second_one() -> None:
-    value, problems = read_yaml("name: a\ndescription: b\nname: c\n")
+    value, problems = parse_yaml("name: a\ndescription: b\nname: c\n")
     assert value == {"name": "c", "description": "b"}
     assert problems[0][:2] == (2, "yaml-duplicate-key")
     assert "`name`" in problems[0].problem
@@ -98,18 +101,18 @@ def test_the_line_is_that_of_the_key_also_when_the_value_is_long() -> None:
 
 
 def test_tags_make_nothing_but_a_note() -> None:
-    value, problems = read_yaml("a: !!python/object/apply:os.system ['exit 1']\nb: !include other.yaml\nc: !!int 3\n")
+    value, problems = parse_yaml("a: !!python/object/apply:os.system ['exit 1']\nb: !include other.yaml\nc: !!int 3\n")
     assert value == {"a": ["exit 1"], "b": "other.yaml", "c": "3"}
     assert [(problem.line, problem.code) for problem in problems] == [(0, "yaml-tag"), (1, "yaml-tag"), (2, "yaml-tag")]
     assert "python/object" in problems[0].problem
 
 
 def test_merge_keys_are_keys_like_any_other() -> None:
-    assert read_yaml("<<: {a: b}\nc: d\n")[0] == {"<<": {"a": "b"}, "c": "d"}
+    assert parse_yaml("<<: {a: b}\nc: d\n")[0] == {"<<": {"a": "b"}, "c": "d"}
 
 
 def test_only_the_first_document_counts_and_that_is_said() -> None:
-    value, problems = read_yaml("a: b\n---\nc: [\n")
+    value, problems = parse_yaml("a: b\n---\nc: [\n")
     assert value == {"a": "b"}
     assert [(problem.line, problem.code) for problem in problems] == [(1, "yaml-documents")]
 
@@ -146,12 +149,12 @@ def test_a_lone_surrogate_is_an_error_not_a_crash() -> None:
 MEMORY = """
 import json, resource
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import read_metadata
+from kitbag.text.frontmatter import parse_metadata
 from text.hostile_heads import HEADS
 grown = {}
 for label, text in HEADS.items():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    read_metadata(text, 2, KNOWN_FIELDS, [])
+    parse_metadata(text, 2, KNOWN_FIELDS, [])
     grown[label] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 print(json.dumps(grown))
 """
@@ -174,7 +177,7 @@ def test_no_hostile_head_takes_100_megabytes() -> None:
 @pytest.mark.parametrize("text", HEADS.values(), ids=HEADS.keys())
 def test_a_hostile_head_takes_a_few_steps_a_character(text: str) -> None:
     def read() -> None:
-        assert read_metadata(text, 2, KNOWN_FIELDS, [])["name"] == "x"
+        assert parse_metadata(text, 2, KNOWN_FIELDS, [])["name"] == "x"
 
     with processor_limit():
         assert steps(read) < 100 * len(text)

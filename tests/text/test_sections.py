@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from kitbag.text.sections import Fence, find_fences, parse_sections, role_of
+from kitbag.text.sections import CodeFence, find_fences, parse_sections, section_role
 from support.cost import processor_limit
 from support.matrix import examples
 
@@ -176,9 +176,9 @@ def test_a_section_ends_at_the_next_heading_and_its_children_at_the_next_of_its_
 
 
 def test_an_unclosed_fence_reaches_to_the_end_and_says_what_would_close_it() -> None:
-    assert find_fences("a\n1. ~~~~ py\n   b\n") == [Fence(1, 3, False, "   ~~~~")]
-    assert find_fences("> ```\n> b\nc\n") == [Fence(0, 2, False, "> ```")]
-    assert find_fences("```\na\n```\nb") == [Fence(0, 3, True, "```")]
+    assert find_fences("a\n1. ~~~~ py\n   b\n") == [CodeFence(1, 3, False, "   ~~~~")]
+    assert find_fences("> ```\n> b\nc\n") == [CodeFence(0, 2, False, "> ```")]
+    assert find_fences("```\na\n```\nb") == [CodeFence(0, 3, True, "```")]
 
 
 ROLES = {
@@ -202,7 +202,7 @@ ROLES = {
     ("role", "title"), [(role, title) for role, titles in ROLES.items() for title in titles.split("|")]
 )
 def test_a_role_follows_from_the_words_of_a_title(role: str, title: str) -> None:
-    assert role_of(title.replace("F.A.Q.", "FAQ.")) == role
+    assert section_role(title.replace("F.A.Q.", "FAQ.")) == role
 
 
 def test_a_child_of_examples_references_or_appendix_has_its_role_unless_it_has_one_of_its_own() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from kitbag.text.source_files import (
     LINK_OUTSIDE,
     SourceError,
-    boundary_of,
-    decode,
-    open_regular,
+    decode_text,
+    directory_boundary,
+    file_stamp,
+    open_regular_file,
     read_bytes,
     read_text,
-    stamp_of,
 )
 from support.cost import memory_peak
 
@@ -36,13 +36,13 @@ def error_of(path: Path | str) -> SourceError:
 
 
 def codes(data: bytes, cut: bool = False) -> tuple[str, list[tuple[str, int]]]:
-    text, problems = decode(data, cut)
+    text, problems = decode_text(data, cut)
     return text, [(problem.code, problem.line) for problem in problems]
 
 
 def test_a_file_is_read_with_the_stamp_it_had(tmp_path: Path) -> None:
     path = written(tmp_path, b"one\ntwo\n")
-    assert read_text(path, None) == ("one\ntwo\n", stamp_of(os.stat(path)), [])
+    assert read_text(path, None) == ("one\ntwo\n", file_stamp(os.stat(path)), [])
 
 
 def test_a_missing_file_is_an_error_that_keeps_its_cause(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         with pytest.raises(SourceError):
-            open_regular(str(tmp_path), None)
+            open_regular_file(str(tmp_path), None)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -162,14 +162,14 @@ def test_a_character_that_the_limit_cut_is_left_out() -> None:
 
 def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(SourceError) as caught:
-        decode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+        decode_text(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     assert caught.value.code == "binary"
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_text_or_a_source_error(data: bytes) -> None:
     try:
-        text, _ = decode(data)
+        text, _ = decode_text(data)
     except SourceError:
         return
     assert "\r" not in text
@@ -177,7 +177,7 @@ def test_any_bytes_are_text_or_a_source_error(data: bytes) -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\0")))
 def test_utf_8_is_read_as_it_is(text: str) -> None:
-    assert decode(text.encode()) == (text.removeprefix("\ufeff"), [])
+    assert decode_text(text.encode()) == (text.removeprefix("\ufeff"), [])
 
 
 def test_a_link_is_followed_inside_its_boundary_and_refused_beyond_it(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_link_is_followed_inside_its_boundary_and_refused_beyond_it(tmp_path: 
         folder.mkdir()
         (folder / "target").write_text(folder.name)
         (inside / f"to-{folder.name}").symlink_to(folder / "target")
-    boundary = boundary_of(str(inside))
+    boundary = directory_boundary(str(inside))
     assert read_text(str(inside / "to-inside"), boundary)[0] == "inside"
     with pytest.raises(SourceError, match="leads out of") as refused:
         read_text(str(inside / "to-outside"), boundary)
@@ -221,7 +221,7 @@ def test_a_file_that_is_swapped_for_a_link_while_it_is_read_gives_nothing_away(t
         while len(outcomes) < 2:
             for _ in range(1_000):
                 try:
-                    outcomes.add(read_text(str(place), boundary_of(str(inside)))[0])
+                    outcomes.add(read_text(str(place), directory_boundary(str(inside)))[0])
                 except SourceError as error:
                     outcomes.add(error.code)
     finally:

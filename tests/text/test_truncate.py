@@ -11,13 +11,13 @@ from kitbag.text.sections import find_fences
 from kitbag.text.tokens import estimate_tokens
 from kitbag.text.truncate import (
     MARKER,
-    Cut,
-    Truncated,
-    essential,
-    first_lines,
+    Omission,
+    TruncatedText,
+    extract_essential,
     truncate_body,
-    truncate_lines,
-    truncate_sections,
+    truncate_by_lines,
+    truncate_by_sections,
+    truncate_to_first_lines,
 )
 from support.matrix import examples
 
@@ -80,49 +80,49 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def titles(cut: Truncated) -> list[str]:
-    return [each.what for each in cut.cuts]
+def titles(cut: TruncatedText) -> list[str]:
+    return [each.what for each in cut.omissions]
 
 
-def kept_titles(cut: Truncated) -> list[str]:
+def kept_titles(cut: TruncatedText) -> list[str]:
     return [line.lstrip("# ") for line in cut.text.split("\n") if line.startswith("#")]
 
 
 def test_what_fits_is_returned_unchanged() -> None:
     for cut in (
-        first_lines(SKILL, 200, words),
-        truncate_sections(SKILL, 500, words),
-        truncate_lines(SKILL, 500, words),
+        truncate_to_first_lines(SKILL, 200, words),
+        truncate_by_sections(SKILL, 500, words),
+        truncate_by_lines(SKILL, 500, words),
         truncate_body(SKILL, 500, words),
     ):
-        assert cut == Truncated(SKILL, words(SKILL), ())
+        assert cut == TruncatedText(SKILL, words(SKILL), ())
 
 
 def test_references_and_appendix_go_first_and_from_the_end() -> None:
-    cut = truncate_sections(SKILL, words(SKILL) - 1, words)
+    cut = truncate_by_sections(SKILL, words(SKILL) - 1, words)
     assert titles(cut) == ["Old ways"]
-    cut = truncate_sections(SKILL, words(SKILL) - 6, words)
+    cut = truncate_by_sections(SKILL, words(SKILL) - 6, words)
     assert titles(cut) == ["References", "Appendix", "Old ways"]
     assert cut.text.endswith("```\n\n" + MARKER)
     assert cut.tokens == words(cut.text)
-    assert cut.cuts[1] == Cut("Appendix", 2, "references and appendix go first")
+    assert cut.omissions[1] == Omission("Appendix", 2, "references and appendix go first")
 
 
 def test_the_first_example_is_the_one_that_is_kept() -> None:
-    cut = truncate_sections(SKILL, words(SKILL) - 12, words)
+    cut = truncate_by_sections(SKILL, words(SKILL) - 12, words)
     assert titles(cut) == ["Large", "References", "Appendix", "Old ways"]
     assert kept_titles(cut)[-2:] == ["Examples", "Small"]
     assert cut.text.count(MARKER) == 1
 
 
 def test_other_sections_go_last_and_from_the_end() -> None:
-    cut = truncate_sections(SKILL, words(SKILL) - 25, words)
+    cut = truncate_by_sections(SKILL, words(SKILL) - 25, words)
     assert kept_titles(cut) == ["Releasing", "Summary", "Core Rules", "Versions", "Steps", "Examples", "Small"]
     assert cut.text.count(MARKER) == 2
 
 
 def test_summary_and_rules_with_their_children_and_one_example_stay_however_small_the_budget_is() -> None:
-    cut = truncate_sections(SKILL, 1, words)
+    cut = truncate_by_sections(SKILL, 1, words)
     assert kept_titles(cut) == ["Releasing", "Summary", "Core Rules", "Versions", "Examples", "Small"]
     assert cut.tokens > 1
     assert cut.text.startswith(f"Use this for releases.\n\n# Releasing\n\n{MARKER}\n\n## Summary\n\nTag")
@@ -132,7 +132,7 @@ def test_each_run_of_cut_sections_has_one_marker_in_a_paragraph_of_its_own() -> 
     text = (
         "## Summary\na\n## One\n" + "b " * 30 + "\n## Two\n" + "c " * 30 + "\n\nRules\n---\nd\n## Three\n" + "e " * 30
     )
-    cut = truncate_sections(text, 30, words)
+    cut = truncate_by_sections(text, 30, words)
     assert cut.text == f"## Summary\na\n\n{MARKER}\n\nRules\n---\nd\n\n{MARKER}"
     assert titles(cut) == ["One", "Two", "Three"]
 
@@ -140,34 +140,34 @@ def test_each_run_of_cut_sections_has_one_marker_in_a_paragraph_of_its_own() -> 
 def test_one_example_is_kept_of_several_below_one_heading() -> None:
     code = "```sh\nmake one two three\n```\n"
     text = f"## Examples\nFirst:\n\n{code}\nSecond:\n\n{code}\nThird:\n\n{code}## Rules\nx\n"
-    cut = truncate_sections(text, 20, words)
+    cut = truncate_by_sections(text, 20, words)
     assert cut.text == f"## Examples\nFirst:\n\n{code}\n{MARKER}\n\n## Rules\nx\n"
-    assert cut.cuts == (Cut("Examples", 14, "one example is kept"),)
+    assert cut.omissions == (Omission("Examples", 14, "one example is kept"),)
 
 
 def test_a_text_of_other_sections_keeps_its_first_for_the_lines_to_be_cut() -> None:
-    cut = truncate_sections("# Title\na b c\n## Steps\n" + "d " * 40 + "\n## More\n" + "e " * 40, 5, words)
+    cut = truncate_by_sections("# Title\na b c\n## Steps\n" + "d " * 40 + "\n## More\n" + "e " * 40, 5, words)
     assert cut.text == f"# Title\na b c\n\n{MARKER}"
     plain = "word " * 300
-    assert truncate_sections(plain, 5, words) == Truncated(plain, 300, ())
+    assert truncate_by_sections(plain, 5, words) == TruncatedText(plain, 300, ())
 
 
 def test_the_title_of_a_text_does_not_make_all_of_it_rules() -> None:
     text = "# Instructions\nDo it.\n## Steps\n" + "a " * 50 + "\n## Core rules\nNever stop.\n"
-    assert essential(text, words).text == f"# Instructions\nDo it.\n\n{MARKER}\n\n## Core rules\nNever stop.\n"
+    assert extract_essential(text, words).text == f"# Instructions\nDo it.\n\n{MARKER}\n\n## Core rules\nNever stop.\n"
 
 
 def test_the_essential_is_a_short_opening_and_summary_and_rules_with_their_children() -> None:
-    floor = essential(SKILL, words)
+    floor = extract_essential(SKILL, words)
     assert kept_titles(floor) == ["Releasing", "Summary", "Core Rules", "Versions"]
     assert floor.text.startswith("Use this for releases.\n\n# Releasing\n\n" + MARKER)
     assert "Examples" in titles(floor)
     long_opening = "word " * 300 + "\n\n## Rules\nOne.\n"
-    assert essential(long_opening, words).text == f"{MARKER}\n\n## Rules\nOne.\n"
+    assert extract_essential(long_opening, words).text == f"{MARKER}\n\n## Rules\nOne.\n"
 
 
 def test_the_whole_ladder_stops_where_only_the_essential_is_left() -> None:
-    floor = essential(SKILL, words)
+    floor = extract_essential(SKILL, words)
     for budget in range(floor.tokens, words(SKILL)):
         cut = truncate_body(SKILL, budget, words)
         assert cut.tokens <= budget
@@ -186,39 +186,43 @@ def test_the_ladder_cuts_a_long_opening_by_lines_and_keeps_the_rules() -> None:
 
 def test_first_lines_ends_with_the_marker_and_counts_what_was_cut() -> None:
     text = "".join(f"line {number}\n" for number in range(100))
-    cut = first_lines(text, count=words)
+    cut = truncate_to_first_lines(text, count=words)
     assert cut.text == "".join(f"line {number}\n" for number in range(50)) + MARKER
-    assert cut.cuts == (Cut("lines", 100, "only the first 50 lines are used"),)
-    assert first_lines("a\n" * 50 + "\n\n", 50, words).cuts == ()
+    assert cut.omissions == (Omission("lines", 100, "only the first 50 lines are used"),)
+    assert truncate_to_first_lines("a\n" * 50 + "\n\n", 50, words).omissions == ()
 
 
 def test_first_lines_goes_back_to_before_a_fence_it_would_cut() -> None:
     text = "\n".join(["words and more"] * 7 + ["", "```", *["code"] * 20, "```", "end"])
-    assert first_lines(text, 10, words).text == "\n".join(["words and more"] * 7 + [MARKER])
+    assert truncate_to_first_lines(text, 10, words).text == "\n".join(["words and more"] * 7 + [MARKER])
 
 
 def test_first_lines_closes_a_fence_that_starts_too_early_to_go_back() -> None:
     text = "\n".join(["intro", "```py", *["code and more"] * 20, "```", "end"])
-    assert first_lines(text, 10, words).text == "\n".join(["intro", "```py", *["code and more"] * 7, "```", MARKER])
+    assert truncate_to_first_lines(text, 10, words).text == "\n".join(
+        ["intro", "```py", *["code and more"] * 7, "```", MARKER]
+    )
 
 
 def test_a_fence_in_a_list_is_closed_where_it_stands() -> None:
     text = "\n".join(["- intro", "  ~~~~", *["  code and more"] * 20, "end"])
-    assert first_lines(text, 6, words).text == "\n".join(
+    assert truncate_to_first_lines(text, 6, words).text == "\n".join(
         ["- intro", "  ~~~~", *["  code and more"] * 3, "  ~~~~", MARKER]
     )
 
 
 def test_lines_are_cut_to_the_budget_with_the_marker_in_it() -> None:
     text = "\n".join(f"line {number}" for number in range(100))
-    cut = truncate_lines(text, 25, words)
+    cut = truncate_by_lines(text, 25, words)
     assert cut.text == "\n".join([*(f"line {number}" for number in range(10)), MARKER])
     assert cut.tokens == 25
-    assert cut.cuts == (Cut("lines", 180, "cut to 25 tokens"),)
+    assert cut.omissions == (Omission("lines", 180, "cut to 25 tokens"),)
 
 
 def test_where_the_marker_does_not_fit_nothing_is_left() -> None:
-    assert truncate_lines("a b c d e f g h i j", 2, words) == Truncated("", 0, (Cut("lines", 10, "cut to 2 tokens"),))
+    assert truncate_by_lines("a b c d e f g h i j", 2, words) == TruncatedText(
+        "", 0, (Omission("lines", 10, "cut to 2 tokens"),)
+    )
 
 
 LINES = st.sampled_from(
@@ -240,14 +244,14 @@ def assert_kept(shorter: str, longer: str) -> None:
             assert any(line == other for other in lines), line
 
 
-def check(text: str, cut: Truncated, count: Counter) -> None:
+def check(text: str, cut: TruncatedText, count: Counter) -> None:
     assert cut.tokens == count(cut.text)
     assert cut.tokens <= count(text)
-    if not cut.cuts:
+    if not cut.omissions:
         assert cut.text == text
     else:
         assert cut.tokens < count(text)
-        assert all(each.tokens > 0 and each.reason and each.what for each in cut.cuts)
+        assert all(each.tokens > 0 and each.reason and each.what for each in cut.omissions)
     if all(fence.closed for fence in find_fences(text)):
         assert_kept(cut.text, text)
         assert all(fence.closed for fence in find_fences(cut.text))
@@ -256,32 +260,32 @@ def check(text: str, cut: Truncated, count: Counter) -> None:
 @settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(0, 80), COUNTS)
 def test_cutting_by_sections_keeps_order_fences_and_the_essential(text: str, budget: int, count: Counter) -> None:
-    cut = truncate_sections(text, budget, count)
+    cut = truncate_by_sections(text, budget, count)
     check(text, cut, count)
-    assert truncate_sections(cut.text, budget, count)[:2] == cut[:2]
-    floor = essential(text, count)
+    assert truncate_by_sections(cut.text, budget, count)[:2] == cut[:2]
+    floor = extract_essential(text, count)
     check(text, floor, count)
-    assert essential(floor.text, count)[:2] == floor[:2]
-    if floor.cuts:
+    assert extract_essential(floor.text, count)[:2] == floor[:2]
+    if floor.omissions:
         assert_kept(floor.text, cut.text)
 
 
 @settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(0, 80), COUNTS)
 def test_cutting_by_lines_stays_in_the_budget(text: str, budget: int, count: Counter) -> None:
-    cut = truncate_lines(text, budget, count)
+    cut = truncate_by_lines(text, budget, count)
     check(text, cut, count)
     assert cut.tokens <= budget
-    assert truncate_lines(cut.text, budget, count)[:2] == cut[:2]
+    assert truncate_by_lines(cut.text, budget, count)[:2] == cut[:2]
 
 
 @settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(1, 20), COUNTS)
 def test_the_first_lines_are_no_more_than_asked_for(text: str, lines: int, count: Counter) -> None:
-    cut = first_lines(text, lines, count)
+    cut = truncate_to_first_lines(text, lines, count)
     check(text, cut, count)
-    assert first_lines(cut.text, lines, count)[:2] == cut[:2]
-    if cut.cuts:
+    assert truncate_to_first_lines(cut.text, lines, count)[:2] == cut[:2]
+    if cut.omissions:
         assert len(cut.text.split("\n")) <= lines + 1
 
 
@@ -290,10 +294,10 @@ def test_the_first_lines_are_no_more_than_asked_for(text: str, lines: int, count
 def test_the_ladder_is_in_the_budget_unless_the_essential_is_not(text: str, budget: int, count: Counter) -> None:
     cut = truncate_body(text, budget, count)
     check(text, cut, count)
-    floor = essential(text, count)
-    if floor.cuts and floor.tokens <= budget:
+    floor = extract_essential(text, count)
+    if floor.omissions and floor.tokens <= budget:
         assert cut.tokens <= budget
-    if floor.cuts:
+    if floor.omissions:
         assert_kept(floor.text, cut.text)
 
 
@@ -301,14 +305,14 @@ def test_the_ladder_is_in_the_budget_unless_the_essential_is_not(text: str, budg
 @given(DOCUMENTS, st.integers(0, 60))
 def test_a_heading_that_is_kept_stays_a_heading(text: str, budget: int) -> None:
     markdown = MarkdownIt("commonmark")
-    cut = truncate_sections(text, budget, words)
+    cut = truncate_by_sections(text, budget, words)
     before = [token.content for token in markdown.parse(text) if token.type == "inline"]
     after = [token.content for token in markdown.parse(cut.text) if token.type == "inline" and token.content != MARKER]
     assert not [content for content in after if content not in before]
 
 
-@pytest.mark.parametrize("cut", [truncate_sections, truncate_lines, truncate_body])
-def test_a_very_long_text_is_cut_in_bounded_time(cut: Callable[[str, int, Counter], Truncated]) -> None:
+@pytest.mark.parametrize("cut", [truncate_by_sections, truncate_by_lines, truncate_body])
+def test_a_very_long_text_is_cut_in_bounded_time(cut: Callable[[str, int, Counter], TruncatedText]) -> None:
     text = "".join(f"## Part {number}\n\ntext of it\n\n" for number in range(20_000)) + "## Rules\n\nOne.\n"
     found = cut(text, 1000, estimate_tokens)
     assert found.tokens <= 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.tools.seen_files import SeenFiles
 from support.using import Bench
 
@@ -31,9 +31,9 @@ class Keeper:
         raise NotImplementedError
 
 
-def editing(base: Path, mode: Mode = "acceptEdits") -> Bench:
+def editing(base: Path, mode: PermissionMode = "acceptEdits") -> Bench:
     bench = Bench(base)
-    bench.allowing(mode=mode, seen=SeenFiles())
+    bench.allowing(mode=mode, seen_files=SeenFiles())
     return bench
 
 

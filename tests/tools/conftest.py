@@ -27,4 +27,4 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def without_ripgrep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     # Its wheel may be installed beside Python, where no PATH is needed.
-    monkeypatch.setattr(ripgrep, "NAME", "no-such-rg")
+    monkeypatch.setattr(ripgrep, "EXECUTABLE", "no-such-rg")

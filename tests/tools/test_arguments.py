@@ -31,7 +31,7 @@ def test_schemas_name_the_arguments_as_models_know_them() -> None:
         "pattern", "path", "glob", "type", "output_mode", "-i", "-n", "-A", "-B", "-C", "head_limit", "multiline",
     }  # fmt: skip
     assert all(tool.spec.schema["required"] == [SUBJECT[tool.name]] for tool in TOOLS)
-    assert all(tool.reads_only for tool in TOOLS)
+    assert all(tool.read_only for tool in TOOLS)
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -42,17 +42,17 @@ def test_schemas_name_the_arguments_as_models_know_them() -> None:
 )
 def test_a_subject_of_the_wrong_kind_is_refused(tool: Tool[Any], wrong: object) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        tool.read({SUBJECT[tool.name]: wrong})
+        tool.parse_arguments({SUBJECT[tool.name]: wrong})
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_missing_and_unknown_arguments_are_refused(tool: Tool[Any]) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        tool.read({})
+        tool.parse_arguments({})
     with pytest.raises(msgspec.ValidationError):
-        tool.read({SUBJECT[tool.name]: "a", "more": 1})
+        tool.parse_arguments({SUBJECT[tool.name]: "a", "more": 1})
     with pytest.raises(msgspec.ValidationError):
-        tool.read([])  # type: ignore[arg-type]
+        tool.parse_arguments([])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_missing_and_unknown_arguments_are_refused(tool: Tool[Any]) -> None:  # 
 )
 def test_values_out_of_range_are_refused(tool: Tool[Any], more: dict[str, Any]) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        tool.read({SUBJECT[tool.name]: "a", **more})
+        tool.parse_arguments({SUBJECT[tool.name]: "a", **more})
 
 
 odd = st.one_of(
@@ -102,4 +102,4 @@ def test_whatever_text_comes_the_answer_can_be_sent(
         return
     text_of(outcome).encode()
     outcome.summary.encode()
-    outcome.cut.encode()
+    outcome.truncation.encode()

@@ -8,22 +8,22 @@ import pytest
 
 from kitbag.errors import KitbagError
 from kitbag.tools.ask_user import ASK_USER
-from kitbag.tools.base import PersonQuestion
+from kitbag.tools.base import UserQuestion
 from support.using import Bench, text_of
 
 
 class Person:
     def __init__(self, *answers: str) -> None:
         self.answers = answers
-        self.asked: tuple[PersonQuestion, ...] = ()
+        self.asked: tuple[UserQuestion, ...] = ()
 
-    async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+    async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
         self.asked = questions
         return self.answers
 
 
 class Nobody:
-    async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+    async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
         raise KitbagError("the terminal is gone")
 
 
@@ -37,10 +37,10 @@ DATABASE = {
 
 def test_the_person_gets_the_questions_and_the_model_the_answers(bench: Bench) -> None:
     person = Person("Postgres, SQLite", "In March.")
-    outcome = bench.use(ASK_USER, bench.allowing(person=person), questions=[DATABASE, {"question": "When?"}])
+    outcome = bench.use(ASK_USER, bench.allowing(asker=person), questions=[DATABASE, {"question": "When?"}])
     assert person.asked == (
-        PersonQuestion("Which database?", "Storage", (("Postgres", "Larger"), ("SQLite", "")), several=True),
-        PersonQuestion("When?"),
+        UserQuestion("Which database?", "Storage", (("Postgres", "Larger"), ("SQLite", "")), multi_select=True),
+        UserQuestion("When?"),
     )
     assert text_of(outcome) == "Which database?\n-> Postgres, SQLite\n\nWhen?\n-> In March."
     assert outcome.summary == "Postgres, SQLite; In March."
@@ -48,7 +48,7 @@ def test_the_person_gets_the_questions_and_the_model_the_answers(bench: Bench) -
 
 
 def test_no_answer_is_told_and_no_error(bench: Bench) -> None:
-    outcome = bench.use(ASK_USER, bench.allowing(person=Person("", " ")), questions=[DATABASE, {"question": "When?"}])
+    outcome = bench.use(ASK_USER, bench.allowing(asker=Person("", " ")), questions=[DATABASE, {"question": "When?"}])
     assert not outcome.is_error
     assert text_of(outcome).count("the user did not answer; decide yourself") == 2
     assert outcome.summary == "no answer; no answer"
@@ -56,7 +56,7 @@ def test_no_answer_is_told_and_no_error(bench: Bench) -> None:
 
 @pytest.mark.parametrize("person", [None, Nobody()], ids=["none", "gone"])
 def test_where_nobody_can_be_asked_the_model_is_told_what_to_do(bench: Bench, person: Any) -> None:
-    outcome = bench.use(ASK_USER, bench.allowing(person=person), questions=[DATABASE])
+    outcome = bench.use(ASK_USER, bench.allowing(asker=person), questions=[DATABASE])
     assert outcome.is_error
     assert "nobody can be asked" in text_of(outcome)
     assert text_of(outcome).endswith("Decide yourself, and say in your answer what you assumed.")
@@ -64,13 +64,13 @@ def test_where_nobody_can_be_asked_the_model_is_told_what_to_do(bench: Bench, pe
 
 def test_to_wait_for_the_person_can_be_cancelled(bench: Bench) -> None:
     class Silent:
-        async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+        async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
             began.set()
             await asyncio.Event().wait()
             return ()
 
     async def run() -> None:
-        asking = asyncio.create_task(bench.using(ASK_USER, {"questions": [DATABASE]}, bench.allowing(person=Silent())))
+        asking = asyncio.create_task(bench.using(ASK_USER, {"questions": [DATABASE]}, bench.allowing(asker=Silent())))
         await began.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -101,13 +101,11 @@ def test_to_wait_for_the_person_can_be_cancelled(bench: Bench) -> None:
 )
 def test_questions_that_are_none_are_refused(wrong: dict[str, Any]) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        ASK_USER.read(wrong)
+        ASK_USER.parse_arguments(wrong)
 
 
 def test_hidden_characters_of_an_answer_can_be_seen(bench: Bench) -> None:
-    outcome = bench.use(
-        ASK_USER, bench.allowing(person=Person("yes\u202e\ud800")), questions=[{"question": "a\u200b?"}]
-    )
+    outcome = bench.use(ASK_USER, bench.allowing(asker=Person("yes\u202e\ud800")), questions=[{"question": "a\u200b?"}])
     assert "a[U+200B]?\n-> yes[U+202E]" in text_of(outcome)
     text_of(outcome).encode()
     assert "$ref" not in str(ASK_USER.spec.schema)

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import World
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.tools.path_skills import PathSkills, matches_path, patterns_of, split_globs
+from kitbag.tools.path_skills import PathSkills, matches_path, parse_patterns, split_globs
 from support.cost import processor_limit
 
 
@@ -62,13 +62,13 @@ def test_patterns_are_cut_at_commas_but_not_inside_braces(written: Any, globs: l
     ],
 )
 def test_a_pattern_is_read_as_in_gitignore(globs: str, path: str, matches: bool) -> None:
-    assert matches_path(tuple(patterns_of(split_globs(globs))), path) is matches
+    assert matches_path(tuple(parse_patterns(split_globs(globs))), path) is matches
 
 
 def test_a_hostile_pattern_costs_little() -> None:
     hostile = ["*a" * 200 + "b", "**/" * 200 + "x", "{a,b}" * 20, "[" * 500, "\\" * 501, "(" * 400 + "+" * 400]
     with processor_limit():
-        assert not matches_path(tuple(patterns_of(hostile)), "a" * 250 + "/" + "a" * 250)
+        assert not matches_path(tuple(parse_patterns(hostile)), "a" * 250 + "/" + "a" * 250)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def skills(world: World) -> SessionSkills:
 
 
 def told(skills: PathSkills, world: World, path: str, tool: str = "Read") -> str:
-    return skills.told_for(tool, {"file_path": path}, str(world.workspace))
+    return skills.notice_for(tool, {"file_path": path}, str(world.workspace))
 
 
 def test_a_skill_is_told_of_with_the_first_file_that_it_is_for(world: World, skills: SessionSkills) -> None:
@@ -130,7 +130,7 @@ def test_a_skill_that_comes_later_is_seen(world: World, skills: SessionSkills) -
     assert told(made, world, "a.css") == ""
     world.skill(".kitbag/skills", "css", "How CSS is written.", paths="'*.css'")
     skills.library.refresh()
-    made.look_again()
+    made.refresh()
     assert "- css: How CSS is written." in told(made, world, "a.css")
 
 

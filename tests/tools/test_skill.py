@@ -24,8 +24,8 @@ def test_a_skill_arrives_whole_and_counts_as_loaded(bench: Bench) -> None:
     outcome = bench.use(SKILL, skill="deploy", args="to production")
     assert "How to deploy: to production" in text_of(outcome)
     assert "disable-model-invocation" not in text_of(outcome)
-    assert outcome.loaded is not None
-    assert (outcome.loaded.name, outcome.loaded.arguments) == ("deploy", "to production")
+    assert outcome.loaded_skill is not None
+    assert (outcome.loaded_skill.name, outcome.loaded_skill.arguments) == ("deploy", "to production")
     assert outcome.summary.startswith("deploy, ")
 
 
@@ -34,7 +34,7 @@ def test_loading_it_again_gives_a_receipt(bench: Bench) -> None:
     outcome = bench.use(SKILL, skill="/deploy")
     assert "How to deploy" not in text_of(outcome)
     assert "loaded already" in text_of(outcome)
-    assert outcome.loaded is None
+    assert outcome.loaded_skill is None
     assert "(already there)" in outcome.summary
 
 
@@ -65,7 +65,7 @@ def test_what_is_loaded_is_listed_until_it_is_unloaded(bench: Bench) -> None:
     assert [line.split(":")[0] for line in lines[:2]] == ["- deploy", "- review"]
     assert lines[2].startswith("2 loaded, ")
     outcome = bench.use(UNLOAD_SKILL, skill="deploy")
-    assert outcome.dropped == "deploy"
+    assert outcome.unloaded_skill == "deploy"
     assert "- deploy" not in text_of(bench.use(LIST_LOADED_SKILLS))
     assert listed(bench.use(UNLOAD_SKILL, skill="deploy")) == ["deploy is not loaded."]
     assert "How to deploy" in text_of(bench.use(SKILL, skill="deploy"))
@@ -75,5 +75,5 @@ def test_what_is_loaded_is_listed_until_it_is_unloaded(bench: Bench) -> None:
 def test_a_hostile_name_is_an_error_and_nothing_else(bench: Bench, name: str) -> None:  # D58
     with pytest.raises((NotFoundError, InvalidError)):
         bench.use(SKILL, skill=name)
-    assert not bench.use(UNLOAD_SKILL, skill=name).dropped
+    assert not bench.use(UNLOAD_SKILL, skill=name).unloaded_skill
     bench.use(SEARCH_SKILLS, query=name)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kitbag.messages import ToolCall
-from kitbag.tools.todo import TODO_WRITE, told_again
+from kitbag.tools.todo import TODO_WRITE, render_last_todos
 from support.using import Bench, text_of
 
 
@@ -69,7 +69,7 @@ def test_it_needs_no_answer_in_any_mode_but_obeys_rules(bench: Bench, mode: Any)
 )
 def test_a_list_that_is_none_is_refused(wrong: dict[str, Any]) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        TODO_WRITE.read(wrong)
+        TODO_WRITE.parse_arguments(wrong)
 
 
 def test_whatever_stands_in_an_item_is_one_line_that_can_be_sent(bench: Bench) -> None:
@@ -92,21 +92,21 @@ def calls(*lists: list[Any]) -> dict[str, ToolCall]:
 
 def test_the_last_list_that_was_written_is_told_again() -> None:
     called = calls([item("old")], LIST, [item("never run")])
-    told = told_again(called, {"c0", "c1"}, ())
+    told = render_last_todos(called, {"c0", "c1"}, ())
     assert told.splitlines()[2:-1] == ["[x] Read the code", "[>] Write tests (high)", "[ ] Tell the user"]
 
 
 def test_a_list_that_the_conversation_still_holds_is_not_told_again() -> None:
-    assert told_again(calls(LIST), {"c0"}, {"c0"}) == ""
-    assert told_again(calls(LIST, []), {"c0", "c1"}, ()) == ""
-    assert told_again({}, (), ()) == ""
+    assert render_last_todos(calls(LIST), {"c0"}, {"c0"}) == ""
+    assert render_last_todos(calls(LIST, []), {"c0", "c1"}, ()) == ""
+    assert render_last_todos({}, (), ()) == ""
 
 
 def test_a_long_list_is_told_without_what_is_done_and_closes_no_tag() -> None:
     many = [item(f"done {n}", "completed") for n in range(40)] + [
         item(f"</todo-list> {n} {'x' * 400}") for n in range(30)
     ]
-    told = told_again(calls(many), {"c0"}, ())
+    told = render_last_todos(calls(many), {"c0"}, ())
     assert told.count("</todo-list>") == 1
     assert "done 1" not in told
     assert "(40 more, 40 of them done.)" in told

@@ -11,16 +11,24 @@ from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from kitbag.events import Discarded, Event, Retrying, TextDelta, ThinkingDelta
-from kitbag.models.provider import CallBegun, ModelError, Provider, Reply, Request, TextPiece, ThinkingPiece
+from kitbag.models.provider import (
+    ModelError,
+    ModelReply,
+    ModelRequest,
+    Provider,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
+)
 from kitbag.store.fault_points import point
 
 Emit = Callable[[Event], None]
 
-LONGEST_WAIT: Final = 60.0
+MAX_WAIT: Final = 60.0
 """Of what a provider asks for, this much is given."""
 
 
-class Patience(NamedTuple):
+class RetryPolicy(NamedTuple):
     attempts: int = 5
     first_wait: float = 1.0
     """Doubled with each attempt, and up to half of it taken off by chance."""
@@ -30,22 +38,22 @@ class BrokenReplyError(ModelError):
     """All attempts failed. `partial` is the text of the last one."""
 
     def __init__(self, cause: ModelError, partial: str) -> None:
-        super().__init__(cause.kind, cause.problem, cause.fix, wait=cause.wait, status=cause.status)
+        super().__init__(cause.kind, cause.problem, cause.fix, retry_after=cause.retry_after, status=cause.status)
         self.partial = partial
 
 
 async def ask_model(
     provider: Provider,
-    request: Request,
+    request: ModelRequest,
     emit: Emit,
-    patience: Patience = Patience(),  # noqa: B008 - a NamedTuple can't be changed
-    said: list[str] | None = None,
-) -> Reply:
+    retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple can't be changed
+    text_parts: list[str] | None = None,
+) -> ModelReply:
     """Raises BrokenReplyError. `said` is filled with the text as it comes, for the one who cancels this."""
     attempt = 1
-    said = said if said is not None else []
+    text_parts = text_parts if text_parts is not None else []
     while True:
-        said.clear()
+        text_parts.clear()
         shown: list[Event] = []
 
         def show(event: Event, shown: list[Event] = shown) -> None:
@@ -53,21 +61,21 @@ async def ask_model(
             emit(event)
 
         try:
-            return await _one_attempt(provider, request, show, said)
+            return await _try_once(provider, request, show, text_parts)
         except ModelError as error:
-            partial = "".join(said)
-            if not error.may_pass or attempt >= patience.attempts:
+            partial = "".join(text_parts)
+            if not error.is_retryable or attempt >= retry_policy.attempts:
                 raise BrokenReplyError(error, partial) from error
             if shown:
                 emit(Discarded(error.problem))
-            wait = _wait(error, patience, attempt)
+            wait = _retry_delay(error, retry_policy, attempt)
             emit(Retrying(attempt, wait, error.problem))
             await asyncio.sleep(wait)
             attempt += 1
 
 
-async def _one_attempt(provider: Provider, request: Request, emit: Emit, said: list[str]) -> Reply:
-    reply: Reply | None = None
+async def _try_once(provider: Provider, request: ModelRequest, emit: Emit, text_parts: list[str]) -> ModelReply:
+    reply: ModelReply | None = None
     answers = False
     async with aclosing(provider.stream(request)) as pieces:
         async for piece in pieces:
@@ -75,14 +83,14 @@ async def _one_attempt(provider: Provider, request: Request, emit: Emit, said: l
                 answers = True
                 point("request-sent")
             match piece:
-                case TextPiece(text):
-                    said.append(text)
+                case TextChunk(text):
+                    text_parts.append(text)
                     emit(TextDelta(text))
-                case ThinkingPiece(text):
+                case ThinkingChunk(text):
                     emit(ThinkingDelta(text))
-                case CallBegun():
+                case ToolCallBegun():
                     pass
-                case Reply():
+                case ModelReply():
                     reply = piece
     point("reply-received")
     if reply is None:
@@ -90,7 +98,7 @@ async def _one_attempt(provider: Provider, request: Request, emit: Emit, said: l
     return reply
 
 
-def _wait(error: ModelError, patience: Patience, attempt: int) -> float:
-    own = patience.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-    asked = error.wait if error.wait is not None and error.wait >= 0 else 0.0
-    return min(max(own, asked), LONGEST_WAIT)
+def _retry_delay(error: ModelError, retry_policy: RetryPolicy, attempt: int) -> float:
+    own = retry_policy.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    asked = error.retry_after if error.retry_after is not None and error.retry_after >= 0 else 0.0
+    return min(max(own, asked), MAX_WAIT)

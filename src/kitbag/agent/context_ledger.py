@@ -19,21 +19,21 @@ from kitbag.models.provider import ToolSpec
 from kitbag.text.tokens import estimate_tokens
 
 _IMAGE_TOKENS: Final = 1_600
-_STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
-_BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
+_SKILL_STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
+_SKILL_BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
 # What the person named with `@` or ran with `!`: the text in it can't begin or end such a block.
-_MENTIONED = re.compile(
+_MENTION_BLOCK = re.compile(
     r'^<mentioned-(file|folder|agent|command) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
 )
 # What stands behind a person's words, each from its tag on.
-_TAILS: Final = (
+_TAIL_TAGS: Final = (
     ("<session-changes>", "changes"),
     ("<library-changes>", "changes"),
     ("<suggested-skills>", "suggestions"),
 )
 
 
-class Piece(NamedTuple):
+class ContextPiece(NamedTuple):
     kind: str
     """A section of the prompt; tool; user, mentioned, changes, suggestions, summary, image; reply, thinking, call;
     result, agent; skill, one-turn (a skill that goes with the next message), stub (where one was)."""
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
         return dict(self._asdict())
 
 
-class Turn(NamedTuple):
+class TurnUsage(NamedTuple):
     number: int
     model: str
     shown: int
@@ -59,7 +59,7 @@ class Turn(NamedTuple):
     cost: float | None
 
 
-class Carried(Protocol):
+class ContextSource(Protocol):
     """What of a session stands in its next request."""
 
     @property
@@ -69,7 +69,7 @@ class Carried(Protocol):
     def messages(self) -> tuple[Message, ...]: ...
 
 
-class AtThisMoment:
+class ContextSnapshot:
     """Of a session that goes on: what is counted in another thread does not change meanwhile."""
 
     def __init__(self, session: Session) -> None:
@@ -81,76 +81,76 @@ class AtThisMoment:
         return self._messages
 
 
-def pieces_of(session: Carried, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[Piece]:
+def list_context_pieces(source: ContextSource, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[ContextPiece]:
     """In the order in which they stand in the request. `first_turn`: the number of the first reply that is there."""
-    found: list[Piece] = []
-    for entry in session.prompt:
+    found: list[ContextPiece] = []
+    for entry in source.prompt:
         text = str(entry["text"])
-        found.append(Piece(str(entry["kind"]), str(entry["source"]), 0, int(entry["tokens"]), size_of(text)))
+        found.append(ContextPiece(str(entry["kind"]), str(entry["source"]), 0, int(entry["tokens"]), utf8_size(text)))
     for spec in tools:
         text = tool_text(spec)
-        found.append(Piece("tool", spec.name, 0, estimate_tokens(text), size_of(text)))
-    found += _of_messages(session, first_turn)
+        found.append(ContextPiece("tool", spec.name, 0, estimate_tokens(text), utf8_size(text)))
+    found += _list_message_pieces(source, first_turn)
     return found
 
 
-def _of_messages(session: Carried, first_turn: int) -> Iterator[Piece]:
+def _list_message_pieces(source: ContextSource, first_turn: int) -> Iterator[ContextPiece]:
     called: dict[str, ToolCall] = {}
-    holding = {use.call_id: use.name for use in session.skills.values() if use.call_id}
+    holding = {use.call_id: use.name for use in source.skills.values() if use.call_id}
     turn = first_turn - 1
-    for message in session.messages():
+    for message in source.messages():
         turn += message.role == "assistant"
         named: list[str] = []
         for part in message.parts:
             if isinstance(part, ToolCall):
                 called[part.id] = part
             elif isinstance(part, Text):
-                named = _pictures_of(part.text) if message.role == "user" else []
+                named = _list_image_names(part.text) if message.role == "user" else []
             own = message.role == "assistant" or isinstance(part, ToolResult)
-            for kind, name, text in _split(message, part, called, holding, named):
+            for kind, name, text in _split_part(message, part, called, holding, named):
                 tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
-                yield Piece(kind, name, turn if own else turn + 1, tokens, size_of(text))
+                yield ContextPiece(kind, name, turn if own else turn + 1, tokens, utf8_size(text))
 
 
-def _split(
-    message: Message, part: Part, called: dict[str, ToolCall], holding: dict[str, str], named: list[str]
+def _split_part(
+    message: Message, part: Part, called: dict[str, ToolCall], skills_by_call: dict[str, str], image_names: list[str]
 ) -> Iterator[tuple[str, str, str]]:
     """(kind, name, text): the texts of a part's pieces are, joined, the text of the part. `named`: the files that the
     pictures behind a text are of."""
-    text = text_of(part)
+    text = part_text(part)
     match part:
         case Text():
-            yield from [("reply", "", text)] if message.role == "assistant" else split_said(text)
+            yield from [("reply", "", text)] if message.role == "assistant" else split_user_text(text)
         case Thinking():
             yield "thinking", part.provider, text
         case Image():
-            yield ("mentioned", named.pop(0), text) if named else ("image", part.media_type, text)
+            yield ("mentioned", image_names.pop(0), text) if image_names else ("image", part.media_type, text)
         case ToolCall():
             yield "call", part.name, text
         case ToolResult():
-            yield (*_result(part, text, called.get(part.call_id), holding), text)
+            yield (*_classify_result(part, text, called.get(part.call_id), skills_by_call), text)
 
 
-def split_said(text: str) -> Iterator[tuple[str, str, str]]:
+def split_user_text(text: str) -> Iterator[tuple[str, str, str]]:
     """(kind, name, text) of what stands in a message of the person: their words, and what was put beside them."""
-    if stub := _STUB.fullmatch(text):
+    if stub := _SKILL_STUB.fullmatch(text):
         yield "stub", stub[1], text
-    elif block := _BLOCK.match(text):
+    elif block := _SKILL_BLOCK.match(text):
         yield "one-turn", block[1], text
     elif text.startswith("<conversation-summary>"):
         yield "summary", "", text
     else:
         at = 0
-        for block in _mentions_in(text):
-            yield from _words(text[at : block.start])
+        for block in _find_mention_blocks(text):
+            yield from _split_tail(text[at : block.start])
             yield "mentioned", block.name, text[block.start : block.end]
             at = block.end
-        yield from _words(text[at:])
+        yield from _split_tail(text[at:])
 
 
-def _words(text: str) -> Iterator[tuple[str, str, str]]:
+def _split_tail(text: str) -> Iterator[tuple[str, str, str]]:
     kind = "user"
-    for tag, next_kind in _TAILS:
+    for tag, next_kind in _TAIL_TAGS:
         own, found, rest = text.partition(tag)
         if found:
             if own:
@@ -164,14 +164,14 @@ class _Mention(NamedTuple):
     start: int
     end: int
     name: str
-    pictures: int
+    image_count: int
 
 
-def _mentions_in(text: str) -> Iterator[_Mention]:
+def _find_mention_blocks(text: str) -> Iterator[_Mention]:
     """In time that grows with the text alone, also where such a block has no end."""
     at = 0
     endless: set[str] = set()
-    while (opening := _MENTIONED.search(text, at)) is not None:
+    while (opening := _MENTION_BLOCK.search(text, at)) is not None:
         kind, at = opening[1], opening.end()
         closing = f"\n</mentioned-{kind}>"
         end = -1 if kind in endless else text.find(closing, at)
@@ -186,18 +186,22 @@ def _mentions_in(text: str) -> Iterator[_Mention]:
         yield _Mention(opening.start(), at, about, int(opening[3] or 0))
 
 
-def _pictures_of(text: str) -> list[str]:
+def _list_image_names(text: str) -> list[str]:
     """For each picture behind a text, the file that the text says it is of."""
-    return [block.name for block in _mentions_in(text) for _ in range(block.pictures)]
+    return [block.name for block in _find_mention_blocks(text) for _ in range(block.image_count)]
 
 
-def _result(result: ToolResult, text: str, call: ToolCall | None, holding: dict[str, str]) -> tuple[str, str]:
-    if stub := _STUB.fullmatch(text):
+def _classify_result(
+    result: ToolResult, text: str, call: ToolCall | None, skills_by_call: dict[str, str]
+) -> tuple[str, str]:
+    if stub := _SKILL_STUB.fullmatch(text):
         return "stub", stub[1]
     tool = call.name if call is not None else ""
     if tool == "Skill" and call is not None and not result.is_error:
-        block = _BLOCK.match(text)
-        return "skill", holding.get(result.call_id) or (block[1] if block else str(call.arguments.get("skill", "")))
+        block = _SKILL_BLOCK.match(text)
+        return "skill", skills_by_call.get(result.call_id) or (
+            block[1] if block else str(call.arguments.get("skill", ""))
+        )
     if tool == "Task" and call is not None:
         return "agent", str(call.arguments.get("subagent_type", ""))
     return "result", tool
@@ -207,7 +211,7 @@ def tool_text(spec: ToolSpec) -> str:
     return f"{spec.name}\n{spec.description}\n{_json(spec.schema)}"
 
 
-def text_of(part: Part) -> str:
+def part_text(part: Part) -> str:
     """All of a part that a model reads; of a picture, its data."""
     match part:
         case Text(text) | Thinking(text):
@@ -217,36 +221,36 @@ def text_of(part: Part) -> str:
         case ToolCall():
             return f"{part.name}\n{_json(part.arguments)}"
         case ToolResult():
-            return "".join(text_of(inner) for inner in part.content)
+            return "".join(part_text(inner) for inner in part.content)
 
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def size_of(text: str) -> int:
+def utf8_size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def request_bytes(system: Iterable[str], tools: Iterable[ToolSpec], messages: Iterable[Message]) -> int:
+def count_request_bytes(system: Iterable[str], tools: Iterable[ToolSpec], messages: Iterable[Message]) -> int:
     """The same, from the request itself: what the pieces have to add up to."""
-    whole = sum(map(size_of, system)) + sum(size_of(tool_text(spec)) for spec in tools)
-    return whole + sum(size_of(text_of(part)) for message in messages for part in message.parts)
+    whole = sum(map(utf8_size, system)) + sum(utf8_size(tool_text(spec)) for spec in tools)
+    return whole + sum(utf8_size(part_text(part)) for message in messages for part in message.parts)
 
 
-def turns_of(session: Session) -> list[Turn]:
+def read_turn_usage(session: Session) -> list[TurnUsage]:
     """From the records: also of turns that have been compacted since."""
-    found: list[Turn] = []
+    found: list[TurnUsage] = []
     for record in session.journal.read(session.stream):
         if record.kind == "reply":
             sent, said, cached, written = (*record.body.get("usage", ()), 0, 0, 0, 0)[:4]
             model = str(record.body.get("model", ""))
             shown = sent + cached + written
-            found.append(Turn(len(found) + 1, model, shown, said, cached, record.body.get("cost")))
+            found.append(TurnUsage(len(found) + 1, model, shown, said, cached, record.body.get("cost")))
     return found
 
 
-def before_last_reply(session: Session) -> Session | None:
+def session_before_last_reply(session: Session) -> Session | None:
     """The session as it was when the last request that the provider counted was sent. None: there was none."""
     replies = (record for record in session.journal.read(session.stream) if record.kind == "reply")
     last = max((record.seq for record in replies if any(record.body.get("usage", ()))), default=0)

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from kitbag.agent.ask_model import Emit
 from kitbag.events import Notice
 from kitbag.messages import Message, Part, ToolCall
-from kitbag.tools.toolset import Tools
+from kitbag.tools.toolset import AbstractToolset
 
 
-def told_apart(message: Message, earlier: Mapping[str, ToolCall], toolset: Tools, emit: Emit) -> Message:
+def make_call_ids_unique(
+    message: Message, earlier: Mapping[str, ToolCall], toolset: AbstractToolset, emit: Emit
+) -> Message:
     """Twice in one reply: the second is left out. Again in a later one: it gets an id of its own; and where it has an
     effect and is the same call in every respect, it is not run again."""
     if not message.calls:
@@ -28,16 +30,16 @@ def told_apart(message: Message, earlier: Mapping[str, ToolCall], toolset: Tools
                 continue
             used.add(part.id)
             if part.id in earlier or not part.id:
-                part = _renamed(part, earlier.get(part.id), toolset)
+                part = _with_new_id(part, earlier.get(part.id), toolset)
         parts.append(part)
     return Message(message.role, tuple(parts))
 
 
-def _renamed(call: ToolCall, earlier: ToolCall | None, toolset: Tools) -> ToolCall:
+def _with_new_id(call: ToolCall, earlier: ToolCall | None, toolset: AbstractToolset) -> ToolCall:
     tool = toolset.get(call.name)
     problem = call.problem
     ran = earlier if earlier is not None and not earlier.problem else None
     same = ran is not None and (call.name, call.arguments) == (ran.name, ran.arguments)
-    if same and not problem and tool is not None and not tool.reads_only:
+    if same and not problem and tool is not None and not tool.read_only:
         problem = "this very call, under this id, was made before and is not run again; its result stands above"
     return call._replace(id=f"call_{os.urandom(8).hex()}", problem=problem)

@@ -15,59 +15,59 @@ import msgspec
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SkillUse
-from kitbag.agent.shield import to_its_end
-from kitbag.agent.turn_permissions import TurnRights
+from kitbag.agent.shield import run_to_completion
+from kitbag.agent.turn_permissions import TurnPermissions
 from kitbag.errors import KitbagError
 from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolProgress, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
-from kitbag.permissions.approvals.approval import Approvals, Permit, Refusal
+from kitbag.permissions.approvals.approval import Approvals, Denial, Permit
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.text.hidden_characters import one_line
-from kitbag.tools.base import Context, Outcome, Tool, failure
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.tools.base import Tool, ToolContext, ToolOutput, error_output
 from kitbag.tools.path_skills import PathSkills
-from kitbag.tools.toolset import ForNow, Tools
+from kitbag.tools.toolset import AbstractToolset, RestrictedToolset
 
-LONGEST_RESULT: Final = 60_000
+MAX_RESULT_CHARS: Final = 60_000
 """Characters of text that a result may bring; a tool that knows better cuts before."""
-_LONGEST_PROBLEM: Final = 600
+_MAX_PROBLEM_CHARS: Final = 600
 """Of what is wrong with arguments, which may quote them."""
-SIDE_BY_SIDE: Final = 20
+MAX_PARALLEL_CALLS: Final = 20
 CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
-NOT_BEGUN: Final = "The user cancelled before this was done; nothing was changed by it."
+NOT_STARTED: Final = "The user cancelled before this was done; nothing was changed by it."
 
 
 class Executor:
     def __init__(
         self,
         session: Session,
-        toolset: Tools,
-        context: Context,
+        toolset: AbstractToolset,
+        context: ToolContext,
         approvals: Approvals,
         emit: Emit,
         asked_by: str = "",
         path_skills: PathSkills | None = None,
         permissions: Callable[[], Permissions] | None = None,
-        tells_news: bool = True,
+        emits_settings_changes: bool = True,
     ) -> None:
         """`path_skills`: tells of skills for the files that are used, where a model can load them. `permissions`: as
         they are at the moment, where they may become others while it runs. `tells_news`: whether a person hears what
         it says; else what has changed in the settings is left to the one who started this."""
         self.session = session
-        self.rights = TurnRights(context.skills)
-        self.offer(toolset)
+        self.turn_permissions = TurnPermissions(context.skills)
+        self.set_toolset(toolset)
         self._permissions = permissions or (lambda: self.context.permissions)
         self.path_skills = path_skills
-        self._tells_news = tells_news
+        self._emits_settings_changes = emits_settings_changes
         self.context = context
         self.approvals = approvals
         self.emit = emit
         self.asked_by = asked_by
-        self._started: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
         """When each call was told of: time.monotonic(). How long a person thought before is not its time."""
 
-    def offer(self, toolset: Tools) -> None:
+    def set_toolset(self, toolset: AbstractToolset) -> None:
         """These tools, from the next call on."""
-        self.toolset: Tools = ForNow(toolset, self.rights.closed)
+        self.toolset: AbstractToolset = RestrictedToolset(toolset, self.turn_permissions.blocked_reason)
 
     async def run(self, calls: Sequence[ToolCall]) -> tuple[bool, ...]:
         """For each call whether it was one that could be run at all: known tool, readable arguments."""
@@ -75,24 +75,24 @@ class Executor:
         group: list[ToolCall] = []
         for call in calls:
             tool = self.toolset.get(call.name)
-            if tool is not None and (tool.reads_only or tool.side_by_side):
+            if tool is not None and (tool.read_only or tool.concurrent):
                 group.append(call)
                 continue
-            sound += await self._side_by_side(group)
+            sound += await self._run_in_parallel(group)
             group = []
-            sound.append(await self._one(call))
-        sound += await self._side_by_side(group)
+            sound.append(await self._run_call(call))
+        sound += await self._run_in_parallel(group)
         return tuple(sound)
 
-    async def _side_by_side(self, calls: list[ToolCall]) -> list[bool]:
-        slots = asyncio.Semaphore(SIDE_BY_SIDE)
+    async def _run_in_parallel(self, calls: list[ToolCall]) -> list[bool]:
+        slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
 
         async def one(call: ToolCall) -> bool:
             async with slots:
-                return await self._one(call)
+                return await self._run_call(call)
 
         if len(calls) == 1:
-            return [await self._one(calls[0])]
+            return [await self._run_call(calls[0])]
         try:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(one(call)) for call in calls]
@@ -100,151 +100,159 @@ class Executor:
             raise errors.exceptions[0] from errors
         return [task.result() for task in running]
 
-    async def _one(self, call: ToolCall) -> bool:
+    async def _run_call(self, call: ToolCall) -> bool:
         tool = self._prepare(call)
-        if isinstance(tool, Outcome):
+        if isinstance(tool, ToolOutput):
             await self._finish(call, tool)
-            return not call.problem and bool(self.rights.closed(call.name))  # then it is refused, as by a rule
-        outcome = bounded(await self._authorized(tool, call))
+            return not call.problem and bool(
+                self.turn_permissions.blocked_reason(call.name)
+            )  # then it is refused, as by a rule
+        outcome = truncate_outcome(await self._authorize_and_run(tool, call))
         await self._finish(call, self._with_suggestions(call, outcome))
         return True
 
-    def _with_suggestions(self, call: ToolCall, outcome: Outcome) -> Outcome:
+    def _with_suggestions(self, call: ToolCall, outcome: ToolOutput) -> ToolOutput:
         """Once in a session for each skill, behind all that the tool itself says."""
         if outcome.is_error or self.path_skills is None or self.toolset.get("Skill") is None:
             return outcome
-        told = self.path_skills.told_for(call.name, call.arguments, self.context.directory)
+        told = self.path_skills.notice_for(call.name, call.arguments, self.context.directory)
         return outcome._replace(content=(*outcome.content, Text(told))) if told else outcome
 
-    def _prepare(self, call: ToolCall) -> Tool[Any] | Outcome:
+    def _prepare(self, call: ToolCall) -> Tool[Any] | ToolOutput:
         """What runs it, or why nothing does."""
         if call.problem:
-            return failure(f"{call.name} was not run: {call.problem}")
+            return error_output(f"{call.name} was not run: {call.problem}")
         tool = self.toolset.get(call.name)
         if tool is None:
-            return failure(*self.toolset.why_not(call.name))
+            return error_output(*self.toolset.explain_unavailable(call.name))
         try:
-            tool.read(call.arguments)
+            tool.parse_arguments(call.arguments)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
-            problem = one_line(str(error))[:_LONGEST_PROBLEM]
+            problem = collapse_whitespace(str(error))[:_MAX_PROBLEM_CHARS]
             taken = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.arguments))
             fix = f"It takes {taken}. Correct the arguments and call it again." if taken else "It takes no arguments."
-            return failure(f"{call.name} was not run: {problem}", fix)
+            return error_output(f"{call.name} was not run: {problem}", fix)
         return tool
 
-    async def _authorized(self, tool: Tool[Any], call: ToolCall) -> Outcome:
+    async def _authorize_and_run(self, tool: Tool[Any], call: ToolCall) -> ToolOutput:
         context = self.context
         try:
-            facts = tool.facts(tool.read(call.arguments), context) if tool.facts is not None else ()
+            facts = (
+                tool.approval_facts(tool.parse_arguments(call.arguments), context)
+                if tool.approval_facts is not None
+                else ()
+            )
         except KitbagError as error:
-            return failure(error.problem, error.fix)
-        permissions = self.rights.permissions(self._permissions())
+            return error_output(error.problem, error.fix)
+        permissions = self.turn_permissions.apply_to(self._permissions())
         permit = await self.approvals.authorize(
             permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
         )
-        self._tell_news(permissions)
-        if isinstance(permit, Refusal):
-            return failure(f"{tool.name} is not allowed: {permit.reason}")
+        self._emit_settings_changes(permissions)
+        if isinstance(permit, Denial):
+            return error_output(f"{tool.name} is not allowed: {permit.reason}")
         if permit.remark:
             self.emit(Notice("warning", permit.remark))
-        if not tool.reads_only:
-            await self.session.begin(call)
-        self._tell_start(call)
+        if not tool.read_only:
+            await self.session.record_intent(call)
+        self._emit_started(call)
         try:
-            return await self._used(permit, tool, call)
+            return await self._run_permitted(permit, tool, call)
         except KitbagError as error:
-            return failure(error.problem, error.fix)
+            return error_output(error.problem, error.fix)
         except OSError as error:
-            return failure(f"{tool.name} failed: {error.strerror or error}")
+            return error_output(f"{tool.name} failed: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 - a fault in a tool must not end the session
-            return failure(f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way.")
+            return error_output(
+                f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way."
+            )
         finally:
-            self._tell_news(permissions)
+            self._emit_settings_changes(permissions)
 
-    async def _used(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> Outcome:
+    async def _run_permitted(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> ToolOutput:
         """What was allowed is what runs: these arguments, in what the last look at the rules says."""
-        current = self.approvals.permissions(self.rights.permissions(self._permissions()))
+        current = self.approvals.with_session_rules(self.turn_permissions.apply_to(self._permissions()))
         judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
         context = self.context._replace(
-            workspace=current.workspace_now,
+            workspace=current.current_workspace,
             permissions=current,
-            judgement=judgement,
+            decision=judgement,
             call_id=call.id,
             session_id=self.session.id,
-            progress=partial(self._tell_progress, call.id),
+            progress=partial(self._emit_progress, call.id),
         )
-        return await tool.work(tool.read(permit.arguments), context)
+        return await tool.run(tool.parse_arguments(permit.arguments), context)
 
-    def _tell_news(self, permissions: Permissions) -> None:
-        for news in permissions.take_news() if self._tells_news else ():
+    def _emit_settings_changes(self, permissions: Permissions) -> None:
+        for news in permissions.take_notices() if self._emits_settings_changes else ():
             self.emit(Notice("warning", news))
 
-    def _tell_start(self, call: ToolCall) -> None:
+    def _emit_started(self, call: ToolCall) -> None:
         """Once for each call, however it goes on."""
-        if call.id not in self._started:
-            self._started[call.id] = time.monotonic()
-            self.emit(ToolStarted(call.id, call.name, call.arguments, title(call.name, call.arguments)))
+        if call.id not in self._started_at:
+            self._started_at[call.id] = time.monotonic()
+            self.emit(ToolStarted(call.id, call.name, call.arguments, describe_call(call.name, call.arguments)))
 
-    def _tell_progress(self, call_id: str, text: str) -> None:
-        self.emit(ToolProgress(call_id, one_line(text)))
+    def _emit_progress(self, call_id: str, text: str) -> None:
+        self.emit(ToolProgress(call_id, collapse_whitespace(text)))
 
-    async def _finish(self, call: ToolCall, outcome: Outcome) -> None:
-        self._tell_start(call)
-        await to_its_end(self._write(call, outcome))
+    async def _finish(self, call: ToolCall, outcome: ToolOutput) -> None:
+        self._emit_started(call)
+        await run_to_completion(self._record_result(call, outcome))
 
-    async def _write(self, call: ToolCall, outcome: Outcome) -> None:
+    async def _record_result(self, call: ToolCall, outcome: ToolOutput) -> None:
         result = ToolResult(call.id, outcome.content, outcome.is_error)
-        await self.session.finish(result, outcome.summary, outcome.cut, outcome.details)
-        if outcome.directory and outcome.directory != self.context.directory:
-            await self.session.move(outcome.directory)
-            self.context = self.context._replace(directory=outcome.directory)
-        if outcome.dropped:
-            await self.session.drop_skill(outcome.dropped, "unloaded")
-        if outcome.loaded is not None:
-            await self.session.add_skill(SkillUse(*outcome.loaded, call_id=call.id))
-        seconds = time.monotonic() - self._started[call.id]
+        await self.session.record_result(result, outcome.summary, outcome.truncation, outcome.details)
+        if outcome.new_directory and outcome.new_directory != self.context.directory:
+            await self.session.record_directory(outcome.new_directory)
+            self.context = self.context._replace(directory=outcome.new_directory)
+        if outcome.unloaded_skill:
+            await self.session.drop_skill(outcome.unloaded_skill, "unloaded")
+        if outcome.loaded_skill is not None:
+            await self.session.add_skill(SkillUse(*outcome.loaded_skill, call_id=call.id))
+        seconds = time.monotonic() - self._started_at[call.id]
         self.emit(
             ToolFinished(
                 call.id,
                 call.name,
                 outcome.is_error,
-                one_line(outcome.summary),
+                collapse_whitespace(outcome.summary),
                 seconds,
                 outcome.details,
                 "".join(part.text for part in outcome.content if isinstance(part, Text)),
             )
         )
-        if outcome.dropped:
-            self.emit(SkillUnloaded(outcome.dropped, "unloaded"))
-        news = {rights.skill: rights.for_person() for rights in self.rights.news()}
-        if (loaded := outcome.loaded) is not None:
-            self.emit(SkillLoaded(loaded.name, loaded.tokens, loaded.by, news.pop(loaded.name, "")))
+        if outcome.unloaded_skill:
+            self.emit(SkillUnloaded(outcome.unloaded_skill, "unloaded"))
+        news = {rights.skill: rights.user_notice() for rights in self.turn_permissions.take_new()}
+        if (loaded := outcome.loaded_skill) is not None:
+            self.emit(SkillLoaded(loaded.name, loaded.tokens, loaded.loaded_by, news.pop(loaded.name, "")))
         for skill, rights in news.items():
-            self.emit(Notice("info", f"the skill {one_line(skill)}, {rights}"))
+            self.emit(Notice("info", f"the skill {collapse_whitespace(skill)}, {rights}"))
 
     async def answer_open_calls(self) -> None:
         """After a cancellation, wherever it came: each call has its result."""
         for call in self.session.open_calls:
-            text = CANCELLED if call.id in self.session.began else NOT_BEGUN
-            await self.session.finish(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")
-            if call.id in self._started:
+            text = CANCELLED if call.id in self.session.started_calls else NOT_STARTED
+            await self.session.record_result(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")
+            if call.id in self._started_at:
                 self.emit(ToolFinished(call.id, call.name, True, "cancelled", 0.0))
 
 
-def title(tool: str, arguments: dict[str, Any]) -> str:
+def describe_call(tool: str, arguments: dict[str, Any]) -> str:
     """One line for a person: the tool and what it is about."""
     for name in ("file_path", "pattern", "command", "skill", "query", "url", "subagent_type", "task_id", "path"):
         value = arguments.get(name)
         if isinstance(value, str) and value:
-            return f"{tool}({one_line(value[:500])[:120]})"
+            return f"{tool}({collapse_whitespace(value[:500])[:120]})"
     return tool
 
 
-def bounded(outcome: Outcome) -> Outcome:
+def truncate_outcome(outcome: ToolOutput) -> ToolOutput:
     """No result is longer than a model can bear; what is cut is said, to model and person. A skill is whole."""
-    if outcome.loaded is not None:
+    if outcome.loaded_skill is not None:
         return outcome
-    left = LONGEST_RESULT
+    left = MAX_RESULT_CHARS
     kept: list[Text | Image] = []
     cut = 0
     for part in outcome.content:
@@ -258,4 +266,4 @@ def bounded(outcome: Outcome) -> Outcome:
     if not cut:
         return outcome
     note = f"[{cut:,} characters were cut here: the result is too long. Ask for less.]"
-    return outcome._replace(content=(*kept, Text(note)), cut=outcome.cut or note)
+    return outcome._replace(content=(*kept, Text(note)), truncation=outcome.truncation or note)

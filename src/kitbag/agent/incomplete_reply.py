@@ -6,13 +6,13 @@ Which replies are complete is the adapters' to say, by a list of known stop reas
 
 from kitbag.events import Notice
 from kitbag.messages import Message, ToolCall
-from kitbag.models.provider import Reply
-from kitbag.text.hidden_characters import one_line
+from kitbag.models.provider import ModelReply
+from kitbag.text.hidden_characters import collapse_whitespace
 
-_LONGEST_WORD = 60
+_MAX_STOP_REASON_CHARS = 60
 
 
-def why_cut_off(reply: Reply) -> str:
+def cut_off_reason(reply: ModelReply) -> str:
     """Empty for a complete reply."""
     if reply.is_complete:
         return ""
@@ -20,13 +20,13 @@ def why_cut_off(reply: Reply) -> str:
         return "the reply was cut off at the output limit"
     if reply.stop == "refusal":
         return "the reply was cut off by a refusal or a content filter"
-    word = one_line(reply.stop_reason)[:_LONGEST_WORD]
+    word = collapse_whitespace(reply.stop_reason)[:_MAX_STOP_REASON_CHARS]
     return f"the reply ended with an unknown stop reason ({word})" if word else "the reply ended without a stop reason"
 
 
-def refuse_calls(reply: Reply) -> Message:
+def refuse_calls(reply: ModelReply) -> Message:
     """The reply's message; of a cut-off reply, every call has a problem, which keeps it from being executed."""
-    message, why = reply.message, why_cut_off(reply)
+    message, why = reply.message, cut_off_reason(reply)
     if not why or not message.calls:
         return message
     again = "send the call again, shorter or in parts" if reply.stop == "length" else "send the call again if needed"
@@ -35,9 +35,9 @@ def refuse_calls(reply: Reply) -> Message:
     return Message(message.role, tuple(parts))
 
 
-def cut_off_notice(reply: Reply) -> Notice | None:
+def cut_off_notice(reply: ModelReply) -> Notice | None:
     """For the user. A text that is cut off or refused ends the run, which says so itself."""
-    why = why_cut_off(reply)
+    why = cut_off_reason(reply)
     if why and reply.message.calls:
         return Notice("warning", f"{why}; none of its tool calls was executed")
     return Notice("warning", f"{why}; the answer may be incomplete") if reply.stop == "other" else None

@@ -9,29 +9,29 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from kitbag.agent.ask_model import BrokenReplyError, Emit, Patience, ask_model
-from kitbag.agent.compact import Aim, Meter, compact
-from kitbag.agent.duplicate_call_ids import told_apart
+from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model
+from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_session
+from kitbag.agent.duplicate_call_ids import make_call_ids_unique
 from kitbag.agent.execute import Executor
-from kitbag.agent.incomplete_reply import cut_off_notice, refuse_calls, why_cut_off
-from kitbag.agent.model_config import Brain
+from kitbag.agent.incomplete_reply import cut_off_notice, cut_off_reason, refuse_calls
+from kitbag.agent.model_config import ModelConfig
 from kitbag.agent.session import Session
-from kitbag.agent.shield import to_its_end
+from kitbag.agent.shield import run_to_completion
 from kitbag.errors import UsageError
-from kitbag.events import MessageAdded, RunEnded, Status, TurnEnded
+from kitbag.events import MessageAdded, RunEnded, RunStatus, TurnEnded
 from kitbag.messages import Message, Text, Usage
-from kitbag.models.provider import Block, ModelError, Reply, Request
+from kitbag.models.provider import ModelError, ModelReply, ModelRequest, SystemBlock
 from kitbag.text.tokens import estimate_tokens
 
-MOST_UNSOUND_TURNS: Final = 3
+MAX_INVALID_TURNS: Final = 3
 """Replies in a row of which no call could be read: the first, and two corrections."""
-CUT_OFF: Final = "[The reply was cut off here.]"
+CUT_OFF_MARKER: Final = "[The reply was cut off here.]"
 
-Renew = Callable[[], Awaitable[tuple[Block, ...]]]
+RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
 """Makes the system prompt anew, after what it belongs to was compacted."""
-News = Callable[[], Awaitable[str]]
+TakeNotifications = Callable[[], Awaitable[str]]
 """What the model is to be told between two turns; mostly nothing."""
-Spent = Callable[[], tuple[int, float]]
+ExternalUsage = Callable[[], tuple[int, float]]
 """Tokens and US dollars of other agents that count against the limits."""
 
 
@@ -48,182 +48,200 @@ class Loop:
     def __init__(
         self,
         session: Session,
-        brain: Brain,
+        model_config: ModelConfig,
         executor: Executor,
-        system: tuple[Block, ...],
+        system: tuple[SystemBlock, ...],
         limits: Limits,
         emit: Emit,
-        patience: Patience = Patience(),  # noqa: B008 - a NamedTuple can't be changed
-        renew: Renew | None = None,
-        news: News | None = None,
-        spent: Spent | None = None,
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple can't be changed
+        renew_prompt: RenewPrompt | None = None,
+        take_notifications: TakeNotifications | None = None,
+        external_usage: ExternalUsage | None = None,
     ) -> None:
         self.session = session
-        self.brain = brain
+        self.model_config = model_config
         self.executor = executor
         self.system = system
         self.limits = limits
         self.emit = emit
-        self.patience = patience
-        self.renew = renew
-        self.news = news
-        self.spent = spent
-        self.meter = Meter()
-        self._prefix = self._measured()
+        self.retry_policy = retry_policy
+        self.renew_prompt = renew_prompt
+        self.take_notifications = take_notifications
+        self.external_usage = external_usage
+        self.meter = ContextMeter()
+        self._prefix_tokens = self._estimate_prefix_tokens()
         self._first_turn = session.totals.turns
-        self._text = ""
+        self._last_text = ""
 
     async def run(self) -> RunEnded:
         """From the last message of the person to the answer. Cancelling it leaves a conversation that can go on."""
         self._check_price()
         try:
-            return await self._turns()
+            return await self._run_turns()
         except asyncio.CancelledError:
-            await to_its_end(self.executor.answer_open_calls())
+            await run_to_completion(self.executor.answer_open_calls())
             raise
 
-    async def _turns(self) -> RunEnded:
+    async def _run_turns(self) -> RunEnded:
         unsound, squeezed = 0, False
         while True:
-            status = self._spent()
+            status = self._reached_limit()
             if status is not None:
-                return self._ended(status)
-            await self._make_room()
+                return self._make_run_ended(status)
+            await self._compact_if_needed()
             try:
-                reply = await self._reply()
+                reply = await self._request_reply()
             except BrokenReplyError as error:
-                if error.kind == "too-long" and not squeezed and await self._compact(by_half=True):
+                if error.kind == "too-long" and not squeezed and await self._compact(halve=True):
                     squeezed = True
                     continue
-                return await self._broken(error)
+                return await self._end_with_error(error)
             squeezed = False
             calls = reply.message.calls
             if not calls:
-                return self._last(reply)
+                return self._end_with_reply(reply)
             sound = await self.executor.run(calls)
-            if self.news is not None:
-                await to_its_end(self._hear(self.news))
+            if self.take_notifications is not None:
+                await run_to_completion(self._add_notifications(self.take_notifications))
             unsound = 0 if any(sound) else unsound + 1
-            if unsound >= MOST_UNSOUND_TURNS:
-                return self._last(reply)
+            if unsound >= MAX_INVALID_TURNS:
+                return self._end_with_reply(reply)
 
-    async def _hear(self, news: News) -> None:
+    async def _add_notifications(self, take_notifications: TakeNotifications) -> None:
         """Wholly or not at all: what was taken from those who tell is told only once."""
-        if told := await news():
+        if told := await take_notifications():
             await self.session.add_note(told)
 
     def _check_price(self) -> None:
         """A limit that can't be kept is refused, not forgotten."""
-        if self.limits.cost and (self.session.totals.unpriced or self.brain.price(Usage(1, 1, 1, 1)) is None):
-            name = f"{self.brain.provider.name}/{self.brain.model}"
+        if self.limits.cost and (self.session.totals.unpriced or self.model_config.price(Usage(1, 1, 1, 1)) is None):
+            name = f"{self.model_config.provider.name}/{self.model_config.model}"
             fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
             raise UsageError(f"the price of {name} is not known, so a limit of cost can't be kept", fix)
 
     # Room
 
-    async def _make_room(self) -> None:
-        if self._used() > self.brain.room.full_at(self._prefix):
+    async def _compact_if_needed(self) -> None:
+        if self._context_tokens() > self.model_config.context_window.compaction_threshold(self._prefix_tokens):
             await self._compact()
 
-    def _used(self) -> int:
-        return self.meter.tokens(self._prefix, self.session.messages())
+    def _context_tokens(self) -> int:
+        return self.meter.estimate_tokens(self._prefix_tokens, self.session.messages())
 
-    def _measured(self) -> int:
+    def _estimate_prefix_tokens(self) -> int:
         """An estimate of what stands before the conversation."""
         tools = sum(len(spec.description) + len(json.dumps(spec.schema)) for spec in self.executor.toolset.specs())
         return sum(estimate_tokens(block.text) for block in self.system) + tools // 4
 
-    async def compact(self, wish: str = "") -> bool:
+    async def compact(self, instructions: str = "") -> bool:
         """Because the person wants it, however much room there is. Raises UsageError where a limit is in the way."""
         self._check_price()
-        if self._spent() is not None:
+        if self._reached_limit() is not None:
             raise UsageError("the session has reached its limit, and a summary costs", "raise the limit")
-        return await self._compact(aim=Aim(wish, (self._used() - self._prefix) // 4))
+        return await self._compact(
+            request=CompactionRequest(instructions, (self._context_tokens() - self._prefix_tokens) // 4)
+        )
 
-    async def _compact(self, by_half: bool = False, aim: Aim = Aim()) -> bool:  # noqa: B008 - a NamedTuple
+    async def _compact(self, halve: bool = False, request: CompactionRequest = CompactionRequest()) -> bool:  # noqa: B008 - a NamedTuple
         """`by_half`: the window is smaller than was thought."""
-        share = self.brain.room.full_at(self._prefix) - self._prefix
-        if by_half:
-            share = min(share, (self._used() - self._prefix) // 2)
+        share = self.model_config.context_window.compaction_threshold(self._prefix_tokens) - self._prefix_tokens
+        if halve:
+            share = min(share, (self._context_tokens() - self._prefix_tokens) // 2)
         skills = self.executor.context.skills
-        done = await compact(self.session, skills, self.brain, share, self._used(), self.emit, self.patience, aim)
+        done = await compact_session(
+            self.session,
+            skills,
+            self.model_config,
+            share,
+            self._context_tokens(),
+            self.emit,
+            self.retry_policy,
+            request,
+        )
         if done:
             self.meter.reset()
-            if self.renew is not None:
-                self.system = await self.renew()
-                self._prefix = self._measured()
+            if self.renew_prompt is not None:
+                self.system = await self.renew_prompt()
+                self._prefix_tokens = self._estimate_prefix_tokens()
         return done
 
     # A reply
 
-    async def _reply(self) -> Reply:
-        messages, brain, said = self.session.messages(), self.brain, list[str]()
-        request = Request(
-            brain.model, self.system, messages, self.executor.toolset.specs(), brain.room.max_output, brain.effort
+    async def _request_reply(self) -> ModelReply:
+        messages, brain, said = self.session.messages(), self.model_config, list[str]()
+        request = ModelRequest(
+            brain.model,
+            self.system,
+            messages,
+            self.executor.toolset.specs(),
+            brain.context_window.max_output,
+            brain.effort,
         )
         try:
-            reply = await ask_model(brain.provider, request, self.emit, self.patience, said)
+            reply = await ask_model(brain.provider, request, self.emit, self.retry_policy, said)
         except asyncio.CancelledError:
-            await self._keep("".join(said), "cancelled")
+            await self._record_partial_reply("".join(said), "cancelled")
             raise
-        message = told_apart(refuse_calls(reply), self.session.called, self.executor.toolset, self.emit)
+        message = make_call_ids_unique(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit)
         cost = brain.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or brain.model)
-        self.meter.counted(reply.usage, len(messages))
-        self._text = message.text or self._text
+        self.meter.record_usage(reply.usage, len(messages))
+        self._last_text = message.text or self._last_text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(self.session.totals.turns, reply.usage, cost))
         if notice := cut_off_notice(reply):
             self.emit(notice)
         return reply._replace(message=message)
 
-    async def _keep(self, partial: str, why: str) -> None:
+    async def _record_partial_reply(self, partial: str, reason: str) -> None:
         """Of a reply that broke off, the text: marked, and never run."""
         if partial.strip():
-            message = Message("assistant", (Text(f"{partial}\n\n{CUT_OFF}"),))
-            message = await self.session.add_reply(message, Usage(), 0.0, self.brain.model, incomplete=why)
+            message = Message("assistant", (Text(f"{partial}\n\n{CUT_OFF_MARKER}"),))
+            message = await self.session.add_reply(message, Usage(), 0.0, self.model_config.model, incomplete=reason)
             self.emit(MessageAdded(message))
 
     # The end
 
-    def _last(self, reply: Reply) -> RunEnded:
+    def _end_with_reply(self, reply: ModelReply) -> RunEnded:
         """Without calls; or with calls that can't be executed, like those of the replies before it."""
         if reply.stop == "length":
             fix = "ask for less at once, or ask it to go on (--continue)"
-            return self._ended("failed", "the reply reached the model's output limit and is cut off", fix)
+            return self._make_run_ended("failed", "the reply reached the model's output limit and is cut off", fix)
         if reply.stop == "refusal":
-            return self._ended("failed", "the model declined to answer", "say it differently, or try another model")
+            return self._make_run_ended(
+                "failed", "the model declined to answer", "say it differently, or try another model"
+            )
         if reply.message.calls:
-            problem = why_cut_off(reply) or f"{MOST_UNSOUND_TURNS} replies in a row had only calls that can't be run"
-            return self._ended("failed", problem, "try another model, or say what to do differently")
-        return self._ended("completed" if reply.message.text.strip() else "empty")
+            problem = cut_off_reason(reply) or f"{MAX_INVALID_TURNS} replies in a row had only calls that can't be run"
+            return self._make_run_ended("failed", problem, "try another model, or say what to do differently")
+        return self._make_run_ended("completed" if reply.message.text.strip() else "empty")
 
-    async def _broken(self, error: BrokenReplyError) -> RunEnded:
-        await self._keep(error.partial, error.problem)
-        self._text = error.partial or self._text
-        return self._ended("failed", error.problem, _fix(error))
+    async def _end_with_error(self, error: BrokenReplyError) -> RunEnded:
+        await self._record_partial_reply(error.partial, error.problem)
+        self._last_text = error.partial or self._last_text
+        return self._make_run_ended("failed", error.problem, _suggest_fix(error))
 
-    def _spent(self) -> Status | None:
+    def _reached_limit(self) -> RunStatus | None:
         """Counted over the whole session, so that resuming starts no new account."""
         totals, limits = self.session.totals, self.limits
         if limits.turns and totals.turns >= limits.turns:
             return "max-turns"
         if not limits.tokens and not limits.cost:
             return None
-        tokens, cost = self.spent() if self.spent is not None else (0, 0.0)
-        if limits.tokens and totals.usage.shown_to_model + totals.usage.output + tokens >= limits.tokens:
+        tokens, cost = self.external_usage() if self.external_usage is not None else (0, 0.0)
+        if limits.tokens and totals.usage.total_input + totals.usage.output + tokens >= limits.tokens:
             return "max-tokens"
         if limits.cost and totals.cost + cost >= limits.cost:
             return "max-cost"
         return None
 
-    def _ended(self, status: Status, error: str = "", fix: str = "") -> RunEnded:
+    def _make_run_ended(self, status: RunStatus, error: str = "", fix: str = "") -> RunEnded:
         totals = self.session.totals
         cost = None if totals.unpriced else totals.cost
-        return RunEnded(status, self._text, totals.turns - self._first_turn, totals.usage, cost, error, fix)
+        return RunEnded(status, self._last_text, totals.turns - self._first_turn, totals.usage, cost, error, fix)
 
 
-def _fix(error: ModelError) -> str:
+def _suggest_fix(error: ModelError) -> str:
     return error.fix or {
         "auth": "check the key of this provider in your environment",
         "too-long": "start a new session, or use a model with a larger window",

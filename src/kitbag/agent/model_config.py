@@ -6,27 +6,27 @@ from typing import Final, NamedTuple
 from kitbag.messages import Usage
 from kitbag.models.provider import Provider
 
-FULL_AT: Final = 0.8
+COMPACTION_SHARE: Final = 0.8
 """The share of the window, less the room for a reply, at which a conversation is compacted."""
-SMALLEST_SHARE: Final = 0.2
+MIN_CONVERSATION_SHARE: Final = 0.2
 """Of the window; so much is left to the conversation, also behind a long prompt."""
 
 
-class Room(NamedTuple):
+class ContextWindow(NamedTuple):
     """What a model can hold, in tokens."""
 
-    window: int
+    size: int
     max_output: int
 
-    def full_at(self, prefix: int) -> int:
+    def compaction_threshold(self, prefix_tokens: int) -> int:
         """`prefix`: the prompt and the tools, which stay."""
-        usual = int((self.window - self.max_output) * FULL_AT)
-        return max(usual, prefix + int(self.window * SMALLEST_SHARE))
+        usual = int((self.size - self.max_output) * COMPACTION_SHARE)
+        return max(usual, prefix_tokens + int(self.size * MIN_CONVERSATION_SHARE))
 
 
-class Brain(NamedTuple):
+class ModelConfig(NamedTuple):
     provider: Provider
     model: str
-    room: Room
+    context_window: ContextWindow
     price: Callable[[Usage], float | None]
     effort: str = ""

@@ -5,10 +5,10 @@ Used by runtime and by whoever looks at a session from outside. The session itse
 
 from collections.abc import Iterator
 
-from kitbag.agent.session import PREFIX, Session, new_id
-from kitbag.agent.session_records import Header
+from kitbag.agent.session import STREAM_PREFIX, Session, new_session_id
+from kitbag.agent.session_records import SessionHeader
 from kitbag.errors import KitbagError, NotFoundError
-from kitbag.store.journal import Journal, Record
+from kitbag.store.journal import Journal, JournalRecord
 from kitbag.store.private_files import StoreError
 
 
@@ -17,7 +17,7 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
     session = Session(journal, session_id)
     found = 0
     try:
-        for record in records_of(journal, session_id, until):
+        for record in read_session_records(journal, session_id, until):
             session.apply(record)
             found += 1
     except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
@@ -32,20 +32,20 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
     return session
 
 
-def records_of(journal: Journal, session_id: str, until: int | None = None) -> Iterator[Record]:
+def read_session_records(journal: Journal, session_id: str, until: int | None = None) -> Iterator[JournalRecord]:
     """Of a fork, first those of the session that it was forked from, which is older than all of its own."""
-    for record in journal.read(PREFIX + session_id):
+    for record in journal.read(STREAM_PREFIX + session_id):
         if until is not None and record.seq > until:
             return
         origin = record.body.get("forked_from") if record.kind == "session" else ""
         if origin:
-            yield from records_of(journal, str(origin), min(int(record.body["forked_at"]), record.seq - 1))
+            yield from read_session_records(journal, str(origin), min(int(record.body["forked_at"]), record.seq - 1))
         yield record
 
 
-async def fork(journal: Journal, session: Session, header: Header) -> Session:
+async def fork(journal: Journal, session: Session, header: SessionHeader) -> Session:
     """A session that goes on from here; the other one stays as it is."""
-    copy = Session(journal, new_id())
+    copy = Session(journal, new_session_id())
     last = journal.last(session.stream)
     await copy.start(header._replace(forked_from=session.id, forked_at=last.seq if last else 0))
     return resume(journal, copy.id)

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
-from kitbag.agent.shield import to_its_end
+from kitbag.agent.shield import run_to_completion
 from kitbag.errors import KitbagError
 from kitbag.events import Event, MessageAdded, RunEnded, RunStarted, TurnEnded
 
@@ -70,11 +70,11 @@ class Run:
     ) -> None:
         self.cancel()
         if self._task is not None:
-            await to_its_end(_waited(self._task))
+            await run_to_completion(_wait_for_task(self._task))
         if self._failure is not None and error is None:
             raise self._failure
 
-    async def told(self) -> None:
+    async def drain(self) -> None:
         """Until whoever reads the events has dealt with all there are so far."""
         await self._events.join()
 
@@ -85,7 +85,7 @@ class Run:
         self._events.task_done()
         self._events.put_nowait(None)  # a second reader ends at once, too
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
             self._text = event.message.text or self._text
         self._turns += isinstance(event, TurnEnded)
@@ -96,32 +96,32 @@ class Run:
             self._state = "working"
             if self._cancelled:
                 raise asyncio.CancelledError
-            end = await self._work(self._tell)
+            end = await self._work(self._emit)
         except asyncio.CancelledError:
-            end = self._broken_off("cancelled", "", "ask again (--continue): what was done is kept")
+            end = self._aborted("cancelled", "", "ask again (--continue): what was done is kept")
         except KitbagError as error:
             self.error = error
-            end = self._broken_off("failed", error.problem, error.fix)
+            end = self._aborted("failed", error.problem, error.fix)
         except Exception as error:  # noqa: BLE001 - told by RunEnded and raised to whoever holds the run
             self._failure = error
-            end = self._broken_off("failed", f"{type(error).__name__}: {error}", "this is a fault of Kitbag")
+            end = self._aborted("failed", f"{type(error).__name__}: {error}", "this is a fault of Kitbag")
         self._state = "ending"
         try:
             with contextlib.suppress(asyncio.CancelledError):  # of the event loop itself: the end is told all the same
-                await to_its_end(self._write_end(end))
+                await run_to_completion(self._write_end(end))
         finally:
             self._end = self._end or end
             self._events.put_nowait(self._end)
             self._events.put_nowait(None)
 
-    def _broken_off(self, status: Literal["cancelled", "failed"], problem: str, fix: str) -> RunEnded:
+    def _aborted(self, status: Literal["cancelled", "failed"], problem: str, fix: str) -> RunEnded:
         totals = self.session.totals
         cost = None if totals.unpriced else totals.cost
         return RunEnded(status, self._text, self._turns, totals.usage, cost, problem, fix)
 
     async def _write_end(self, end: RunEnded) -> None:
         try:
-            await self.session.end(end.status, end.error)
+            await self.session.record_end(end.status, end.error)
         except KitbagError as error:  # the disk is full, say: then that is what the person has to know
             self.error = self.error or error
             problem, fix = (end.error, end.fix) if end.error else (error.problem, error.fix)
@@ -129,5 +129,5 @@ class Run:
         self._end = end
 
 
-async def _waited(task: "asyncio.Task[None]") -> None:
+async def _wait_for_task(task: "asyncio.Task[None]") -> None:
     await asyncio.wait([task])

@@ -9,14 +9,14 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kitbag.agent.resume import resume
-from kitbag.agent.session import PREFIX
-from kitbag.agent.session_records import HEADER, Header
+from kitbag.agent.session import STREAM_PREFIX
+from kitbag.agent.session_records import HEADER_FIELDS, SessionHeader
 from kitbag.errors import AmbiguousError, KitbagError, NotFoundError
-from kitbag.library.registry import NOBODY
-from kitbag.store.journal import Journal, Record
+from kitbag.library.registry import NO_PERSONA
+from kitbag.store.journal import Journal, JournalRecord
 
 
-class Summary(NamedTuple):
+class SessionSummary(NamedTuple):
     id: str
     started: str
     last: str
@@ -38,17 +38,17 @@ class Summary(NamedTuple):
     mode: str = ""
 
 
-def list_sessions(journal: Journal, directory: str = "") -> list[Summary]:
+def list_sessions(journal: Journal, directory: str = "") -> list[SessionSummary]:
     """The newest first; of one directory, or of all. What other agents did is on the board of tasks."""
-    found: list[tuple[int, Summary]] = []
-    for stream in journal.streams(PREFIX):
-        last, summary = _summary(journal, stream)
+    found: list[tuple[int, SessionSummary]] = []
+    for stream in journal.streams(STREAM_PREFIX):
+        last, summary = _read_summary(journal, stream)
         if not summary.task and (not directory or summary.directory == directory):
             found.append((last, summary))
     return [summary for _, summary in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
-def find_session(summaries: Sequence[Summary], name: str) -> Summary:
+def find_session(summaries: Sequence[SessionSummary], name: str) -> SessionSummary:
     """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError."""
     found = [one for one in summaries if one.id == name]
     found = found or [one for one in summaries if len(name) >= 3 and one.id.startswith(name)]
@@ -65,11 +65,11 @@ def find_session(summaries: Sequence[Summary], name: str) -> Summary:
 def newest_session(journal: Journal, directory: str) -> str:
     """The id of the session of this directory in which something happened last. Raises NotFoundError."""
     newest: tuple[int, str] = (0, "")
-    for stream in journal.streams(PREFIX):
+    for stream in journal.streams(STREAM_PREFIX):
         try:
-            header = _header(journal, stream)
+            header = _read_header(journal, stream)
             if header.directory == directory and not header.task and (last := journal.last(stream)):
-                newest = max(newest, (last.seq, stream.removeprefix(PREFIX)))
+                newest = max(newest, (last.seq, stream.removeprefix(STREAM_PREFIX)))
         except KitbagError:
             continue  # a damaged one is no reason not to find the others
     if not newest[1]:
@@ -77,17 +77,17 @@ def newest_session(journal: Journal, directory: str) -> str:
     return newest[1]
 
 
-def _header(journal: Journal, stream: str) -> Header:
+def _read_header(journal: Journal, stream: str) -> SessionHeader:
     first = next(iter(journal.read(stream, page=1)), None)
     body: dict[str, Any] = first.body if first is not None and first.kind == "session" else {}
-    return Header("", "", "")._replace(**HEADER.known(body))
+    return SessionHeader("", "", "")._replace(**HEADER_FIELDS.known_fields(body))
 
 
-def _summary(journal: Journal, stream: str) -> tuple[int, Summary]:
-    name = stream.removeprefix(PREFIX)
-    seq, about = 0, Summary(name, "", "", "", "", "", 0, None, "")
+def _read_summary(journal: Journal, stream: str) -> tuple[int, SessionSummary]:
+    name = stream.removeprefix(STREAM_PREFIX)
+    seq, about = 0, SessionSummary(name, "", "", "", "", "", 0, None, "")
     try:
-        header, last = _header(journal, stream), journal.last(stream)
+        header, last = _read_header(journal, stream), journal.last(stream)
         if last is None:
             return seq, about
         seq = last.seq
@@ -98,19 +98,19 @@ def _summary(journal: Journal, stream: str) -> tuple[int, Summary]:
             model=header.model,
             forked_from=header.forked_from,
             task=header.task,
-            persona=_shown(header.persona),
+            persona=_persona_name(header.persona),
             mode=header.mode,
         )
-        return seq, _from_end(about, last) if _says_all(last) else _from_all(about, journal)
+        return seq, _summary_from_last(about, last) if _has_summary(last) else _summary_from_all(about, journal)
     except (KitbagError, KeyError, TypeError, ValueError, AttributeError) as error:
         return seq, about._replace(problem=error.problem if isinstance(error, KitbagError) else "it is damaged")
 
 
-def _says_all(last: Record) -> bool:
+def _has_summary(last: JournalRecord) -> bool:
     return last.kind in ("ended", "switched") and "about" in last.body
 
 
-def _from_end(about: Summary, last: Record) -> Summary:
+def _summary_from_last(about: SessionSummary, last: JournalRecord) -> SessionSummary:
     body = last.body
     # What it is now; before there were changes, only the header said it.
     now = {name: str(body[name]) for name in ("model", "mode") if name in body}
@@ -119,17 +119,17 @@ def _from_end(about: Summary, last: Record) -> Summary:
         turns=int(body["turns"]),
         cost=body["cost"],
         about=str(body["about"]),
-        persona=_shown(str(body.get("persona", about.persona))),
+        persona=_persona_name(str(body.get("persona", about.persona))),
         **now,
     )
 
 
-def _shown(persona: str) -> str:
+def _persona_name(persona: str) -> str:
     """Chosen or not: nobody is nobody."""
-    return "" if persona == NOBODY else persona
+    return "" if persona == NO_PERSONA else persona
 
 
-def _from_all(about: Summary, journal: Journal) -> Summary:
+def _summary_from_all(about: SessionSummary, journal: Journal) -> SessionSummary:
     session = resume(journal, about.id)
     cost = None if session.totals.unpriced else session.totals.cost
     header = session.header
@@ -140,5 +140,5 @@ def _from_all(about: Summary, journal: Journal) -> Summary:
         about=session.about,
         model=header.model,
         mode=header.mode,
-        persona=_shown(header.persona),
+        persona=_persona_name(header.persona),
     )

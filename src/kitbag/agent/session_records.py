@@ -7,11 +7,11 @@ Values only; session writes and reads them.
 from typing import Final, Literal, NamedTuple
 
 from kitbag.messages import Usage
-from kitbag.packing.session_skills import By
+from kitbag.packing.session_skills import RequestedBy
 from kitbag.record_fields import RecordFields
 
 
-class Header(NamedTuple):
+class SessionHeader(NamedTuple):
     """What a session began with, what was changed about that since, and what it is resumed with."""
 
     directory: str
@@ -30,15 +30,15 @@ class Header(NamedTuple):
     """The person chose the model, so no persona chooses another."""
 
 
-HEADER: Final = RecordFields(
-    Header, "directory", "model", "mode", "agent", "team", "persona", "forked_from", "forked_at", "started", "task",
-    "model_said",
+HEADER_FIELDS: Final = RecordFields(
+    SessionHeader, "directory", "model", "mode", "agent", "team", "persona", "forked_from", "forked_at", "started",
+    "task", "model_said",
 )  # fmt: skip
-CHANGEABLE: Final = ("model", "mode", "team", "persona", "model_said")
+SWITCHABLE_FIELDS: Final = ("model", "mode", "team", "persona", "model_said")
 """What of a header can become another while the session goes on."""
 
 
-class Switch(NamedTuple):
+class SessionSwitch(NamedTuple):
     """One change of those, and what the model is told of it with the next thing the person says."""
 
     what: Literal["persona", "model", "mode", "skills"]
@@ -53,7 +53,7 @@ class SkillUse(NamedTuple):
     name: str
     tokens: int
     at: str
-    by: By
+    by: RequestedBy
     digest: str
     arguments: str
     text: str
@@ -61,11 +61,11 @@ class SkillUse(NamedTuple):
     """The call whose result holds it."""
 
 
-SWITCH: Final = RecordFields(Switch, "what", "before", "after", "told")
-SKILL_USE: Final = RecordFields(SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id")
+SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", "told")
+SKILL_USE_FIELDS: Final = RecordFields(SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id")
 
 
-class Totals(NamedTuple):
+class SessionTotals(NamedTuple):
     turns: int = 0
     usage: Usage = Usage()
     cost: float = 0.0
@@ -93,6 +93,6 @@ class Compaction(NamedTuple):
     """Of the summary."""
 
 
-COMPACTION: Final = RecordFields(
+COMPACTION_FIELDS: Final = RecordFields(
     Compaction, "summary", "keep_from", "keep_also", "attached", "skills", "before", "after", "usage", "cost"
 )

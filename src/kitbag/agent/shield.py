@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """A cancellation is raised when the work is done, not before; then what the work says is lost."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -27,7 +27,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     raise cancelled
 
 
-async def too_late_to_cancel(work: Coroutine[Any, Any, T]) -> T:
+async def run_ignoring_cancellation(work: Coroutine[Any, Any, T]) -> T:
     """To its end, and what it says is told, whoever cancels meanwhile: what a person sees is then what was done."""
     task = asyncio.ensure_future(work)
     while not task.done():

@@ -18,41 +18,45 @@ UNKNOWN_OUTCOME = (
 )
 
 
-class Mended(NamedTuple):
+class NormalizedTranscript(NamedTuple):
     messages: tuple[Message, ...]
     problems: tuple[str, ...]
 
 
-def well_formed(messages: Iterable[Message], began: frozenset[str] = frozenset()) -> Mended:
+def normalize_transcript(
+    messages: Iterable[Message], started_calls: frozenset[str] = frozenset()
+) -> NormalizedTranscript:
     """`began` are the calls with an intent in the journal: without a result, their outcome is not known."""
     problems: list[str] = []
     mended: list[Message] = []
     waiting: dict[str, ToolCall] = {}
     seen: set[str] = set()
-    for message in _joined(messages):
+    for message in _merge_adjacent(messages):
         if message.role == "assistant":
-            parts = _without_repeated_calls(message.parts, seen, problems)
+            parts = _drop_repeated_calls(message.parts, seen, problems)
             if not mended and parts:
                 problems.append("the conversation began with a reply")
                 mended.append(Message("user", (Text("(The beginning of this conversation is missing.)"),)))
             if parts:
-                _settle(mended, waiting, began, problems)
+                _answer_open_calls(mended, waiting, started_calls, problems)
                 mended.append(Message("assistant", parts))
                 waiting = {part.id: part for part in parts if isinstance(part, ToolCall)}
         else:
-            results, rest = _matching(message.parts, waiting, problems)
+            results, rest = _match_results(message.parts, waiting, problems)
             given = {result.call_id for result in results}
-            results += [_missing(call, began, problems) for call in waiting.values() if call.id not in given]
+            results += [
+                _make_missing_result(call, started_calls, problems) for call in waiting.values() if call.id not in given
+            ]
             order = {call_id: at for at, call_id in enumerate(waiting)}
             results.sort(key=lambda result: order[result.call_id])
             waiting = {}
             if results or rest:
                 mended.append(Message("user", (*results, *rest)))
-    _settle(mended, waiting, began, problems)
-    return Mended(tuple(_joined(mended)), tuple(problems))
+    _answer_open_calls(mended, waiting, started_calls, problems)
+    return NormalizedTranscript(tuple(_merge_adjacent(mended)), tuple(problems))
 
 
-def _joined(messages: Iterable[Message]) -> list[Message]:
+def _merge_adjacent(messages: Iterable[Message]) -> list[Message]:
     """Neighbours of one role become one message; empty ones vanish."""
     joined: list[Message] = []
     for message in messages:
@@ -65,7 +69,7 @@ def _joined(messages: Iterable[Message]) -> list[Message]:
     return joined
 
 
-def _without_repeated_calls(parts: Sequence[Part], seen: set[str], problems: list[str]) -> tuple[Part, ...]:
+def _drop_repeated_calls(parts: Sequence[Part], seen: set[str], problems: list[str]) -> tuple[Part, ...]:
     kept: list[Part] = []
     for part in parts:
         if isinstance(part, ToolResult):
@@ -80,8 +84,8 @@ def _without_repeated_calls(parts: Sequence[Part], seen: set[str], problems: lis
     return tuple(kept)
 
 
-def _matching(
-    parts: Sequence[Part], waiting: dict[str, ToolCall], problems: list[str]
+def _match_results(
+    parts: Sequence[Part], open_calls: dict[str, ToolCall], problems: list[str]
 ) -> tuple[list[ToolResult], list[Part]]:
     results: dict[str, ToolResult] = {}
     rest: list[Part] = []
@@ -91,7 +95,7 @@ def _matching(
                 problems.append("a call stood in a user's message")
             else:
                 rest.append(part)
-        elif part.call_id not in waiting:
+        elif part.call_id not in open_calls:
             problems.append(f"a result for {part.call_id}, which nobody called")
         elif part.call_id in results:
             problems.append(f"a second result for {part.call_id}")
@@ -100,20 +104,24 @@ def _matching(
     return list(results.values()), rest
 
 
-def _missing(call: ToolCall, began: frozenset[str], problems: list[str]) -> ToolResult:
+def _make_missing_result(call: ToolCall, started_calls: frozenset[str], problems: list[str]) -> ToolResult:
     problems.append(f"the call {call.id} ({call.name}) had no result")
-    text = UNKNOWN_OUTCOME if call.id in began else NEVER_RUN
+    text = UNKNOWN_OUTCOME if call.id in started_calls else NEVER_RUN
     return ToolResult(call.id, (Text(text),), is_error=True)
 
 
-def _settle(mended: list[Message], waiting: dict[str, ToolCall], began: frozenset[str], problems: list[str]) -> None:
+def _answer_open_calls(
+    normalized: list[Message], open_calls: dict[str, ToolCall], started_calls: frozenset[str], problems: list[str]
+) -> None:
     """Results for calls that nothing answers."""
-    if waiting:
-        mended.append(Message("user", tuple(_missing(call, began, problems) for call in waiting.values())))
-        waiting.clear()
+    if open_calls:
+        normalized.append(
+            Message("user", tuple(_make_missing_result(call, started_calls, problems) for call in open_calls.values()))
+        )
+        open_calls.clear()
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Without half characters (lone surrogates), which no provider takes. Raises AttributeError for what is no text."""
     if text.isascii():
         return text
@@ -124,17 +132,23 @@ def whole(text: str) -> str:
     return text
 
 
-def whole_part(part: P) -> P:
+def replace_part_surrogates(part: P) -> P:
     match part:
         case Text(text):
-            made: Part = Text(whole(text))
+            made: Part = Text(replace_surrogates(text))
         case Thinking():
-            made = Thinking(*map(whole, part))
+            made = Thinking(*map(replace_surrogates, part))
         case Image():
-            made = Image(*map(whole, part))
+            made = Image(*map(replace_surrogates, part))
         case ToolCall():
-            texts = {"id": whole(part.id), "name": whole(part.name), "raw": whole(part.raw)}
+            texts = {
+                "id": replace_surrogates(part.id),
+                "name": replace_surrogates(part.name),
+                "raw": replace_surrogates(part.raw),
+            }
             made = part._replace(**texts, arguments=dict(part.arguments))
         case ToolResult():
-            made = part._replace(call_id=whole(part.call_id), content=tuple(map(whole_part, part.content)))
+            made = part._replace(
+                call_id=replace_surrogates(part.call_id), content=tuple(map(replace_part_surrogates, part.content))
+            )
     return made if made != part else part  # pyright: ignore[reportReturnType] - of the same kind as it was

@@ -13,42 +13,42 @@ from typing import TYPE_CHECKING, Self
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Loop
-from kitbag.agent.model_config import Brain, Room
+from kitbag.agent.model_config import ContextWindow, ModelConfig
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.run import Run
-from kitbag.agent.session import Session, new_id
+from kitbag.agent.session import Session, new_session_id
 from kitbag.agent.session_list import newest_session
-from kitbag.agent.shield import to_its_end
-from kitbag.assembly.agent_resources import Equipped
-from kitbag.assembly.agent_setup import header_of, path_skills_of_run, requests_of_run
-from kitbag.assembly.environment import ground_for, told_left_out, told_trust_is_lost
-from kitbag.assembly.mentions import Mentioned, named_by_person
-from kitbag.assembly.model_sources import model_sources
-from kitbag.assembly.open_journal import open_journal, told_saved
-from kitbag.assembly.skill_loading import told_unusable, unusable
-from kitbag.assembly.switch_notices import switches_between
-from kitbag.assembly.user_permissions import run_permissions
+from kitbag.agent.shield import run_to_completion
+from kitbag.assembly.agent_resources import AgentResources
+from kitbag.assembly.agent_setup import build_header, build_path_skills, build_user_messages
+from kitbag.assembly.environment import load_run_environment, trust_lost_notices, untrusted_notices
+from kitbag.assembly.mentions import MentionedContent, read_mentions
+from kitbag.assembly.model_sources import load_model_sources
+from kitbag.assembly.open_journal import journal_recovery_notices, open_journal
+from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
+from kitbag.assembly.switch_notices import list_switches
+from kitbag.assembly.user_permissions import load_run_permissions
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.scopes import Places, find_places
 from kitbag.messages import Image
-from kitbag.models.model_selection import Sources
-from kitbag.models.provider import Block
-from kitbag.packing.session_skills import Loaded
+from kitbag.models.model_selection import ModelSources
+from kitbag.models.provider import SystemBlock
+from kitbag.packing.session_skills import LoadedSkill
 from kitbag.permissions.approvals.approval import Approvals
 from kitbag.permissions.model import is_inside
-from kitbag.permissions.trust.workspace_trust import workspace_trust
+from kitbag.permissions.trust.workspace_trust import check_trust
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
-from kitbag.tools.base import Context
+from kitbag.tools.base import ToolContext
 
 if TYPE_CHECKING:
     from kitbag.assembly.reload import Reloaded
     from kitbag.assembly.switch_persona import PersonaChange
 
 
-class BaseAgent(Equipped):
+class BaseAgent(AgentResources):
     async def __aenter__(self) -> Self:
         try:
             await self._open()
@@ -67,24 +67,24 @@ class BaseAgent(Equipped):
             raise UsageError(f"{self.options.directory} is no directory", "give one that exists")
         places = find_places(self.options.directory or None)
         # The user's own settings, and no others, say where a model is.
-        self.sources, problems = model_sources(load_settings(places.kitbag_home, ()))
-        self._note(problems)
-        self.journal = self._given_journal or self._open_journal(places, self.sources)
+        self.sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
+        self._add_diagnostics(problems)
+        self.journal = self._journal_override or self._open_journal(places, self.sources)
         self.session = self._find_session(places)
         if self.options.resume:
-            self.options = self.options.completed_by(self.session.header)
+            self.options = self.options.with_session_defaults(self.session.header)
         options = self.options
-        self.ground = ground_for(places, options)
-        library = self.ground.library
-        self._note(self.ground.diagnostics)
-        self.notices += told_left_out(self.ground)
+        self.environment = load_run_environment(places, options)
+        library = self.environment.library
+        self._add_diagnostics(self.environment.diagnostics)
+        self.notices += untrusted_notices(self.environment)
         if options.agent:
             self.definition = library.find_agent(options.agent)
         self._choose_model()
         before = self.session.header.mode if options.resume else ""
-        known = [tool.name for tool in self._tools()]
-        self.given_permissions, self.permissions, notices = run_permissions(
-            self.ground, options, self.definition, known, before
+        known = [tool.name for tool in self._build_tools()]
+        self.user_permissions, self.permissions, notices = load_run_permissions(
+            self.environment, options, self.definition, known, before
         )
         self.notices += notices
         self.skills = self._make_skills()
@@ -93,72 +93,76 @@ class BaseAgent(Equipped):
         await self.open_servers()
         self.toolset = self.make_toolset()
         self.context = self._make_context()
-        await self._begin_session()
-        self.requests = requests_of_run(self.session, self.skills, self.toolset, self.delegation, self.server_prompt)
+        await self._start_session()
+        self.user_messages = build_user_messages(
+            self.session, self.skills, self.toolset, self.delegation, self.server_prompt
+        )
 
-    def _open_journal(self, places: Places, sources: Sources) -> Journal:
+    def _open_journal(self, places: Places, sources: ModelSources) -> Journal:
         journal = open_journal(places.kitbag_home, sources)
-        self._opened.callback(journal.close)
-        self.notices += told_saved(journal)
+        self._exit_stack.callback(journal.close)
+        self.notices += journal_recovery_notices(journal)
         return journal
 
     def _find_session(self, places: Places) -> Session:
         wanted = self.options.resume
         if not wanted:
-            return Session(self.journal, new_id())
+            return Session(self.journal, new_session_id())
         session = resume(self.journal, newest_session(self.journal, places.cwd) if wanted == "last" else wanted)
         self.notices += [Notice("warning", warning) for warning in session.warnings]
         return session
 
     # The session
 
-    async def _begin_session(self) -> None:
+    async def _start_session(self) -> None:
         before = self.session.header
-        header = header_of(before, self.options, self.ground, self.chosen, self.permissions.mode, self.task_id)
+        header = build_header(before, self.options, self.environment, self.chosen, self.permissions.mode, self.task_id)
         if self.options.resume and self.options.fork:
             self.session = await fork(self.journal, self.session, header._replace(started=""))
-        elif not self._goes_on:
-            await self.session.start(header, later=self._begins_at_once)
+        elif not self._is_resumed:
+            await self.session.start(header, deferred=self._defers_first_write)
         self.skills.session_id = self.session.id
-        self.path_skills = path_skills_of_run(self.session, self.skills)
-        self.keep_changes()
-        dropped = unusable(self.session, self.skills)
-        self.notices += told_unusable(dropped)
-        self.prompt = self.describe()
+        self.path_skills = build_path_skills(self.session, self.skills)
+        self.start_recording_changes()
+        dropped = find_unusable_skills(self.session, self.skills)
+        self.notices += unusable_skill_notices(dropped)
+        self.prompt = self.build_system_prompt()
         if self.options.resume and not self.task_id:
             # What is otherwise than it was counts from here on, and the model hears of it.
-            made = switches_between(before, header, self.ground.library, dropped, is_heard=bool(self.session.lines()))
+            made = list_switches(
+                before, header, self.environment.library, dropped, has_history=bool(self.session.recorded_messages())
+            )
             if made:
                 await self.session.switch(made, header, dropped)
         for name, why in dropped:
             if name in self.session.skills:
                 await self.session.drop_skill(name, why)
-        if self.session.made_for != self.prompt.made_for():
-            await self._make_prompt(later=self._begins_at_once)
-        self.use_prompt()
+        if self.session.prompt_inputs != self.prompt.inputs():
+            await self._record_prompt(deferred=self._defers_first_write)
+        self.apply_prompt()
 
-    async def _renew(self) -> tuple[Block, ...]:
+    async def _renew_prompt(self) -> tuple[SystemBlock, ...]:
         """After a compaction nothing is cached any more, so the prompt may tell what has changed: files, and the mode,
         with the tools that it leaves."""
-        await asyncio.to_thread(self.ground.library.refresh)
+        await asyncio.to_thread(self.environment.library.refresh)
         await self._check_trust()
         self.toolset = self.make_toolset()
         if self._executor is not None:
-            self._executor.offer(self.toolset)
-        self.prompt = self.describe()
-        await self._make_prompt()
-        self.use_prompt()
-        return self.system
+            self._executor.set_toolset(self.toolset)
+        self.prompt = self.build_system_prompt()
+        await self._record_prompt()
+        self.apply_prompt()
+        return self.system_blocks
 
     async def _check_trust(self) -> None:
         """Memory files are read anew with the prompt, and one may have come since the workspace was trusted."""
-        ground = self.ground
-        trust = await asyncio.to_thread(workspace_trust, ground.places, self.options.trust_workspace)
-        if ground.trust.is_open and not trust.is_open:
-            if not ground.library.leave_out_project:
-                await asyncio.to_thread(ground.library.leave_project_out)
-            self.notices += told_trust_is_lost(ground.library)
-            self.ground = ground._replace(trust=trust)
+        ground = self.environment
+        trust = await asyncio.to_thread(check_trust, ground.places, self.options.trust_workspace)
+        if ground.trust.can_load_items and not trust.can_load_items:
+            if not ground.library.omit_project:
+                await asyncio.to_thread(ground.library.omit_project_items)
+            self.notices += trust_lost_notices(ground.library)
+            self.environment = ground._replace(trust=trust)
 
     # Changes while it is open
 
@@ -180,7 +184,7 @@ class BaseAgent(Equipped):
 
         return await use_model(self, name)
 
-    async def use_mode(self, mode: str) -> Mode:
+    async def use_mode(self, mode: str) -> PermissionMode:
         """Also while a request runs: it counts from the next call on. Raises KitbagError."""
         from kitbag.assembly.switch_model import use_mode
 
@@ -192,33 +196,33 @@ class BaseAgent(Equipped):
 
         return await reload(self)
 
-    async def compact(self, emit: Emit, wish: str = "") -> bool:
+    async def compact(self, emit: Emit, instructions: str = "") -> bool:
         """Now; `wish`: what to keep, in the person's words. False: there is nothing that could be made shorter."""
-        with self.alone("making the conversation shorter"):
+        with self.exclusive("making the conversation shorter"):
             self._restore_skills()
-            return await self._loop(emit).compact(wish)
+            return await self._make_loop(emit).compact(instructions)
 
     # A request
 
     def run(self, request: str, images: Sequence[Image] = ()) -> Run:
         """Use it as a context manager; it begins when it is entered. One at a time."""
-        self._hear_servers()
-        library = self.ground.library
+        self._refresh_server_tools()
+        library = self.environment.library
         started = RunStarted(
             self.session.id,
             self.chosen.name,
             self.permissions.mode,
-            self.ground.places.cwd,
+            self.environment.places.cwd,
             len(library.skills),
             len(library.agents),
             self.toolset.names(),
         )
 
         async def work(emit: Emit) -> RunEnded:
-            with self.alone("another request"):
+            with self.exclusive("another request"):
                 self.stop_loading.clear()
                 try:
-                    return await self._work(request, images, emit)
+                    return await self._run_request(request, images, emit)
                 except asyncio.CancelledError:
                     self.stop_loading.set()
                     raise
@@ -227,27 +231,27 @@ class BaseAgent(Equipped):
 
         return Run(self.session, started, work)
 
-    def _here(self) -> Context:
+    def _current_context(self) -> ToolContext:
         """The directory of the last command, as long as it is one of the workspace."""
         found = self.session.directory
         resolved = os.path.realpath(found) if found else ""
         inside = any(is_inside(resolved, root) for root in self.context.workspace.write_roots)
         return self.context._replace(directory=resolved) if inside and os.path.isdir(resolved) else self.context
 
-    async def _work(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
+    async def _run_request(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
         for notice in self.notices:
             emit(notice)
         self.notices = []
-        self.changes.tell = emit
+        self.changes.emit_notice = emit
         self._restore_skills()
-        loop = self._loop(emit)
+        loop = self._make_loop(emit)
         self._executor = loop.executor
-        await self._take(request, images, emit, loop.executor)
+        await self._add_user_message(request, images, emit, loop.executor)
         return await loop.run()
 
-    async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
+    async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """What the person says becomes a message. Without one it goes on, when there is news."""
-        news = await to_its_end(self._hear_news())
+        news = await run_to_completion(self._add_notifications())
         if not request and not images:
             if not news:
                 raise UsageError("there is no request", "say something")
@@ -255,70 +259,74 @@ class BaseAgent(Equipped):
 
         ran: list[str] = []
 
-        async def named(text: str, emit: Emit) -> Mentioned:
-            ran.extend(self.ran_by_person)
-            here, window = self.context.directory, self.chosen.known.window
-            found = await named_by_person(text, emit, executor, here, self.person_is_there, window)
+        async def named(text: str, emit: Emit) -> MentionedContent:
+            ran.extend(self.user_command_blocks)
+            here, window = self.context.directory, self.chosen.info.window
+            found = await read_mentions(text, emit, executor, here, self.is_interactive, window)
             return found._replace(blocks=(*ran, *found.blocks))
 
-        await self.requests.add(request, images, self.system[0].text if self.system else "", emit, named)
-        del self.ran_by_person[: len(ran)]
+        await self.user_messages.add(
+            request, images, self.system_blocks[0].text if self.system_blocks else "", emit, named
+        )
+        del self.user_command_blocks[: len(ran)]
 
     def _restore_skills(self) -> None:
         """What the conversation holds, whatever became of an earlier call that was cancelled while it loaded."""
         self.skills.restore(
-            Loaded(use.name, use.tokens, use.at, use.by, use.digest, arguments=use.arguments, text=use.text)
+            LoadedSkill(use.name, use.tokens, use.at, use.by, use.digest, arguments=use.arguments, text=use.text)
             for use in self.session.skills.values()
         )
 
-    async def _hear_news(self) -> str:
+    async def _add_notifications(self) -> str:
         """Wholly or not at all: it is given only once."""
-        news = await self._news()
+        news = await self._take_notifications()
         if news:
             await self.session.add_note(news)
         return news
 
-    async def _news(self) -> str:
+    async def _take_notifications(self) -> str:
         """Background work that has ended since."""
-        return await self.delegation.news() if self.delegation is not None else ""
+        return await self.delegation.take_notifications() if self.delegation is not None else ""
 
-    def _spent(self) -> tuple[int, float]:
+    def _delegated_usage(self) -> tuple[int, float]:
         return self.delegation.spent() if self.delegation is not None else (0, 0.0)
 
-    def _asked_by(self) -> str:
+    def _requester_name(self) -> str:
         """As a person reads it, in a question."""
         return self.options.agent
 
-    def _loop(self, emit: Emit) -> Loop:
-        options, known, agent = self.options, self.chosen.known, self.definition
+    def _make_loop(self, emit: Emit) -> Loop:
+        options, known, agent = self.options, self.chosen.info, self.definition
         limits = options.limits
         if agent is not None:
             limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
-        brain = Brain(self.provider, self.chosen.model, Room(known.window, known.max_output), known.price, effort)
-        self.path_skills.look_again()
+        brain = ModelConfig(
+            self.provider, self.chosen.model, ContextWindow(known.window, known.max_output), known.cost, effort
+        )
+        self.path_skills.refresh()
         executor = Executor(
             self.session,
             self.toolset,
-            self._here(),
+            self._current_context(),
             self.approvals,
             emit,
-            self._asked_by(),
+            self._requester_name(),
             self.path_skills,
-            self.rights_now,
-            tells_news=not self.task_id,
+            self.current_permissions,
+            emits_settings_changes=not self.task_id,
         )
         return Loop(
             self.session,
             brain,
             executor,
-            self.system,
+            self.system_blocks,
             limits,
             emit,
-            self._patience,
-            self._renew,
-            self._news,
-            self._spent,
+            self._retry_policy,
+            self._renew_prompt,
+            self._take_notifications,
+            self._delegated_usage,
         )
 
 

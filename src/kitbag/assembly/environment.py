@@ -14,69 +14,69 @@ from kitbag.library.scopes import Places
 from kitbag.permissions.decisions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
-from kitbag.permissions.rules.load import Given, Loaded, workspace_of
-from kitbag.permissions.trust.workspace_trust import Trust, taken_back, workspace_trust
+from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
+from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.settings import load_settings
 
 
-class Ground(NamedTuple):
+class AgentEnvironment(NamedTuple):
     places: Places
-    trust: Trust
+    trust: WorkspaceTrust
     library: Registry
     workspace: Workspace
     permissions: Permissions
-    live: LiveRules
-    loaded: Loaded
+    live_rules: LiveRules
+    loaded_rules: LoadedPermissions
     """What `live` said at the start."""
     diagnostics: tuple[Diagnostic, ...]
     """Of the settings, and of the rules in them."""
 
 
-def lay_ground(
+def load_environment(
     places: Places,
     *,
-    given: Given,
+    permission_options: PermissionFlags,
     trust_workspace: bool | str = False,
     extra: tuple[str, ...] = (),
     team: str = "",
     persona: str = "",
     settings_mode: str = "",
-) -> Ground:
+) -> AgentEnvironment:
     """`settings_mode`: of the settings when the work was requested, where that was earlier. Raises UsageError for a
     wrong rule or mode, NotFoundError for a team or persona that does not exist."""
-    trust = workspace_trust(places, trusted_for_now=trust_workspace)
+    trust = check_trust(places, trusted_for_run=trust_workspace)
     library = Registry(
         places,
         extra=extra,
         team=team,
         persona=persona,
-        leave_out_project=not trust.is_open,
-        still_trusted=lambda: workspace_trust(places, trusted_for_now=trust_workspace).is_open,
+        omit_project=not trust.can_load_items,
+        is_still_trusted=lambda: check_trust(places, trusted_for_run=trust_workspace).can_load_items,
     )
     # All files, so that what a project would like is told even where it does not count.
     settings = load_settings(places.kitbag_home, places.project_dirs)
-    workspace, problems = workspace_of(places, settings)
-    workspace = workspace._replace(also_readable=_skill_roots(library))
+    workspace, problems = resolve_workspace(places, settings)
+    workspace = workspace._replace(extra_read_roots=_list_skill_roots(library))
     live = LiveRules(
         places,
         workspace,
         settings,
-        trusted=trust.restricts,
-        given=given,
+        trusted=trust.applies_restrictions,
+        flags=permission_options,
         settings_mode=settings_mode,
-        agreed=taken_back(places, lambda: trust),
+        removed_restrictions=removed_restrictions(places, lambda: trust),
     )
-    loaded = live.now()
-    permissions = _permissions(workspace, live, library)
+    loaded = live.current()
+    permissions = _make_permissions(workspace, live, library)
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
-    return Ground(places, trust, library, workspace, permissions, live, loaded, diagnostics)
+    return AgentEnvironment(places, trust, library, workspace, permissions, live, loaded, diagnostics)
 
 
-def ground_for(places: Places, options: Options) -> Ground:
+def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
     """For what a person said about a run. Raises what `lay_ground` raises."""
-    return lay_ground(
+    return load_environment(
         places,
-        given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
+        permission_options=PermissionFlags(options.mode, options.only_tools, options.ask, options.no_tools),
         trust_workspace=options.trust_workspace,
         extra=options.extra,
         team=options.team,
@@ -85,42 +85,44 @@ def ground_for(places: Places, options: Options) -> Ground:
     )
 
 
-def seen_as(ground: Ground, team: str, persona: str) -> Ground:
+def with_persona(environment: AgentEnvironment, team: str, persona: str) -> AgentEnvironment:
     """The same ground as somebody else sees it, with skills and agents read anew; trust, rules and workspace stay.
     Raises NotFoundError and AmbiguousError for a team or persona, LeftOutError for one that is not trusted."""
-    old = ground.library
+    old = environment.library
     library = Registry(
         old.places,
         extra=old.extra,
         team=team,
         persona=persona,
-        leave_out_project=old.leave_out_project or (old.still_trusted is not None and not old.still_trusted()),
-        still_trusted=old.still_trusted,
+        omit_project=old.omit_project or (old.is_still_trusted is not None and not old.is_still_trusted()),
+        is_still_trusted=old.is_still_trusted,
     )
     _ = library.persona  # which is looked up now
-    return ground._replace(library=library, permissions=_permissions(ground.workspace, ground.live, library))
+    return environment._replace(
+        library=library, permissions=_make_permissions(environment.workspace, environment.live_rules, library)
+    )
 
 
-def _permissions(workspace: Workspace, live: LiveRules, library: Registry) -> Permissions:
-    from kitbag.sandbox.confine import protection
+def _make_permissions(workspace: Workspace, live_rules: LiveRules, library: Registry) -> Permissions:
+    from kitbag.sandbox.confine import detect_sandbox
 
-    loaded = live.now()
+    loaded = live_rules.current()
     return Permissions(
         workspace,
         loaded.mode,
         loaded.rules,
-        protection,
-        network=live.network,
-        read_only_agents=lambda: _read_only_agents(library),
-        live=live,
+        detect_sandbox,
+        network=live_rules.network,
+        read_only_agents=lambda: _list_read_only_agents(library),
+        live_rules=live_rules,
     )
 
 
-def notice_of(found: Diagnostic) -> Notice:
-    return Notice(found.severity, f"{found.place}: {found.problem}", found.fix)
+def diagnostic_notice(diagnostic: Diagnostic) -> Notice:
+    return Notice(diagnostic.severity, f"{diagnostic.place}: {diagnostic.problem}", diagnostic.fix)
 
 
-def told_trust_is_lost(library: Registry) -> list[Notice]:
+def trust_lost_notices(library: Registry) -> list[Notice]:
     """For a session in which the workspace changes; once."""
     if not library.has_lost_trust:
         return []
@@ -129,25 +131,25 @@ def told_trust_is_lost(library: Registry) -> list[Notice]:
     return [Notice("warning", what, "`kitbag trust` shows what has changed, and asks; then /reload")]
 
 
-def told_left_out(ground: Ground) -> list[Notice]:
+def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
     """What of an untrusted workspace does not count, by name."""
-    trust = ground.trust
-    if trust.is_open:
+    trust = environment.trust
+    if trust.can_load_items:
         return []
-    items = [f"{item.kind} {item.full_name}" for item in ground.library.left_out()]
+    items = [f"{item.kind} {item.full_name}" for item in environment.library.untrusted_items()]
     listed = ("skill", "command", "agent", "persona")
     items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
-    more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
+    more = f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
     why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
     fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-    what = f"the workspace {why}; left out: {', '.join(items[:_MOST_NAMED]) or 'all that it brings'}{more}"
+    what = f"the workspace {why}; left out: {', '.join(items[:_MAX_LISTED]) or 'all that it brings'}{more}"
     return [Notice("warning", what, fix)]
 
 
-_MOST_NAMED = 100
+_MAX_LISTED = 100
 
 
-def _skill_roots(library: Registry) -> tuple[str, ...]:
+def _list_skill_roots(library: Registry) -> tuple[str, ...]:
     """Where skills that may be loaded keep the files they name; the project's are in the workspace anyway."""
     found: dict[str, str] = {}
     for skill in library.skills:
@@ -163,7 +165,7 @@ def _skill_roots(library: Registry) -> tuple[str, ...]:
     return tuple(sorted(set(found.values()) - {""}))
 
 
-def _read_only_agents(library: Registry) -> frozenset[str]:
+def _list_read_only_agents(library: Registry) -> frozenset[str]:
     """The built-in ones whose names nobody else has taken by now: files may come while a session runs."""
     return frozenset(
         agent.name for agent in library.agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS

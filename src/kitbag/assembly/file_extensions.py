@@ -6,7 +6,7 @@ Used by mentions, to tell people of what they mistyped and to be silent about wh
 import re
 from typing import Final
 
-_ENDINGS = """
+_EXTENSION_LIST = """
     adoc asm astro avif awk bash bat bib bmp c cc cfg cjs clj cmake cmd conf cpp cs css csv cts cu cxx d dart db diff
     doc docx dockerfile dts ejs el elm env erb erl ex exs f90 fish fs gemspec gif go gql gradle graphql groovy h hbs hcl
     hpp hrl hs htm html hxx ico inc ini ipynb java jl jpeg jpg js json json5 jsonc jsonl jsx kt kts less lhs
@@ -15,18 +15,18 @@ _ENDINGS = """
     sass sbt scala scm scss sh sol sql sqlite srt svelte svg swift tcl tex tf tfvars tif tiff toml ts tsv tsx txt v vb
     vim vtt vue wasm webp xls xlsx xml xsd xsl yaml yml zig zip zsh
 """
-_KNOWN: Final = frozenset(_ENDINGS.split())
-_CLEAN = re.compile(r"[\w./~+@%=, -]+")
-_STARTS: Final = ("./", "../", "~/", "/")
+_EXTENSIONS: Final = frozenset(_EXTENSION_LIST.split())
+_PLAIN_PATH = re.compile(r"[\w./~+@%=, -]+")
+_PATH_PREFIXES: Final = ("./", "../", "~/", "/")
 
 
-def looks_like_file(word: str, *, is_quoted: bool = False, has_top: bool = False) -> bool:
+def looks_like_file(word: str, *, is_quoted: bool = False, has_top_folder: bool = False) -> bool:
     """`has_top`: there is a folder of the name that the path begins with."""
-    if not _CLEAN.fullmatch(word):
+    if not _PLAIN_PATH.fullmatch(word):
         return False
     name = word.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
-    if dot and stem and ending.lower() in _KNOWN:
+    if dot and stem and ending.lower() in _EXTENSIONS:
         return True
     # One slash and no ending may also be a package: `@types/node`.
-    return has_top or word.startswith(_STARTS) or word.count("/") > 1 or (is_quoted and "/" in word)
+    return has_top_folder or word.startswith(_PATH_PREFIXES) or word.count("/") > 1 or (is_quoted and "/" in word)

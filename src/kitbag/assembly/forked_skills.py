@@ -7,17 +7,17 @@ from kitbag.agent.ask_model import Emit
 from kitbag.assembly.user_messages import RunFork
 from kitbag.events import Notice
 from kitbag.messages import Text
-from kitbag.packing.session_skills import Fork
-from kitbag.tools.delegation import Delegation, Errand
+from kitbag.packing.session_skills import SkillFork
+from kitbag.tools.delegation import Delegation, DelegationRequest
 
 
-def runs_forks(delegation: Delegation) -> RunFork:
-    async def run(fork: Fork, emit: Emit) -> str:
-        from kitbag.tools.task import told
+def make_fork_runner(delegation: Delegation) -> RunFork:
+    async def run(fork: SkillFork, emit: Emit) -> str:
+        from kitbag.tools.task import render_report
 
-        errand = Errand(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+        errand = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
         report = await delegation.start(errand, lambda text: emit(Notice("info", text)))
-        found = "".join(part.text for part in told(report).content if isinstance(part, Text))
+        found = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
         return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{found}"
 
     return run

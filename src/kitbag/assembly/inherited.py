@@ -6,39 +6,39 @@ Used by the agent that starts one, by the worker that starts one for it, and by 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kitbag.agent.ask_model import Patience
-from kitbag.assembly.environment import Ground
+from kitbag.agent.ask_model import RetryPolicy
+from kitbag.assembly.environment import AgentEnvironment
 from kitbag.assembly.run_options import Options
-from kitbag.library.dialects.permission_modes import Mode
-from kitbag.models.model_selection import Chosen, Sources
+from kitbag.library.dialects.permission_modes import PermissionMode
+from kitbag.models.model_selection import ModelSources, SelectedModel
 from kitbag.models.provider import Provider
 from kitbag.permissions.approvals.approval import Approvals
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.store.journal import Journal
 
 if TYPE_CHECKING:
-    from kitbag.tools.mcp_client.servers import Servers
+    from kitbag.tools.mcp_client.servers import McpServers
 
 
-class Inherited(NamedTuple):
+class ParentContext(NamedTuple):
     """What an agent has from the one that starts it, or from a worker that stands in for that one."""
 
-    ground: Ground
+    environment: AgentEnvironment
     journal: Journal
-    sources: Sources
+    sources: ModelSources
     approvals: Approvals
     permissions: Permissions
     """The person's, with what the command line leaves of the tools."""
-    mode: Mode
+    mode: PermissionMode
     """Of the one that starts it."""
     options: Options
-    chosen: Chosen
+    chosen: SelectedModel
     provider: Provider
     """Of the one that starts it; another is made where another model is wanted."""
-    patience: Patience = Patience()
-    servers: "Servers | None" = None
+    retry_policy: RetryPolicy = RetryPolicy()
+    servers: "McpServers | None" = None
     """Of the one that starts it, which also closes them."""
-    environment: Mapping[str, str] | None = None
+    command_env: Mapping[str, str] | None = None
     """What commands see; None: what this process has."""
-    mode_now: Callable[[], Mode] | None = None
+    mode_now: Callable[[], PermissionMode] | None = None
     """Of the one that starts it, at the moment, where that one is in this process."""

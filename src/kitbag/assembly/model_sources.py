@@ -7,49 +7,52 @@ import os
 from typing import Any, Final
 
 from kitbag.errors import Diagnostic
-from kitbag.models.catalog import check_own
-from kitbag.models.model_selection import ProviderSettings, Sources, key_variable, known_providers
+from kitbag.models.catalog import check_model_settings
+from kitbag.models.model_selection import ModelSources, ProviderSettings, key_variable, known_providers
 from kitbag.settings import Settings
-from kitbag.store.api_keys import FILE, read_keys
+from kitbag.store.api_keys import KEYS_FILE, read_keys
 
 _PROTOCOLS: Final = ("", "anthropic", "chat", "responses")
 
 
-def model_sources(settings: Settings, *, probe: bool = True) -> tuple[Sources, list[Diagnostic]]:
+def load_model_sources(settings: Settings, *, probe: bool = True) -> tuple[ModelSources, list[Diagnostic]]:
     problems: list[Diagnostic] = []
     models: dict[str, dict[str, Any]] = {}
     for name, table in settings.tables("models").items():
-        models[name], more = check_own(name, table, settings.user_file)
+        models[name], more = check_model_settings(name, table, settings.user_file)
         problems += more
     providers: dict[str, ProviderSettings] = {}
     for name, table in settings.tables("providers").items():
-        providers[name] = _provider(name, table, settings.user_file, problems)
+        providers[name] = _parse_provider(name, table, settings.user_file, problems)
     kept = read_keys(os.path.dirname(settings.user_file))
     if kept.problem:
-        file = os.path.join(os.path.dirname(settings.user_file), FILE)
+        file = os.path.join(os.path.dirname(settings.user_file), KEYS_FILE)
         problems.append(Diagnostic("warning", "keys", file, 0, kept.problem, kept.fix))
-    sources = Sources(dict(os.environ), str(settings.get("model")), providers, models, probe, kept.keys)
-    return with_keys(sources), problems
+    sources = ModelSources(dict(os.environ), str(settings.get("model")), providers, models, probe, kept.keys)
+    return with_stored_keys(sources), problems
 
 
-def with_keys(sources: Sources) -> Sources:
+def with_stored_keys(sources: ModelSources) -> ModelSources:
     """With the kept keys in places where the environment has none: of providers only, nothing else can be set so."""
     variables = {key_variable(name, sources) for name in known_providers(sources)}
     missing = {
         name: key
-        for name, key in sources.kept.items()
+        for name, key in sources.stored_keys.items()
         if name in variables and not sources.environment.get(name, "").strip()
     }
     return sources._replace(environment={**sources.environment, **missing})
 
 
-def key_values(sources: Sources) -> list[str]:
+def list_key_values(sources: ModelSources) -> list[str]:
     """What must never be written down, whatever the variables are called that hold it."""
     variables = {key_variable(name, sources) for name in known_providers(sources)} - {""}
-    return [*(sources.environment[name] for name in variables if sources.environment.get(name)), *sources.kept.values()]
+    return [
+        *(sources.environment[name] for name in variables if sources.environment.get(name)),
+        *sources.stored_keys.values(),
+    ]
 
 
-def _provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:
+def _parse_provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:
     good: dict[str, str] = {}
     for key, value in table.items():
         if key not in ProviderSettings._fields or not isinstance(value, str):

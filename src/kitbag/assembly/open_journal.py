@@ -6,21 +6,21 @@ Used by whatever writes to it: Agent, the worker, the commands for tasks.
 import os
 from typing import cast
 
-from kitbag.assembly.model_sources import key_values, model_sources
+from kitbag.assembly.model_sources import list_key_values, load_model_sources
 from kitbag.events import Notice
-from kitbag.models.model_selection import Sources
+from kitbag.models.model_selection import ModelSources
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
-from kitbag.store.secret_names import holds_secret
+from kitbag.store.secret_names import has_secret_value
 
 
-def open_journal(kitbag_home: str, sources: Sources | None = None) -> Journal:
+def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journal:
     """`sources`: where models are, when that has been read already."""
     if sources is None:
-        sources, _ = model_sources(load_settings(kitbag_home, ()))
-    secrets = [value for name, value in os.environ.items() if holds_secret(name)]
-    secrets += [*key_values(sources), *_server_secrets(kitbag_home)]
+        sources, _ = load_model_sources(load_settings(kitbag_home, ()))
+    secrets = [value for name, value in os.environ.items() if has_secret_value(name)]
+    secrets += [*list_key_values(sources), *_server_secrets(kitbag_home)]
     return Journal.open(journal_path(kitbag_home), Redactor(secrets))
 
 
@@ -41,9 +41,9 @@ def _server_secrets(kitbag_home: str) -> list[str]:
     return found
 
 
-def told_saved(journal: Journal) -> list[Notice]:
+def journal_recovery_notices(journal: Journal) -> list[Notice]:
     """That it was damaged, when it was."""
-    if journal.saved is None:
+    if journal.recovery is None:
         return []
-    what = f"the journal was damaged ({journal.saved.problem}); {journal.saved.records} records are kept"
-    return [Notice("warning", what, f"the damaged file is in {journal.saved.folder}")]
+    what = f"the journal was damaged ({journal.recovery.problem}); {journal.recovery.records} records are kept"
+    return [Notice("warning", what, f"the damaged file is in {journal.recovery.folder}")]

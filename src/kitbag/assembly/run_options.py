@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from kitbag.agent.loop import Limits
-from kitbag.agent.session_records import Header
+from kitbag.agent.session_records import SessionHeader
 
 
 class Options(NamedTuple):
@@ -33,7 +33,7 @@ class Options(NamedTuple):
     fork: bool = False
     """Go on in a copy."""
 
-    def completed_by(self, header: Header) -> "Options":
+    def with_session_defaults(self, header: SessionHeader) -> "Options":
         """What was not said is as it was when the session began. Its mode is dealt with where modes are compared."""
         seen_as = (self.team, self.persona) if self.team or self.persona else (header.team, header.persona)
         return self._replace(agent=self.agent or header.agent, team=seen_as[0], persona=seen_as[1])

@@ -6,75 +6,85 @@ Used by what changes a session, which writes these words down, and by requests, 
 
 from collections.abc import Iterable, Sequence
 
-from kitbag.agent.session_records import Header, Switch
-from kitbag.library.registry import NOBODY, Registry
-from kitbag.packing.agent_prompt import MODES
-from kitbag.text.hidden_characters import one_line, reveal_hidden
+from kitbag.agent.session_records import SessionHeader, SessionSwitch
+from kitbag.library.registry import NO_PERSONA, Registry
+from kitbag.packing.agent_prompt import MODE_DESCRIPTIONS
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
-_LONGEST = 300
-_MOST_NAMED = 50
+_MAX_TEXT_CHARS = 300
+_MAX_LISTED = 50
 
 
-def seen_name(library: Registry) -> str:
+def persona_name(library: Registry) -> str:
     """Who looks: the persona with its team, the team alone, or nobody."""
     return library.persona.full_name if library.persona is not None else library.team
 
 
-def told_persona(library: Registry) -> str:
-    persona, name = library.persona, safe(seen_name(library))
+def persona_notice(library: Registry) -> str:
+    persona, name = library.persona, escape_notice_text(persona_name(library))
     if not name:
-        return "The user has taken off the persona: from here on you are nobody in particular. " + _ABOVE
+        return "The user has taken off the persona: from here on you are nobody in particular. " + _PERSONA_CONSEQUENCES
     if persona is None:
-        return f"The user has chosen the team {name}, and no persona of it. {_ABOVE}"
-    shown = safe(persona.display_name)
+        return f"The user has chosen the team {name}, and no persona of it. {_PERSONA_CONSEQUENCES}"
+    shown = escape_notice_text(persona.display_name)
     who = f"{shown} ({name})" if shown.casefold() != name.casefold() else name
-    about = f": {safe(persona.description)}" if persona.description else ""
-    return f"The user has changed your persona. From here on you are {who}{about.rstrip('.')}. {_ABOVE}"
+    about = f": {escape_notice_text(persona.description)}" if persona.description else ""
+    return f"The user has changed your persona. From here on you are {who}{about.rstrip('.')}. {_PERSONA_CONSEQUENCES}"
 
 
-_ABOVE = (
+_PERSONA_CONSEQUENCES = (
     "Your instructions and the skills and agents listed there have changed with it; use no others, though earlier"
     " messages may name some. The conversation goes on."
 )
 
 
-def told_mode(mode: str) -> str:
-    return f"The user has changed the permission mode to {mode}. {MODES[mode][1]} This replaces what was said before."
+def mode_notice(mode: str) -> str:
+    return (
+        f"The user has changed the permission mode to {mode}. {MODE_DESCRIPTIONS[mode][1]} This replaces"
+        " what was said before."
+    )
 
 
-def told_dropped(dropped: Sequence[tuple[str, str]]) -> str:
+def dropped_skills_notice(dropped: Sequence[tuple[str, str]]) -> str:
     """Why each of them is not loaded any more."""
-    named = [f"{safe(name)} ({safe(why)})" for name, why in dropped[:_MOST_NAMED]]
-    more = f" and {len(dropped) - _MOST_NAMED} more" if len(dropped) > _MOST_NAMED else ""
+    named = [f"{escape_notice_text(name)} ({escape_notice_text(why)})" for name, why in dropped[:_MAX_LISTED]]
+    more = f" and {len(dropped) - _MAX_LISTED} more" if len(dropped) > _MAX_LISTED else ""
     return f"No longer loaded, so do not follow them any more: {', '.join(named)}{more}."
 
 
-def switches_between(
-    before: Header, now: Header, library: Registry, dropped: Sequence[tuple[str, str]], *, is_heard: bool
-) -> list[Switch]:
+def list_switches(
+    before: SessionHeader,
+    now: SessionHeader,
+    library: Registry,
+    dropped: Sequence[tuple[str, str]],
+    *,
+    has_history: bool,
+) -> list[SessionSwitch]:
     """What is otherwise than it was. `library`: as it is seen now. `is_heard`: the model has been told something; else
     it learns all of it from its first prompt."""
-    made: list[Switch] = []
-    if seen_in(before) != seen_in(now):
-        made.append(Switch("persona", seen_in(before), seen_in(now), told_persona(library)))
+    made: list[SessionSwitch] = []
+    if header_persona_name(before) != header_persona_name(now):
+        made.append(
+            SessionSwitch("persona", header_persona_name(before), header_persona_name(now), persona_notice(library))
+        )
     if before.model != now.model:
-        made.append(Switch("model", before.model, now.model))
+        made.append(SessionSwitch("model", before.model, now.model))
     if before.mode != now.mode:
-        made.append(Switch("mode", before.mode, now.mode, told_mode(now.mode)))
+        made.append(SessionSwitch("mode", before.mode, now.mode, mode_notice(now.mode)))
     if dropped:
-        made.append(Switch("skills", "", "", told_dropped(dropped)))
-    return made if is_heard else [one._replace(told="") for one in made]
+        made.append(SessionSwitch("skills", "", "", dropped_skills_notice(dropped)))
+    return made if has_history else [one._replace(told="") for one in made]
 
 
-def seen_in(header: Header) -> str:
-    return header.team if header.persona in ("", NOBODY) else header.persona
+def header_persona_name(header: SessionHeader) -> str:
+    return header.team if header.persona in ("", NO_PERSONA) else header.persona
 
 
-def told_switches(untold: Iterable[Switch]) -> str:
+def render_switches(pending: Iterable[SessionSwitch]) -> str:
     """The block, or nothing. Of several changes of one kind the last counts; none, where it is as it was."""
     lines: list[str] = []
-    by_kind: dict[str, list[Switch]] = {}
-    for one in untold:
+    by_kind: dict[str, list[SessionSwitch]] = {}
+    for one in pending:
         by_kind.setdefault(one.what, []).append(one)
     for what, switches in by_kind.items():
         if what == "skills":
@@ -85,6 +95,6 @@ def told_switches(untold: Iterable[Switch]) -> str:
     return "\n".join(("<session-changes>", *told, "</session-changes>")) if told else ""
 
 
-def safe(text: str) -> str:
+def escape_notice_text(text: str) -> str:
     """Of a name or a description that others wrote: one line, in which nothing can close the block."""
-    return one_line(reveal_hidden(text))[:_LONGEST].replace("<", "&lt;")
+    return collapse_whitespace(reveal_hidden(text))[:_MAX_TEXT_CHARS].replace("<", "&lt;")

@@ -9,27 +9,27 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kitbag.agent.session_records import Header, Switch
-from kitbag.agent.shield import to_its_end
-from kitbag.assembly.agent_setup import Base, Standing, header_of
-from kitbag.assembly.apply_setup import stand_anew, take
-from kitbag.assembly.environment import Ground, notice_of, seen_as
-from kitbag.assembly.model_choice import Wishes, choose_model
-from kitbag.assembly.skill_loading import unusable
-from kitbag.assembly.switch_notices import seen_name, switches_between
-from kitbag.assembly.tool_list import every_tool
-from kitbag.assembly.user_permissions import person_permissions
+from kitbag.agent.session_records import SessionHeader, SessionSwitch
+from kitbag.agent.shield import run_to_completion
+from kitbag.assembly.agent_setup import AgentSetup, SetupInputs, build_header
+from kitbag.assembly.apply_setup import build_setup, commit_setup
+from kitbag.assembly.environment import AgentEnvironment, diagnostic_notice, with_persona
+from kitbag.assembly.model_choice import ModelPreferences, choose_model
+from kitbag.assembly.skill_loading import find_unusable_skills
+from kitbag.assembly.switch_notices import list_switches, persona_name
+from kitbag.assembly.tool_list import all_tools
+from kitbag.assembly.user_permissions import load_user_permissions
 from kitbag.errors import Diagnostic, NotFoundError
 from kitbag.events import Notice
 from kitbag.ledger import Ledger
-from kitbag.library.library_checks import declared_names
-from kitbag.library.registry import NOBODY, Registry
+from kitbag.library.library_checks import check_declared_names
+from kitbag.library.registry import NO_PERSONA, Registry
 
 if TYPE_CHECKING:
-    from kitbag.assembly.agent_resources import Equipped
+    from kitbag.assembly.agent_resources import AgentResources
     from kitbag.assembly.run_options import Options
-    from kitbag.library.agents import Agent as AgentFile
-    from kitbag.models.model_selection import Chosen
+    from kitbag.library.agents import AgentFile as AgentFile
+    from kitbag.models.model_selection import SelectedModel
     from kitbag.models.provider import Provider
 
 
@@ -57,147 +57,150 @@ class PersonaChange(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class _Draft(NamedTuple):
-    new: Standing
-    header: Header
-    made: list[Switch]
+class _PersonaDraft(NamedTuple):
+    new: AgentSetup
+    header: SessionHeader
+    made: list[SessionSwitch]
     dropped: list[tuple[str, str]]
     prompt: tuple[Ledger, Mapping[str, Any]]
     change: PersonaChange
 
 
-async def preview_persona(agent: "Equipped", name: str, team: str) -> PersonaChange:
-    async with agent.changing:
-        draft = await _draft(agent, name, team)
-        await _put_away(agent, draft)
+async def preview_persona(agent: "AgentResources", name: str, team: str) -> PersonaChange:
+    async with agent.change_lock:
+        draft = await _make_draft(agent, name, team)
+        await _close_unused_provider(agent, draft)
         return draft.change
 
 
-async def use_persona(agent: "Equipped", name: str, team: str) -> PersonaChange:
+async def use_persona(agent: "AgentResources", name: str, team: str) -> PersonaChange:
     """Raises NotFoundError with close names, AmbiguousError, LeftOutError, and what the choice of a model or the disk
     raises."""
-    with agent.alone("a change of its persona"):
-        async with agent.changing:
-            draft = await _draft(agent, name, team)
+    with agent.exclusive("a change of its persona"):
+        async with agent.change_lock:
+            draft = await _make_draft(agent, name, team)
             try:
                 if draft.made:
-                    await take(agent, draft.new, draft.made, draft.header, draft.dropped, draft.prompt)
+                    await commit_setup(agent, draft.new, draft.made, draft.header, draft.dropped, draft.prompt)
             finally:
-                await _put_away(agent, draft)
+                await _close_unused_provider(agent, draft)
             return draft.change
 
 
-async def _put_away(agent: "Equipped", draft: _Draft) -> None:
+async def _close_unused_provider(agent: "AgentResources", draft: _PersonaDraft) -> None:
     """A provider that nobody uses."""
     if agent.provider is not draft.new.provider:
-        await to_its_end(draft.new.provider.close())
+        await run_to_completion(draft.new.provider.close())
 
 
-async def _draft(agent: "Equipped", name: str, team: str) -> _Draft:
-    ground = await asyncio.to_thread(_seen_by, agent.ground, name.strip(), team.strip())
+async def _make_draft(agent: "AgentResources", name: str, team: str) -> _PersonaDraft:
+    ground = await asyncio.to_thread(_find_persona, agent.environment, name.strip(), team.strip())
     library = ground.library
-    who = library.persona.full_name if library.persona is not None else NOBODY
+    who = library.persona.full_name if library.persona is not None else NO_PERSONA
     options = agent.options._replace(team=library.team, persona=who)
     definition = library.find_agent(options.agent) if options.agent else None
     problems: list[Notice] = []
-    chosen, provider = await _model(agent, library, definition, problems)
+    chosen, provider = await _choose_model(agent, library, definition, problems)
     try:
-        return await asyncio.to_thread(_whole, agent, options, ground, definition, chosen, provider, problems)
+        return await asyncio.to_thread(_build_draft, agent, options, ground, definition, chosen, provider, problems)
     except BaseException:
         if provider is not agent.provider:
-            await to_its_end(provider.close())
+            await run_to_completion(provider.close())
         raise
 
 
-def _seen_by(ground: Ground, name: str, team: str) -> Ground:
+def _find_persona(environment: AgentEnvironment, name: str, team: str) -> AgentEnvironment:
     """A name alone is first one of the team in use."""
-    if not name or name.casefold() == NOBODY:
-        return seen_as(ground, team, NOBODY)
-    own = ground.library.team
+    if not name or name.casefold() == NO_PERSONA:
+        return with_persona(environment, team, NO_PERSONA)
+    own = environment.library.team
     if own and not team and "/" not in name:
         try:
-            return seen_as(ground, own, name)
+            return with_persona(environment, own, name)
         except NotFoundError:
             pass
-    return seen_as(ground, team, name)
+    return with_persona(environment, team, name)
 
 
-async def _model(
-    agent: "Equipped", library: Registry, definition: "AgentFile | None", problems: list[Notice]
-) -> "tuple[Chosen, Provider]":
+async def _choose_model(
+    agent: "AgentResources", library: Registry, definition: "AgentFile | None", problems: list[Notice]
+) -> "tuple[SelectedModel, Provider]":
     """As at the start, where the persona wants another than the last one did and the person has not chosen."""
     now = agent.chosen, agent.provider
     is_said = bool(agent.options.model) or agent.session.header.model_said
-    wishes = [one.default_model if one is not None else "" for one in (agent.ground.library.persona, library.persona)]
-    if definition is not None or is_said or agent.has_given_model or wishes[0] == wishes[1]:
+    wishes = [
+        one.default_model if one is not None else "" for one in (agent.environment.library.persona, library.persona)
+    ]
+    if definition is not None or is_said or agent.uses_provider_override or wishes[0] == wishes[1]:
         return now
-    chosen, provider = choose_model(agent.sources, Wishes(files=(wishes[1],)), problems.append)
-    if chosen.again == agent.chosen.again:
-        await to_its_end(provider.close())
+    chosen, provider = choose_model(agent.sources, ModelPreferences(files=(wishes[1],)), problems.append)
+    if chosen.reference == agent.chosen.reference:
+        await run_to_completion(provider.close())
         return now
     return chosen, provider
 
 
-def _whole(
-    agent: "Equipped",
+def _build_draft(
+    agent: "AgentResources",
     options: "Options",
-    ground: Ground,
+    environment: AgentEnvironment,
     definition: "AgentFile | None",
-    chosen: "Chosen",
+    chosen: "SelectedModel",
     provider: "Provider",
     problems: list[Notice],
-) -> _Draft:
-    given, _ = person_permissions(ground, options, [tool.name for tool in every_tool()])
-    permissions = given.narrowed(definition.tools, definition.path) if definition is not None else given
-    permissions = permissions.in_mode(agent.permissions.mode)
-    new = stand_anew(agent, Base(options, ground, definition, chosen, provider, given, permissions))
-    ledger, remarks = new.prompt.ledger()
-    dropped = unusable(agent.session, new.skills)
+) -> _PersonaDraft:
+    given, _ = load_user_permissions(environment, options, [tool.name for tool in all_tools()])
+    permissions = given.restricted_to(definition.tools, definition.path) if definition is not None else given
+    permissions = permissions.with_mode(agent.permissions.mode)
+    new = build_setup(agent, SetupInputs(options, environment, definition, chosen, provider, given, permissions))
+    ledger, remarks = new.prompt.build_ledger()
+    dropped = find_unusable_skills(agent.session, new.skills)
     before = agent.session.header
-    header = header_of(before, options, ground, chosen, permissions.mode)
-    is_heard = bool(agent.session.lines())
-    made = switches_between(before, header, ground.library, dropped, is_heard=is_heard)
-    notices = [*map(notice_of, (*_unknown_names(ground.library), *remarks)), *problems]
-    change = _difference(agent.ground.library, ground.library)._replace(
+    header = build_header(before, options, environment, chosen, permissions.mode)
+    is_heard = bool(agent.session.recorded_messages())
+    made = list_switches(before, header, environment.library, dropped, has_history=is_heard)
+    notices = [*map(diagnostic_notice, (*_unknown_name_diagnostics(environment.library), *remarks)), *problems]
+    change = _compare_libraries(agent.environment.library, environment.library)._replace(
         dropped=tuple(name for name, _ in dropped),
         tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt),
         tokens_after=ledger.tokens,
-        model=chosen.name if chosen.again != agent.chosen.again else "",
+        model=chosen.name if chosen.reference != agent.chosen.reference else "",
         warnings=tuple(f"{one.text}; {one.fix}" if one.fix else one.text for one in notices),
     )
-    return _Draft(new, header, made, dropped, (ledger, new.prompt.made_for()), change)
+    return _PersonaDraft(new, header, made, dropped, (ledger, new.prompt.inputs()), change)
 
 
-def _difference(old: Registry, new: Registry) -> PersonaChange:
+def _compare_libraries(old: Registry, new: Registry) -> PersonaChange:
     skills, agents, on_demand = (
-        (_less(seen(new), seen(old)), _less(seen(old), seen(new))) for seen in (_skills, _agents, _on_demand)
+        (_subtract(seen(new), seen(old)), _subtract(seen(old), seen(new)))
+        for seen in (_listed_skills, _listed_agents, _on_demand_skills)
     )
-    return PersonaChange(seen_name(old), seen_name(new), *skills, *agents, *on_demand)
+    return PersonaChange(persona_name(old), persona_name(new), *skills, *agents, *on_demand)
 
 
-def _less(names: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+def _subtract(names: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in others)
 
 
-def _skills(library: Registry) -> dict[str, None]:
+def _listed_skills(library: Registry) -> dict[str, None]:
     return dict.fromkeys(skill.full_name for skill, _ in library.visible_skills())
 
 
-def _agents(library: Registry) -> dict[str, None]:
+def _listed_agents(library: Registry) -> dict[str, None]:
     return dict.fromkeys(agent.full_name for agent, _ in library.visible_agents())
 
 
-def _on_demand(library: Registry) -> dict[str, None]:
-    view = library.view()
-    verdicts = [(skill.full_name, library.judge(skill, view)) for skill in library.skills if skill.team]
+def _on_demand_skills(library: Registry) -> dict[str, None]:
+    view = library.visibility_context()
+    verdicts = [(skill.full_name, library.evaluate(skill, view)) for skill in library.skills if skill.team]
     return dict.fromkeys(name for name, verdict in verdicts if verdict.searchable and not verdict.listed)
 
 
-def _unknown_names(library: Registry) -> list[Diagnostic]:
+def _unknown_name_diagnostics(library: Registry) -> list[Diagnostic]:
     """That the persona declares, and that nothing here has."""
     path = library.persona.path if library.persona is not None else ""
     return [
         one
-        for one in declared_names(library.skills, library.agents, library.personas, library.settings)
+        for one in check_declared_names(library.skills, library.agents, library.personas, library.settings)
         if one.file == path
     ]

@@ -7,23 +7,23 @@ byte for byte, whatever happens to the files meanwhile.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kitbag.assembly.environment import Ground
+from kitbag.assembly.environment import AgentEnvironment
 from kitbag.errors import Diagnostic
-from kitbag.ledger import Ledger, kept
-from kitbag.library.agents import Agent as AgentFile
-from kitbag.library.dialects.permission_modes import Mode
-from kitbag.models.model_selection import Chosen
-from kitbag.models.provider import Block
-from kitbag.packing.agent_prompt import compose_prompt, environment_here
-from kitbag.packing.main_prompt import Wanted, main_prompt
+from kitbag.ledger import Ledger, full_entry
+from kitbag.library.agents import AgentFile as AgentFile
+from kitbag.library.dialects.permission_modes import PermissionMode
+from kitbag.models.model_selection import SelectedModel
+from kitbag.models.provider import SystemBlock
+from kitbag.packing.agent_prompt import compose_agent_prompt, detect_environment
+from kitbag.packing.main_prompt import MainPromptInputs, build_main_prompt
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 
 class SystemPrompt(NamedTuple):
-    ground: Ground
-    chosen: Chosen
-    mode: Mode
+    environment: AgentEnvironment
+    chosen: SelectedModel
+    mode: PermissionMode
     tools: tuple[str, ...]
     agent: AgentFile | None = None
     append: str = ""
@@ -31,54 +31,54 @@ class SystemPrompt(NamedTuple):
     task: str = ""
     """What an agent that another one started is to do."""
 
-    def made_for(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, Any]:
         """All that it depends on but for the files."""
-        library = self.ground.library
+        library = self.environment.library
         return {
-            "directory": self.ground.places.cwd,
+            "directory": self.environment.places.cwd,
             "provider": self.chosen.provider,
-            "window": self.chosen.known.window,
+            "window": self.chosen.info.window,
             "mode": self.mode,
             "agent": self.agent.path if self.agent is not None else "",
             "team": library.team,
             "persona": library.persona.path if library.persona is not None else "",
             "append": self.append,
-            "trusted": self.ground.trust.is_open,
+            "trusted": self.environment.trust.can_load_items,
             "tools": list(self.tools),
             **({"task": self.task, "skills": list(self.agent.skills)} if self.task and self.agent is not None else {}),
         }
 
-    def ledger(self) -> tuple[Ledger, tuple[Diagnostic, ...]]:
+    def build_ledger(self) -> tuple[Ledger, tuple[Diagnostic, ...]]:
         """And what is wrong with what it was made from."""
-        environment = environment_here(self.ground.places.cwd, self.ground.workspace.root)
+        environment = detect_environment(self.environment.places.cwd, self.environment.workspace.root)
         if self.agent is not None:
             agent = self.agent._replace(permission_mode=self.mode)
-            composed = compose_prompt(agent, self.ground.library, estimate_tokens, environment, self.task)
-            return self._with_addition(composed.ledger), composed.warnings
-        wanted = Wanted(
+            composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
+            return self._append_user_text(composed.ledger), composed.warnings
+        wanted = MainPromptInputs(
             self.chosen.provider,
-            self.chosen.known.window,
+            self.chosen.info.window,
             self.mode,
             environment,
             self.tools,
-            self.ground.trust.is_open,
+            self.environment.trust.can_load_items,
             self.append,
         )
-        prompt = main_prompt(self.ground.library, wanted)
+        prompt = build_main_prompt(self.environment.library, wanted)
         return prompt.ledger, prompt.warnings
 
-    def _with_addition(self, ledger: Ledger) -> Ledger:
+    def _append_user_text(self, ledger: Ledger) -> Ledger:
         text = reveal_hidden(self.append).strip()
         if not text:
             return ledger
-        entry = kept("appended", "--append-system-prompt", f"\n{text}\n", estimate_tokens, "command line")
+        entry = full_entry("appended", "--append-system-prompt", f"\n{text}\n", estimate_tokens, "command line")
         return Ledger((*ledger.entries, entry))
 
 
-def blocks_of(entries: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
+def prompt_blocks(entries: Sequence[dict[str, Any]]) -> tuple[SystemBlock, ...]:
     """In the ledger's order. What stands last, the environment or an agent's task, changes; all before it is the same
     for every session."""
     last = entries[-1:] if entries and entries[-1]["kind"] in ("environment", "task") else ()
     stable = "".join(str(entry["text"]) for entry in entries[: len(entries) - len(last)])
-    blocks = (Block(stable, cache=True), *(Block(str(entry["text"])) for entry in last))
+    blocks = (SystemBlock(stable, cache=True), *(SystemBlock(str(entry["text"])) for entry in last))
     return tuple(block for block in blocks if block.text)

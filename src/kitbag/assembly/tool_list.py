@@ -5,7 +5,7 @@ from typing import Any
 from kitbag.tools.base import Tool
 
 
-def every_tool() -> list[Tool[Any]]:
+def all_tools() -> list[Tool[Any]]:
     from kitbag.tools.ask_user import ASK_USER
     from kitbag.tools.files.edit import EDIT
     from kitbag.tools.files.read import READ
@@ -14,7 +14,7 @@ def every_tool() -> list[Tool[Any]]:
     from kitbag.tools.search.grep import GREP
     from kitbag.tools.shell.bash import BASH
     from kitbag.tools.todo import TODO_WRITE
-    from kitbag.tools.web.web_fetch import web_fetch
+    from kitbag.tools.web.web_fetch import make_web_fetch
     from kitbag.tools.web.web_search import WEB_SEARCH
 
     return [
@@ -24,7 +24,7 @@ def every_tool() -> list[Tool[Any]]:
         BASH,
         GLOB,
         GREP,
-        web_fetch(),
+        make_web_fetch(),
         WEB_SEARCH,
         TODO_WRITE,
         ASK_USER,

@@ -9,34 +9,34 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
-from kitbag.agent.undo.plan import told_restored
-from kitbag.assembly.environment import told_trust_is_lost
-from kitbag.assembly.mentions import NOTHING, Mentioned
-from kitbag.assembly.switch_notices import told_switches
+from kitbag.agent.undo.plan import undo_notice
+from kitbag.assembly.environment import trust_lost_notices
+from kitbag.assembly.mentions import NO_MENTIONS, MentionedContent
+from kitbag.assembly.switch_notices import render_switches
 from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
-from kitbag.packing.session_skills import Delivered, Fork, SessionSkills
-from kitbag.packing.suggestions import suggested_skills, told_changes
+from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
+from kitbag.packing.suggestions import library_changes_notice, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
 
-RunFork = Callable[[Fork, Emit], Awaitable[str]]
+RunFork = Callable[[SkillFork, Emit], Awaitable[str]]
 """What the conversation is told of the outcome."""
-ServerPrompt = Callable[[str, str], Awaitable[str | None]]
+GetServerPrompt = Callable[[str, str], Awaitable[str | None]]
 """What the prompt of this name says with these arguments; None where there is no such."""
-Named = Callable[[str, Emit], Awaitable[Mentioned]]
+ReadMentions = Callable[[str, Emit], Awaitable[MentionedContent]]
 """What the person names with `@` in what they said."""
 _COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 
 
-class Requests:
+class UserMessages:
     def __init__(
         self,
         session: Session,
         skills: SessionSkills,
-        suggests: bool,
+        can_suggest: bool,
         run_fork: RunFork | None = None,
-        server_prompt: ServerPrompt | None = None,
+        server_prompt: GetServerPrompt | None = None,
     ) -> None:
         """`suggests`: whether the model has a way to use a suggestion. `run_fork`: what lets an agent do what a skill
         says that is not for this conversation. `server_prompt`: for the prompts of servers."""
@@ -44,39 +44,39 @@ class Requests:
         self._server_prompt = server_prompt
         self.session = session
         self.skills = skills
-        self.suggests = suggests
+        self.can_suggest = can_suggest
         self._suggested = ""
 
     async def add(
-        self, request: str, images: Sequence[Image], catalog: str, emit: Emit, named: Named | None = None
+        self, request: str, images: Sequence[Image], catalog: str, emit: Emit, read_mentions: ReadMentions | None = None
     ) -> None:
         """`named`: for what the person names with `@`. Raises LeftOutError for a skill of a workspace that is not
         trusted, and what a skill's commands end in."""
         self.skills.begin_turn()
-        delivered, text = await self._command(request, emit)
+        delivered, text = await self._resolve_command(request, emit)
         # What an agent did stands in place of the request, and what it named was for that agent.
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
-        mentions = await named(request, emit) if named is not None and not is_report else NOTHING
-        tail = [*mentions.blocks, *await asyncio.to_thread(self._tail, text, catalog)]
-        for notice in told_trust_is_lost(self.skills.library):
+        mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
+        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog)]
+        for notice in trust_lost_notices(self.skills.library):
             emit(notice)
         parts: list[Part] = list(images)
         one_turn = [(len(parts), delivered.name)] if delivered is not None else []
-        rights = delivered.rights if delivered is not None else None
+        rights = delivered.permissions if delivered is not None else None
         if delivered is not None:
-            limits = rights.for_model() if rights is not None else ""
+            limits = rights.model_notice() if rights is not None else ""
             parts.append(Text(f"{delivered.text}\n\n{limits}" if limits else delivered.text))
         parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
         parts += mentions.images
-        switches = self.session.untold
+        switches = self.session.pending_switches
         await self.session.add_user(parts, one_turn)
         for one in switches:
             emit(Switched(one.what, one.before, one.after, one.told))
         if delivered is not None:
-            told = rights.for_person() if rights is not None else ""
+            told = rights.user_notice() if rights is not None else ""
             emit(SkillLoaded(delivered.name, delivered.tokens, "user", told))
 
-    async def _command(self, request: str, emit: Emit) -> tuple[Delivered | None, str]:
+    async def _resolve_command(self, request: str, emit: Emit) -> tuple[SkillDelivery | None, str]:
         """For one turn the skill that is asked for by name, and what is left to say."""
         command = _COMMAND.match(request)
         if command is None:
@@ -100,16 +100,20 @@ class Requests:
                 emit(Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix))
         return delivered, arguments or f"Do what the skill {delivered.name} says."
 
-    def _tail(self, text: str, catalog: str) -> list[str]:
+    def _build_tail(self, text: str, catalog: str) -> list[str]:
         """What only this message is told."""
         library = self.skills.library
         # The first message follows the prompt at once, unless the person has switched something in between.
-        changes = told_changes(library.refresh()) if self.session.totals.turns or library.has_untold else ""
-        pieces = (told_switches(self.session.untold), changes, told_restored(self.session))
+        changes = (
+            library_changes_notice(library.refresh())
+            if self.session.totals.turns or library.has_unreported_changes
+            else ""
+        )
+        pieces = (render_switches(self.session.pending_switches), changes, undo_notice(self.session))
         changes = "\n\n".join(piece for piece in pieces if piece)
-        if not self.suggests:
+        if not self.can_suggest:
             return [changes]
         loaded = [one.name for one in self.skills.loaded()]
-        suggested = suggested_skills(library, text, catalog + self._suggested, loaded)
+        suggested = suggest_skills(library, text, catalog + self._suggested, loaded)
         self._suggested += f"\n{suggested}"
         return [changes, suggested]

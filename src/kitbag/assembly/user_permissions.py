@@ -6,49 +6,55 @@ Used by Agent and by the worker, which stands in for an agent that is gone.
 from collections.abc import Sequence
 from typing import Final
 
-from kitbag.assembly.environment import Ground
+from kitbag.assembly.environment import AgentEnvironment
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice
-from kitbag.library.agents import Agent as AgentFile
-from kitbag.library.dialects.permission_modes import Mode, strictest
+from kitbag.library.agents import AgentFile as AgentFile
+from kitbag.library.dialects.permission_modes import PermissionMode, strictest_mode
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.permissions.decisions.decide import Permissions
 
 
-def person_permissions(ground: Ground, options: Options, known: Sequence[str]) -> tuple[Permissions, list[Notice]]:
+def load_user_permissions(
+    environment: AgentEnvironment, options: Options, known_tools: Sequence[str]
+) -> tuple[Permissions, list[Notice]]:
     """`known`: the tools there are. Raises UsageError when the command line names none of them."""
-    permissions = ground.permissions
+    permissions = environment.permissions
     if not options.only_tools:
         return permissions, []
     access, problems = parse_tools(list(options.only_tools))
     if access.mode == "none":
         problem = f"--allowed-tools names no tool there is: {', '.join(access.unknown)}"
-        raise UsageError(problem, f"there are {', '.join(known)}")
+        raise UsageError(problem, f"there are {', '.join(known_tools)}")
     notices = [Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix) for problem in problems]
-    return permissions.narrowed(access, "--allowed-tools"), notices
+    return permissions.restricted_to(access, "--allowed-tools"), notices
 
 
-def run_permissions(
-    ground: Ground, options: Options, agent: AgentFile | None, known: Sequence[str], before: str = ""
+def load_run_permissions(
+    environment: AgentEnvironment,
+    options: Options,
+    agent: AgentFile | None,
+    known_tools: Sequence[str],
+    session_mode: str = "",
 ) -> tuple[Permissions, Permissions, list[Notice]]:
     """The person's, and of those what is left to the one that they talk to. `before`: the mode of a session that goes
     on."""
-    given, notices = person_permissions(ground, options, known)
-    permissions = given.narrowed(agent.tools, agent.path) if agent is not None else given
+    given, notices = load_user_permissions(environment, options, known_tools)
+    permissions = given.restricted_to(agent.tools, agent.path) if agent is not None else given
     if not options.mode:
-        permissions = permissions.in_mode(mode_of_run(permissions.mode, agent, before))
+        permissions = permissions.with_mode(choose_mode(permissions.mode, agent, session_mode))
     return given, permissions, notices
 
 
-def mode_of_run(own: Mode, agent: AgentFile | None, before: str) -> Mode:
+def choose_mode(user_mode: PermissionMode, agent: AgentFile | None, session_mode: str) -> PermissionMode:
     """Where the command line says nothing: the agent's, but neither a project's agent nor an earlier beginning of the
     session (`before`) makes it freer than the person's own settings."""
-    mode = own
+    mode = user_mode
     if agent is not None and agent.permission_mode_original is not None:
-        is_own = agent.root.scope in ("user", "built-in") and own not in ("plan", "locked")
-        mode = agent.permission_mode if is_own else strictest(own, agent.permission_mode)
-    return strictest(mode, before) if before in _MODES else mode
+        is_own = agent.root.scope in ("user", "built-in") and user_mode not in ("plan", "locked")
+        mode = agent.permission_mode if is_own else strictest_mode(user_mode, agent.permission_mode)
+    return strictest_mode(mode, session_mode) if session_mode in _MODES else mode
 
 
 _MODES: Final = frozenset(("plan", "locked", "default", "acceptEdits", "autonomous"))

@@ -6,51 +6,53 @@ Used by examine once an item's manifest is known.
 import fnmatch
 from typing import Final
 
-from kitbag.audit.capability_manifest import Manifest
-from kitbag.audit.declarations import Declared
-from kitbag.audit.expressions import expression, words
-from kitbag.audit.file_checks import Remark
-from kitbag.audit.findings import Item
-from kitbag.audit.urls import is_local
+from kitbag.audit.capability_manifest import CapabilityManifest
+from kitbag.audit.declarations import ItemDeclarations
+from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.file_checks import FileRemark
+from kitbag.audit.findings import AuditItem
+from kitbag.audit.urls import is_local_host
 from kitbag.library.dialects.tool_lists import ToolAccess
 
-_NETWORK_PROGRAMS: Final = frozenset(words("capability_checks.network_programs"))
-_NO_NETWORK = expression("capability_checks.no_network")
-_READ_ONLY = expression("capability_checks.read_only")
+_NETWORK_PROGRAMS: Final = frozenset(load_words("capability_checks.network_programs"))
+_NO_NETWORK = load_expression("capability_checks.no_network")
+_READ_ONLY = load_expression("capability_checks.read_only")
 _WRITERS: Final = ("Write", "Edit", "NotebookEdit")
 
 
-def undeclared(declared: Declared, manifest: Manifest, item: Item, sends: bool) -> list[Remark]:
-    found: list[Remark] = []
+def find_undeclared(
+    declared: ItemDeclarations, manifest: CapabilityManifest, item: AuditItem, sends: bool
+) -> list[FileRemark]:
+    found: list[FileRemark] = []
     access = declared.access
     if access.mode in ("allow", "none", "deny"):
-        found += _commands(access, manifest)
-        found += _tools(access, manifest)
+        found += _check_commands(access, manifest)
+        found += _check_tools(access, manifest)
     description = declared.description
-    outside = [host for host in manifest.hosts if not is_local(host)]
+    outside = [host for host in manifest.hosts if not is_local_host(host)]
     networked = sends or not _NETWORK_PROGRAMS.isdisjoint(manifest.programs)
     promised = _NO_NETWORK.search(description)
     if promised and (networked or (outside and manifest.scripts)):
         used = ", ".join(outside[:3]) or ", ".join(sorted(_NETWORK_PROGRAMS.intersection(manifest.programs)))
         found.append(
-            Remark("undeclared-capability", None, promised[0], f"the description promises no network; uses {used}")
+            FileRemark("undeclared-capability", None, promised[0], f"the description promises no network; uses {used}")
         )
     promised = _READ_ONLY.search(description)
     if promised and item.kind != "plugin":
         writers = [tool for tool in _WRITERS if tool in access.names]
         if writers:
             note = f"the description promises to change nothing; declares {', '.join(writers)}"
-            found.append(Remark("undeclared-capability", None, promised[0], note))
+            found.append(FileRemark("undeclared-capability", None, promised[0], note))
     return found
 
 
-def _commands(access: ToolAccess, manifest: Manifest) -> list[Remark]:
+def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[FileRemark]:
     rules = [rule[5:-1] for rule in access.specifiers if rule.startswith("Bash(")]
     if not access.allows("Bash"):
         if manifest.commands:
             first = manifest.commands[0]
             return [
-                Remark(
+                FileRemark(
                     "undeclared-capability",
                     None,
                     f"!`{first.text}`",
@@ -59,7 +61,7 @@ def _commands(access: ToolAccess, manifest: Manifest) -> list[Remark]:
             ]
         if manifest.scripts:
             return [
-                Remark(
+                FileRemark(
                     "undeclared-capability",
                     "low",
                     manifest.scripts[0].path,
@@ -70,13 +72,13 @@ def _commands(access: ToolAccess, manifest: Manifest) -> list[Remark]:
     if not rules:
         return []
     for command in manifest.commands:
-        if not any(_matches(rule, command.text.strip()) for rule in rules):
+        if not any(_rule_matches(rule, command.text.strip()) for rule in rules):
             note = f"no declared rule for Bash covers {command.file}:{command.line}"
-            return [Remark("undeclared-capability", None, f"!`{command.text}`", note)]
+            return [FileRemark("undeclared-capability", None, f"!`{command.text}`", note)]
     return []
 
 
-def _matches(rule: str, command: str) -> bool:
+def _rule_matches(rule: str, command: str) -> bool:
     """As a person reads `git log:*`; what it comes to when a command runs is decided by the permissions."""
     if rule.endswith(":*"):
         return command == rule[:-2] or command.startswith(rule[:-2] + " ")
@@ -85,12 +87,12 @@ def _matches(rule: str, command: str) -> bool:
     return command == rule
 
 
-def _tools(access: ToolAccess, manifest: Manifest) -> list[Remark]:
+def _check_tools(access: ToolAccess, manifest: CapabilityManifest) -> list[FileRemark]:
     missing = [tool for tool in manifest.tools_mentioned if not access.allows(tool)]
     if not missing:
         return []
     return [
-        Remark(
+        FileRemark(
             "undeclared-capability",
             "low",
             ", ".join(missing),

@@ -8,45 +8,46 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from kitbag.audit.expressions import expression, words
-from kitbag.audit.file_checks import is_binary, link_target
-from kitbag.audit.file_content import Content
-from kitbag.audit.findings import Entry, Item
-from kitbag.audit.regions import MOST_TOKENS, Source
-from kitbag.audit.urls import Address
-from kitbag.library.dialects.tool_aliases import CANONICAL
-from kitbag.shell.analysis import analyse
-from kitbag.text.reference_syntax import Token
+from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.file_checks import is_binary, read_link_target
+from kitbag.audit.file_content import FileContent
+from kitbag.audit.findings import AuditFile, AuditItem
+from kitbag.audit.regions import MAX_TOKENS, AuditedText
+from kitbag.audit.urls import FoundUrl
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
+from kitbag.shell.analysis import analyze
+from kitbag.text.reference_syntax import ReferenceToken
 
-_MOST: Final = 2000
-_MOST_ANALYSED: Final = 40
-_LONGEST_ANALYSED: Final = 2000
-_MOST_SHELL: Final = 200_000
-_ENVIRONMENT = expression("manifest.environment")
+_MAX_ENTRIES: Final = 2000
+_MAX_ANALYZED: Final = 40
+_MAX_ANALYZED_LENGTH: Final = 2000
+_MAX_SHELL_LENGTH: Final = 200_000
+_ENVIRONMENT = load_expression("manifest.environment")
 _ENVIRONMENT_WORDS: Final = ("environ", "getenv", "process.env", "env[", "$env:")
-_ASSIGNED = expression("manifest.assigned")
-_ORDINARY: Final = frozenset(words("manifest.ordinary"))
-_PROGRAM = expression("manifest.program")
-_KEYWORDS: Final = frozenset(words("manifest.keywords"))
+_ASSIGNED = load_expression("manifest.assigned")
+_ORDINARY: Final = frozenset(load_words("manifest.ordinary"))
+_PROGRAM = load_expression("manifest.program")
+_KEYWORDS: Final = frozenset(load_words("manifest.keywords"))
 _MENTIONED = re.compile(
-    rf"`(?P<code>{'|'.join(CANONICAL)})`|\b(?P<tool>{'|'.join(CANONICAL)}) tool\b|\b(?P<server>mcp__\w+__\w+)\b"
+    rf"`(?P<code>{'|'.join(CANONICAL_TOOLS)})`|\b(?P<tool>{'|'.join(CANONICAL_TOOLS)}) tool\b"
+    r"|\b(?P<server>mcp__\w+__\w+)\b"
 )
 
 
-class Command(NamedTuple):
+class ManifestCommand(NamedTuple):
     file: str
     line: int
     text: str
 
 
-class Reference(NamedTuple):
+class ManifestReference(NamedTuple):
     file: str
     line: int
     target: str
     leaves: bool
 
 
-class Script(NamedTuple):
+class ManifestScript(NamedTuple):
     path: str
     language: str
     size: int
@@ -54,22 +55,22 @@ class Script(NamedTuple):
     sha256: str
 
 
-class Link(NamedTuple):
+class ManifestLink(NamedTuple):
     path: str
     target: str
     leaves: bool
 
 
-class Binary(NamedTuple):
+class ManifestBinary(NamedTuple):
     path: str
     kind: str
     size: int
     sha256: str
 
 
-class Manifest(NamedTuple):
-    commands: tuple[Command, ...]
-    references: tuple[Reference, ...]
+class CapabilityManifest(NamedTuple):
+    commands: tuple[ManifestCommand, ...]
+    references: tuple[ManifestReference, ...]
     environment: tuple[str, ...]
     hosts: tuple[str, ...]
     urls: tuple[str, ...]
@@ -81,12 +82,12 @@ class Manifest(NamedTuple):
     permission_mode: str
     hooks: tuple[str, ...]
     servers: tuple[str, ...]
-    scripts: tuple[Script, ...]
-    links: tuple[Link, ...]
-    binaries: tuple[Binary, ...]
+    scripts: tuple[ManifestScript, ...]
+    links: tuple[ManifestLink, ...]
+    binaries: tuple[ManifestBinary, ...]
 
     @property
-    def acts(self) -> bool:
+    def has_capabilities(self) -> bool:
         """It can do more than be read."""
         return any(
             (
@@ -123,82 +124,84 @@ class Manifest(NamedTuple):
         }
 
 
-class Collector:
+class CapabilityCollector:
     """Adds up what the files of one item can do."""
 
-    def __init__(self, item: Item, root: str) -> None:
+    def __init__(self, item: AuditItem, root: str) -> None:
         self.item = item
         self.base = os.path.normpath(item.folder if item.kind in ("skill", "plugin") else root)
         """What a reference may not leave: the skill; of a single file, the workspace."""
-        self.commands: list[Command] = []
-        self.references: list[Reference] = []
+        self.commands: list[ManifestCommand] = []
+        self.references: list[ManifestReference] = []
         self.environment: set[str] = set()
         self.hosts: set[str] = set()
         self.urls: set[str] = set()
         self.programs: set[str] = set()
-        self.mentioned: set[str] = set()
+        self.mentioned_tools: set[str] = set()
         self.hooks: list[str] = []
         self.servers: list[str] = []
-        self.scripts: list[Script] = []
-        self.links: list[Link] = []
-        self.binaries: list[Binary] = []
-        self.analysed = 0
-        self.cut: list[str] = []
+        self.scripts: list[ManifestScript] = []
+        self.links: list[ManifestLink] = []
+        self.binaries: list[ManifestBinary] = []
+        self.analyzed_count = 0
+        self.truncated_files: list[str] = []
         """Files that have more than is listed."""
 
-    def add_link(self, entry: Entry) -> None:
-        target, leaves = link_target(entry, self.item.folder)
-        self.links.append(Link(entry.relative, target, leaves))
+    def add_link(self, entry: AuditFile) -> None:
+        target, leaves = read_link_target(entry, self.item.folder)
+        self.links.append(ManifestLink(entry.relative, target, leaves))
 
-    def add_content(self, content: Content) -> None:
+    def add_content(self, content: FileContent) -> None:
         entry = content.entry
         if is_binary(content):
             kind = content.magic or "unknown"
-            self.binaries.append(Binary(entry.relative, kind, content.size, content.sha256))
+            self.binaries.append(ManifestBinary(entry.relative, kind, content.size, content.sha256))
         elif content.kind == "script" or entry.executable:
             language = content.language or "unknown"
-            self.scripts.append(Script(entry.relative, language, content.size, entry.executable, content.sha256))
+            self.scripts.append(
+                ManifestScript(entry.relative, language, content.size, entry.executable, content.sha256)
+            )
 
-    def add_text(self, source: Source, addresses: list[Address]) -> None:
+    def add_text(self, source: AuditedText, addresses: list[FoundUrl]) -> None:
         file = source.content.entry.relative
-        if len(source.tokens) > MOST_TOKENS:
-            self.cut.append(file)
+        if len(source.tokens) > MAX_TOKENS:
+            self.truncated_files.append(file)
         self.add_tokens(file, source.tokens, 0)
         for address in addresses:
             self.hosts.add(address.host)
-            if len(self.urls) < _MOST:
+            if len(self.urls) < _MAX_ENTRIES:
                 self.urls.add(address.url)
         shell = "\n".join(_shell_code(source))
-        if len(shell) > _MOST_SHELL:
-            self.cut.append(file)
-            shell = shell[:_MOST_SHELL]
+        if len(shell) > _MAX_SHELL_LENGTH:
+            self.truncated_files.append(file)
+            shell = shell[:_MAX_SHELL_LENGTH]
         self._add_environment(source, shell)
         for match in _PROGRAM.finditer(shell):
             name = match["name"].rstrip("./")
-            if name.lower() not in _KEYWORDS and len(self.programs) < _MOST:
+            if name.lower() not in _KEYWORDS and len(self.programs) < _MAX_ENTRIES:
                 self.programs.add(name)
         if source.content.kind == "markdown":
             for match in _MENTIONED.finditer(source.text):
-                self.mentioned.add(match["code"] or match["tool"] or match["server"])
+                self.mentioned_tools.add(match["code"] or match["tool"] or match["server"])
 
-    def add_tokens(self, file: str, tokens: list[Token], above: int) -> None:
+    def add_tokens(self, file: str, tokens: list[ReferenceToken], line_offset: int) -> None:
         """`above`: lines of the file that stand before the text they were found in."""
-        for token in tokens[:MOST_TOKENS]:
-            line = token.line + above
+        for token in tokens[:MAX_TOKENS]:
+            line = token.line + line_offset
             if token.kind == "command":
-                self.commands.append(Command(file, line, token.value.strip("\n")))
+                self.commands.append(ManifestCommand(file, line, token.value.strip("\n")))
                 self._add_programs(token.value)
             elif token.kind == "environment":
                 self.environment.add(token.value)
             elif token.kind == "file":
-                self._add_reference(file, line, token.value, token.sure)
+                self._add_reference(file, line, token.value, token.is_certain)
 
     def _add_programs(self, command: str) -> None:
         """As the permissions see it: through wrappers, substitutions and disguises."""
-        self.analysed += 1
-        if self.analysed > _MOST_ANALYSED or len(command) > _LONGEST_ANALYSED:
+        self.analyzed_count += 1
+        if self.analyzed_count > _MAX_ANALYZED or len(command) > _MAX_ANALYZED_LENGTH:
             return
-        for part in analyse(command).parts:
+        for part in analyze(command).parts:
             if part.words and part.words[0]:
                 self.programs.add(part.words[0])
 
@@ -207,14 +210,14 @@ class Collector:
         if not sure and not os.path.lexists(path):
             return
         inside = path == self.base or path.startswith(self.base + os.sep)
-        self.references.append(Reference(file, line, target, target[0] in "~/" or not inside))
+        self.references.append(ManifestReference(file, line, target, target[0] in "~/" or not inside))
 
-    def _add_environment(self, source: Source, shell: str) -> None:
+    def _add_environment(self, source: AuditedText, shell: str) -> None:
         names: set[str] = set()
         other = source.content.kind == "script" and source.language != "shell"
         for text in (shell, source.text if other and any(source.has(word) for word in _ENVIRONMENT_WORDS) else ""):
             for number, match in enumerate(_ENVIRONMENT.finditer(text)):
-                if number >= _MOST:
+                if number >= _MAX_ENTRIES:
                     break
                 name = next(value for value in match.groups() if value)
                 if match["shell"] is None or text is shell:
@@ -224,8 +227,8 @@ class Collector:
             name for name in names if name not in _ORDINARY and name not in assigned and not name.startswith("CLAUDE_")
         }
 
-    def finish(self, tools: tuple[str, ...] | None, mode: str) -> Manifest:
-        return Manifest(
+    def finish(self, tools: tuple[str, ...] | None, mode: str) -> CapabilityManifest:
+        return CapabilityManifest(
             tuple(sorted(self.commands)),
             tuple(sorted(set(self.references))),
             tuple(sorted(self.environment)),
@@ -233,7 +236,7 @@ class Collector:
             tuple(sorted(self.urls)),
             tuple(sorted(self.programs)),
             tools,
-            tuple(sorted(self.mentioned)),
+            tuple(sorted(self.mentioned_tools)),
             mode,
             tuple(dict.fromkeys(self.hooks)),
             tuple(dict.fromkeys(self.servers)),
@@ -243,7 +246,7 @@ class Collector:
         )
 
 
-def _shell_code(source: Source) -> list[str]:
+def _shell_code(source: AuditedText) -> list[str]:
     """What a shell would read: scripts, commands, fences marked as shell."""
     if source.content.kind == "script":
         return [source.text] if source.language == "shell" else []

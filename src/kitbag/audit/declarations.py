@@ -7,30 +7,30 @@ import json
 import re
 from typing import Final, NamedTuple, cast
 
-from kitbag.audit.expressions import expression, words
-from kitbag.audit.file_checks import Remark
-from kitbag.audit.file_content import Content
-from kitbag.audit.findings import Item, Severity
-from kitbag.audit.shell_checks import loose_package
-from kitbag.library.agent_document import Document, read_document
-from kitbag.library.dialects.permission_modes import normalise_mode
+from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.file_checks import FileRemark
+from kitbag.audit.file_content import FileContent
+from kitbag.audit.findings import AuditItem, Severity
+from kitbag.audit.shell_checks import find_unpinned_package
+from kitbag.library.agent_document import AgentDocument, read_document
+from kitbag.library.dialects.permission_modes import normalize_mode
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.plugins.manifest import as_list, as_map
-from kitbag.library.skills import as_text
-from kitbag.text.hidden_characters import one_line
-from kitbag.text.plain_frontmatter import Value
-from kitbag.text.source_files import folder_of
+from kitbag.library.skills import to_text
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.plain_frontmatter import YamlValue
+from kitbag.text.source_files import parent_boundary
 
-_MOST_TEXTS: Final = 200
-_DEEPEST: Final = 12
-_FREE = re.compile(r"yolo|bypass|danger|full.?access|unrestricted|never|auto(?!edit)", re.IGNORECASE)
-_SETTINGS_FILES: Final = frozenset(words("declarations.settings_files"))
-_RISKY_ENV = expression("declarations.risky_env")
-_HELPERS: Final = words("declarations.helpers")
-_WIDE = re.compile(r"(?:Bash|Write|Edit|WebFetch)(?:\(\s*(?:\*|:\*|\*\*|domain:\*)?\s*\))?|\*|mcp__\*")
+_MAX_TEXTS: Final = 200
+_MAX_DEPTH: Final = 12
+_UNRESTRICTED = re.compile(r"yolo|bypass|danger|full.?access|unrestricted|never|auto(?!edit)", re.IGNORECASE)
+_SETTINGS_FILES: Final = frozenset(load_words("declarations.settings_files"))
+_RISKY_ENV = load_expression("declarations.risky_env")
+_HELPERS: Final = load_words("declarations.helpers")
+_BROAD_RULE = re.compile(r"(?:Bash|Write|Edit|WebFetch)(?:\(\s*(?:\*|:\*|\*\*|domain:\*)?\s*\))?|\*|mcp__\*")
 
 
-class Declared(NamedTuple):
+class ItemDeclarations(NamedTuple):
     """What an item says of itself."""
 
     name: str
@@ -43,99 +43,104 @@ class Declared(NamedTuple):
     """The commands of its hooks, or the moments they belong to."""
     servers: tuple[str, ...]
     """`name: command or address`."""
-    remarks: tuple[tuple[int, Remark], ...]
+    remarks: tuple[tuple[int, FileRemark], ...]
     """With the line of the main file that each is about."""
     prompt: str = ""
     """The instructions of a file that is no Markdown, and the line they begin on."""
     prompt_line: int = 0
 
 
-NOTHING: Final = Declared("", "", ToolAccess("inherit"), (), "", (), (), ())
+NO_DECLARATIONS: Final = ItemDeclarations("", "", ToolAccess("inherit"), (), "", (), (), ())
 
 
-def declared_by(item: Item) -> Declared:
+def read_declarations(item: AuditItem) -> ItemDeclarations:
     """Of an item whose main file has a head. Never raises."""
-    entry = next((entry for entry in item.entries if entry.relative == item.main and entry.kind == "file"), None)
+    entry = next((entry for entry in item.files if entry.relative == item.main_file and entry.kind == "file"), None)
     if entry is None:
-        return NOTHING
-    document, _ = read_document(entry.path, folder_of(entry.path))
-    if document is None or not document.present:
-        return NOTHING
+        return NO_DECLARATIONS
+    document, _ = read_document(entry.path, parent_boundary(entry.path))
+    if document is None or not document.has_frontmatter:
+        return NO_DECLARATIONS
     dialect = "kitbag" if "/.kitbag/" in f"/{item.path}" else "claude"
     tools, denied = document.take("tools"), document.take("denied")
     access, _ = parse_tools(tools.value, denied.value, dialect)
-    remarks: list[tuple[int, Remark]] = []
-    mode = _mode(document, dialect, item, remarks)
-    hooks = _hooks(document, remarks)
-    servers = _servers(document, remarks)
+    remarks: list[tuple[int, FileRemark]] = []
+    mode = _check_mode(document, dialect, item, remarks)
+    hooks = _check_hooks(document, remarks)
+    servers = _check_servers(document, remarks)
     every_command = access.mode == "all" or ("Bash" in access.names and not _limits_bash(access))
     if every_command and tools.key and item.kind in ("skill", "command"):
-        remarks.append((document.line(tools.key), Remark("broad-tools", None, _shown(tools.value))))
+        remarks.append((document.find_line(tools.key), FileRemark("broad-tools", None, _excerpt(tools.value))))
     name = document.take("name").value
     plain = [name for name in access.names if not any(rule.startswith(f"{name}(") for rule in access.specifiers)]
     written = tuple(dict.fromkeys((*plain, *access.specifiers, *access.unknown))) if tools.key else ()
-    return Declared(
-        one_line(name) if isinstance(name, str) else "",
-        one_line(as_text(document.take("description").value or ""))[:2000],
+    return ItemDeclarations(
+        collapse_whitespace(name) if isinstance(name, str) else "",
+        collapse_whitespace(to_text(document.take("description").value or ""))[:2000],
         access if tools.key else ToolAccess("inherit"),
         written or (("*",) if access.mode == "all" and tools.key else ()),
         mode,
         hooks,
         servers,
         tuple(remarks),
-        *_prompt(document),
+        *_read_prompt(document),
     )
 
 
-def _prompt(document: Document) -> tuple[str, int]:
+def _read_prompt(document: AgentDocument) -> tuple[str, int]:
     if not document.is_data:
         return "", 0
     found = document.take("prompt")
-    return (found.value, document.line(found.key)) if isinstance(found.value, str) else ("", 0)
+    return (found.value, document.find_line(found.key)) if isinstance(found.value, str) else ("", 0)
 
 
 def _limits_bash(access: ToolAccess) -> bool:
     return any(rule.startswith("Bash(") for rule in access.specifiers)
 
 
-def _mode(document: Document, dialect: str, item: Item, remarks: list[tuple[int, Remark]]) -> str:
+def _check_mode(document: AgentDocument, dialect: str, item: AuditItem, remarks: list[tuple[int, FileRemark]]) -> str:
     found = document.take("permission_mode")
     mode = ""
     if found.key:
-        known, _ = normalise_mode(found.value, dialect)
-        word = _shown(found.value)
+        known, _ = normalize_mode(found.value, dialect)
+        word = _excerpt(found.value)
         mode = word
         severity: Severity | None = None
-        if known == "autonomous" or (known == "default" and _FREE.search(word)):
+        if known == "autonomous" or (known == "default" and _UNRESTRICTED.search(word)):
             severity = "high"
         elif known == "acceptEdits":
             severity = "medium" if item.kind in ("skill", "command") else "low"
         elif known == "locked" and re.sub(r"\W", "", word).lower() == "dontask":
             severity = "low"
         if severity:
-            remarks.append((document.line(found.key), Remark("declared-mode", severity, f"{found.key}: {word}")))
+            remarks.append(
+                (document.find_line(found.key), FileRemark("declared-mode", severity, f"{found.key}: {word}"))
+            )
     sandbox = document.take("sandbox_mode")
-    if sandbox.key and _FREE.search(_shown(sandbox.value)):
+    if sandbox.key and _UNRESTRICTED.search(_excerpt(sandbox.value)):
         remarks.append(
-            (document.line(sandbox.key), Remark("declared-mode", "high", f"{sandbox.key}: {_shown(sandbox.value)}"))
+            (
+                document.find_line(sandbox.key),
+                FileRemark("declared-mode", "high", f"{sandbox.key}: {_excerpt(sandbox.value)}"),
+            )
         )
     policy = document.metadata.get("approval_policy")
-    if isinstance(policy, str) and _FREE.search(policy):
+    if isinstance(policy, str) and _UNRESTRICTED.search(policy):
         remarks.append(
-            (document.line("approval_policy"), Remark("declared-mode", "high", f"approval_policy: {policy}"))
+            (document.find_line("approval_policy"), FileRemark("declared-mode", "high", f"approval_policy: {policy}"))
         )
     permission = document.take("permission")
     if permission.key and _allows_all(permission.value):
         remarks.append(
             (
-                document.line(permission.key),
-                Remark("declared-mode", "medium", f"{permission.key}: {_shown(permission.value)}"),
+                document.find_line(permission.key),
+                FileRemark("declared-mode", "medium", f"{permission.key}: {_excerpt(permission.value)}"),
             )
         )
     return mode
 
 
-def _allows_all(value: Value | None) -> bool:
+def _allows_all(value: YamlValue | None) -> bool:
     if isinstance(value, str):
         return value.strip().lower() == "allow"
     if isinstance(value, dict):
@@ -146,49 +151,49 @@ def _allows_all(value: Value | None) -> bool:
     return False
 
 
-def _hooks(document: Document, remarks: list[tuple[int, Remark]]) -> tuple[str, ...]:
+def _check_hooks(document: AgentDocument, remarks: list[tuple[int, FileRemark]]) -> tuple[str, ...]:
     key, value = document.take("hooks")
     if not value:
         return ()
-    commands = _commands(value)
-    remarks.append((document.line(key), Remark("declared-hooks", None, f"{key}: {'; '.join(commands)}"[:400])))
+    commands = _find_commands(value)
+    remarks.append((document.find_line(key), FileRemark("declared-hooks", None, f"{key}: {'; '.join(commands)}"[:400])))
     return commands
 
 
-def _servers(document: Document, remarks: list[tuple[int, Remark]]) -> tuple[str, ...]:
+def _check_servers(document: AgentDocument, remarks: list[tuple[int, FileRemark]]) -> tuple[str, ...]:
     key, value = document.take("mcp_servers")
     if not value:
         return ()
-    servers = _named_servers(value)
+    servers = _describe_servers(value)
     started = any(": " in server for server in servers)
-    remark = Remark("declared-servers", None if started else "low", f"{key}: {'; '.join(servers)}"[:400])
-    remarks.append((document.line(key), remark))
+    remark = FileRemark("declared-servers", None if started else "low", f"{key}: {'; '.join(servers)}"[:400])
+    remarks.append((document.find_line(key), remark))
     return servers
 
 
-def _shown(value: object) -> str:
-    return one_line(json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value)[:200]
+def _excerpt(value: object) -> str:
+    return collapse_whitespace(json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value)[:200]
 
 
-def _commands(value: object) -> tuple[str, ...]:
+def _find_commands(value: object) -> tuple[str, ...]:
     """Every text below a key that names a command; else the keys themselves."""
     found: list[str] = []
     pending: list[tuple[object, int]] = [(value, 0)]
-    while pending and len(found) < _MOST_TEXTS:
+    while pending and len(found) < _MAX_TEXTS:
         inner, depth = pending.pop(0)
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             continue
         for key, content in as_map(inner).items():
             if key in ("command", "url", "prompt", "bash", "powershell", "run") and isinstance(content, str):
                 arguments = " ".join(str(word) for word in as_list(as_map(inner).get("args")))
-                found.append(one_line(f"{content} {arguments}".strip())[:400])
+                found.append(collapse_whitespace(f"{content} {arguments}".strip())[:400])
             else:
                 pending.append((content, depth + 1))
         pending += [(content, depth + 1) for content in as_list(inner)]
     return tuple(dict.fromkeys(found)) or tuple(map(str, as_map(value)))
 
 
-def _named_servers(value: object) -> tuple[str, ...]:
+def _describe_servers(value: object) -> tuple[str, ...]:
     found: list[str] = []
     maps = as_list(value) or [value]
     if isinstance(value, str):
@@ -197,61 +202,63 @@ def _named_servers(value: object) -> tuple[str, ...]:
         if isinstance(entry, str):
             found.append(entry)
         for name, server in as_map(entry).items():
-            how = _commands(server) if as_map(server) else ()
+            how = _find_commands(server) if as_map(server) else ()
             command = as_map(server).get("command")
             if isinstance(command, list):
                 how = (" ".join(str(word) for word in cast("list[object]", command)),)
-            found.append(one_line(f"{name}: {'; '.join(how)}" if how else str(name))[:400])
-    return tuple(dict.fromkeys(found[:_MOST_TEXTS]))
+            found.append(collapse_whitespace(f"{name}: {'; '.join(how)}" if how else str(name))[:400])
+    return tuple(dict.fromkeys(found[:_MAX_TEXTS]))
 
 
-class Settings(NamedTuple):
+class DeclaredSettings(NamedTuple):
     hooks: tuple[str, ...]
     servers: tuple[str, ...]
-    remarks: tuple[tuple[int, Remark], ...]
+    remarks: tuple[tuple[int, FileRemark], ...]
 
 
-def read_settings(content: Content) -> Settings | None:
+def read_settings_file(content: FileContent) -> DeclaredSettings | None:
     """Of a JSON file that tools take settings from; None for every other file."""
     if content.name.lower() not in _SETTINGS_FILES or content.text is None:
         return None
     try:
-        fields = as_map(json.loads(_without_comments(content.text, content.name)))
+        fields = as_map(json.loads(_strip_comments(content.text, content.name)))
     except (ValueError, RecursionError):
-        return Settings((), (), ((0, Remark("not-read", "low", content.name, "not JSON")),))
-    remarks: list[tuple[int, Remark]] = []
+        return DeclaredSettings((), (), ((0, FileRemark("not-read", "low", content.name, "not JSON")),))
+    remarks: list[tuple[int, FileRemark]] = []
 
     def note(key: str, rule: str, severity: Severity | None, excerpt: str, more: str = "") -> None:
         at = content.text.find(f'"{key}"') if content.text else -1
         line = content.text.count("\n", 0, at) + 1 if content.text and at >= 0 else 0
-        remarks.append((line, Remark(rule, severity, excerpt[:400], more)))
+        remarks.append((line, FileRemark(rule, severity, excerpt[:400], more)))
 
     hooks: tuple[str, ...] = ()
     declared = fields.get("hooks")
     if declared and not isinstance(declared, str):
-        hooks = _commands(declared)
+        hooks = _find_commands(declared)
         note("hooks", "declared-hooks", None, f"hooks: {'; '.join(hooks)}")
     servers: tuple[str, ...] = ()
     for key in ("mcpServers", "servers", "mcp", "lspServers"):
         if as_map(fields.get(key)):
-            servers += _named_servers(fields[key])
+            servers += _describe_servers(fields[key])
             note(key, "declared-servers", None, f"{key}: {'; '.join(servers)}")
     for server in servers:
-        if loose := loose_package(server):
+        if loose := find_unpinned_package(server):
             note(server.partition(": ")[0], "unpinned-install", "medium", server, f"no version: {loose}")
-    for key, severity, excerpt in _risky(fields):
+    for key, severity, excerpt in _find_risky_settings(fields):
         note(key, "risky-settings", severity, excerpt)
-    return Settings(hooks, servers, tuple(remarks))
+    return DeclaredSettings(hooks, servers, tuple(remarks))
 
 
-def _risky(fields: dict[str, object]) -> list[tuple[str, Severity | None, str]]:
+def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity | None, str]]:
     found: list[tuple[str, Severity | None, str]] = []
     permissions = as_map(fields.get("permissions"))
     mode = permissions.get("defaultMode", fields.get("defaultMode"))
-    if isinstance(mode, str) and normalise_mode(mode, "claude")[0] == "autonomous":
+    if isinstance(mode, str) and normalize_mode(mode, "claude")[0] == "autonomous":
         found.append(("defaultMode", None, f"defaultMode: {mode}"))
     wide = [
-        rule for rule in as_list(permissions.get("allow")) if isinstance(rule, str) and _WIDE.fullmatch(rule.strip())
+        rule
+        for rule in as_list(permissions.get("allow"))
+        if isinstance(rule, str) and _BROAD_RULE.fullmatch(rule.strip())
     ]
     if wide:
         found.append(("allow", None, f"allow: {', '.join(wide)}"))
@@ -262,7 +269,7 @@ def _risky(fields: dict[str, object]) -> list[tuple[str, Severity | None, str]]:
         found.append(("env", None, f"env: {', '.join(sorted(env))}"))
     for key in _HELPERS:
         if fields.get(key):
-            found.append((key, "medium", f"{key}: {_shown(fields[key])}"))
+            found.append((key, "medium", f"{key}: {_excerpt(fields[key])}"))
     if as_map(fields.get("sandbox")).get("enabled") is False:
         found.append(("sandbox", None, "sandbox: off"))
     for server in as_map(fields.get("mcpServers")).values():
@@ -270,14 +277,14 @@ def _risky(fields: dict[str, object]) -> list[tuple[str, Severity | None, str]]:
             found.append(("trust", None, "trust: true"))
         for key in ("autoApprove", "alwaysAllow"):
             if as_map(server).get(key):
-                found.append((key, "medium", f"{key}: {_shown(as_map(server)[key])}"))
+                found.append((key, "medium", f"{key}: {_excerpt(as_map(server)[key])}"))
     for task in as_list(fields.get("tasks")):
         if as_map(as_map(task).get("runOptions")).get("runOn") == "folderOpen":
-            found.append(("runOn", None, f"runs when the folder is opened: {_shown(as_map(task).get('command'))}"))
+            found.append(("runOn", None, f"runs when the folder is opened: {_excerpt(as_map(task).get('command'))}"))
     return found
 
 
-def _without_comments(text: str, name: str) -> str:
+def _strip_comments(text: str, name: str) -> str:
     if name.endswith("jsonc") or "//" in text:
         return re.sub(r"^\s*//[^\n]*$", "", text, flags=re.MULTILINE)
     return text

@@ -8,53 +8,53 @@ import binascii
 import re
 from typing import Final
 
-from kitbag.audit.expressions import expression
-from kitbag.audit.file_types import PROGRAMS, is_data, magic_of
-from kitbag.audit.patterns import Hit, Scan
-from kitbag.audit.regions import Source
+from kitbag.audit.expressions import load_expression
+from kitbag.audit.file_types import PROGRAMS, detect_magic, is_data_file
+from kitbag.audit.patterns import RuleHit, ScanResult
+from kitbag.audit.regions import AuditedText
 
-_MOST: Final = 200
-_LONGEST: Final = 65536
+_MAX_BLOBS: Final = 200
+_MAX_DECODED: Final = 65536
 _BUDGET: Final = 1 << 20
-_LONG: Final = 400
+_MIN_REPORTED: Final = 400
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{40,}+(?:[ \t\"'\\+,]{0,6}\n[ \t\"'+]{0,40})?+)++={0,2}")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){40,}+(?![0-9A-Za-z])|(?:\\x[0-9a-fA-F]{2}){20,}+")
-_HARMLESS_BEFORE = expression("encoded.harmless_before")
-_ACTS = expression("encoded.acts")
+_HARMLESS_BEFORE = load_expression("encoded.harmless_before")
+_ACTS = load_expression("encoded.acts")
 
 
-def blobs(source: Source) -> Scan:
-    hits: list[Hit] = []
+def find_encoded_payloads(source: AuditedText) -> ScanResult:
+    hits: list[RuleHit] = []
     spent = 0
-    data = is_data(source.content.name)
-    for number, (start, end) in enumerate(_found(source.text)):
-        if number >= _MOST or spent > _BUDGET:
-            return Scan(hits, [] if data else ["encoded-payload"])
+    data = is_data_file(source.content.name)
+    for number, (start, end) in enumerate(_find_blobs(source.text)):
+        if number >= _MAX_BLOBS or spent > _BUDGET:
+            return ScanResult(hits, [] if data else ["encoded-payload"])
         if _HARMLESS_BEFORE.search(source.text[max(0, start - 120) : start]):
             continue
-        written = source.text[start : min(end, start + 2 * _LONGEST)]
+        written = source.text[start : min(end, start + 2 * _MAX_DECODED)]
         spent += len(written)
-        holds = _holds(written)
+        holds = _describe_payload(written)
         if holds:
-            hits.append(Hit("encoded-payload", start, end, None, None, holds))
-        elif end - start >= _LONG and not data and source.content.kind in ("script", "markdown"):
-            hits.append(Hit("encoded-blob", start, end, None, None, f"{end - start:,} characters"))
-    return Scan(hits, [])
+            hits.append(RuleHit("encoded-payload", start, end, None, None, holds))
+        elif end - start >= _MIN_REPORTED and not data and source.content.kind in ("script", "markdown"):
+            hits.append(RuleHit("encoded-blob", start, end, None, None, f"{end - start:,} characters"))
+    return ScanResult(hits, [])
 
 
-def _found(text: str) -> list[tuple[int, int]]:
+def _find_blobs(text: str) -> list[tuple[int, int]]:
     places = [(match.start(), match.end()) for match in _BASE64.finditer(text)]
     places += [(match.start(), match.end()) for match in _HEX.finditer(text)]
     return sorted(set(places))
 
 
-def _holds(written: str) -> str:
+def _describe_payload(written: str) -> str:
     """What the decoded text holds; empty when nothing of it is recognised."""
-    for decoded in _decodings(written):
-        magic = magic_of(decoded)
+    for decoded in _decode_all(written):
+        magic = detect_magic(decoded)
         if magic in PROGRAMS:
             return f"decodes to: {magic}"
-        text = decoded[:_LONGEST].decode("utf-8", "replace")
+        text = decoded[:_MAX_DECODED].decode("utf-8", "replace")
         readable = sum(char.isprintable() or char in "\n\t\r" for char in text[:2000])
         if readable * 10 >= len(text[:2000]) * 9 and (match := _ACTS.search(text)):
             around = text[max(0, match.start() - 30) : match.end() + 50]
@@ -62,7 +62,7 @@ def _holds(written: str) -> str:
     return ""
 
 
-def _decodings(written: str) -> list[bytes]:
+def _decode_all(written: str) -> list[bytes]:
     found: list[bytes] = []
     if written.startswith("\\x"):
         written = written.replace("\\x", "")

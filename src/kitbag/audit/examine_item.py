@@ -9,29 +9,37 @@ import re
 from typing import Final, NamedTuple
 
 from kitbag.audit import encoded_text, exfiltration, hidden_text, patterns, persistence, shell_checks
-from kitbag.audit.capability_checks import undeclared
-from kitbag.audit.capability_manifest import Collector, Manifest
-from kitbag.audit.declarations import Declared, declared_by, read_settings
-from kitbag.audit.expressions import expression
-from kitbag.audit.file_checks import Remark, check_content, check_entry
-from kitbag.audit.file_content import Content, read
-from kitbag.audit.findings import EXCERPT, Entry, Finding, Item, Unread, at_most, order
-from kitbag.audit.regions import Source
-from kitbag.audit.rules import rules
-from kitbag.audit.severity import Judged, judge
-from kitbag.audit.suppressions import find_suppressions, suppress
-from kitbag.audit.urls import check_addresses, find_addresses
-from kitbag.audit.warning_context import tells_to_act
-from kitbag.library.plugins.fingerprint import acting_part
-from kitbag.text.hidden_characters import for_terminal, one_line
-from kitbag.text.reference_syntax import find_tokens
+from kitbag.audit.capability_checks import find_undeclared
+from kitbag.audit.capability_manifest import CapabilityCollector, CapabilityManifest
+from kitbag.audit.declarations import ItemDeclarations, read_declarations, read_settings_file
+from kitbag.audit.expressions import load_expression
+from kitbag.audit.file_checks import FileRemark, check_content, check_entry
+from kitbag.audit.file_content import FileContent, read_content
+from kitbag.audit.findings import (
+    MAX_EXCERPT,
+    AuditFile,
+    AuditFinding,
+    AuditItem,
+    UnreadPath,
+    cap_severity,
+    finding_sort_key,
+)
+from kitbag.audit.regions import AuditedText
+from kitbag.audit.rules import load_rules
+from kitbag.audit.severity import RatedFinding, rate_hit
+from kitbag.audit.suppressions import apply_suppressions, find_suppressions
+from kitbag.audit.urls import check_urls, find_urls
+from kitbag.audit.warning_context import instructs_to_act
+from kitbag.library.plugins.fingerprint import active_content
+from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
+from kitbag.text.reference_syntax import find_references
 
 TEXT_BUDGET: Final = 200 << 20
 """Bytes of text that one audit looks at."""
-_MOST_OF_A_RULE: Final = 20
-_MOST_HITS: Final = 600
+_MAX_PER_RULE: Final = 20
+_MAX_HITS: Final = 600
 _FIXTURES = re.compile(r"(?:^|/)(?:tests?|__tests__|fixtures?|testdata|test-data|samples?|corpus)/", re.IGNORECASE)
-_ABOUT_SECURITY = expression("examine.about_security")
+_ABOUT_SECURITY = load_expression("examine.about_security")
 _WORD = re.compile(r"[\w.-]+")
 
 
@@ -46,17 +54,17 @@ class FileRecord(NamedTuple):
     """A change of it is a change of what the item can do, not only of its prose."""
 
 
-class Examined(NamedTuple):
-    item: Item
-    declared: Declared
-    manifest: Manifest
+class ExaminedItem(NamedTuple):
+    item: AuditItem
+    declared: ItemDeclarations
+    manifest: CapabilityManifest
     files: tuple[FileRecord, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     """Suppressed ones too; worst first."""
-    unread: tuple[Unread, ...]
+    unread: tuple[UnreadPath, ...]
 
 
-class Budget:
+class ReadBudget:
     """What is left to read of all items together."""
 
     __slots__ = ("left",)
@@ -65,85 +73,89 @@ class Budget:
         self.left = size
 
 
-def examine(item: Item, root: str, budget: Budget) -> Examined:
+def examine_item(item: AuditItem, root: str, budget: ReadBudget) -> ExaminedItem:
     return _Examination(item, root, budget).run()
 
 
 class _Examination:
-    def __init__(self, item: Item, root: str, budget: Budget) -> None:
+    def __init__(self, item: AuditItem, root: str, budget: ReadBudget) -> None:
         self.item = item
         self.root = root
         self.budget = budget
-        self.declared = declared_by(item)
-        self.collector = Collector(item, root)
-        self.findings: list[Finding] = []
+        self.declared = read_declarations(item)
+        self.collector = CapabilityCollector(item, root)
+        self.findings: list[AuditFinding] = []
         self.files: list[FileRecord] = []
-        self.unread: list[Unread] = list(item.unread)
-        self.partly: list[Unread] = []
+        self.unread: list[UnreadPath] = list(item.unread)
+        self.partly_read: list[UnreadPath] = []
         """Files that a finding of their own speaks of."""
-        self.signs: list[exfiltration.Sign] = []
-        self.lines: dict[str, list[tuple[int, str, int]]] = {}
-        self.named: dict[str, set[str]] = {}
+        self.signs: list[exfiltration.ExfiltrationSign] = []
+        self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
+        self.mentioned_files: dict[str, set[str]] = {}
         """Words of each text that are names of the item's other files."""
-        self.names = {os.path.basename(entry.relative) for entry in item.entries}
-        self.security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
+        self.file_names = {os.path.basename(entry.relative) for entry in item.files}
+        self.is_about_security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
 
-    def run(self) -> Examined:
-        for entry in self.item.entries:
-            self._remarks(entry.relative, 0, check_entry(entry, self.item.folder, self.root))
+    def run(self) -> ExaminedItem:
+        for entry in self.item.files:
+            self._add_remarks(entry.relative, 0, check_entry(entry, self.item.folder, self.root))
             if entry.kind == "link":
                 self.collector.add_link(entry)
-                if entry.relative == self.item.main:
-                    self.unread.append(Unread(self._place(entry.relative), "a link, which is not followed"))
+                if entry.relative == self.item.main_file:
+                    self.unread.append(UnreadPath(self._location(entry.relative), "a link, which is not followed"))
             elif entry.kind == "file":
-                self._file(entry)
+                self._examine_file(entry)
         for line, remark in self.declared.remarks:
-            self._remarks(self.item.main, line, [remark])
+            self._add_remarks(self.item.main_file, line, [remark])
         if self.declared.prompt:
             # A block in YAML begins on the line after its key; in TOML and JSON the line is as good as can be told.
-            tokens = find_tokens(self.declared.prompt).tokens
-            self.collector.add_tokens(self.item.main, tokens, self.declared.prompt_line)
+            tokens = find_references(self.declared.prompt).tokens
+            self.collector.add_tokens(self.item.main_file, tokens, self.declared.prompt_line)
         self.collector.hooks += self.declared.hooks
         self.collector.servers += self.declared.servers
-        self._together()
+        self._check_across_files()
         self.unread += [
-            Unread(self._place(file), "more commands, references or variables than are listed")
-            for file in self.collector.cut
+            UnreadPath(self._location(file), "more commands, references or variables than are listed")
+            for file in self.collector.truncated_files
         ]
         for path, reason in self.unread:
-            self.findings.append(self._whole(path, 0, Remark("not-read", None, path, reason)))
-        manifest = self.collector.finish(self._tools(), self.declared.mode)
-        self._remarks(self.item.main, 1, undeclared(self.declared, manifest, self.item, self._sends()))
-        findings = with_fingerprints(self._settled(), self.item.path)
-        return Examined(
-            self.item, self.declared, manifest, tuple(self.files), tuple(findings), (*self.unread, *self.partly)
+            self.findings.append(self._remark_finding(path, 0, FileRemark("not-read", None, path, reason)))
+        manifest = self.collector.finish(self._declared_tools(), self.declared.mode)
+        self._add_remarks(
+            self.item.main_file, 1, find_undeclared(self.declared, manifest, self.item, self._sends_data())
+        )
+        findings = add_fingerprints(self._final_findings(), self.item.path)
+        return ExaminedItem(
+            self.item, self.declared, manifest, tuple(self.files), tuple(findings), (*self.unread, *self.partly_read)
         )
 
-    def _tools(self) -> tuple[str, ...] | None:
+    def _declared_tools(self) -> tuple[str, ...] | None:
         return None if self.declared.access.mode == "inherit" else self.declared.tools
 
-    def _sends(self) -> bool:
+    def _sends_data(self) -> bool:
         return any(sign.kind == "send" for sign in self.signs)
 
-    def _place(self, relative: str) -> str:
+    def _location(self, relative: str) -> str:
         """A file of the item as findings name it."""
         path = os.path.join(os.path.relpath(self.item.folder, self.root), relative)
         return os.path.normpath(path)
 
-    def _remarks(self, relative: str, line: int, remarks: list[Remark]) -> None:
-        self.findings += [self._whole(self._place(relative), line, remark) for remark in remarks]
+    def _add_remarks(self, relative: str, line: int, remarks: list[FileRemark]) -> None:
+        self.findings += [self._remark_finding(self._location(relative), line, remark) for remark in remarks]
 
-    def _whole(self, file: str, line: int, remark: Remark) -> Finding:
-        rule = rules()[remark.rule]
-        excerpt, note = (for_terminal(one_line(text)) for text in (remark.excerpt, remark.note))
+    def _remark_finding(self, file: str, line: int, remark: FileRemark) -> AuditFinding:
+        rule = load_rules()[remark.rule]
+        excerpt, note = (escape_for_terminal(collapse_whitespace(text)) for text in (remark.excerpt, remark.note))
         severity = remark.severity or rule.severity
-        return Finding(rule.id, severity, rule.confidence, file, line, excerpt[: 2 * EXCERPT], note)
+        return AuditFinding(rule.id, severity, rule.confidence, file, line, excerpt[: 2 * MAX_EXCERPT], note)
 
-    def _file(self, entry: Entry) -> None:
-        content = read(entry)
+    def _examine_file(self, entry: AuditFile) -> None:
+        content = read_content(entry)
         remarks = check_content(content)
-        self._remarks(entry.relative, 0, remarks)
-        self.partly += [Unread(self._place(entry.relative), r.note) for r in remarks if r.rule == "not-read"]
+        self._add_remarks(entry.relative, 0, remarks)
+        self.partly_read += [
+            UnreadPath(self._location(entry.relative), r.note) for r in remarks if r.rule == "not-read"
+        ]
         self.collector.add_content(content)
         acts = entry.executable or content.text is None or _acts(content)
         self.files.append(FileRecord(entry.relative, content.sha256, content.size, entry.executable, acts))
@@ -151,164 +163,175 @@ class _Examination:
             return
         if self.budget.left <= 0:
             self.unread.append(
-                Unread(self._place(entry.relative), f"an audit reads at most {TEXT_BUDGET >> 20} MiB of text")
+                UnreadPath(self._location(entry.relative), f"an audit reads at most {TEXT_BUDGET >> 20} MiB of text")
             )
             return
         self.budget.left -= len(content.data)
-        settings = read_settings(content)
+        settings = read_settings_file(content)
         if settings is not None:
             self.collector.hooks += settings.hooks
             self.collector.servers += settings.servers
             for line, remark in settings.remarks:
-                self._remarks(entry.relative, line, [remark])
-        self._text(Source(content, content.text))
+                self._add_remarks(entry.relative, line, [remark])
+        self._examine_text(AuditedText(content, content.text))
 
-    def _text(self, source: Source) -> None:
+    def _examine_text(self, source: AuditedText) -> None:
         relative = source.content.entry.relative
-        addresses, too_many = find_addresses(source.text)
+        addresses, too_many = find_urls(source.text)
         self.collector.add_text(source, addresses)
-        signs, exhausted = exfiltration.signs(source)
+        signs, exhausted = exfiltration.find_signs(source)
         self.signs += signs
         for sign in signs:
-            self.lines.setdefault(relative, []).append(
-                (sign.start, source.row_at(sign.start)[1], source.line_at(sign.start))
+            self.sign_lines.setdefault(relative, []).append(
+                (sign.start, source.line_text_at(sign.start)[1], source.line_at(sign.start))
             )
         scans = [
-            patterns.scan(source),
-            shell_checks.pipelines(source),
-            shell_checks.evaluated_values(source),
-            shell_checks.downloads(source),
-            shell_checks.installs(source),
-            persistence.writes(source),
-            hidden_text.hidden_characters(source),
-            encoded_text.blobs(source),
-            check_addresses(source, addresses),
+            patterns.scan_patterns(source),
+            shell_checks.find_pipes_to_shell(source),
+            shell_checks.find_evaluated_values(source),
+            shell_checks.find_executed_downloads(source),
+            shell_checks.find_unpinned_installs(source),
+            persistence.find_persistent_writes(source),
+            hidden_text.find_hidden_characters(source),
+            encoded_text.find_encoded_payloads(source),
+            check_urls(source, addresses),
         ]
         hits = [hit for scan in scans for hit in scan.hits]
-        if len(hits) > _MOST_HITS:
+        if len(hits) > _MAX_HITS:
             self.unread.append(
-                Unread(self._place(relative), f"more than {_MOST_HITS:,} suspicious places; the rest was not judged")
+                UnreadPath(
+                    self._location(relative), f"more than {_MAX_HITS:,} suspicious places; the rest was not judged"
+                )
             )
-            hits = hits[:_MOST_HITS]
+            hits = hits[:_MAX_HITS]
         hits += (
-            hidden_text.comments(source)
-            + hidden_text.mixed_words(source)
-            + exfiltration.told_to_send(source)
-            + exfiltration.stranger_hits(source, addresses)
+            hidden_text.find_hidden_instructions(source)
+            + hidden_text.find_mixed_words(source)
+            + exfiltration.find_send_instructions(source)
+            + exfiltration.find_leaked_credentials(source, addresses)
         )
         stopped = {rule for scan in scans for rule in scan.exhausted}
         stopped |= {"secret-exfiltration"} if exhausted else set()
         stopped |= {"drop-host"} if too_many else set()
         if stopped:
             reason = f"more than can be examined for {', '.join(sorted(stopped))}"
-            self.unread.append(Unread(self._place(relative), reason))
-        self._judge(source, hits)
-        self.named[relative] = self.names.intersection(_WORD.findall(source.text)) if len(self.names) > 1 else set()
+            self.unread.append(UnreadPath(self._location(relative), reason))
+        self._rate_hits(source, hits)
+        self.mentioned_files[relative] = (
+            self.file_names.intersection(_WORD.findall(source.text)) if len(self.file_names) > 1 else set()
+        )
 
-    def _judge(self, source: Source, hits: list[patterns.Hit]) -> None:
+    def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
         found = find_suppressions(source)
-        file = self._place(source.content.entry.relative)
-        judged = [made for hit in [*hits, *found.hits] if (made := judge(source, hit, file)) is not None]
-        findings, unused = suppress(_distinct([self._in_context(made) for made in judged]), found.found)
+        file = self._location(source.content.entry.relative)
+        judged = [made for hit in [*hits, *found.hits] if (made := rate_hit(source, hit, file)) is not None]
+        findings, unused = apply_suppressions(
+            _distinct([self._adjust_for_security_text(made) for made in judged]), found.valid
+        )
         self.findings += findings
         for suppression in unused:
-            hit = patterns.Hit(
+            hit = patterns.RuleHit(
                 "suppression-unused", suppression.start, suppression.start, None, None, suppression.rule, True
             )
-            made = judge(source, hit, file)
+            made = rate_hit(source, hit, file)
             self.findings += [made.finding] if made else []
 
-    def _in_context(self, made: Judged) -> Finding:
+    def _adjust_for_security_text(self, made: RatedFinding) -> AuditFinding:
         """A guide to security quotes what it is about; where nothing tells to run it, that is no use of it."""
-        finding, spot = made.finding, made.spot
+        finding, spot = made.finding, made.context
         quotes = spot.role in ("shell", "code", "inline", "prose", "table")
         if (
             finding.severity == "high"
-            and self.security
+            and self.is_about_security
             and quotes
             and finding.rule != "hidden-characters"
-            and not tells_to_act(spot)
+            and not instructs_to_act(spot)
         ):
             return finding._replace(
                 severity="medium", confidence="low", note=finding.note or "in a text about security"
             )
         return finding
 
-    def _together(self) -> None:
+    def _check_across_files(self) -> None:
         """What only shows in all files of the item."""
-        pairs = exfiltration.pairs(self.signs)
+        pairs = exfiltration.pair_signs(self.signs)
         for pair in pairs:
-            row, line = self._row(pair.secret)
+            row, line = self._sign_line(pair.secret)
             same = pair.send.file == pair.secret.file
-            where = f"line {self._row(pair.send)[1]}" if same else f"{pair.send.file}:{self._row(pair.send)[1]}"
-            note = f"{pair.secret.what}; sent: {where}"
-            self._remarks(pair.secret.file, line, [Remark("secret-exfiltration", pair.severity, row, note)])
+            where = (
+                f"line {self._sign_line(pair.send)[1]}" if same else f"{pair.send.file}:{self._sign_line(pair.send)[1]}"
+            )
+            note = f"{pair.secret.text}; sent: {where}"
+            self._add_remarks(pair.secret.file, line, [FileRemark("secret-exfiltration", pair.severity, row, note)])
         paired = {pair.secret.file for pair in pairs}
         for sign in self.signs:
             if sign.kind == "secret" and sign.strength == "strong" and sign.file not in paired:
-                row, line = self._row(sign)
-                self._remarks(sign.file, line, [Remark("secret-access", None, row, sign.what)])
+                row, line = self._sign_line(sign)
+                self._add_remarks(sign.file, line, [FileRemark("secret-access", None, row, sign.text)])
         for reference in self.collector.references:
             if reference.leaves:
-                secret = exfiltration.is_secret(reference.target)
-                remark = Remark("reference-outside", "high" if secret else None, f"@{reference.target}")
-                self._remarks(reference.file, reference.line, [remark])
+                secret = exfiltration.is_secret_target(reference.target)
+                remark = FileRemark("reference-outside", "high" if secret else None, f"@{reference.target}")
+                self._add_remarks(reference.file, reference.line, [remark])
 
-    def _row(self, sign: exfiltration.Sign) -> tuple[str, int]:
-        for start, row, line in self.lines.get(sign.file, []):
+    def _sign_line(self, sign: exfiltration.ExfiltrationSign) -> tuple[str, int]:
+        for start, row, line in self.sign_lines.get(sign.file, []):
             if start == sign.start:
-                return row[:EXCERPT], line
-        return sign.what, 0
+                return row[:MAX_EXCERPT], line
+        return sign.text, 0
 
-    def _settled(self) -> list[Finding]:
+    def _final_findings(self) -> list[AuditFinding]:
         """Fixtures that nothing leads to are milder; of one rule in one file only so many are listed."""
         counts: dict[tuple[str, str], int] = {}
-        kept: list[Finding] = []
+        kept: list[AuditFinding] = []
         # What two detectors say of one line is said once.
         distinct = {
-            (f.rule, f.file, f.line, f.note or f.excerpt): f for f in sorted(self.findings, key=order, reverse=True)
+            (f.rule, f.file, f.line, f.note or f.excerpt): f
+            for f in sorted(self.findings, key=finding_sort_key, reverse=True)
         }
-        for finding in sorted(distinct.values(), key=order):
+        for finding in sorted(distinct.values(), key=finding_sort_key):
             key = (finding.rule, finding.file)
             counts[key] = counts.get(key, 0) + 1
-            if counts[key] <= _MOST_OF_A_RULE:
-                kept.append(self._as_fixture(finding))
-        more = {key: count - _MOST_OF_A_RULE for key, count in counts.items() if count > _MOST_OF_A_RULE}
+            if counts[key] <= _MAX_PER_RULE:
+                kept.append(self._adjust_for_fixture(finding))
+        more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = kept[last[key]]._replace(note=f"and {count} more in this file")
-        return sorted(kept, key=order)
+        return sorted(kept, key=finding_sort_key)
 
-    def _as_fixture(self, finding: Finding) -> Finding:
+    def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
         relative = os.path.relpath(os.path.join(self.root, finding.file), self.item.folder)
         if finding.severity != "high" or not _FIXTURES.search(relative) or finding.rule == "hidden-characters":
             return finding
         name = os.path.basename(relative)
-        if any(name in words for file, words in self.named.items() if file != relative):
+        if any(name in words for file, words in self.mentioned_files.items() if file != relative):
             return finding
         return finding._replace(
-            severity=at_most("high", "medium"), confidence="low", note=finding.note or "in a fixture that nothing names"
+            severity=cap_severity("high", "medium"),
+            confidence="low",
+            note=finding.note or "in a fixture that nothing names",
         )
 
 
-def _acts(content: Content) -> bool:
+def _acts(content: FileContent) -> bool:
     if content.kind == "markdown":
         return False  # what prose can do is in the manifest
-    return acting_part(content.entry.relative, content.data) is not None
+    return active_content(content.entry.relative, content.data) is not None
 
 
-def _distinct(findings: list[Finding]) -> list[Finding]:
+def _distinct(findings: list[AuditFinding]) -> list[AuditFinding]:
     """Of one rule on one line the worst; and what another rule says better is left out."""
-    best: dict[tuple[str, int], Finding] = {}
-    for finding in sorted(findings, key=order):
+    best: dict[tuple[str, int], AuditFinding] = {}
+    for finding in sorted(findings, key=finding_sort_key):
         best.setdefault((finding.rule, finding.line), finding)
-    return sorted(best.values(), key=order)
+    return sorted(best.values(), key=finding_sort_key)
 
 
-def with_fingerprints(findings: list[Finding], item: str) -> list[Finding]:
+def add_fingerprints(findings: list[AuditFinding], item: str) -> list[AuditFinding]:
     """From the rule, the file and the text that was found: prose around it may change."""
     seen: dict[str, int] = {}
-    made: list[Finding] = []
+    made: list[AuditFinding] = []
     for finding in findings:
         base = f"{finding.rule}\0{finding.file}\0{finding.fingerprint or finding.excerpt}"
         seen[base] = seen.get(base, 0) + 1

@@ -12,7 +12,7 @@ def _document() -> dict[str, dict[str, dict[str, Any]]]:
     return tomllib.loads(files("kitbag.audit").joinpath("expressions.toml").read_text("utf-8"))
 
 
-def expression(name: str) -> "re.Pattern[str]":
+def load_expression(name: str) -> "re.Pattern[str]":
     """`module.name`, compiled."""
     module, _, key = name.partition(".")
     entry = _document()[module][key]
@@ -20,13 +20,13 @@ def expression(name: str) -> "re.Pattern[str]":
     return re.compile(entry["regex"], flags)
 
 
-def words(name: str) -> tuple[str, ...]:
+def load_words(name: str) -> tuple[str, ...]:
     """`module.name`, in the order of the file."""
     module, _, key = name.partition(".")
     return tuple(_document()[module][key]["words"])
 
 
-def table(name: str) -> dict[str, tuple[str, ...]]:
+def load_word_table(name: str) -> dict[str, tuple[str, ...]]:
     """`module.name`, a map of word lists."""
     module, _, key = name.partition(".")
     return {word: tuple(meant) for word, meant in _document()[module][key].items()}

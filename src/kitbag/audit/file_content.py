@@ -8,9 +8,9 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from kitbag.audit.file_types import TextKind, language_of, magic_of, text_kind
-from kitbag.audit.findings import Entry
-from kitbag.text.source_files import SourceError, decode, folder_of, open_regular
+from kitbag.audit.file_types import TextKind, detect_language, detect_magic, detect_text_kind
+from kitbag.audit.findings import AuditFile
+from kitbag.text.source_files import SourceError, decode_text, open_regular_file, parent_boundary
 
 TEXT_LIMIT: Final = 512 << 10
 """Of a text as much is examined; longer ones are told apart as not wholly read."""
@@ -19,8 +19,8 @@ _CHUNK = 1 << 20
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]")
 
 
-class Content(NamedTuple):
-    entry: Entry
+class FileContent(NamedTuple):
+    entry: AuditFile
     sha256: str
     """Of the whole file, or of its first HASH_LIMIT bytes."""
     size: int
@@ -31,7 +31,7 @@ class Content(NamedTuple):
     kind: TextKind
     language: str
     magic: str
-    cut: bool
+    truncated: bool
     """The text has more than was examined."""
     problem: str = ""
     """Why nothing, or not everything, was read."""
@@ -41,25 +41,25 @@ class Content(NamedTuple):
         return os.path.basename(self.entry.relative)
 
 
-def read(entry: Entry) -> Content:
+def read_content(entry: AuditFile) -> FileContent:
     """Never raises for what the file is: then `problem` says why there is nothing."""
     try:
-        descriptor, _ = open_regular(entry.path, folder_of(entry.path))
+        descriptor, _ = open_regular_file(entry.path, parent_boundary(entry.path))
     except SourceError as error:
-        return _nothing(entry, error.problem)
+        return _unreadable(entry, error.problem)
     try:
-        return _content(entry, descriptor)
+        return _read_descriptor(entry, descriptor)
     except OSError as error:
-        return _nothing(entry, f"can't be read: {(error.strerror or str(error)).lower()}")
+        return _unreadable(entry, f"can't be read: {(error.strerror or str(error)).lower()}")
     finally:
         os.close(descriptor)
 
 
-def _nothing(entry: Entry, problem: str) -> Content:
-    return Content(entry, "", entry.size, b"", None, "other", "", "", False, problem)
+def _unreadable(entry: AuditFile, problem: str) -> FileContent:
+    return FileContent(entry, "", entry.size, b"", None, "other", "", "", False, problem)
 
 
-def _content(entry: Entry, descriptor: int) -> Content:
+def _read_descriptor(entry: AuditFile, descriptor: int) -> FileContent:
     digest = hashlib.sha256()
     data = b""
     size = 0
@@ -72,17 +72,17 @@ def _content(entry: Entry, descriptor: int) -> Content:
     if more:
         size = max(size, entry.size)
     name = os.path.basename(entry.relative)
-    magic = magic_of(data)
-    text = None if magic else _text(data, size > len(data))
+    magic = detect_magic(data)
+    text = None if magic else _decode(data, size > len(data))
     problem = f"only the first {HASH_LIMIT >> 20} MiB were read" if more else ""
     start = text or ""
-    kind, language = text_kind(name, start), language_of(name, start)
-    return Content(entry, digest.hexdigest(), size, data, text, kind, language, magic, size > len(data), problem)
+    kind, language = detect_text_kind(name, start), detect_language(name, start)
+    return FileContent(entry, digest.hexdigest(), size, data, text, kind, language, magic, size > len(data), problem)
 
 
-def _text(data: bytes, cut: bool) -> str | None:
+def _decode(data: bytes, cut: bool) -> str | None:
     try:
-        text, _ = decode(data, cut)
+        text, _ = decode_text(data, cut)
     except SourceError:
         return None
     # Bytes that only happen to have no NUL among them.

@@ -7,7 +7,7 @@ import re
 import struct
 from typing import Final, Literal
 
-from kitbag.audit.expressions import words
+from kitbag.audit.expressions import load_words
 
 TextKind = Literal["markdown", "script", "config", "other"]
 
@@ -52,7 +52,7 @@ _MAGIC: Final = (
     (b"fLaC", "sound"),
     (b"\x1aE\xdf\xa3", "film"),
 )
-PROGRAMS: Final = frozenset(words("file_types.programs"))
+PROGRAMS: Final = frozenset(load_words("file_types.programs"))
 _PICTURE = "png jpg jpeg gif webp bmp ico tif tiff avif heic"
 _EXPECTED: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(_PICTURE.split(), frozenset(("picture",))),
@@ -63,27 +63,27 @@ _EXPECTED: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("mp3", "ogg", "flac", "wav"), frozenset(("sound",))),
     **dict.fromkeys(("mp4", "mov", "webm", "mkv"), frozenset(("film",))),
 }
-DOCUMENTS: Final = frozenset(words("file_types.documents"))
-PICKLES: Final = frozenset(words("file_types.pickles"))
+DOCUMENTS: Final = frozenset(load_words("file_types.documents"))
+PICKLES: Final = frozenset(load_words("file_types.pickles"))
 """Formats that run code when they are loaded."""
 
 _TEXT_KINDS: Final[dict[str, TextKind]] = {
-    **dict.fromkeys(words("file_types.markdown"), "markdown"),
-    **dict.fromkeys(words("file_types.script"), "script"),
-    **dict.fromkeys(words("file_types.config"), "config"),
+    **dict.fromkeys(load_words("file_types.markdown"), "markdown"),
+    **dict.fromkeys(load_words("file_types.script"), "script"),
+    **dict.fromkeys(load_words("file_types.config"), "config"),
 }
-_SHELL: Final = frozenset(words("file_types.shell"))
-_SCRIPT_NAMES: Final = frozenset(words("file_types.script_names"))
+_SHELL: Final = frozenset(load_words("file_types.shell"))
+_SCRIPT_NAMES: Final = frozenset(load_words("file_types.script_names"))
 _SHELL_NAME = re.compile(r"\b(?:ba|z|k|da|fi|a)?sh\b")
-_DATA: Final = frozenset(words("file_types.data"))
+_DATA: Final = frozenset(load_words("file_types.data"))
 
 
-def extension(name: str) -> str:
+def file_extension(name: str) -> str:
     stem, dot, ending = name.rpartition(".")
     return ending.lower() if dot and stem else ""
 
 
-def magic_of(start: bytes) -> str:
+def detect_magic(start: bytes) -> str:
     """What the first bytes say; empty for text and for what is not known."""
     if start[:4] == b"RIFF":
         return "picture" if start[8:12] == b"WEBP" else "sound" if start[8:12] == b"WAVE" else "film"
@@ -108,25 +108,25 @@ def is_archive(magic: str) -> bool:
 
 
 def expected_magic(name: str) -> frozenset[str]:
-    return _EXPECTED.get(extension(name), frozenset())
+    return _EXPECTED.get(file_extension(name), frozenset())
 
 
-def text_kind(name: str, start: str) -> TextKind:
+def detect_text_kind(name: str, start: str) -> TextKind:
     if start.startswith("#!"):
         return "script"
     base = name.lower()
     if base in _SCRIPT_NAMES:
         return "script"
-    return _TEXT_KINDS.get(extension(base), "other")
+    return _TEXT_KINDS.get(file_extension(base), "other")
 
 
-def is_data(name: str) -> bool:
-    return extension(name) in _DATA
+def is_data_file(name: str) -> bool:
+    return file_extension(name) in _DATA
 
 
-def language_of(name: str, start: str) -> str:
+def detect_language(name: str, start: str) -> str:
     """`shell`, `python`, `javascript`, `powershell`, else the file's ending or nothing."""
-    ending = extension(name)
+    ending = file_extension(name)
     first = start.split("\n", 1)[0] if start.startswith("#!") else ""
     if ending in _SHELL or name.lower() in _SCRIPT_NAMES or _SHELL_NAME.search(first):
         return "shell"

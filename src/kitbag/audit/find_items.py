@@ -9,26 +9,26 @@ import itertools
 import os
 from typing import Final, NamedTuple
 
-from kitbag.audit.findings import Entry, Item, ItemKind, Unread
+from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
 from kitbag.library.plugins.archives import is_archive
 from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFEST
-from kitbag.library.scopes import check_named_path, find_places
-from kitbag.text.source_files import SourceError, folder_of, read_bytes
+from kitbag.library.scopes import check_path_links, find_places
+from kitbag.text.source_files import SourceError, parent_boundary, read_bytes
 
-MOST_FILES: Final = 20_000
-MOST_FOLDERS: Final = 50_000
-DEEPEST: Final = 40
+MAX_FILES: Final = 20_000
+MAX_FOLDERS: Final = 50_000
+MAX_DEPTH: Final = 40
 LOCK_FILE: Final = "kitbag.lock"
-_MOST_NAMED = 50
-_NEVER = frozenset((".git", ".hg", ".svn", "__pycache__"))
+_MAX_NAMED = 50
+_NEVER_ENTERED = frozenset((".git", ".hg", ".svn", "__pycache__"))
 _VENDOR = frozenset(
     (
         "node_modules", "bower_components", "site-packages", ".venv", "venv", ".tox", ".nox", ".mypy_cache",
         ".pytest_cache", ".ruff_cache", ".cache", ".gradle", ".terraform",
     )
 )  # fmt: skip
-_AGENT_HOMES = frozenset(
+_AGENT_ROOTS = frozenset(
     (".kitbag", ".claude", ".agents", ".github", ".copilot", ".opencode", ".gemini", ".codex", ".cursor", ".windsurf")
 )
 _AGENT_FOLDERS = frozenset(("agents", "agent", "_subagents", "chatmodes"))
@@ -39,44 +39,44 @@ _STEERING_FILES = frozenset(
         ".mcp.json", "opencode.json", "opencode.jsonc",
     )
 )  # fmt: skip
-_VSCODE = frozenset(("mcp.json", "tasks.json", "settings.json"))
+_VSCODE_FILES = frozenset(("mcp.json", "tasks.json", "settings.json"))
 _DOCUMENTS = frozenset(("readme.md", "changelog.md", "license.md", "contributing.md"))
-_MARKDOWN = (".md", ".mdc")
-_DATA = (".yaml", ".yml", ".toml", ".json")
+_MARKDOWN_SUFFIXES = (".md", ".mdc")
+_DATA_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 
 
-class Target(NamedTuple):
+class AuditTarget(NamedTuple):
     root: str
     """Absolute; what paths in findings and lock files are relative to."""
-    tops: tuple[str, ...]
+    requested_paths: tuple[str, ...]
     """What was asked for, relative to the root."""
-    items: tuple[Item, ...]
-    unread: tuple[Unread, ...]
+    items: tuple[AuditItem, ...]
+    unread: tuple[UnreadPath, ...]
 
 
-def find_items(paths: tuple[str, ...], lock_file: str = "") -> Target:
+def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
     """No path is the workspace. `lock_file` is not part of what is audited. Raises UsageError for a bad path,
     InvalidError for one that a link leads out of the workspace."""
-    tops = [_checked(path) for path in paths] or [os.path.realpath(find_places().project)]
-    root = os.path.commonpath([root_of(top) for top in tops])
-    items: dict[tuple[str, str], Item] = {}
-    unread: set[Unread] = set()
+    tops = [_resolve_path(path) for path in paths] or [os.path.realpath(find_places().project)]
+    root = os.path.commonpath([find_audit_root(top) for top in tops])
+    items: dict[tuple[str, str], AuditItem] = {}
+    unread: set[UnreadPath] = set()
     for top, path in zip(tops, paths or ("",), strict=True):
-        found = _Walk(top, root, lock_file).run() if os.path.isdir(top) else _one_file(top, root)
+        found = _Walk(top, root, lock_file).run() if os.path.isdir(top) else _single_file(top, root)
         if path and not found.items:
             what = f"{path}: no skill, agent, command or plugin there"
             raise UsageError(what, "give a folder with SKILL.md in it or below it, an agent's file, or a workspace")
         items.update({(item.path, item.kind): item for item in found.items})
         unread.update(found.unread)
     asked = tuple(os.path.relpath(top, root) for top in tops)
-    return Target(root, asked, tuple(items[key] for key in sorted(items)), tuple(sorted(unread)))
+    return AuditTarget(root, asked, tuple(items[key] for key in sorted(items)), tuple(sorted(unread)))
 
 
-def _checked(path: str) -> str:
+def _resolve_path(path: str) -> str:
     fix = "give a skill's folder, a file, or a folder of them"
     if "\0" in path or not os.path.exists(path):
         raise UsageError(f"{path}: there is no such path", fix)
-    check_named_path(path)
+    check_path_links(path)
     top = os.path.realpath(path)
     if not os.path.isdir(top) and not os.path.isfile(top):
         raise UsageError(f"{path} is neither a file nor a folder", fix)
@@ -84,53 +84,55 @@ def _checked(path: str) -> str:
     return os.path.dirname(top) if os.path.basename(top).lower() == "skill.md" else top
 
 
-def root_of(top: str) -> str:
+def find_audit_root(path: str) -> str:
     """The git root, so that the same files have the same names wherever the audit starts; else the path itself."""
-    folder = top if os.path.isdir(top) else os.path.dirname(top)
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
     places = find_places(folder)
     outermost = places.project_dirs[-1] if places.project_dirs else folder
     return outermost if os.path.lexists(os.path.join(outermost, ".git")) else folder
 
 
-class _Found(NamedTuple):
-    items: tuple[Item, ...]
-    unread: tuple[Unread, ...]
+class _FoundItems(NamedTuple):
+    items: tuple[AuditItem, ...]
+    unread: tuple[UnreadPath, ...]
 
 
-def _one_file(path: str, root: str) -> _Found:
+def _single_file(path: str, root: str) -> _FoundItems:
     folder, name = os.path.split(path)
     if is_archive(path):
         raise UsageError(f"{path} is an archive; archives are not audited", "unpack it somewhere and audit the folder")
     relative = os.path.relpath(path, root)
-    kind = _kind_by_folder(relative.split(os.sep)[:-1], name) or ("agent" if _has_head(path) else "workspace")
-    return _Found((Item(kind, folder, relative, name, (_entry(path, name),)),), ())
+    kind = _kind_by_folder(relative.split(os.sep)[:-1], name) or ("agent" if _has_frontmatter(path) else "workspace")
+    return _FoundItems((AuditItem(kind, folder, relative, name, (_audit_file(path, name),)),), ())
 
 
-def _entry(path: str, relative: str) -> Entry:
+def _audit_file(path: str, relative: str) -> AuditFile:
     try:
         status = os.lstat(path)
     except OSError:
-        return Entry(path, relative, "special", 0, False)
+        return AuditFile(path, relative, "special", 0, False)
     kind = {0o100000: "file", 0o120000: "link"}.get(status.st_mode & 0o170000, "special")
     known = "file" if kind == "file" else "link" if kind == "link" else "special"
-    return Entry(path, relative, known, status.st_size, known == "file" and bool(status.st_mode & 0o111))
+    return AuditFile(path, relative, known, status.st_size, known == "file" and bool(status.st_mode & 0o111))
 
 
-def _has_head(path: str) -> bool:
+def _has_frontmatter(path: str) -> bool:
     with contextlib.suppress(SourceError):
-        data, _, _ = read_bytes(path, folder_of(path), 64)
+        data, _, _ = read_bytes(path, parent_boundary(path), 64)
         return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
     return False
 
 
-def _kind_by_folder(folders: list[str], name: str) -> ItemKind | None:
+def _kind_by_folder(folders: list[str], name: str) -> AuditItemKind | None:
     """What a file is because of where it lies; None when that says nothing."""
     lower = [folder.lower() for folder in folders]
-    at_home = not _AGENT_HOMES.isdisjoint(lower)
-    markdown = name.lower().endswith(_MARKDOWN)
+    at_home = not _AGENT_ROOTS.isdisjoint(lower)
+    markdown = name.lower().endswith(_MARKDOWN_SUFFIXES)
     if name.lower() in _DOCUMENTS or name.lower() in _STEERING_FILES:
         return None
-    if not _AGENT_FOLDERS.isdisjoint(lower) and (markdown or ((at_home or "_subagents" in lower) and _is_data(name))):
+    if not _AGENT_FOLDERS.isdisjoint(lower) and (
+        markdown or ((at_home or "_subagents" in lower) and _is_data_file(name))
+    ):
         return "agent"
     if name.lower().endswith((".agent.md", ".chatmode.md")):
         return "agent"
@@ -141,21 +143,21 @@ def _kind_by_folder(folders: list[str], name: str) -> ItemKind | None:
     return None
 
 
-def _is_data(name: str) -> bool:
-    return name.lower().endswith(_DATA)
+def _is_data_file(name: str) -> bool:
+    return name.lower().endswith(_DATA_SUFFIXES)
 
 
-class _Owner:
+class _ItemBuilder:
     """An item while its files are being collected."""
 
     __slots__ = ("entries", "folder", "kind", "main", "unread")
 
-    def __init__(self, kind: ItemKind, folder: str, main: str) -> None:
-        self.kind: ItemKind = kind
+    def __init__(self, kind: AuditItemKind, folder: str, main: str) -> None:
+        self.kind: AuditItemKind = kind
         self.folder = folder
         self.main = main
-        self.entries: list[Entry] = []
-        self.unread: list[Unread] = []
+        self.entries: list[AuditFile] = []
+        self.unread: list[UnreadPath] = []
 
 
 class _Walk:
@@ -163,89 +165,93 @@ class _Walk:
         self.top = top
         self.root = root
         self.lock_files = {os.path.join(root, LOCK_FILE), os.path.realpath(lock_file) if lock_file else ""}
-        self.owners: list[_Owner] = []
-        self.single: list[Item] = []
-        self.unread: list[Unread] = []
+        self.builders: list[_ItemBuilder] = []
+        self.single_file_items: list[AuditItem] = []
+        self.unread: list[UnreadPath] = []
         self.files = 0
         self.folders = 0
-        self.left_out: dict[_Owner, int] = {}
-        self.rest = _Owner("workspace", root, "")
+        self.omitted: dict[_ItemBuilder, int] = {}
+        self.workspace = _ItemBuilder("workspace", root, "")
         """What steers agents in a workspace and belongs to no item of its own."""
 
-    def run(self) -> _Found:
-        pending: list[tuple[str, int, _Owner | None]] = [(self.top, 0, None)]
+    def run(self) -> _FoundItems:
+        pending: list[tuple[str, int, _ItemBuilder | None]] = [(self.top, 0, None)]
         while pending:
             folder, depth, owner = pending.pop()
-            pending += reversed(self._folder(folder, depth, owner))
-        for owner, count in self.left_out.items():
-            what = f"{count:,} more files or folders: an audit reads at most {MOST_FILES:,} files"
-            owner.unread.append(Unread(self._relative(owner.folder), f"{what} and {MOST_FOLDERS:,} folders"))
-        items = [self._item(owner) for owner in self.owners] + self.single
-        if self.rest.entries or self.rest.unread:
-            items.append(self._item(self.rest))
+            pending += reversed(self._read_folder(folder, depth, owner))
+        for owner, count in self.omitted.items():
+            what = f"{count:,} more files or folders: an audit reads at most {MAX_FILES:,} files"
+            owner.unread.append(UnreadPath(self._relative(owner.folder), f"{what} and {MAX_FOLDERS:,} folders"))
+        items = [self._build_item(owner) for owner in self.builders] + self.single_file_items
+        if self.workspace.entries or self.workspace.unread:
+            items.append(self._build_item(self.workspace))
         items.sort(key=lambda item: (item.path, item.kind))
-        return _Found(tuple(items), tuple(sorted(self.unread)))
+        return _FoundItems(tuple(items), tuple(sorted(self.unread)))
 
-    def _item(self, owner: _Owner) -> Item:
+    def _build_item(self, owner: _ItemBuilder) -> AuditItem:
         path = self._relative(owner.folder)
-        return Item(owner.kind, owner.folder, path, owner.main, tuple(sorted(owner.entries)), tuple(owner.unread))
+        return AuditItem(owner.kind, owner.folder, path, owner.main, tuple(sorted(owner.entries)), tuple(owner.unread))
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self.root)
 
-    def _not_read(self, owner: _Owner | None, path: str, reason: str) -> None:
+    def _add_unread(self, owner: _ItemBuilder | None, path: str, reason: str) -> None:
         unread = self.unread if owner is None else owner.unread
-        if len(unread) < _MOST_NAMED:
-            unread.append(Unread(self._relative(path), reason))
-        elif len(unread) == _MOST_NAMED:
-            unread.append(Unread(self._relative(path), "and more of this kind"))
+        if len(unread) < _MAX_NAMED:
+            unread.append(UnreadPath(self._relative(path), reason))
+        elif len(unread) == _MAX_NAMED:
+            unread.append(UnreadPath(self._relative(path), "and more of this kind"))
 
-    def _leave_out(self, owner: _Owner | None, count: int = 1) -> None:
+    def _count_omitted(self, owner: _ItemBuilder | None, count: int = 1) -> None:
         """A limit was reached. What is left out so is a finding: it could be anything."""
         if count:
-            meant = owner or self.rest
-            self.left_out[meant] = self.left_out.get(meant, 0) + count
+            meant = owner or self.workspace
+            self.omitted[meant] = self.omitted.get(meant, 0) + count
 
-    def _folder(self, folder: str, depth: int, owner: _Owner | None) -> list[tuple[str, int, _Owner | None]]:
+    def _read_folder(
+        self, folder: str, depth: int, owner: _ItemBuilder | None
+    ) -> list[tuple[str, int, _ItemBuilder | None]]:
         self.folders += 1
-        if self.folders > MOST_FOLDERS or depth > DEEPEST:
-            if depth > DEEPEST:
-                self._not_read(owner, folder, f"more than {DEEPEST} folders deep")
+        if self.folders > MAX_FOLDERS or depth > MAX_DEPTH:
+            if depth > MAX_DEPTH:
+                self._add_unread(owner, folder, f"more than {MAX_DEPTH} folders deep")
             else:
-                self._leave_out(owner)
+                self._count_omitted(owner)
             return []
         try:
             with os.scandir(folder) as found:
-                entries = sorted(itertools.islice(found, MOST_FOLDERS), key=lambda entry: entry.name)
-                self._leave_out(owner, sum(1 for _ in found))
+                entries = sorted(itertools.islice(found, MAX_FOLDERS), key=lambda entry: entry.name)
+                self._count_omitted(owner, sum(1 for _ in found))
         except OSError as error:
-            self._not_read(owner, folder, f"can't be listed: {(error.strerror or '').lower()}")
+            self._add_unread(owner, folder, f"can't be listed: {(error.strerror or '').lower()}")
             return []
         names = {entry.name.lower(): entry.name for entry in entries}
-        owner = self._owner(folder, depth, names, owner)
-        below: list[tuple[str, int, _Owner | None]] = []
+        owner = self._find_owner(folder, depth, names, owner)
+        below: list[tuple[str, int, _ItemBuilder | None]] = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if self._enters(entry, owner):
+                if self._should_enter(entry, owner):
                     below.append((entry.path, depth + 1, owner))
             else:
-                self._file(entry, owner)
+                self._add_file(entry, owner)
         return below
 
-    def _owner(self, folder: str, depth: int, names: dict[str, str], owner: _Owner | None) -> _Owner | None:
+    def _find_owner(
+        self, folder: str, depth: int, names: dict[str, str], owner: _ItemBuilder | None
+    ) -> _ItemBuilder | None:
         """The item that the folder begins, or the one that it is part of."""
         skill = names.get("skill.md")
-        inside = owner is not None and owner.kind == "skill" and not (self._holds_more(owner))
+        inside = owner is not None and owner.kind == "skill" and not (self._may_contain_skills(owner))
         if skill and not inside:
-            made = _Owner("skill", folder, skill)
+            made = _ItemBuilder("skill", folder, skill)
         elif owner is None and self._is_plugin(folder, names):
-            made = _Owner("plugin", folder, "")
+            made = _ItemBuilder("plugin", folder, "")
         else:
             return owner
-        self.owners.append(made)
+        self.builders.append(made)
         return made
 
-    def _holds_more(self, owner: _Owner) -> bool:
+    def _may_contain_skills(self, owner: _ItemBuilder) -> bool:
         """A repository or plugin may have a skill at its top and others below; elsewhere what is below is its own."""
         if owner.folder != self.top:
             return False
@@ -256,39 +262,39 @@ class _Walk:
             return True
         return ".claude-plugin" in names and os.path.lexists(os.path.join(folder, MANIFEST))
 
-    def _enters(self, entry: "os.DirEntry[str]", owner: _Owner | None) -> bool:
-        if entry.name in _NEVER:
+    def _should_enter(self, entry: "os.DirEntry[str]", owner: _ItemBuilder | None) -> bool:
+        if entry.name in _NEVER_ENTERED:
             if owner is not None and owner.kind == "skill":
-                self._not_read(owner, entry.path, "a repository or cache of its own")
+                self._add_unread(owner, entry.path, "a repository or cache of its own")
             return False
         if entry.name in _VENDOR and (owner is None or owner.kind != "skill"):
-            self._not_read(None, entry.path, "other people's packages and caches are not searched for skills")
+            self._add_unread(None, entry.path, "other people's packages and caches are not searched for skills")
             return False
         return True
 
-    def _file(self, entry: "os.DirEntry[str]", owner: _Owner | None) -> None:
+    def _add_file(self, entry: "os.DirEntry[str]", owner: _ItemBuilder | None) -> None:
         relative = self._relative(entry.path)
         folders = relative.split(os.sep)[:-1]
         if entry.path in self.lock_files:
-            self._not_read(None, entry.path, "a lock file of Kitbag")
+            self._add_unread(None, entry.path, "a lock file of Kitbag")
             return
-        if self.files >= MOST_FILES:
-            self._leave_out(owner)
+        if self.files >= MAX_FILES:
+            self._count_omitted(owner)
             return
         if owner is None or owner.kind != "skill":
-            kind = self._kind(entry, folders)
+            kind = self._single_file_kind(entry, folders)
             if kind is not None:
                 self.files += 1
-                self._single(entry, kind)
+                self._add_single_file(entry, kind)
                 return
         if owner is None:
-            if not self._steers(entry.name, folders):
+            if not self._is_steering_file(entry.name, folders):
                 return
-            owner = self.rest
+            owner = self.workspace
         self.files += 1
-        owner.entries.append(_entry(entry.path, os.path.relpath(entry.path, owner.folder)))
+        owner.entries.append(_audit_file(entry.path, os.path.relpath(entry.path, owner.folder)))
 
-    def _kind(self, entry: "os.DirEntry[str]", folders: list[str]) -> ItemKind | None:
+    def _single_file_kind(self, entry: "os.DirEntry[str]", folders: list[str]) -> AuditItemKind | None:
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             return None
         inside = os.path.relpath(os.path.dirname(entry.path), self.top).split(os.sep)
@@ -297,22 +303,24 @@ class _Walk:
         if kind is None and inside == ["."] and entry.name.lower().endswith(".md") and not self._is_repository():
             lower = entry.name.lower()
             kind = "agent" if lower not in _DOCUMENTS and lower not in _STEERING_FILES else None
-        if kind is None or _is_data(entry.name) or _has_head(entry.path) or kind == "command":
+        if kind is None or _is_data_file(entry.name) or _has_frontmatter(entry.path) or kind == "command":
             return kind
         return None
 
     def _is_repository(self) -> bool:
         return os.path.lexists(os.path.join(self.top, ".git"))
 
-    def _single(self, entry: "os.DirEntry[str]", kind: ItemKind) -> None:
+    def _add_single_file(self, entry: "os.DirEntry[str]", kind: AuditItemKind) -> None:
         folder, name = os.path.split(entry.path)
-        self.single.append(Item(kind, folder, self._relative(entry.path), name, (_entry(entry.path, name),)))
+        self.single_file_items.append(
+            AuditItem(kind, folder, self._relative(entry.path), name, (_audit_file(entry.path, name),))
+        )
 
-    def _steers(self, name: str, folders: list[str]) -> bool:
+    def _is_steering_file(self, name: str, folders: list[str]) -> bool:
         """Files that tell agents what to do, or tools what to run."""
         lower = [folder.lower() for folder in folders]
         if ".vscode" in lower:
-            return name.lower() in _VSCODE
+            return name.lower() in _VSCODE_FILES
         if ".github" in lower:
             return name.lower() == "copilot-instructions.md" or lower[-1] in ("instructions", "hooks", "skills")
-        return name.lower() in _STEERING_FILES or not _AGENT_HOMES.isdisjoint(lower)
+        return name.lower() in _STEERING_FILES or not _AGENT_ROOTS.isdisjoint(lower)

@@ -8,26 +8,26 @@ from typing import Final, Literal, NamedTuple
 Severity = Literal["high", "medium", "low", "info"]
 Confidence = Literal["high", "medium", "low"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
-FAILING: Final[frozenset[Severity]] = frozenset(("high", "medium"))
+FAILING_SEVERITIES: Final[frozenset[Severity]] = frozenset(("high", "medium"))
 
-ItemKind = Literal["skill", "command", "agent", "plugin", "workspace"]
-EntryKind = Literal["file", "link", "special"]
-EXCERPT: Final = 160
+AuditItemKind = Literal["skill", "command", "agent", "plugin", "workspace"]
+AuditFileKind = Literal["file", "link", "special"]
+MAX_EXCERPT: Final = 160
 
 
-class Entry(NamedTuple):
+class AuditFile(NamedTuple):
     """One name in a folder, as the walk met it; nothing of it has been read."""
 
     path: str
     """Absolute."""
     relative: str
     """To the item's folder."""
-    kind: EntryKind
+    kind: AuditFileKind
     size: int
     executable: bool
 
 
-class Unread(NamedTuple):
+class UnreadPath(NamedTuple):
     """What was not looked at, and why. Never dropped silently."""
 
     path: str
@@ -35,21 +35,21 @@ class Unread(NamedTuple):
     reason: str
 
 
-class Item(NamedTuple):
+class AuditItem(NamedTuple):
     """A skill, an agent, a command, a plugin, or what a workspace brings besides."""
 
-    kind: ItemKind
+    kind: AuditItemKind
     folder: str
     """Absolute: what belongs to it lies below. For an item of one file, the folder of that file."""
     path: str
     """Relative to the audit's root: the folder of a skill, the file of an agent."""
-    main: str
+    main_file: str
     """The file with its instructions, relative to the folder; empty when it has none."""
-    entries: tuple[Entry, ...]
-    unread: tuple[Unread, ...] = ()
+    files: tuple[AuditFile, ...]
+    unread: tuple[UnreadPath, ...] = ()
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     rule: str
     severity: Severity
     confidence: Confidence
@@ -68,14 +68,14 @@ class Finding(NamedTuple):
     """The reason that the file gives for not reporting it."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def order(finding: Finding) -> tuple[object, ...]:
+def finding_sort_key(finding: AuditFinding) -> tuple[object, ...]:
     """Worst first, then by place: the same in every run."""
     return (SEVERITIES.index(finding.severity), finding.file, finding.line, finding.rule, finding.excerpt)
 
 
-def at_most(severity: Severity, limit: Severity) -> Severity:
+def cap_severity(severity: Severity, limit: Severity) -> Severity:
     return SEVERITIES[max(SEVERITIES.index(severity), SEVERITIES.index(limit))]

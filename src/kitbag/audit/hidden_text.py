@@ -6,14 +6,14 @@ Used by examine; uses text.hidden, which knows what belongs to emoji, joined scr
 import re
 from typing import Final
 
-from kitbag.audit.expressions import expression
+from kitbag.audit.expressions import load_expression
 from kitbag.audit.findings import Severity
-from kitbag.audit.patterns import Hit, Scan
-from kitbag.audit.regions import MIXED_WORD, Source
-from kitbag.text.hidden_characters import code_points, find_hidden
+from kitbag.audit.patterns import RuleHit, ScanResult
+from kitbag.audit.regions import MIXED_WORD, AuditedText
+from kitbag.text.hidden_characters import find_hidden, format_code_points
 
-_MOST_LINES: Final = 25
-_MOST_FOUND: Final = 5000
+_MAX_LINES: Final = 25
+_MAX_CHARACTERS: Final = 5000
 _LINES = re.compile(r"[^\n]{1,2000}")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
@@ -21,19 +21,19 @@ _MARKS = frozenset((0x200E, 0x200F, 0x061C))
 _OVERRIDES = frozenset((0x202D, 0x202E))
 _ISOLATES = frozenset((0x202A, 0x202B, 0x202C, 0x2066, 0x2067, 0x2068, 0x2069))
 _ZERO_WIDTH = frozenset((0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0x2063, 0x2064, 0xFEFF))
-_ADDRESSED = expression("hidden_checks.addressed")
-_ORDERED = expression("hidden_checks.ordered")
+_ADDRESSED = load_expression("hidden_checks.addressed")
+_ORDERED = load_expression("hidden_checks.ordered")
 _ACTS = re.compile(
     r"https?://|\b(?:curl|wget|bash|\.ssh|\.env|api[ _-]?keys?|tokens?|secrets?|passwords?|credentials?|environment)\b",
     re.I,
 )
 
 
-def hidden_characters(source: Source) -> Scan:
-    hits: list[Hit] = []
+def find_hidden_characters(source: AuditedText) -> ScanResult:
+    hits: list[RuleHit] = []
     text = source.text
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
-        return Scan(hits, [])
+        return ScanResult(hits, [])
     right_to_left = _RIGHT_TO_LEFT.search(text) is not None
     found_so_far = 0
     for line in _LINES.finditer(text):
@@ -45,42 +45,42 @@ def hidden_characters(source: Source) -> Scan:
         if right_to_left:
             found = [(at, point) for at, point in found if point not in _MARKS]
         if found:
-            severity = hidden_severity(row, found)
+            severity = rate_hidden_characters(row, found)
             if severity is not None:
                 start = line.start() + found[0][0]
-                note = code_points(found)
+                note = format_code_points(found)
                 hits.append(
-                    Hit("hidden-characters", start, line.start() + found[-1][0] + 1, severity, None, note, True)
+                    RuleHit("hidden-characters", start, line.start() + found[-1][0] + 1, severity, None, note, True)
                 )
-        if len(hits) >= _MOST_LINES or found_so_far > _MOST_FOUND:
+        if len(hits) >= _MAX_LINES or found_so_far > _MAX_CHARACTERS:
             hits[-1:] = [hit._replace(note=f"{hit.note}; more lines like it are not listed") for hit in hits[-1:]]
             break
-    return Scan(hits, [])
+    return ScanResult(hits, [])
 
 
-def hidden_severity(row: str, found: list[tuple[int, int]]) -> Severity | None:
+def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity | None:
     """None where a writing system needs the character."""
     worst: list[Severity] = []
     places = {at for at, _ in found}
     for at, point in found:
         if at + 1 in places and at + 2 in places and at + 3 in places:
             return "high"  # a run of them carries a text
-        worst.append(_one(row, at, point, at + 1 in places or at - 1 in places))
+        worst.append(_rate_character(line, at, point, at + 1 in places or at - 1 in places))
     return min(worst, key=("high", "medium", "low", "info").index) if set(worst) != {"info"} else None
 
 
-def _one(row: str, at: int, point: int, beside: bool) -> Severity:
-    before, after = row[at - 1 : at], row[at + 1 : at + 2]
+def _rate_character(line: str, at: int, point: int, has_neighbor: bool) -> Severity:
+    before, after = line[at - 1 : at], line[at + 1 : at + 2]
     if 0xE0000 <= point <= 0xE0FFF or point in _OVERRIDES:
         return "high"
     if point in _ISOLATES:
-        return "low" if _RIGHT_TO_LEFT.search(row) else "high"
+        return "low" if _RIGHT_TO_LEFT.search(line) else "high"
     if point in _ZERO_WIDTH:
         if point == 0x200B and (_UNSPACED.match(before) or _UNSPACED.match(after)):
             return "info"  # where a line may break in a script without blanks
-        return "high" if (_is_word(before) and _is_word(after)) or beside else "medium"
+        return "high" if (_is_word(before) and _is_word(after)) or has_neighbor else "medium"
     if 0xFE00 <= point <= 0xFE0F:
-        return "high" if beside else "low"
+        return "high" if has_neighbor else "low"
     if point == 0xAD or point in (0x0C, 0x0B):
         return "low"
     return "medium"
@@ -90,26 +90,26 @@ def _is_word(char: str) -> bool:
     return char.isascii() and (char.isalnum() or char in "_-$./")
 
 
-def mixed_words(source: Source) -> list[Hit]:
-    hits: list[Hit] = []
+def find_mixed_words(source: AuditedText) -> list[RuleHit]:
+    hits: list[RuleHit] = []
     if source.text.isascii():
         return hits
     for match in MIXED_WORD.finditer(source.text):
-        if len(hits) >= _MOST_LINES:
+        if len(hits) >= _MAX_LINES:
             break
-        points = code_points([(0, ord(char)) for char in match[0] if not char.isascii()])
-        hits.append(Hit("look-alike-letters", match.start(), match.end(), None, None, points, True))
+        points = format_code_points([(0, ord(char)) for char in match[0] if not char.isascii()])
+        hits.append(RuleHit("look-alike-letters", match.start(), match.end(), None, None, points, True))
     return hits
 
 
-def comments(source: Source) -> list[Hit]:
+def find_hidden_instructions(source: AuditedText) -> list[RuleHit]:
     """Comments that speak to the agent and tell it to act."""
-    hits: list[Hit] = []
+    hits: list[RuleHit] = []
     for region in source.regions:
-        if region.role != "comment" or len(hits) >= _MOST_LINES:
+        if region.role != "comment" or len(hits) >= _MAX_LINES:
             continue
         text = source.text[region.start : min(region.end, region.start + 4000)]
         if _ADDRESSED.search(text) and _ORDERED.search(text) and "kitbag-audit:" not in text:
             severity: Severity = "high" if _ACTS.search(text) else "low"
-            hits.append(Hit("hidden-comment", region.start, region.end, severity, None, "", True))
+            hits.append(RuleHit("hidden-comment", region.start, region.end, severity, None, "", True))
     return hits

@@ -9,25 +9,25 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
-from kitbag.audit.capability_manifest import Manifest
-from kitbag.audit.examine_item import Examined, with_fingerprints
-from kitbag.audit.findings import Finding, Severity, order
-from kitbag.audit.rules import rules
-from kitbag.audit.run import Report, name_of
+from kitbag.audit.capability_manifest import CapabilityManifest
+from kitbag.audit.examine_item import ExaminedItem, add_fingerprints
+from kitbag.audit.findings import AuditFinding, Severity, finding_sort_key
+from kitbag.audit.rules import load_rules
+from kitbag.audit.run import AuditReport, item_name
 from kitbag.errors import UsageError
-from kitbag.library.plugins.fingerprint import Change, changes
+from kitbag.library.plugins.fingerprint import PluginFileChange, diff_files
 from kitbag.library.plugins.manifest import as_list, as_map
-from kitbag.library.scopes import named_boundary
-from kitbag.text.hidden_characters import for_terminal, one_line
+from kitbag.library.scopes import boundary_for_file
+from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 from kitbag.text.source_files import SourceError, read_bytes
 
 VERSION: Final = 1
-_LARGEST: Final = 64 << 20
-_SHOWN: Final = 8
+_MAX_BYTES: Final = 64 << 20
+_MAX_LISTED: Final = 8
 Capabilities = dict[str, tuple[str, ...]]
 
 
-def capabilities(manifest: Manifest) -> Capabilities:
+def list_capabilities(manifest: CapabilityManifest) -> Capabilities:
     """What a new entry of widens what the item can do; empty kinds are left out."""
     found: dict[str, tuple[str, ...]] = {
         "commands": tuple(command.text for command in manifest.commands),
@@ -44,17 +44,17 @@ def capabilities(manifest: Manifest) -> Capabilities:
     return {kind: tuple(sorted(set(values))) for kind, values in found.items() if values}
 
 
-def document(report: Report) -> dict[str, object]:
+def build_lock(report: AuditReport) -> dict[str, object]:
     """Nothing of what lies around the items: caches and packages are another on each machine."""
-    return {"version": VERSION, "items": [_item(one) for one in report.examined]}
+    return {"version": VERSION, "items": [_lock_entry(one) for one in report.examined]}
 
 
-def _item(one: Examined) -> dict[str, object]:
+def _lock_entry(one: ExaminedItem) -> dict[str, object]:
     return {
         "kind": one.item.kind,
-        "name": name_of(one),
+        "name": item_name(one),
         "path": one.item.path,
-        "capabilities": {kind: list(values) for kind, values in capabilities(one.manifest).items()},
+        "capabilities": {kind: list(values) for kind, values in list_capabilities(one.manifest).items()},
         "files": {
             file.path: {"sha256": file.sha256, "size": file.size, "executable": file.executable, "acts": file.acts}
             for file in sorted(one.files)
@@ -66,12 +66,12 @@ def _item(one: Examined) -> dict[str, object]:
     }
 
 
-def as_text(value: dict[str, object]) -> str:
+def format_lock(value: dict[str, object]) -> str:
     """Only ASCII, so that any tool shows it as it is."""
     return json.dumps(value, indent=2, sort_keys=True) + "\n"
 
 
-def write_lock(path: str, report: Report) -> None:
+def write_lock(path: str, report: AuditReport) -> None:
     """Whole or not at all; never through a link."""
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
@@ -80,7 +80,7 @@ def write_lock(path: str, report: Report) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o644), "w", encoding="ascii") as file:
-            file.write(as_text(document(report)))
+            file.write(format_lock(build_lock(report)))
         os.replace(temporary, path)
     except OSError as error:
         if os.path.lexists(temporary):
@@ -89,7 +89,7 @@ def write_lock(path: str, report: Report) -> None:
         raise UsageError(f"{path} can't be written: {reason}", "give another place with -o") from error
 
 
-class Locked(NamedTuple):
+class LockedItem(NamedTuple):
     """One item as the lock file has it."""
 
     kind: str
@@ -98,15 +98,15 @@ class Locked(NamedTuple):
     capabilities: Capabilities
     files: dict[str, str]
     """Path -> hash, with a mark for the executable bit."""
-    acting: frozenset[str]
+    active_files: frozenset[str]
     fingerprints: frozenset[str]
 
 
-def read_lock(path: str) -> tuple[Locked, ...]:
+def read_lock(path: str) -> tuple[LockedItem, ...]:
     """Raises UsageError when there is none or it can't be used."""
     fix = "write it with: kitbag lock"
     try:
-        data, _, more = read_bytes(path, named_boundary(path), _LARGEST)
+        data, _, more = read_bytes(path, boundary_for_file(path), _MAX_BYTES)
         fields = as_map(json.loads(data)) if not more else {}
     except SourceError as error:
         raise UsageError(f"{path}: {error.problem}", fix) from error
@@ -117,12 +117,12 @@ def read_lock(path: str) -> tuple[Locked, ...]:
         raise UsageError(f"{path} is not a lock file of Kitbag", fix)
     if version > VERSION:
         raise UsageError(f"{path} was written by a newer Kitbag", "use that one, or write it again: kitbag lock")
-    return tuple(_locked(as_map(entry)) for entry in as_list(fields["items"]))
+    return tuple(_parse_item(as_map(entry)) for entry in as_list(fields["items"]))
 
 
-def _locked(entry: Mapping[str, object]) -> Locked:
+def _parse_item(entry: Mapping[str, object]) -> LockedItem:
     files = {name: as_map(value) for name, value in as_map(entry.get("files")).items()}
-    return Locked(
+    return LockedItem(
         str(entry.get("kind", "")),
         str(entry.get("name", "")),
         str(entry.get("path", "")),
@@ -130,18 +130,21 @@ def _locked(entry: Mapping[str, object]) -> Locked:
             kind: tuple(str(value) for value in as_list(values))
             for kind, values in as_map(entry.get("capabilities")).items()
         },
-        {name: _mark(str(file.get("sha256", "")), file.get("executable") is True) for name, file in files.items()},
+        {
+            name: _file_fingerprint(str(file.get("sha256", "")), file.get("executable") is True)
+            for name, file in files.items()
+        },
         frozenset(name for name, file in files.items() if file.get("acts") is not False),
         frozenset(str(as_map(finding).get("fingerprint", "")) for finding in as_list(entry.get("findings"))),
     )
 
 
-def _mark(sha256: str, executable: bool) -> str:
+def _file_fingerprint(sha256: str, executable: bool) -> str:
     return f"{sha256}+x" if executable else sha256
 
 
-def _now(one: Examined) -> Locked:
-    return _locked(cast("dict[str, object]", json.loads(as_text(_item(one)))))
+def _current_item(one: ExaminedItem) -> LockedItem:
+    return _parse_item(cast("dict[str, object]", json.loads(format_lock(_lock_entry(one)))))
 
 
 class ItemChange(NamedTuple):
@@ -150,11 +153,11 @@ class ItemChange(NamedTuple):
     path: str
     status: str
     """`new`, `gone`, `moved` or `changed`."""
-    was: str
+    previous_path: str
     """Where it was before it moved."""
     added: Capabilities
     removed: Capabilities
-    files: tuple[Change, ...]
+    files: tuple[PluginFileChange, ...]
     """Files that can act."""
 
     def to_json(self) -> dict[str, object]:
@@ -163,30 +166,30 @@ class ItemChange(NamedTuple):
             "name": self.name,
             "path": self.path,
             "status": self.status,
-            "was": self.was or None,
+            "was": self.previous_path or None,
             "added": {kind: list(values) for kind, values in self.added.items()},
             "removed": {kind: list(values) for kind, values in self.removed.items()},
-            "files": [{"mark": change.mark, "path": change.path} for change in self.files],
+            "files": [{"mark": change.sign, "path": change.path} for change in self.files],
         }
 
 
-class Since(NamedTuple):
+class LockComparison(NamedTuple):
     changes: tuple[ItemChange, ...]
     """Only items that can do something else now; changed prose is no change here."""
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     """Those that are new, and one for each kind of change."""
 
 
-def since(report: Report, lock: tuple[Locked, ...]) -> Since:
-    old = _matched(report, lock)
+def compare_with_lock(report: AuditReport, lock: tuple[LockedItem, ...]) -> LockComparison:
+    old = _match_items(report, lock)
     found: list[ItemChange] = []
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     for one in report.examined:
         before = old.get((one.item.kind, one.item.path))
-        change = _change(one, before)
+        change = _item_change(one, before)
         if change is not None:
             found.append(change)
-            findings += _as_findings(one, change)
+            findings += _change_findings(one, change)
         known = before.fingerprints if before is not None else frozenset[str]()
         moved = before is not None and before.path != one.item.path
         findings += [f for f in one.findings if not f.suppressed and (moved or f.fingerprint not in known)]
@@ -194,23 +197,24 @@ def since(report: Report, lock: tuple[Locked, ...]) -> Since:
     for locked in lock:
         if (locked.kind, locked.path) not in used and report.covers(locked.path):
             found.append(ItemChange(locked.kind, locked.name, locked.path, "gone", "", {}, locked.capabilities, ()))
-    return Since(
-        tuple(sorted(found, key=lambda change: (change.path, change.kind))), tuple(sorted(findings, key=order))
+    return LockComparison(
+        tuple(sorted(found, key=lambda change: (change.path, change.kind))),
+        tuple(sorted(findings, key=finding_sort_key)),
     )
 
 
-def _matched(report: Report, lock: tuple[Locked, ...]) -> dict[tuple[str, str], Locked]:
+def _match_items(report: AuditReport, lock: tuple[LockedItem, ...]) -> dict[tuple[str, str], LockedItem]:
     """By path; what is at no known path by its name, if only one thing is called so."""
     by_path = {(locked.kind, locked.path): locked for locked in lock}
     keys = {(one.item.kind, one.item.path) for one in report.examined}
-    free: dict[tuple[str, str], list[Locked]] = {}
+    free: dict[tuple[str, str], list[LockedItem]] = {}
     for locked in lock:
         if (locked.kind, locked.path) not in keys and locked.name:
             free.setdefault((locked.kind, locked.name), []).append(locked)
-    made: dict[tuple[str, str], Locked] = {}
+    made: dict[tuple[str, str], LockedItem] = {}
     for one in report.examined:
         key = (one.item.kind, one.item.path)
-        same_name = free.get((one.item.kind, name_of(one)), [])
+        same_name = free.get((one.item.kind, item_name(one)), [])
         if key in by_path:
             made[key] = by_path[key]
         elif len(same_name) == 1:
@@ -218,18 +222,18 @@ def _matched(report: Report, lock: tuple[Locked, ...]) -> dict[tuple[str, str], 
     return made
 
 
-def _change(one: Examined, before: Locked | None) -> ItemChange | None:
-    now = _now(one)
-    acting = {path: mark for path, mark in now.files.items() if path in now.acting}
+def _item_change(one: ExaminedItem, before: LockedItem | None) -> ItemChange | None:
+    now = _current_item(one)
+    acting = {path: mark for path, mark in now.files.items() if path in now.active_files}
     if before is None:
-        files = changes({}, acting)
+        files = diff_files({}, acting)
         return ItemChange(now.kind, now.name, now.path, "new", "", now.capabilities, {}, tuple(files))
-    acted = {path: mark for path, mark in before.files.items() if path in before.acting}
+    acted = {path: mark for path, mark in before.files.items() if path in before.active_files}
     added, removed = (
         _difference(now.capabilities, before.capabilities),
         _difference(before.capabilities, now.capabilities),
     )
-    files = changes(acted, acting)
+    files = diff_files(acted, acting)
     moved = before.path != now.path
     if not (added or removed or files or moved):
         return None
@@ -242,50 +246,50 @@ def _difference(these: Capabilities, those: Capabilities) -> Capabilities:
     return {kind: values for kind, values in found.items() if values}
 
 
-def _as_findings(one: Examined, change: ItemChange) -> list[Finding]:
-    file = os.path.normpath(os.path.join(change.path, one.item.main)) if one.item.kind == "skill" else change.path
-    made: list[Finding] = []
+def _change_findings(one: ExaminedItem, change: ItemChange) -> list[AuditFinding]:
+    file = os.path.normpath(os.path.join(change.path, one.item.main_file)) if one.item.kind == "skill" else change.path
+    made: list[AuditFinding] = []
 
     def add(rule: str, place: str, excerpt: str, severity: Severity | None = None) -> None:
-        known = rules()[rule]
-        shown = for_terminal(one_line(excerpt))[:400]
-        made.append(Finding(rule, severity or known.severity, known.confidence, place, 0, shown))
+        known = load_rules()[rule]
+        shown = escape_for_terminal(collapse_whitespace(excerpt))[:400]
+        made.append(AuditFinding(rule, severity or known.severity, known.confidence, place, 0, shown))
 
     if change.status in ("new", "moved"):
-        word = f"a new {change.kind}" if change.status == "new" else f"moved here from {change.was}"
+        word = f"a new {change.kind}" if change.status == "new" else f"moved here from {change.previous_path}"
         add("capability-added", file, f"{change.name}: {word}", "low")
     for kind, values in change.added.items():
         if change.status == "new" and kind == "tools" and values[0].startswith("("):
             continue
-        more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-        add("capability-added", file, f"{kind.replace('_', ' ')}: {'; '.join(values[:_SHOWN])}{more}")
+        more = f" and {len(values) - _MAX_LISTED} more" if len(values) > _MAX_LISTED else ""
+        add("capability-added", file, f"{kind.replace('_', ' ')}: {'; '.join(values[:_MAX_LISTED])}{more}")
     folder = change.path if one.item.kind in ("skill", "plugin") else os.path.dirname(change.path)
     for entry in change.files:
         place = os.path.normpath(os.path.join(folder, entry.path))
-        if entry.mark == "-":
+        if entry.sign == "-":
             add("capability-removed", place, f"{entry.path}: removed")
         else:
-            add("content-changed", place, f"{entry.path}: {'new' if entry.mark == '+' else 'changed'}")
+            add("content-changed", place, f"{entry.path}: {'new' if entry.sign == '+' else 'changed'}")
     if change.removed:
         kinds = "; ".join(
-            f"{kind.replace('_', ' ')}: {', '.join(values[:_SHOWN])}" for kind, values in change.removed.items()
+            f"{kind.replace('_', ' ')}: {', '.join(values[:_MAX_LISTED])}" for kind, values in change.removed.items()
         )
         add("capability-removed", file, kinds)
-    return with_fingerprints(made, one.item.path)
+    return add_fingerprints(made, one.item.path)
 
 
-def differences(report: Report, lock: tuple[Locked, ...]) -> list[tuple[str, str]]:
+def list_differences(report: AuditReport, lock: tuple[LockedItem, ...]) -> list[tuple[str, str]]:
     """(path, what) of everything that is not as the lock file says; prose too."""
     found: list[tuple[str, str]] = []
     old = {(locked.kind, locked.path): locked for locked in lock}
     for one in report.examined:
         before = old.pop((one.item.kind, one.item.path), None)
-        now = _now(one)
+        now = _current_item(one)
         if before is None:
             found.append((now.path, f"a {now.kind} that the lock file does not have"))
             continue
-        for change in changes(before.files, now.files):
-            word = {"+": "new file", "~": "changed file", "-": "missing file"}[change.mark]
+        for change in diff_files(before.files, now.files):
+            word = {"+": "new file", "~": "changed file", "-": "missing file"}[change.sign]
             found.append((now.path, f"{word}: {change.path}"))
         if before.capabilities != now.capabilities:
             kinds = sorted(

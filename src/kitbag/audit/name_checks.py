@@ -8,17 +8,17 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kitbag.audit.file_checks import Remark
-from kitbag.library.dialects.tool_aliases import CANONICAL
+from kitbag.audit.file_checks import FileRemark
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
 from kitbag.library.library_checks import CHAT_COMMANDS
-from kitbag.library.names import key_of, skeleton
-from kitbag.library.scopes import KINDS
-from kitbag.text.hidden_characters import code_points, remove_hidden
+from kitbag.library.names import confusable_skeleton, normalize_name
+from kitbag.library.scopes import ITEM_KINDS
+from kitbag.text.hidden_characters import format_code_points, remove_hidden
 
 _BUILTIN: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin")
 
 
-class Named(NamedTuple):
+class NamedItem(NamedTuple):
     path: str
     name: str
     builtin: bool
@@ -27,7 +27,7 @@ class Named(NamedTuple):
 
 def builtin_names() -> frozenset[str]:
     found: set[str] = set()
-    for kind in KINDS:
+    for kind in ITEM_KINDS:
         folder = os.path.join(_BUILTIN, kind)
         if os.path.isdir(folder):
             found.update(os.path.splitext(name)[0] for name in os.listdir(folder))
@@ -38,32 +38,40 @@ def is_builtin(folder: str) -> bool:
     return folder == _BUILTIN or folder.startswith(_BUILTIN + os.sep)
 
 
-def check_names(items: Iterable[Named]) -> dict[str, list[Remark]]:
+def check_names(items: Iterable[NamedItem]) -> dict[str, list[FileRemark]]:
     """By the item's path."""
     named = [item for item in items if item.name]
-    protected = {*CANONICAL, *CHAT_COMMANDS, *builtin_names()}
+    protected = {*CANONICAL_TOOLS, *CHAT_COMMANDS, *builtin_names()}
     by_skeleton: dict[str, set[str]] = {}
     for name in (*protected, *(item.name for item in named)):
-        by_skeleton.setdefault(skeleton(remove_hidden(name)), set()).add(name)
-    keys = {key_of(name) for name in protected}
-    found: dict[str, list[Remark]] = {}
+        by_skeleton.setdefault(confusable_skeleton(remove_hidden(name)), set()).add(name)
+    keys = {normalize_name(name) for name in protected}
+    found: dict[str, list[FileRemark]] = {}
     for item in named:
         remarks = found.setdefault(item.path, [])
-        if key_of(item.name) in keys:
+        if normalize_name(item.name) in keys:
             if not item.builtin:
                 # The chat's own commands always win, and in another case it is another word to a person.
                 shadows = item.name in protected and item.name not in CHAT_COMMANDS
-                remarks.append(Remark("reserved-name", None if shadows else "low", item.name))
+                remarks.append(FileRemark("reserved-name", None if shadows else "low", item.name))
             continue
         others = {
-            other for other in by_skeleton[skeleton(remove_hidden(item.name))] if key_of(other) != key_of(item.name)
+            other
+            for other in by_skeleton[confusable_skeleton(remove_hidden(item.name))]
+            if normalize_name(other) != normalize_name(item.name)
         }
         # Of two that look alike the plain one is imitated.
         imitated = max(others, key=lambda other: (_plainness(other, protected), other), default="")
         if imitated and _plainness(imitated, protected) > _plainness(item.name, protected):
-            remarks.append(Remark("look-alike-name", None, item.name, f"looks like {imitated!r}{_odd(item.name)}"))
+            remarks.append(
+                FileRemark(
+                    "look-alike-name", None, item.name, f"looks like {imitated!r}{_describe_non_ascii(item.name)}"
+                )
+            )
         elif _mixes_alphabets(item.name):
-            remarks.append(Remark("look-alike-name", None, item.name, f"mixes alphabets{_odd(item.name)}"))
+            remarks.append(
+                FileRemark("look-alike-name", None, item.name, f"mixes alphabets{_describe_non_ascii(item.name)}")
+            )
     return found
 
 
@@ -71,9 +79,9 @@ def _plainness(name: str, protected: set[str]) -> tuple[bool, bool, int]:
     return (name in protected, name.isascii(), -sum(char.isdigit() for char in name))
 
 
-def _odd(name: str) -> str:
+def _describe_non_ascii(name: str) -> str:
     points = [(0, ord(char)) for char in name if not char.isascii()]
-    return f" ({code_points(points)})" if points else ""
+    return f" ({format_code_points(points)})" if points else ""
 
 
 def _mixes_alphabets(name: str) -> bool:

@@ -8,22 +8,22 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.audit.findings import Confidence, Severity, at_most
-from kitbag.audit.regions import EXAMPLES, WRITTEN, Role, Source
-from kitbag.audit.rules import Pattern, patterns
-from kitbag.library.names import skeleton
+from kitbag.audit.findings import Confidence, Severity, cap_severity
+from kitbag.audit.regions import EXAMPLE_ROLES, PROSE_ROLES, AuditedText, RegionRole
+from kitbag.audit.rules import RulePattern, load_patterns
+from kitbag.library.names import confusable_skeleton
 from kitbag.text.hidden_characters import remove_hidden
 
-EXAMINED: Final = 60_000
+MAX_EXAMINED: Final = 60_000
 """Characters that one pattern looks at in one file; an honest file has far less."""
-LONGEST: Final = 2000
+MAX_WINDOW: Final = 2000
 _CONTINUED = re.compile(r"(?:\\|\||&&)[ \t]*\n")
 _DISGUISE = re.compile(r"''|\"\"|\\(?=[a-z])|\$\{IFS\}|\$IFS(?![A-Z_])|\$@")
 _QUOTE_MARK = re.compile(r"\n[ \t]*(?:>[ \t]?|[#*/-]{1,2}[ \t])?")
 _TEXT_CODE: Final[frozenset[str]] = frozenset(("", "text", "txt", "md", "markdown", "prompt", "xml", "plaintext"))
 
 
-class Hit(NamedTuple):
+class RuleHit(NamedTuple):
     rule: str
     start: int
     end: int
@@ -31,27 +31,27 @@ class Hit(NamedTuple):
     """None: as the rule says."""
     confidence: Confidence | None = None
     note: str = ""
-    settled: bool = False
+    is_final: bool = False
     """The detector has looked at what stands around it; its severity is final."""
 
 
-class Scan(NamedTuple):
-    hits: list[Hit]
+class ScanResult(NamedTuple):
+    hits: list[RuleHit]
     exhausted: list[str]
     """Rules that stopped before the end of the text."""
 
 
-def scan(source: Source) -> Scan:
-    hits: list[Hit] = []
+def scan_patterns(source: AuditedText) -> ScanResult:
+    hits: list[RuleHit] = []
     exhausted: list[str] = []
-    for pattern in patterns():
+    for pattern in load_patterns():
         words = [word for word in pattern.words if source.has(word)]
-        if words and not _search(source, pattern, words, hits):
+        if words and not _search_pattern(source, pattern, words, hits):
             exhausted.append(pattern.rule)
-    return Scan(hits, exhausted)
+    return ScanResult(hits, exhausted)
 
 
-def _search(source: Source, pattern: Pattern, words: list[str], hits: list[Hit]) -> bool:
+def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str], hits: list[RuleHit]) -> bool:
     """False when there was too much to look at."""
     examined = 0
     written = pattern.where in ("text", "prose")
@@ -62,14 +62,18 @@ def _search(source: Source, pattern: Pattern, words: list[str], hits: list[Hit])
         begin, window = text_window(source, offset) if written else command_window(source, offset)
         after = begin + len(window)
         examined += len(window) + 64
-        if examined > EXAMINED:
+        if examined > MAX_EXAMINED:
             return False
         # A hit at the end of a window may need what follows it: the next window begins in this one's last line.
         for start, end in _matches(pattern.regex, window, written):
             role, language = source.role_at(begin + start)
-            if _belongs(role, language, pattern.where):
-                severity = at_most(pattern.severity, pattern.example) if role in EXAMPLES else pattern.severity
-                hits.append(Hit(pattern.rule, begin + start, begin + end, severity, pattern.confidence))
+            if _applies_to_role(role, language, pattern.where):
+                severity = (
+                    cap_severity(pattern.severity, pattern.max_example_severity)
+                    if role in EXAMPLE_ROLES
+                    else pattern.severity
+                )
+                hits.append(RuleHit(pattern.rule, begin + start, begin + end, severity, pattern.confidence))
         if written:
             newline = source.text.find("\n", offset, after)
             after = newline if newline >= 0 else after
@@ -89,20 +93,20 @@ def _occurrences(text: str, words: list[str]) -> Iterator[int]:
         yield match.start()
 
 
-class Place(NamedTuple):
+class LineMatch(NamedTuple):
     start: int
     end: int
     match: "re.Match[str]"
     """Its own offsets count from the line."""
 
 
-class Places:
+class LineMatches:
     """Matches of an expression in the lines around words, bounded like the patterns."""
 
     __slots__ = ("exhausted", "found")
 
-    def __init__(self, source: Source, regex: "re.Pattern[str]", words: tuple[str, ...]) -> None:
-        self.found: list[Place] = []
+    def __init__(self, source: AuditedText, regex: "re.Pattern[str]", words: tuple[str, ...]) -> None:
+        self.found: list[LineMatch] = []
         """In order."""
         self.exhausted = False
         present = [word for word in words if source.has(word)]
@@ -110,13 +114,13 @@ class Places:
         for offset in _occurrences(source.lower, present) if present else ():
             if offset < after:
                 continue
-            begin, row = source.row_at(offset)
+            begin, row = source.line_text_at(offset)
             after = begin + len(row)
             examined += len(row) + 64
-            if examined > EXAMINED:
+            if examined > MAX_EXAMINED:
                 self.exhausted = True
                 return
-            self.found += [Place(begin + m.start(), begin + m.end(), m) for m in regex.finditer(row)]
+            self.found += [LineMatch(begin + m.start(), begin + m.end(), m) for m in regex.finditer(row)]
 
 
 def _matches(regex: "re.Pattern[str]", window: str, written: bool) -> list[tuple[int, int]]:
@@ -126,27 +130,27 @@ def _matches(regex: "re.Pattern[str]", window: str, written: bool) -> list[tuple
     # What is disguised is searched once more without the disguise; then only the line is known.
     plain = ""
     if written and not window.isascii():
-        plain = skeleton(remove_hidden(window))
+        plain = confusable_skeleton(remove_hidden(window))
     elif not written and _DISGUISE.search(window):
-        plain = undisguised(window)
+        plain = deobfuscate(window)
     if plain and regex.search(plain):
         stripped = len(window) - len(window.lstrip())
         return [(stripped, len(window))]
     return []
 
 
-def undisguised(command: str) -> str:
+def deobfuscate(command: str) -> str:
     r"""`cu''rl`, `c\url` and `cat${IFS}x` as a shell reads them."""
     return _DISGUISE.sub(lambda match: " " if match[0].startswith(("$I", "${I")) else "", command)
 
 
-def command_window(source: Source, offset: int) -> tuple[int, str]:
+def command_window(source: AuditedText, offset: int) -> tuple[int, str]:
     """The command around an offset, with its continuation lines; newlines as blanks, so that offsets stay."""
     text = source.text
-    begin, row = source.row_at(offset)
+    begin, row = source.line_text_at(offset)
     end = begin + len(row)
     for _ in range(8):
-        if end - begin > LONGEST or end >= len(text):
+        if end - begin > MAX_WINDOW or end >= len(text):
             break
         following = text[end : end + 200]
         if row.lstrip(" \t>").startswith("|"):
@@ -156,39 +160,39 @@ def command_window(source: Source, offset: int) -> tuple[int, str]:
             break
         if not ends_open and following[:2] == "\n\n":
             break
-        newline = text.find("\n", end + 1, end + 1 + LONGEST)
-        end = newline if newline >= 0 else min(len(text), end + 1 + LONGEST)
+        newline = text.find("\n", end + 1, end + 1 + MAX_WINDOW)
+        end = newline if newline >= 0 else min(len(text), end + 1 + MAX_WINDOW)
     for _ in range(4):
         above = text[max(0, begin - 4) : begin]
-        if text.startswith("|", text.rfind("\n", max(0, begin - LONGEST), max(begin - 1, 0)) + 1):
+        if text.startswith("|", text.rfind("\n", max(0, begin - MAX_WINDOW), max(begin - 1, 0)) + 1):
             break
-        if begin <= 0 or end - begin > LONGEST or not _CONTINUED.search(above):
+        if begin <= 0 or end - begin > MAX_WINDOW or not _CONTINUED.search(above):
             break
-        begin = text.rfind("\n", max(0, begin - LONGEST), begin - 1) + 1
+        begin = text.rfind("\n", max(0, begin - MAX_WINDOW), begin - 1) + 1
     window = text[begin:end]
     return begin, window.replace("\\\n", "  ").replace("\n", " ")
 
 
-def text_window(source: Source, offset: int) -> tuple[int, str]:
+def text_window(source: AuditedText, offset: int) -> tuple[int, str]:
     """The line around an offset and its neighbours, for sentences go on; of one length with the text."""
     text = source.text
-    begin, row = source.row_at(offset)
+    begin, row = source.line_text_at(offset)
     end = begin + len(row)
     if begin > 1:
         above = max(text.rfind("\n", max(0, begin - 400), begin - 1) + 1, begin - 400)
         begin = above if text[above : begin - 1].strip() else begin
     newline = text.find("\n", end + 1, end + 400)
     end = newline if newline >= 0 else min(len(text), end + 400)
-    window = text[begin : min(end, begin + 2 * LONGEST)]
+    window = text[begin : min(end, begin + 2 * MAX_WINDOW)]
     window = _QUOTE_MARK.sub(lambda match: " " * len(match[0]), window)
     return begin, window.replace("**", "  ").replace("__", "  ")
 
 
-def _belongs(role: Role, language: str, where: str) -> bool:
+def _applies_to_role(role: RegionRole, language: str, where: str) -> bool:
     if where == "any":
         return True
     if where == "prose":
         return role in ("prose", "comment", "table")
     if where == "text":
-        return role in WRITTEN or (role == "code" and language in _TEXT_CODE) or role == "config"
+        return role in PROSE_ROLES or (role == "code" and language in _TEXT_CODE) or role == "config"
     return role != "prose" and role != "head"

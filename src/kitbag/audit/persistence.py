@@ -7,24 +7,26 @@ examine; uses patterns for the window.
 import re
 from typing import Final, NamedTuple
 
-from kitbag.audit.expressions import expression, words
+from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
-from kitbag.audit.patterns import Hit, Places, Scan, command_window
-from kitbag.audit.regions import WRITTEN, Role, Source
+from kitbag.audit.patterns import LineMatches, RuleHit, ScanResult, command_window
+from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 
 
-class _Target(NamedTuple):
+class _WriteTarget(NamedTuple):
     rule: str
     words: tuple[str, ...]
     regex: "re.Pattern[str]"
-    strong: bool
+    is_strong: bool
     """Nothing honest writes there as a rule."""
-    example: Severity
+    max_example_severity: Severity
     """The most that it is in an example."""
 
 
-def _target(rule: str, name: str, strong: bool = False, example: Severity = "high") -> _Target:
-    return _Target(rule, words(f"persistence.{name}"), expression(f"persistence.{name}"), strong, example)
+def _target(rule: str, name: str, strong: bool = False, example: Severity = "high") -> _WriteTarget:
+    return _WriteTarget(
+        rule, load_words(f"persistence.{name}"), load_expression(f"persistence.{name}"), strong, example
+    )
 
 
 _TARGETS: Final = (
@@ -36,50 +38,50 @@ _TARGETS: Final = (
     _target("agent-memory-write", "agent_memory"),
 )
 _NEAR: Final = 400
-_MOST: Final = 200
+_MAX_MATCHES: Final = 200
 _REDIRECT = re.compile(r"(?<![-=<])>>?\|?\s*[\"']?[^\s\"'|;&<>`]*$")
 _TEE = re.compile(r"\btee\s+(?:-a\s+|--append\s+)?[\"']?[^\s\"'|;&]*$")
 _COPIES = re.compile(r"\b(?:cp|mv|ln|install|rsync|copy-item|move-item|scp)\s[^\n;|&]*$", re.IGNORECASE)
-_IN_PLACE = expression("persistence.in_place")
+_IN_PLACE = load_expression("persistence.in_place")
 _ENDS = re.compile(r"[\"']?\s*(?:$|[;|&)`#]|\\$|[\"'])")
-_CODE_WRITES = expression("persistence.code_writes")
+_CODE_WRITES = load_expression("persistence.code_writes")
 _ASSIGNED = re.compile(r"(?:^|[;\s])(?:export |local |const |let |var )?\$?([A-Za-z_]\w{1,40})\s?=(?!=)[^=\n]{0,200}$")
 _TELLS = re.compile(
     r"\b(?:append|add|write|insert|put|save|copy|symlink|install|register|inject|modify|edit|update)\b[^.\n]{0,160}$",
     re.IGNORECASE,
 )
-_ORDINARY = expression("persistence.ordinary")
+_ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(
     r"curl|wget|base64|/dev/tcp|\bnc\s|https?://|\bpython\d?\s+-c|ANTHROPIC_|OPENAI_|_PROXY|LD_PRELOAD|PROMPT_COMMAND",
     re.I,
 )
 
 
-def writes(source: Source) -> Scan:
-    hits: list[Hit] = []
+def find_persistent_writes(source: AuditedText) -> ScanResult:
+    hits: list[RuleHit] = []
     exhausted: list[str] = []
     for target in _TARGETS:
-        places = Places(source, target.regex, target.words)
-        for start, end, _ in places.found[:_MOST]:
-            hits += _hit(source, target, start, end)
-        if places.exhausted or len(places.found) > _MOST:
+        places = LineMatches(source, target.regex, target.words)
+        for start, end, _ in places.found[:_MAX_MATCHES]:
+            hits += _check_match(source, target, start, end)
+        if places.exhausted or len(places.found) > _MAX_MATCHES:
             exhausted.append(target.rule)
-    return Scan(hits, exhausted)
+    return ScanResult(hits, exhausted)
 
 
-def _hit(source: Source, target: _Target, start: int, end: int) -> list[Hit]:
+def _check_match(source: AuditedText, target: _WriteTarget, start: int, end: int) -> list[RuleHit]:
     begin, window = command_window(source, start)
     at = start - begin
     role, language = source.role_at(start)
-    if role in WRITTEN:
+    if role in PROSE_ROLES:
         told = _TELLS.search(window[max(0, at - _NEAR) : at])
         how = "told" if told else "written" if _shell_writes(window, at, end - begin) else ""
     elif _shell_writes(window, at, end - begin) or (language != "shell" and _CODE_WRITES.search(window)):
         how = "written"
     else:
-        how = "written" if _written_by_name(source, window[:at]) else ""
+        how = "written" if _is_written_later(source, window[:at]) else ""
     severity = _severity(target, role, how, window) if how else None
-    return [Hit(target.rule, start, end, severity)] if severity is not None else []
+    return [RuleHit(target.rule, start, end, severity)] if severity is not None else []
 
 
 def _shell_writes(window: str, start: int, end: int) -> bool:
@@ -92,7 +94,7 @@ def _shell_writes(window: str, start: int, end: int) -> bool:
     return _IN_PLACE.search(before) is not None
 
 
-def _written_by_name(source: Source, before: str) -> bool:
+def _is_written_later(source: AuditedText, before: str) -> bool:
     """`rc = Path.home() / ".bashrc"`, and further down `rc.write_text(...)` or `>> "$rc"`."""
     assigned = _ASSIGNED.search(before[-260:])
     if assigned is None:
@@ -105,19 +107,19 @@ def _written_by_name(source: Source, before: str) -> bool:
     return later.search(source.text) is not None
 
 
-def _severity(target: _Target, role: Role, how: str, window: str) -> Severity | None:
+def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str) -> Severity | None:
     runs = role in ("command", "script", "config")
     if target.rule == "agent-memory-write":
         if how == "told" or role in ("prose", "inline", "table"):
             return None
         return "medium" if runs else "low"
     if how == "told":
-        return "medium" if target.strong else "low"
+        return "medium" if target.is_strong else "low"
     if (
         target.rule == "startup-write"
-        and not target.strong
+        and not target.is_strong
         and _ORDINARY.search(window)
         and not _NOT_ORDINARY.search(window)
     ):
         return "medium" if runs else "low"
-    return "high" if runs else target.example
+    return "high" if runs else target.max_example_severity

@@ -6,9 +6,9 @@ Used by judge. In doubt it is run.
 import re
 from typing import Final
 
-from kitbag.audit.regions import Source
+from kitbag.audit.regions import AuditedText
 
-_BACK: Final = 3000
+_LOOKBACK: Final = 3000
 _PRINTER = re.compile(
     r"(?:^|[;&|({]|\bthen|\bdo|\belse|\bif|!)\s*(?:echo|printf|e?grep|rg|ack|\w*(?:log|warn|err|info|fail|usage|finding|report|msg|say|alert|print|check|grep)\w*)"
     r"\s[^;&|\"']*(?:\"[^\"]*\"\s*|'[^']*'\s*)*[^;&|\"']*$",
@@ -17,8 +17,8 @@ _PRINTER = re.compile(
 _HEREDOC = re.compile(r"^(?P<command>[^\n]*)<<-?\s*[\"']?(?P<end>\w+)[\"']?(?P<rest>[^\n]*)$", re.MULTILINE)
 
 
-def is_printed(source: Source, offset: int) -> bool:
-    begin, row = source.row_at(offset)
+def is_printed(source: AuditedText, offset: int) -> bool:
+    begin, row = source.line_text_at(offset)
     column = offset - begin
     quote = _open_quote(row[:column])
     if quote >= 0 and _PRINTER.search(row[max(0, quote - 400) : quote]):
@@ -44,9 +44,9 @@ def _open_quote(before: str) -> int:
     return opened
 
 
-def _in_help_text(source: Source, offset: int, begin: int) -> bool:
+def _in_help_text(source: AuditedText, offset: int, begin: int) -> bool:
     """Inside `cat <<EOF` that goes to the screen."""
-    before = source.text[max(0, begin - _BACK) : begin]
+    before = source.text[max(0, begin - _LOOKBACK) : begin]
     opened = list(_HEREDOC.finditer(before))
     last = opened[-1] if opened else None
     if last is None or re.search(rf"^\s*{re.escape(last['end'])}\s*$", before[last.end() :], re.MULTILINE):

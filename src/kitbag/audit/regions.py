@@ -9,17 +9,19 @@ import itertools
 import re
 from typing import Final, Literal, NamedTuple
 
-from kitbag.audit.expressions import words
-from kitbag.audit.file_content import Content
-from kitbag.library.names import skeleton
-from kitbag.text.frontmatter import split
-from kitbag.text.reference_syntax import Token, find_tokens
+from kitbag.audit.expressions import load_words
+from kitbag.audit.file_content import FileContent
+from kitbag.library.names import confusable_skeleton
+from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.reference_syntax import ReferenceToken, find_references
 
-Role = Literal["command", "script", "remark", "shell", "code", "inline", "prose", "table", "comment", "head", "config"]
-RUNS: Final[frozenset[Role]] = frozenset(("command", "script"))
+RegionRole = Literal[
+    "command", "script", "remark", "shell", "code", "inline", "prose", "table", "comment", "head", "config"
+]
+RUNNING_ROLES: Final[frozenset[RegionRole]] = frozenset(("command", "script"))
 """Runs without a model's doing, or when it does what it was told."""
-EXAMPLES: Final[frozenset[Role]] = frozenset(("shell", "code", "inline"))
-WRITTEN: Final[frozenset[Role]] = frozenset(("prose", "table", "comment", "head", "inline", "remark"))
+EXAMPLE_ROLES: Final[frozenset[RegionRole]] = frozenset(("shell", "code", "inline"))
+PROSE_ROLES: Final[frozenset[RegionRole]] = frozenset(("prose", "table", "comment", "head", "inline", "remark"))
 
 _FENCE = re.compile(
     r"^(?:[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*)$", re.MULTILINE
@@ -28,41 +30,41 @@ _CLOSING: Final = {
     mark: re.compile(rf"^[ \t>]*+(?P<mark>{mark}{{3,}}+)[ \t\r]*+$", re.MULTILINE) for mark in ("`", "~")
 }
 _HEADING = re.compile(r"^[ \t>]{0,9}#{1,6}[ \t]+([^\n]{0,300})", re.MULTILINE)
-_SHELLS: Final = frozenset(words("regions.shells"))
+_SHELLS: Final = frozenset(load_words("regions.shells"))
 _CYRILLIC: Final = "аеорсухіјѕһԁԛԝкмтАВЕКМНОРСТУХІЈЅ"
 MIXED_WORD = re.compile(
     rf"[A-Za-z][{_CYRILLIC}][A-Za-z]|\b[{_CYRILLIC}]{{1,2}}[A-Za-z]{{2}}|[A-Za-z]{{2}}[{_CYRILLIC}]{{1,2}}\b"
 )
-_LOOK_ALIKES: Final = str.maketrans({letter: skeleton(letter) for letter in _CYRILLIC})
+_LOOK_ALIKES: Final = str.maketrans({letter: confusable_skeleton(letter) for letter in _CYRILLIC})
 _TICKS = re.compile(r"`+")
 _REMARK = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
-MOST_TOKENS: Final = 2000
-_MOST_HEADINGS: Final = 20_000
+MAX_TOKENS: Final = 2000
+_MAX_HEADINGS: Final = 20_000
 _LINE_LIMIT: Final = 2000
-_BACK: Final = 3000
+_LOOKBACK: Final = 3000
 
 
-class Region(NamedTuple):
+class TextRegion(NamedTuple):
     start: int
     end: int
-    role: Role
+    role: RegionRole
     language: str
 
 
-class Spot(NamedTuple):
+class TextContext(NamedTuple):
     """A place in a text, with what stands around it."""
 
-    role: Role
+    role: RegionRole
     language: str
     line: int
-    row: str
+    line_text: str
     """The whole line, at most 2,000 characters of it."""
-    lead: str
+    introduction: str
     """What introduces it: the line above a fence, the heading, the start of a list."""
     heading: str
 
 
-class Source:
+class AuditedText:
     """A text and its regions."""
 
     __slots__ = (
@@ -71,23 +73,23 @@ class Source:
         "_words",
         "body_start",
         "content",
-        "head",
+        "frontmatter",
         "lower",
         "regions",
         "text",
         "tokens",
     )
 
-    def __init__(self, content: Content, text: str) -> None:
+    def __init__(self, content: FileContent, text: str) -> None:
         self.content = content
         self.text = text
         self.lower = text.lower() if len(text.lower()) == len(text) else text
         if not text.isascii() and MIXED_WORD.search(text):
             self.lower = self.lower.translate(_LOOK_ALIKES)
-        self.tokens: list[Token] = []
-        self.head = ""
+        self.tokens: list[ReferenceToken] = []
+        self.frontmatter = ""
         self.body_start = 0
-        self.regions: list[Region] = []
+        self.regions: list[TextRegion] = []
         if content.kind == "markdown":
             self._read_markdown()
         self._starts = [region.start for region in self.regions]
@@ -99,13 +101,13 @@ class Source:
         return self.content.language
 
     def _read_markdown(self) -> None:
-        parts = split(self.text)
-        self.body_start = len(self.text) - len(parts.body) if parts.head is not None else 0
-        if parts.head is not None:
-            self.head = self.text[: self.body_start]
-            self.regions.append(Region(0, self.body_start, "head", ""))
+        parts = split_frontmatter(self.text)
+        self.body_start = len(self.text) - len(parts.body) if parts.frontmatter is not None else 0
+        if parts.frontmatter is not None:
+            self.frontmatter = self.text[: self.body_start]
+            self.regions.append(TextRegion(0, self.body_start, "head", ""))
         self._read_fences()
-        tokens = find_tokens(self.text[self.body_start :]).tokens[: MOST_TOKENS + 1]
+        tokens = find_references(self.text[self.body_start :]).tokens[: MAX_TOKENS + 1]
         lines = self.text.count("\n", 0, self.body_start)
         shift = self.body_start
         self.tokens = [
@@ -113,7 +115,7 @@ class Source:
             for token in tokens
             if token.kind != "escape"
         ]
-        commands = [Region(t.start, t.end, "command", "shell") for t in self.tokens if t.kind == "command"]
+        commands = [TextRegion(t.start, t.end, "command", "shell") for t in self.tokens if t.kind == "command"]
         if commands:
             taken = {region.start for region in commands}
             self.regions = sorted([r for r in self.regions if r.start not in taken] + commands)
@@ -131,8 +133,8 @@ class Source:
                 closing = _CLOSING[mark[0]].search(text, closing.end())
             end = closing.end() if closing else len(text)
             word = re.split(r"[\s{,:]", info.lower().lstrip("{."), maxsplit=1)[0]
-            role: Role = "shell" if word in _SHELLS else "code"
-            self.regions.append(Region(fence.start(), end, role, "shell" if role == "shell" else word))
+            role: RegionRole = "shell" if word in _SHELLS else "code"
+            self.regions.append(TextRegion(fence.start(), end, role, "shell" if role == "shell" else word))
             at = end
         self._read_comments(at, len(text))
 
@@ -140,7 +142,7 @@ class Source:
         while (opened := self.text.find("<!--", start, end)) >= 0:
             closed = self.text.find("-->", opened + 4, end)
             start = closed + 3 if closed >= 0 else end
-            self.regions.append(Region(opened, start, "comment", ""))
+            self.regions.append(TextRegion(opened, start, "comment", ""))
 
     def has(self, word: str) -> bool:
         """Whether a word, in lower case, stands anywhere in the text; many detectors ask for the same ones."""
@@ -149,14 +151,14 @@ class Source:
             known = self._words[word] = word in self.lower
         return known
 
-    def region_at(self, offset: int) -> Region | None:
+    def region_at(self, offset: int) -> TextRegion | None:
         at = bisect.bisect_right(self._starts, offset) - 1
         return self.regions[at] if at >= 0 and offset < self.regions[at].end else None
 
     def line_at(self, offset: int) -> int:
         return self.text.count("\n", 0, offset) + 1
 
-    def row_at(self, offset: int) -> tuple[int, str]:
+    def line_text_at(self, offset: int) -> tuple[int, str]:
         """Where the line begins, and the line; of a very long one the part around the offset."""
         begin = self.text.rfind("\n", max(0, offset - _LINE_LIMIT), offset) + 1 or max(0, offset - _LINE_LIMIT)
         if offset < _LINE_LIMIT and self.text.rfind("\n", 0, offset) < 0:
@@ -164,21 +166,21 @@ class Source:
         end = self.text.find("\n", offset, offset + _LINE_LIMIT)
         return begin, self.text[begin : end if end >= 0 else offset + _LINE_LIMIT]
 
-    def role_at(self, offset: int) -> tuple[Role, str]:
-        begin, row = self.row_at(offset)
-        return self._role(offset, begin, row, self.region_at(offset))
+    def role_at(self, offset: int) -> tuple[RegionRole, str]:
+        begin, row = self.line_text_at(offset)
+        return self._find_role(offset, begin, row, self.region_at(offset))
 
-    def spot(self, offset: int) -> Spot:
-        begin, row = self.row_at(offset)
+    def context_at(self, offset: int) -> TextContext:
+        begin, row = self.line_text_at(offset)
         line = self.line_at(offset)
         region = self.region_at(offset)
-        role, language = self._role(offset, begin, row, region)
+        role, language = self._find_role(offset, begin, row, region)
         if self.content.kind != "markdown":
-            return Spot(role, language, line, row, self._lines_above(begin), "")
+            return TextContext(role, language, line, row, self._comments_above(begin), "")
         top = region.start if region is not None and region.role in ("shell", "code") else begin
-        return Spot(role, language, line, row, self._lead(top, begin, role), self._heading(top))
+        return TextContext(role, language, line, row, self._introduction(top, begin, role), self._heading(top))
 
-    def _role(self, offset: int, begin: int, row: str, region: Region | None) -> tuple[Role, str]:
+    def _find_role(self, offset: int, begin: int, row: str, region: TextRegion | None) -> tuple[RegionRole, str]:
         if self.content.kind != "markdown":
             if self.content.kind == "script":
                 return ("remark" if _REMARK.match(row) else "script"), self.language
@@ -189,15 +191,15 @@ class Source:
             return "table", ""
         return ("inline", "") if _in_code(row, offset - begin) else ("prose", "")
 
-    def _lines_above(self, begin: int) -> str:
+    def _comments_above(self, begin: int) -> str:
         """Two lines of a script: a comment there may speak of the line."""
         above = self.text[max(0, begin - 400) : begin].split("\n")[-3:]
         return " ".join(line.strip() for line in above if _REMARK.match(line))
 
-    def _lead(self, top: int, begin: int, role: Role) -> str:
+    def _introduction(self, top: int, begin: int, role: RegionRole) -> str:
         """The last lines of prose above; inside a fence also the comments right above the line."""
-        remarks = self._lines_above(begin) if begin > top else ""
-        above = self.text[max(0, top - _BACK) : top].rstrip()
+        remarks = self._comments_above(begin) if begin > top else ""
+        above = self.text[max(0, top - _LOOKBACK) : top].rstrip()
         lines = above.split("\n")
         if role in ("prose", "inline", "table"):
             # The sentence may have begun on the line above; a list or table is introduced by the line before it.
@@ -210,7 +212,7 @@ class Source:
     def _heading(self, top: int) -> str:
         """The two headings above, closest last."""
         if self._headings is None:
-            found = itertools.islice(_HEADING.finditer(self.text), _MOST_HEADINGS)
+            found = itertools.islice(_HEADING.finditer(self.text), _MAX_HEADINGS)
             self._headings = [(match.start(), match[1]) for match in found]
         at = bisect.bisect_left(self._headings, (top, ""))
         return " / ".join(text for _, text in self._headings[max(0, at - 2) : at])

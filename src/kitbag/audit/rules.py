@@ -7,7 +7,7 @@ import functools
 import re
 import tomllib
 from importlib.resources import files
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from kitbag.audit.findings import Confidence, Severity
 
@@ -20,7 +20,7 @@ NEVER_SUPPRESSED: Final = frozenset(
 """What hides text must not be able to hide itself; a lock file, not a comment, accepts changes."""
 
 
-class Rule(NamedTuple):
+class AuditRule(NamedTuple):
     id: str
     severity: Severity
     confidence: Confidence
@@ -29,36 +29,39 @@ class Rule(NamedTuple):
     fix: str
 
 
-class Pattern(NamedTuple):
+class RulePattern(NamedTuple):
     rule: str
     words: tuple[str, ...]
     regex: "re.Pattern[str]"
     where: str
     severity: Severity
     confidence: Confidence
-    example: Severity
+    max_example_severity: Severity
     """The most that it is in an example, which nobody may ever run."""
 
 
 @functools.cache
-def _document() -> list[dict[str, object]]:
+def _load_document() -> list[dict[str, object]]:
     text = files("kitbag.audit").joinpath("rules.toml").read_text("utf-8")
     return cast("list[dict[str, object]]", tomllib.loads(text)["rule"])
 
 
 @functools.cache
-def rules() -> dict[str, Rule]:
+def load_rules() -> dict[str, AuditRule]:
     """By id, in the order of the file."""
-    return {str(raw["id"]): Rule(**{field: cast("str", raw[field]) for field in Rule._fields}) for raw in _document()}  # pyright: ignore[reportArgumentType]
+    return {
+        str(raw["id"]): AuditRule(**{field: cast("Any", raw[field]) for field in AuditRule._fields})
+        for raw in _load_document()
+    }
 
 
 @functools.cache
-def patterns() -> tuple[Pattern, ...]:
-    found: list[Pattern] = []
-    for raw in _document():
+def load_patterns() -> tuple[RulePattern, ...]:
+    found: list[RulePattern] = []
+    for raw in _load_document():
         for pattern in cast("list[dict[str, object]]", raw.get("pattern", [])):
             found.append(
-                Pattern(
+                RulePattern(
                     str(raw["id"]),
                     tuple(cast("list[str]", pattern["words"])),
                     re.compile(str(pattern["regex"]), re.IGNORECASE),

@@ -6,12 +6,12 @@ The door of this package: used by the command line and by lockfile.
 import os
 from typing import Final, NamedTuple
 
-from kitbag.audit.examine_item import Budget, Examined, examine, with_fingerprints
+from kitbag.audit.examine_item import ExaminedItem, ReadBudget, add_fingerprints, examine_item
 from kitbag.audit.find_items import find_items
-from kitbag.audit.findings import FAILING, SEVERITIES, Finding, Item, Unread, order
-from kitbag.audit.name_checks import Named, check_names, is_builtin
-from kitbag.audit.rules import rules
-from kitbag.text.hidden_characters import for_terminal, one_line
+from kitbag.audit.findings import FAILING_SEVERITIES, SEVERITIES, AuditFinding, AuditItem, UnreadPath, finding_sort_key
+from kitbag.audit.name_checks import NamedItem, check_names, is_builtin
+from kitbag.audit.rules import load_rules
+from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 
 VERSION: Final = 1
 CAUTION: Final = (
@@ -20,72 +20,78 @@ CAUTION: Final = (
 )
 
 
-class Report(NamedTuple):
+class AuditReport(NamedTuple):
     root: str
-    tops: tuple[str, ...]
+    requested_paths: tuple[str, ...]
     """What was asked for, relative to the root."""
-    examined: tuple[Examined, ...]
-    unread: tuple[Unread, ...]
+    examined: tuple[ExaminedItem, ...]
+    unread: tuple[UnreadPath, ...]
     """Of the walk itself; what an item could not read is with the item, and a finding."""
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[AuditFinding]:
         """Without those that are suppressed; worst first."""
-        return sorted((f for one in self.examined for f in one.findings if not f.suppressed), key=order)
+        return sorted((f for one in self.examined for f in one.findings if not f.suppressed), key=finding_sort_key)
 
     def covers(self, path: str) -> bool:
         """Whether a path, relative to the root, is part of what was asked for."""
-        return any(top in (".", path) or path.startswith(top + os.sep) for top in self.tops)
+        return any(top in (".", path) or path.startswith(top + os.sep) for top in self.requested_paths)
 
     @property
-    def suppressed(self) -> list[Finding]:
-        return sorted((f for one in self.examined for f in one.findings if f.suppressed), key=order)
+    def suppressed(self) -> list[AuditFinding]:
+        return sorted((f for one in self.examined for f in one.findings if f.suppressed), key=finding_sort_key)
 
 
-def audit(paths: tuple[str, ...], lock_file: str = "") -> Report:
+def run_audit(paths: tuple[str, ...], lock_file: str = "") -> AuditReport:
     """`lock_file` is left out of it. Raises UsageError for a path that can't be audited."""
     target = find_items(paths, lock_file)
-    budget = Budget()
-    examined = [examine(item, target.root, budget) for item in target.items]
+    budget = ReadBudget()
+    examined = [examine_item(item, target.root, budget) for item in target.items]
     names = check_names(
-        Named(f"{one.item.kind} {one.item.path}", name_of(one), is_builtin(one.item.folder)) for one in examined
+        NamedItem(f"{one.item.kind} {one.item.path}", item_name(one), is_builtin(one.item.folder)) for one in examined
     )
-    done: list[Examined] = []
+    done: list[ExaminedItem] = []
     for one in examined:
-        found: list[Finding] = []
+        found: list[AuditFinding] = []
         for remark in names.get(f"{one.item.kind} {one.item.path}", []):
-            rule = rules()[remark.rule]
-            file = os.path.normpath(os.path.join(os.path.relpath(one.item.folder, target.root), one.item.main))
-            excerpt = for_terminal(one_line(remark.excerpt))
-            finding = Finding(
-                rule.id, remark.severity or rule.severity, rule.confidence, file, 1, excerpt, for_terminal(remark.note)
+            rule = load_rules()[remark.rule]
+            file = os.path.normpath(os.path.join(os.path.relpath(one.item.folder, target.root), one.item.main_file))
+            excerpt = escape_for_terminal(collapse_whitespace(remark.excerpt))
+            finding = AuditFinding(
+                rule.id,
+                remark.severity or rule.severity,
+                rule.confidence,
+                file,
+                1,
+                excerpt,
+                escape_for_terminal(remark.note),
             )
-            found += with_fingerprints([finding], one.item.path)
-        done.append(one._replace(findings=tuple(sorted((*one.findings, *found), key=order))))
-    return Report(target.root, target.tops, tuple(done), target.unread)
+            found += add_fingerprints([finding], one.item.path)
+        done.append(one._replace(findings=tuple(sorted((*one.findings, *found), key=finding_sort_key))))
+    return AuditReport(target.root, target.requested_paths, tuple(done), target.unread)
 
 
-def name_of(one: Examined) -> str:
+def item_name(examined: ExaminedItem) -> str:
     """What it declares to be called, else what its file or folder is called."""
-    if one.declared.name and one.item.kind != "command":
-        return one.declared.name
-    return fallback_name(one.item)
+    if examined.declared.name and examined.item.kind != "command":
+        return examined.declared.name
+    return fallback_name(examined.item)
 
 
-def fallback_name(item: Item) -> str:
+def fallback_name(item: AuditItem) -> str:
     if item.kind == "workspace":
         return ""
-    if item.kind in ("skill", "plugin") and item.path.rpartition("/")[2] != item.main:
+    if item.kind in ("skill", "plugin") and item.path.rpartition("/")[2] != item.main_file:
         return os.path.basename(item.folder)
     stem = os.path.splitext(os.path.basename(item.path))[0]
     return stem.removesuffix(".agent").removesuffix(".chatmode")
 
 
-def fails(findings: list[Finding], strict: bool = False) -> bool:
-    return any(strict or finding.severity in FAILING for finding in findings)
+def has_failures(findings: list[AuditFinding], strict: bool = False) -> bool:
+    return any(strict or finding.severity in FAILING_SEVERITIES for finding in findings)
 
 
-def counts(report: Report, findings: list[Finding]) -> dict[str, int]:
+def count_findings(report: AuditReport, findings: list[AuditFinding]) -> dict[str, int]:
     return {
         **{severity: sum(finding.severity == severity for finding in findings) for severity in SEVERITIES},
         "suppressed": len(report.suppressed),
@@ -95,8 +101,8 @@ def counts(report: Report, findings: list[Finding]) -> dict[str, int]:
     }
 
 
-def finding_json(finding: Finding) -> dict[str, object]:
-    rule = rules()[finding.rule]
+def finding_to_json(finding: AuditFinding) -> dict[str, object]:
+    rule = load_rules()[finding.rule]
     return {
         "rule": finding.rule,
         "severity": finding.severity,
@@ -113,17 +119,17 @@ def finding_json(finding: Finding) -> dict[str, object]:
     }
 
 
-def report_json(report: Report, findings: list[Finding]) -> dict[str, object]:
+def report_to_json(report: AuditReport, findings: list[AuditFinding]) -> dict[str, object]:
     """The same text for the same files, wherever they lie."""
     return {
         "version": VERSION,
-        "counts": counts(report, findings),
-        "findings": [finding_json(finding) for finding in findings],
-        "suppressed": [finding_json(finding) for finding in report.suppressed],
+        "counts": count_findings(report, findings),
+        "findings": [finding_to_json(finding) for finding in findings],
+        "suppressed": [finding_to_json(finding) for finding in report.suppressed],
         "items": [
             {
                 "kind": one.item.kind,
-                "name": name_of(one),
+                "name": item_name(one),
                 "path": one.item.path,
                 "files": len(one.files),
                 "manifest": one.manifest.to_json(),

@@ -4,18 +4,18 @@ from importlib.metadata import version
 from typing import Final
 from urllib.parse import quote
 
-from kitbag.audit.findings import Finding, Severity
-from kitbag.audit.rules import Rule, rules
-from kitbag.audit.run import CAUTION, Report
+from kitbag.audit.findings import AuditFinding, Severity
+from kitbag.audit.rules import AuditRule, load_rules
+from kitbag.audit.run import CAUTION, AuditReport
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: Final[dict[Severity, str]] = {"high": "error", "medium": "warning", "low": "note", "info": "none"}
 _SCORES: Final[dict[Severity, str]] = {"high": "8.0", "medium": "5.0", "low": "2.0", "info": "0.0"}
 
 
-def sarif(report: Report, findings: list[Finding]) -> dict[str, object]:
+def report_to_sarif(report: AuditReport, findings: list[AuditFinding]) -> dict[str, object]:
     """Suppressed findings are results too, marked as suppressed in the source."""
-    known = list(rules().values())
+    known = list(load_rules().values())
     index = {rule.id: at for at, rule in enumerate(known)}
     results = [_result(finding, index[finding.rule]) for finding in [*findings, *report.suppressed]]
     driver = {
@@ -35,7 +35,7 @@ def sarif(report: Report, findings: list[Finding]) -> dict[str, object]:
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _rule(rule: Rule) -> dict[str, object]:
+def _rule(rule: AuditRule) -> dict[str, object]:
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
@@ -46,8 +46,8 @@ def _rule(rule: Rule) -> dict[str, object]:
     }
 
 
-def _result(finding: Finding, index: int) -> dict[str, object]:
-    rule = rules()[finding.rule]
+def _result(finding: AuditFinding, index: int) -> dict[str, object]:
+    rule = load_rules()[finding.rule]
     note = f" ({finding.note})" if finding.note else ""
     place: dict[str, object] = {"artifactLocation": {"uri": quote(finding.file), "uriBaseId": "%SRCROOT%"}}
     if finding.line:

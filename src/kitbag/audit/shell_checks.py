@@ -7,15 +7,15 @@ import itertools
 import re
 from typing import Final
 
-from kitbag.audit.expressions import expression, words
-from kitbag.audit.patterns import EXAMINED, Hit, Places, Scan, command_window, undisguised
-from kitbag.audit.regions import WRITTEN, Source
+from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, ScanResult, command_window, deobfuscate
+from kitbag.audit.regions import PROSE_ROLES, AuditedText
 
 # The program at the end of a pipeline, behind wrappers such as `sudo -E env A=1`.
-_SINK = expression("shell_checks.sink")
+_SINK = load_expression("shell_checks.sink")
 _SHELL = re.compile(r"(?:ba|da|z|k|a|fi|c|tc)?sh")
-_FETCH = expression("shell_checks.fetch")
-_DECODE = expression("shell_checks.decode")
+_FETCH = load_expression("shell_checks.fetch")
+_DECODE = load_expression("shell_checks.decode")
 _DRAINED = re.compile(r"\$\(\s*cat|\bstdin\b|/dev/stdin|\{\}")
 _SOMEWHERE = re.compile(r"://|\$[\w({]|\w\.\w{2,}/|\w\.(?:sh|py|com|io|dev|org|net|invalid|test)\b")
 _NAMED_FILE = re.compile(r"\s*(?:-[\w-]+\s+)*[\w./~$\"'-]*\w\.\w+")
@@ -24,39 +24,39 @@ _DISGUISES: Final = ("''", '""', "\\s", "\\b", "\\c", "\\w")
 _SEPARATOR = re.compile(r";|&&|\|\|")
 
 
-def pipelines(source: Source) -> Scan:
+def find_pipes_to_shell(source: AuditedText) -> ScanResult:
     """`curl ... | sh` and `... | base64 -d | sh`, at any length and behind any wrapper."""
-    hits: list[Hit] = []
+    hits: list[RuleHit] = []
     examined = 0
     if "|" not in source.text:
-        return Scan(hits, [])
+        return ScanResult(hits, [])
     for sink in _SINK.finditer(source.text):
         if not _reads_code(sink):
             continue
         begin, window = command_window(source, sink.start())
         examined += len(window) + 64
-        if examined > EXAMINED:
-            return Scan(hits, ["pipe-to-shell"])
-        hits += _hit(source, sink.start(), sink.end(), _left(window[: sink.start() - begin]))
-    disguised = Places(source, _ROW, _DISGUISES)
+        if examined > MAX_EXAMINED:
+            return ScanResult(hits, ["pipe-to-shell"])
+        hits += _check_pipeline(source, sink.start(), sink.end(), _pipeline_before(window[: sink.start() - begin]))
+    disguised = LineMatches(source, _ROW, _DISGUISES)
     for start, end, row in disguised.found:
-        plain = undisguised(row[0])
+        plain = deobfuscate(row[0])
         if plain != row[0] and (sink := _SINK.search(plain)) is not None and _reads_code(sink):
-            hits += _hit(source, start, end, _left(plain[: sink.start()]))
-    return Scan(hits, ["pipe-to-shell"] if disguised.exhausted else [])
+            hits += _check_pipeline(source, start, end, _pipeline_before(plain[: sink.start()]))
+    return ScanResult(hits, ["pipe-to-shell"] if disguised.exhausted else [])
 
 
-def _hit(source: Source, start: int, end: int, left: str) -> list[Hit]:
-    plain = undisguised(left)
+def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> list[RuleHit]:
+    plain = deobfuscate(left)
     decodes = _DECODE.search(left) or _DECODE.search(plain)
     if not decodes and not _FETCH.search(plain):
         return []
     rule = "decode-to-shell" if decodes else "pipe-to-shell"
     role, _ = source.role_at(start)
-    if role in WRITTEN and not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
+    if role in PROSE_ROLES and not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
         note = "named, without an address that it would fetch"
-        return [Hit(rule, start, end, "low", "low", note, settled=True)]
-    return [Hit(rule, start, end)]
+        return [RuleHit(rule, start, end, "low", "low", note, is_final=True)]
+    return [RuleHit(rule, start, end)]
 
 
 def _reads_code(sink: "re.Match[str]") -> bool:
@@ -73,7 +73,7 @@ def _reads_code(sink: "re.Match[str]") -> bool:
     return rest in ("", "-") or rest.startswith(("- ", "/dev/stdin")) or (rest[:2] in ("-c", "-e") and "stdin" in rest)
 
 
-def _left(before: str) -> str:
+def _pipeline_before(before: str) -> str:
     """The pipeline up to the sink; what stands in one group with it counts too."""
     if before.rstrip().endswith(("}", ")")):
         return before
@@ -82,61 +82,61 @@ def _left(before: str) -> str:
 
 # --- a value that was fetched or decoded, and is evaluated later -----------------------------------------------------
 
-_FETCHED = expression("shell_checks.fetched")
-_FETCH_WORDS: Final = words("shell_checks.fetch_words")
-_EVALUATED = expression("shell_checks.evaluated")
+_FETCHED = load_expression("shell_checks.fetched")
+_FETCH_WORDS: Final = load_words("shell_checks.fetch_words")
+_EVALUATED = load_expression("shell_checks.evaluated")
 _DERIVED = re.compile(
     r"^[ \t]*(?:const |let |var )?(?P<name>[A-Za-z_]\w{0,40}) ?= ?(?P<from>[A-Za-z_]\w{0,40})\b", re.MULTILINE
 )
-_EVALUATE_WORDS: Final = words("shell_checks.evaluate_words")
+_EVALUATE_WORDS: Final = load_words("shell_checks.evaluate_words")
 _IS_DECODED = re.compile(r"64|hex|atob|decompress|marshal")
-_MOST: Final = 500
+_MAX_MATCHES: Final = 500
 _TO_SHELL = re.compile(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b")
 
 
-def evaluated_values(source: Source) -> Scan:
+def find_evaluated_values(source: AuditedText) -> ScanResult:
     """`code = requests.get(url).text` and later `exec(code)`; the same in JavaScript and shell."""
-    hits: list[Hit] = []
-    fetched = Places(source, _FETCHED, _FETCH_WORDS)
+    hits: list[RuleHit] = []
+    fetched = LineMatches(source, _FETCHED, _FETCH_WORDS)
     decoded: dict[str, bool] = {}
-    for _, _, match in fetched.found[:_MOST]:
+    for _, _, match in fetched.found[:_MAX_MATCHES]:
         decoded.setdefault(match["name"], _IS_DECODED.search(match["value"]) is not None)
     if not decoded:
-        return Scan(hits, ["pipe-to-shell"] if fetched.exhausted else [])
-    for match in itertools.islice(_DERIVED.finditer(source.text), _MOST):
+        return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted else [])
+    for match in itertools.islice(_DERIVED.finditer(source.text), _MAX_MATCHES):
         if match["from"] in decoded:
             decoded.setdefault(match["name"], decoded[match["from"]])
-    evaluated = Places(source, _EVALUATED, _EVALUATE_WORDS)
-    for start, end, match in evaluated.found[:_MOST]:
+    evaluated = LineMatches(source, _EVALUATED, _EVALUATE_WORDS)
+    for start, end, match in evaluated.found[:_MAX_MATCHES]:
         name = match["name"]
         prints = match[0].lstrip().startswith(("echo", "printf"))
         if name in decoded and (not prints or _TO_SHELL.search(match["after"])):
             rule = "decode-to-shell" if decoded[name] else "pipe-to-shell"
             note = f"`{name}` was {'decoded' if decoded[name] else 'fetched'} further up"
-            hits.append(Hit(rule, start, end, None, "medium", note))
-    return Scan(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
+            hits.append(RuleHit(rule, start, end, None, "medium", note))
+    return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
 
 
 # --- a file that was downloaded, and is run later --------------------------------------------------------------------
 
-_SAVED = expression("shell_checks.saved")
+_SAVED = load_expression("shell_checks.saved")
 _OUTPUT = re.compile(
     r"(?:(?:^|\s)-\w*[oO]|--output|--output-document|-outfile)[= ]?\s*[\"']?(?P<file>(?!http)[^\s\"';|&-][^\s\"';|&]*)"
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )
-_URL_NAME = expression("shell_checks.url_name")
-_FAR = 1500
+_URL_NAME = load_expression("shell_checks.url_name")
+_LOOKAHEAD = 1500
 
 
-def downloads(source: Source) -> Scan:
-    hits: list[Hit] = []
-    places = Places(source, _SAVED, ("curl", "wget", "urlretrieve", "iwr", "invoke-webrequest", "aria2c"))
-    for start, end, match in places.found[:_MOST]:
+def find_executed_downloads(source: AuditedText) -> ScanResult:
+    hits: list[RuleHit] = []
+    places = LineMatches(source, _SAVED, ("curl", "wget", "urlretrieve", "iwr", "invoke-webrequest", "aria2c"))
+    for start, end, match in places.found[:_MAX_MATCHES]:
         name = _saved_name(match)
         if not name or "://" not in match[0]:
             continue
-        after = source.text[end if match["path"] else start : end + _FAR]
+        after = source.text[end if match["path"] else start : end + _LOOKAHEAD]
         base = re.escape(name.rsplit("/", 1)[-1])
         runs = re.compile(
             rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
@@ -145,8 +145,8 @@ def downloads(source: Source) -> Scan:
             re.MULTILINE,
         )
         if runs.search(after):
-            hits.append(Hit("download-and-run", start, end))
-    return Scan(hits, ["download-and-run"] if places.exhausted or len(places.found) > _MOST else [])
+            hits.append(RuleHit("download-and-run", start, end))
+    return ScanResult(hits, ["download-and-run"] if places.exhausted or len(places.found) > _MAX_MATCHES else [])
 
 
 def _saved_name(match: "re.Match[str]") -> str:
@@ -162,34 +162,34 @@ def _saved_name(match: "re.Match[str]") -> str:
 
 # --- packages in whatever version there is ---------------------------------------------------------------------------
 
-_INSTALL = expression("shell_checks.install")
-_INSTALL_WORDS: Final = words("shell_checks.install_words")
+_INSTALL = load_expression("shell_checks.install")
+_INSTALL_WORDS: Final = load_words("shell_checks.install_words")
 _RUNNERS = frozenset(("npx", "bunx", "uvx", "pnpm dlx", "yarn dlx", "pipx run", "uv tool run", "npm exec"))
-_TAKES_VALUE: Final = frozenset(words("shell_checks.takes_value"))
+_TAKES_VALUE: Final = frozenset(load_words("shell_checks.takes_value"))
 
 
-def installs(source: Source) -> Scan:
-    hits: list[Hit] = []
-    places = Places(source, _INSTALL, _INSTALL_WORDS)
-    for start, end, match in places.found[:_MOST]:
-        loose = _unpinned(match["tool"], match["rest"])
+def find_unpinned_installs(source: AuditedText) -> ScanResult:
+    hits: list[RuleHit] = []
+    places = LineMatches(source, _INSTALL, _INSTALL_WORDS)
+    for start, end, match in places.found[:_MAX_MATCHES]:
+        loose = _first_unpinned(match["tool"], match["rest"])
         if loose:
             role, _ = source.role_at(start)
             runs = role in ("command", "script", "config")
             if role in ("prose", "remark") and match["tool"] in ("npx", "uvx", "bunx"):
                 continue  # the tool is spoken of
             note = f"no version: {loose}"
-            hits.append(Hit("unpinned-install", start, end, "medium" if runs else "low", None, note, True))
-    return Scan(hits, ["unpinned-install"] if places.exhausted or len(places.found) > _MOST else [])
+            hits.append(RuleHit("unpinned-install", start, end, "medium" if runs else "low", None, note, True))
+    return ScanResult(hits, ["unpinned-install"] if places.exhausted or len(places.found) > _MAX_MATCHES else [])
 
 
-def loose_package(command: str) -> str:
+def find_unpinned_package(command: str) -> str:
     """The package that a command installs or runs in whatever version there is; empty when there is none."""
     match = _INSTALL.search(command)
-    return _unpinned(match["tool"], match["rest"]) if match else ""
+    return _first_unpinned(match["tool"], match["rest"]) if match else ""
 
 
-def _unpinned(tool: str, rest: str) -> str:
+def _first_unpinned(tool: str, rest: str) -> str:
     # In JSON the arguments stand in a list, behind a key.
     found = [word for word in re.split(r"[\s\"',]+", re.sub(r"\"\w+\"\s*:\s*\[?", " ", rest)) if word]
     packages: list[str] = []

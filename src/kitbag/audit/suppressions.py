@@ -7,18 +7,18 @@ text, and what speaks of the audit itself, can't be suppressed. Used by examine.
 import re
 from typing import Final, NamedTuple
 
-from kitbag.audit.findings import Finding
-from kitbag.audit.patterns import Hit
-from kitbag.audit.regions import Source
-from kitbag.audit.rules import NEVER_SUPPRESSED, rules
-from kitbag.text.hidden_characters import for_terminal, one_line
+from kitbag.audit.findings import AuditFinding
+from kitbag.audit.patterns import RuleHit
+from kitbag.audit.regions import AuditedText
+from kitbag.audit.rules import NEVER_SUPPRESSED, load_rules
+from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 
-_MARK: Final = "kitbag-audit:"
+_DIRECTIVE: Final = "kitbag-audit:"
 _SUPPRESSION = re.compile(
     r"(?P<open><!--|#|//|--|/\*|;)[ \t]*kitbag-audit:[ \t]*ignore(?P<rest>[^\n]{0,600})", re.IGNORECASE
 )
 _REASON = re.compile(r"\w{2,}")
-_MOST: Final = 200
+_MAX_SUPPRESSIONS: Final = 200
 
 
 class Suppression(NamedTuple):
@@ -31,40 +31,46 @@ class Suppression(NamedTuple):
 
 
 class Suppressions(NamedTuple):
-    found: list[Suppression]
-    hits: list[Hit]
+    valid: list[Suppression]
+    hits: list[RuleHit]
     """What is wrong with them."""
 
 
-def find_suppressions(source: Source) -> Suppressions:
+def find_suppressions(source: AuditedText) -> Suppressions:
     found: list[Suppression] = []
-    hits: list[Hit] = []
-    if _MARK not in source.lower:
+    hits: list[RuleHit] = []
+    if _DIRECTIVE not in source.lower:
         return Suppressions(found, hits)
     for number, match in enumerate(_SUPPRESSION.finditer(source.text)):
-        if number >= _MOST:
+        if number >= _MAX_SUPPRESSIONS:
             break
-        if not _counts(source, match):
+        if not _is_comment(source, match):
             continue
         rest = match["rest"].split("-->")[0].split("*/")[0].strip()
         rule, _, reason = rest.partition(" ")
         reason = reason.strip(" -:—")
-        if rule not in rules() or rule in NEVER_SUPPRESSED:
-            what = "can't be suppressed" if rule in rules() else "no such rule"
+        if rule not in load_rules() or rule in NEVER_SUPPRESSED:
+            what = "can't be suppressed" if rule in load_rules() else "no such rule"
             hits.append(
-                Hit("suppression-unknown", match.start(), match.end(), None, None, f"{rule[:60]}: {what}", True)
+                RuleHit("suppression-unknown", match.start(), match.end(), None, None, f"{rule[:60]}: {what}", True)
             )
         elif not _REASON.search(reason):
-            hits.append(Hit("suppression-no-reason", match.start(), match.end(), None, None, rule, True))
+            hits.append(RuleHit("suppression-no-reason", match.start(), match.end(), None, None, rule, True))
         else:
             first = source.line_at(match.start())
             found.append(
-                Suppression(rule, for_terminal(one_line(reason)), first, _last(source, match.end()), match.start())
+                Suppression(
+                    rule,
+                    escape_for_terminal(collapse_whitespace(reason)),
+                    first,
+                    _last_covered_line(source, match.end()),
+                    match.start(),
+                )
             )
     return Suppressions(found, hits)
 
 
-def _counts(source: Source, match: "re.Match[str]") -> bool:
+def _is_comment(source: AuditedText, match: "re.Match[str]") -> bool:
     """Markdown has comments in `<!-- -->`, and `#` inside of fences; a fence that shows a comment is an example."""
     if source.content.kind != "markdown":
         return match["open"] != "<!--" or source.content.name.endswith((".html", ".xml", ".svg"))
@@ -74,7 +80,7 @@ def _counts(source: Source, match: "re.Match[str]") -> bool:
     return region is not None and region.role in ("shell", "code", "command")
 
 
-def _last(source: Source, end: int) -> int:
+def _last_covered_line(source: AuditedText, end: int) -> int:
     text = source.text
     newline = text.find("\n", end)
     if newline < 0:
@@ -87,15 +93,17 @@ def _last(source: Source, end: int) -> int:
     return source.line_at(min(start, len(text)))
 
 
-def suppress(findings: list[Finding], found: list[Suppression]) -> tuple[list[Finding], list[Suppression]]:
+def apply_suppressions(
+    findings: list[AuditFinding], suppressions: list[Suppression]
+) -> tuple[list[AuditFinding], list[Suppression]]:
     """The findings, each with the reason that covers it, and the suppressions that cover none."""
     used: set[Suppression] = set()
-    marked: list[Finding] = []
+    marked: list[AuditFinding] = []
     for finding in findings:
-        covering = next((s for s in found if s.rule == finding.rule and s.first <= finding.line <= s.last), None)
+        covering = next((s for s in suppressions if s.rule == finding.rule and s.first <= finding.line <= s.last), None)
         if covering is None or finding.rule in NEVER_SUPPRESSED:
             marked.append(finding)
         else:
             used.add(covering)
             marked.append(finding._replace(suppressed=covering.reason))
-    return marked, [suppression for suppression in found if suppression not in used]
+    return marked, [suppression for suppression in suppressions if suppression not in used]

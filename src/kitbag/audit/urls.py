@@ -8,13 +8,13 @@ import ipaddress
 import re
 from typing import Final, NamedTuple
 
-from kitbag.audit.expressions import expression, words
+from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
-from kitbag.audit.patterns import Hit, Scan
-from kitbag.audit.regions import Source
+from kitbag.audit.patterns import RuleHit, ScanResult
+from kitbag.audit.regions import AuditedText
 
-MOST_URLS: Final = 2000
-_URL = expression("addresses.url")
+MAX_URLS: Final = 2000
+_URL = load_expression("addresses.url")
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
 _WEBHOOK = re.compile(
@@ -22,23 +22,23 @@ _WEBHOOK = re.compile(
 )
 _NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,15}|0\d+(?:\.\d+){0,3}", re.IGNORECASE)
 
-_DROPS: Final = frozenset(words("addresses.drops"))
-_SHORT: Final = frozenset(words("addresses.short"))
+_DROP_HOSTS: Final = frozenset(load_words("addresses.drops"))
+_URL_SHORTENERS: Final = frozenset(load_words("addresses.short"))
 _CHAT_HOOKS: Final = {
     "discord.com": "/api/webhooks",
     "discordapp.com": "/api/webhooks",
     "hooks.slack.com": "/services",
     "api.telegram.org": "/bot",
 }
-_INSTALLERS: Final = frozenset(words("addresses.installers"))
+_INSTALLERS: Final = frozenset(load_words("addresses.installers"))
 _INSTALLER_PATHS: Final = (
     "https://raw.githubusercontent.com/Homebrew/install/",
     "https://raw.githubusercontent.com/nvm-sh/nvm/",
 )
-_IMITATED: Final = words("addresses.imitated")
+_IMITATED: Final = load_words("addresses.imitated")
 
 
-class Address(NamedTuple):
+class FoundUrl(NamedTuple):
     start: int
     url: str
     host: str
@@ -46,21 +46,21 @@ class Address(NamedTuple):
     user: str
 
 
-def find_addresses(text: str) -> tuple[list[Address], bool]:
+def find_urls(text: str) -> tuple[list[FoundUrl], bool]:
     """In order; True when there were more than are looked at."""
-    found: list[Address] = []
+    found: list[FoundUrl] = []
     if "://" not in text:
         return found, False
     for match in _URL.finditer(text):
-        if len(found) >= MOST_URLS:
+        if len(found) >= MAX_URLS:
             return found, True
-        address = _read(match.start(), match[0])
+        address = _parse_url(match.start(), match[0])
         if address is not None:
             found.append(address)
     return found, False
 
 
-def _read(start: int, written: str) -> Address | None:
+def _parse_url(start: int, written: str) -> FoundUrl | None:
     url = written.rstrip(_TRAILING)
     rest = url.split("://", 1)[1]
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
@@ -76,18 +76,18 @@ def _read(start: int, written: str) -> Address | None:
         or "%" in host
         or ("." not in host and ":" not in host and not _NUMBER_HOST.fullmatch(host))
     ):
-        return Address(start, url, "localhost", user) if host == "localhost" else None
-    return Address(start, url, host, user)
+        return FoundUrl(start, url, "localhost", user) if host == "localhost" else None
+    return FoundUrl(start, url, host, user)
 
 
 @functools.lru_cache(maxsize=64)
-def hosts_in(text: str) -> tuple[str, ...]:
-    return tuple(address.host for address in find_addresses(text)[0])
+def find_hosts(text: str) -> tuple[str, ...]:
+    return tuple(address.host for address in find_urls(text)[0])
 
 
 def only_known_installers(text: str) -> bool:
     """Every address in it is the installer of a well-known project."""
-    found, _ = find_addresses(text)
+    found, _ = find_urls(text)
     return bool(found) and all(
         address.url.startswith("https://")
         and not address.user
@@ -96,7 +96,7 @@ def only_known_installers(text: str) -> bool:
     )
 
 
-def is_local(host: str) -> bool:
+def is_local_host(host: str) -> bool:
     if host in ("localhost", "host.docker.internal") or host.endswith((".localhost", ".local")):
         return True
     try:
@@ -111,50 +111,50 @@ def is_local(host: str) -> bool:
     )
 
 
-_EVERYBODYS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
+_WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
 """Name servers that everybody uses, and the address that stands for any."""
 _DOCUMENTATION: Final = tuple(
     ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 )
 
 
-def _below(host: str, names: frozenset[str]) -> bool:
+def _is_subdomain(host: str, names: frozenset[str]) -> bool:
     parts = host.split(".")
     return any(".".join(parts[at:]) in names for at in range(len(parts) - 1))
 
 
-def check_addresses(source: Source, found: list[Address]) -> Scan:
-    hits: list[Hit] = []
+def check_urls(source: AuditedText, found: list[FoundUrl]) -> ScanResult:
+    hits: list[RuleHit] = []
     seen: set[tuple[str, str]] = set()
     for address in found:
-        rule, severity, note = _judge(address)
+        rule, severity, note = _classify_url(address)
         if not rule or (rule, address.url) in seen:
             continue
         seen.add((rule, address.url))
         role, _ = source.role_at(address.start)
         if role in ("prose", "inline", "table", "head") and severity == "high":
             severity = "medium"  # an address that is named is not yet used
-        hits.append(Hit(rule, address.start, address.start + len(address.url), severity, None, note))
-    return Scan(hits, [])
+        hits.append(RuleHit(rule, address.start, address.start + len(address.url), severity, None, note))
+    return ScanResult(hits, [])
 
 
-def _judge(address: Address) -> tuple[str, Severity, str]:
+def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
     host, url = address.host, address.url
     if address.user and "." in address.user.split(":")[0]:
         return "deceptive-url", "high", f"the host is {host}"
-    number = _number(host)
+    number = _classify_ip(host)
     if number:
         return number
     if host.endswith(".onion"):
         return "drop-host", "high", "a hidden service"
-    if _below(host, _DROPS) or (host == "gist.github.com" and "/raw" in url):
+    if _is_subdomain(host, _DROP_HOSTS) or (host == "gist.github.com" and "/raw" in url):
         return "drop-host", "high", host
     path = _CHAT_HOOKS.get(host)
     if path is not None and path in url:
         if _WEBHOOK.search(url):
             return "drop-host", "high", "a webhook of somebody's chat"
         return ("drop-host", "low", "a webhook of a chat") if not _PLACEHOLDER.search(url) else ("", "info", "")
-    if _below(host, _SHORT):
+    if _is_subdomain(host, _URL_SHORTENERS):
         return "short-url", "medium", host
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
         return "deceptive-url", "high", "letters of other alphabets in the host's name"
@@ -175,7 +175,7 @@ def _starts_part(host: str, known: str) -> bool:
     return at == 0 or host[at - 1] in ".-"
 
 
-def _number(host: str) -> tuple[str, Severity, str] | None:
+def _classify_ip(host: str) -> tuple[str, Severity, str] | None:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -184,6 +184,6 @@ def _number(host: str) -> tuple[str, Severity, str] | None:
         return None
     if host == "169.254.169.254" or host == "fd00:ec2::254":
         return "address-url", "high", "the metadata service of a cloud, which hands out credentials"
-    if is_local(host) or host in _EVERYBODYS:
+    if is_local_host(host) or host in _WELL_KNOWN_IPS:
         return "", "info", ""
     return "address-url", "high", str(address)

@@ -6,41 +6,46 @@ Only ever makes a finding milder, and only where nothing runs by itself. Used by
 import re
 from typing import Final
 
-from kitbag.audit.expressions import expression
-from kitbag.audit.regions import RUNS, Spot
+from kitbag.audit.expressions import load_expression
+from kitbag.audit.regions import RUNNING_ROLES, TextContext
 
 # `Never skip this step` and `do not ask` are orders, not warnings.
-ORDERS = expression("warnings_in.orders")
+ORDERS = load_expression("warnings_in.orders")
 # Within three words: `do not close the window and run this` is an order again.
-_FORBIDS = expression("warnings_in.forbids")
-_SPEAKS_OF = expression("warnings_in.speaks_of")
-_TELLS = expression("warnings_in.tells")
+_FORBIDS = load_expression("warnings_in.forbids")
+_SPEAKS_OF = load_expression("warnings_in.speaks_of")
+_TELLS = load_expression("warnings_in.tells")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
 
 
-def is_warned_of(spot: Spot, column: int) -> bool:
+def is_warned_about(context: TextContext, column: int) -> bool:
     """The place is spoken of as something bad. Never true of what runs by itself, nor of what is hidden."""
-    if spot.role in RUNS or spot.role in ("comment", "config", "head"):
+    if context.role in RUNNING_ROLES or context.role in ("comment", "config", "head"):
         return False
-    if spot.role == "remark":
+    if context.role == "remark":
         return True
-    if spot.role in ("shell", "code"):
-        own = spot.row.split("#", 1)[1] if "#" in spot.row else ""
-        return _warns(own) or _warns(_last_sentence(spot.lead)) or _heading_warns(spot)
-    return _warns(_sentence_at(spot.row, column)) or _warns(_last_sentence(spot.lead)) or _heading_warns(spot)
+    if context.role in ("shell", "code"):
+        own = context.line_text.split("#", 1)[1] if "#" in context.line_text else ""
+        return _warns(own) or _warns(_last_sentence(context.introduction)) or _heading_warns(context)
+    return (
+        _warns(_sentence_at(context.line_text, column))
+        or _warns(_last_sentence(context.introduction))
+        or _heading_warns(context)
+    )
 
 
-def tells_to_act(spot: Spot) -> bool:
+def instructs_to_act(context: TextContext) -> bool:
     """What stands around it wants it done."""
     around = (
-        f"{_outside(spot.row) if spot.role not in ('shell', 'code') else ''} {_last_sentence(spot.lead)} {spot.heading}"
+        f"{_outside(context.line_text) if context.role not in ('shell', 'code') else ''}"
+        f" {_last_sentence(context.introduction)} {context.heading}"
     )
     return _TELLS.search(around) is not None
 
 
-def _heading_warns(spot: Spot) -> bool:
-    lead = _last_sentence(spot.lead)
-    return _warns(spot.heading) and not (_TELLS.search(lead) and not _warns(lead))
+def _heading_warns(context: TextContext) -> bool:
+    lead = _last_sentence(context.introduction)
+    return _warns(context.heading) and not (_TELLS.search(lead) and not _warns(lead))
 
 
 def _warns(text: str) -> bool:

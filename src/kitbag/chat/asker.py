@@ -6,11 +6,11 @@ a question leaves those behind it, too: what was answered before counts.
 
 from typing import Final
 
-from kitbag.chat.ui import Face, Filled, Form, Option, Shown, at_once
-from kitbag.text.hidden_characters import one_line
-from kitbag.tools.base import PersonQuestion
-from kitbag.tools.question_text import chosen, heading
-from kitbag.views.blocks import Verbatim, words
+from kitbag.chat.ui import ChatUI, FlushEvents, Form, FormAnswer, FormOption, no_flush
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.tools.base import UserQuestion
+from kitbag.tools.question_text import question_heading, selected_labels
+from kitbag.views.blocks import VerbatimBlock, text_block
 
 _OWN_WORDS: Final = "words of your own"
 
@@ -18,32 +18,33 @@ _OWN_WORDS: Final = "words of your own"
 class ChatAsker:
     """A PersonAsker."""
 
-    def __init__(self, face: Face, shown: Shown = at_once) -> None:
-        self._face = face
-        self._shown = shown
+    def __init__(self, ui: ChatUI, flush: FlushEvents = no_flush) -> None:
+        self._face = ui
+        self._shown = flush
 
-    async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+    async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
         await self._shown()
         answers: list[str] = []
         for number, question in enumerate(questions, 1):
             filled = await self._face.ask(question_form(question, number, len(questions)))
             if filled is None:
                 break
-            answers.append(answer_to(question, filled))
+            answers.append(format_answer(question, filled))
         return (*answers, *[""] * (len(questions) - len(answers)))
 
 
-def question_form(question: PersonQuestion, number: int = 1, count: int = 1) -> Form:
+def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Form:
     options = tuple(
-        Option(str(at), one_line(label), one_line(meaning)) for at, (label, meaning) in enumerate(question.options, 1)
+        FormOption(str(at), collapse_whitespace(label), collapse_whitespace(meaning))
+        for at, (label, meaning) in enumerate(question.options, 1)
     )
-    above = (words(heading(question, number, count), "strong"), Verbatim(question.text.strip()))
-    several = question.several and bool(options)
+    above = (text_block(question_heading(question, number, count), "strong"), VerbatimBlock(question.text.strip()))
+    several = question.multi_select and bool(options)
     prompt = "Your answer, one or several:" if several else "Your answer:"
-    return Form(prompt, options, above, free=_OWN_WORDS, several=several, leaving="gives no answer")
+    return Form(prompt, options, above, free_text_hint=_OWN_WORDS, multiple=several, cancel_effect="gives no answer")
 
 
-def answer_to(question: PersonQuestion, filled: Filled) -> str:
+def format_answer(question: UserQuestion, filled: FormAnswer) -> str:
     """The options that were chosen, by their names, and what was said besides."""
-    labels = chosen(question, (int(key) for key in filled.keys))
+    labels = selected_labels(question, (int(key) for key in filled.keys))
     return "; ".join(part for part in (labels, filled.text.strip()) if part)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from kitbag.errors import KitbagError
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import held_open
-from kitbag.views.blocks import Block, Remark
+from kitbag.runtime.session_locks import hold_session
+from kitbag.views.blocks import Block, NoticeBlock
 
 if TYPE_CHECKING:
-    from kitbag.chat.background_watch import Watch
+    from kitbag.chat.background_watch import BackgroundWatcher
 
 _LOOK_SECONDS: Final = 0.25
 _TROUBLE_SECONDS: Final = 5.0
 
 
-class Background:
+class BackgroundMonitor:
     def __init__(self, agent: Agent, kitbag_home: str) -> None:
         self.running = 0
         """Tasks of this conversation at work in the background."""
@@ -31,7 +31,7 @@ class Background:
         """Of all that this conversation began, in US dollars; None where a price is not known."""
         self._agent = agent
         self._home = kitbag_home
-        self._watch: Watch | None = None
+        self._watch: BackgroundWatcher | None = None
         self._has_untold = False
         self._problems: set[str] = set()
         self._blocks: list[Block] = []
@@ -40,11 +40,11 @@ class Background:
     async def follow(self) -> AsyncIterator[tuple[Block, ...]]:
         """What to show, perhaps nothing: then only a figure has changed. As long as it is followed, other windows know
         that this conversation is open here."""
-        with held_open(self._home, self._agent.session.id):
+        with hold_session(self._home, self._agent.session.id):
             while True:
-                yield await self.wait_for_news()
+                yield await self.wait_for_change()
 
-    async def wait_for_news(self) -> tuple[Block, ...]:
+    async def wait_for_change(self) -> tuple[Block, ...]:
         """Until something has ended, asks, or went wrong, or a figure has changed; what there is to show of it."""
         while True:
             pause = await self._look()
@@ -59,11 +59,11 @@ class Background:
         stopped waits until the person speaks."""
         delegation = self._agent.delegation
         try:
-            return self._has_untold and delegation is not None and delegation.has_news()
+            return self._has_untold and delegation is not None and delegation.has_notifications()
         except KitbagError:
             return False
 
-    def count_again(self) -> None:
+    def refresh(self) -> None:
         """At once, after work in front."""
         if self._watch is None:
             return
@@ -77,26 +77,26 @@ class Background:
         try:
             if self._watch is None:
                 self._watch = await asyncio.to_thread(self._begin)
-                self._tell_once(await self._watch.care())
-            if self._watch.has_grown():
+                self._tell_once(await self._watch.ensure_worker())
+            if self._watch.has_new_records():
                 self._take_in(self._watch)
-            if self.running and self._watch.is_care_due():
-                self._tell_once(await self._watch.care())
+            if self.running and self._watch.is_worker_check_due():
+                self._tell_once(await self._watch.ensure_worker())
         except Exception as error:  # noqa: BLE001 - told, and looked at again later
             self._tell_problem(error)
             return _TROUBLE_SECONDS
         return _LOOK_SECONDS
 
-    def _begin(self) -> "Watch":
+    def _begin(self) -> "BackgroundWatcher":
         """In a thread: there may be years to read."""
-        from kitbag.chat.background_watch import Watch
+        from kitbag.chat.background_watch import BackgroundWatcher
 
-        return Watch(self._agent.journal, self._agent.session.id, self._home)
+        return BackgroundWatcher(self._agent.journal, self._agent.session.id, self._home)
 
-    def _take_in(self, watch: "Watch") -> None:
-        found = watch.take_in()
+    def _take_in(self, watch: "BackgroundWatcher") -> None:
+        found = watch.snapshot()
         self.running, self.questions, self.cost = found.running, found.questions, found.cost
-        self._has_untold = found.has_untold
+        self._has_untold = found.has_unreported
         self._blocks += found.blocks
 
     def _tell_problem(self, error: Exception) -> None:
@@ -106,4 +106,4 @@ class Background:
     def _tell_once(self, problem: str, fix: str = "") -> None:
         if problem and problem not in self._problems:
             self._problems.add(problem)
-            self._blocks.append(Remark("warning", problem, fix))
+            self._blocks.append(NoticeBlock("warning", problem, fix))

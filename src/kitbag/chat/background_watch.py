@@ -7,17 +7,17 @@ import json
 import time
 from typing import Final, NamedTuple
 
-from kitbag.agent.execute import title
-from kitbag.permissions.approvals.queue import ApprovalQueue, Waiting
+from kitbag.agent.execute import describe_call
+from kitbag.permissions.approvals.queue import ApprovalQueue, PendingApproval
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
-from kitbag.tasks.notifications import ended_below
-from kitbag.tasks.spending import Spending
+from kitbag.tasks.notifications import finished_background_tasks
+from kitbag.tasks.spending import TaskSpending
 from kitbag.tasks.task import Task
-from kitbag.tasks.task_approvals import questions_of
-from kitbag.tasks.worker_process import look_after
-from kitbag.text.human_format import duration
-from kitbag.views.blocks import Block, Remark
+from kitbag.tasks.task_approvals import pending_task_questions
+from kitbag.tasks.worker_process import ensure_tasks_hosted
+from kitbag.text.human_format import format_duration
+from kitbag.views.blocks import Block, NoticeBlock
 from kitbag.views.tasks import seconds_since
 
 _CARE_SECONDS: Final = 2.0
@@ -26,17 +26,17 @@ _LONGEST_CARE: Final = 60.0
 """Where a worker is started again and again, and does not stay."""
 
 
-class Found(NamedTuple):
+class BackgroundSnapshot(NamedTuple):
     running: int
     questions: int
     cost: float | None
-    has_untold: bool
+    has_unreported: bool
     """Something has ended, of itself, of which the model has not been told."""
     blocks: tuple[Block, ...]
     """What the person has not been told."""
 
 
-class Watch:
+class BackgroundWatcher:
     def __init__(self, journal: Journal, session: str, kitbag_home: str) -> None:
         """Reads what there is. Raises StoreError."""
         self._journal = journal
@@ -46,26 +46,26 @@ class Watch:
         self._board.refresh()
         self._queue = ApprovalQueue(journal)
         self._queue.pending()
-        self._spending = Spending(journal)
+        self._spending = TaskSpending(journal)
         self._seen = -1
         # What the model was told of, the person was told of too.
-        self._announced = {_mark(task) for task in ended_below(self._board, session) if task.notified}
+        self._announced = {_end_key(task) for task in finished_background_tasks(self._board, session) if task.notified}
         self._asked: set[str] = set()
         self._next_care = 0.0
         self._care_seconds = _CARE_SECONDS
 
-    def has_grown(self) -> bool:
+    def has_new_records(self) -> bool:
         return self._journal.last_seq() != self._seen
 
-    def take_in(self) -> Found:
+    def snapshot(self) -> BackgroundSnapshot:
         self._seen = self._journal.last_seq()
         self._board.refresh()
-        begun = self._board.below(self._session)
-        ended = ended_below(self._board, self._session)
-        waiting = questions_of(self._queue, begun)
-        costs = [self._spending.of(task) for task in begun]
+        begun = self._board.descendants(self._session)
+        ended = finished_background_tasks(self._board, self._session)
+        waiting = pending_task_questions(self._queue, begun)
+        costs = [self._spending.cost_of(task) for task in begun]
         known = [cost for cost in costs if cost is not None]
-        return Found(
+        return BackgroundSnapshot(
             sum(task.background and not task.is_finished for task in begun),
             len(waiting),
             sum(known) if len(known) == len(costs) else None,
@@ -74,45 +74,45 @@ class Watch:
         )
 
     def _new_ends(self, ended: list[Task]) -> list[Block]:
-        new = [task for task in ended if _mark(task) not in self._announced]
-        self._announced |= {_mark(task) for task in new}
-        return [_told_end(task) for task in new]
+        new = [task for task in ended if _end_key(task) not in self._announced]
+        self._announced |= {_end_key(task) for task in new}
+        return [_describe_end(task) for task in new]
 
-    def _new_questions(self, waiting: list[tuple[Task, Waiting]]) -> list[Block]:
-        new = [(task, one) for task, one in waiting if one.question.id not in self._asked]
-        self._asked |= {one.question.id for _, one in new}
-        return [_told_question(task, one) for task, one in new]
+    def _new_questions(self, waiting: list[tuple[Task, PendingApproval]]) -> list[Block]:
+        new = [(task, one) for task, one in waiting if one.request.id not in self._asked]
+        self._asked |= {one.request.id for _, one in new}
+        return [_describe_question(task, one) for task, one in new]
 
-    def is_care_due(self) -> bool:
+    def is_worker_check_due(self) -> bool:
         return time.monotonic() >= self._next_care
 
-    async def care(self) -> str:
+    async def ensure_worker(self) -> str:
         """What nobody does is done, also where a worker has vanished meanwhile; why not, or nothing."""
-        hosting = await look_after(self._board, self._home)
+        hosting = await ensure_tasks_hosted(self._board, self._home)
         self._care_seconds = min(self._care_seconds * 2, _LONGEST_CARE) if hosting.started else _CARE_SECONDS
         self._next_care = time.monotonic() + self._care_seconds
         return hosting.problem
 
 
-def _mark(task: Task) -> tuple[str, int]:
+def _end_key(task: Task) -> tuple[str, int]:
     """One end of it: resumed, it ends once more."""
     return task.id, task.ended_run
 
 
-def _told_end(task: Task) -> Remark:
+def _describe_end(task: Task) -> NoticeBlock:
     end = task.end
     is_fine = task.status in ("completed", "empty", "cancelled")
     about = f" ({task.description})" if task.description else ""
     seconds = seconds_since(task.started, task.ended) if task.started else 0.0
     error = f": {end.error}" if end is not None and end.error else ""
-    text = f"{task.agent or 'Bash'} {task.id}{about} has ended after {duration(seconds)}: {task.status}{error}"
-    return Remark("info" if is_fine else "warning", text, f"/tasks show {task.id}")
+    text = f"{task.agent or 'Bash'} {task.id}{about} has ended after {format_duration(seconds)}: {task.status}{error}"
+    return NoticeBlock("info" if is_fine else "warning", text, f"/tasks show {task.id}")
 
 
-def _told_question(task: Task, waiting: Waiting) -> Remark:
-    question = waiting.question
+def _describe_question(task: Task, waiting: PendingApproval) -> NoticeBlock:
+    question = waiting.request
     try:
-        what = title(question.tool, json.loads(question.arguments))
+        what = describe_call(question.tool, json.loads(question.arguments))
     except (ValueError, AttributeError):
         what = question.tool
-    return Remark("warning", f"{task.agent} {task.id} asks whether it may: {what}", f"/tasks answer {task.id}")
+    return NoticeBlock("warning", f"{task.agent} {task.id} asks whether it may: {what}", f"/tasks answer {task.id}")

@@ -8,49 +8,49 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kitbag.permissions.approvals.approval import Question
+from kitbag.permissions.approvals.approval import ApprovalRequest
 from kitbag.permissions.model import Workspace
-from kitbag.permissions.paths import examine
-from kitbag.text.hidden_characters import one_line
+from kitbag.permissions.paths import examine_path
+from kitbag.text.hidden_characters import collapse_whitespace
 
 if TYPE_CHECKING:
-    from kitbag.tools.files.diff import Diff
+    from kitbag.tools.files.diff import UnifiedDiff
 
 SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replace_all"))
 """The arguments of which a diff says all."""
 _MOST_BYTES: Final = 4 << 20
 
 
-class Preview(NamedTuple):
+class ChangePreview(NamedTuple):
     diff: str = ""
-    cut: str = ""
+    omitted: str = ""
     """What the diff leaves out, in words."""
 
 
-NOTHING: Final = Preview()
+NO_PREVIEW: Final = ChangePreview()
 
 
-def change_preview(question: Question) -> Preview:
+def preview_change(question: ApprovalRequest) -> ChangePreview:
     """Empty where it can't be told: another tool, a file that can't be read, a text that is not in it. What a private
     file holds is not shown unasked: it would stand in a scrollback, or in the log of a pipe."""
     if question.tool not in ("Edit", "Write"):
-        return NOTHING
+        return NO_PREVIEW
     arguments: dict[str, Any] = json.loads(question.arguments)
     path = arguments.get("file_path")
     texts = [arguments.get(name) for name in ("content", "old_string", "new_string") if name in arguments]
     if not isinstance(path, str) or not all(isinstance(text, str) and len(text) <= _MOST_BYTES for text in texts):
-        return NOTHING
+        return NO_PREVIEW
     home = os.path.expanduser("~")
-    facts = examine(path, Workspace(question.directory, home, f"{home}/.kitbag"), question.directory)
-    if facts.special or facts.private:
-        return NOTHING
+    facts = examine_path(path, Workspace(question.directory, home, f"{home}/.kitbag"), question.directory)
+    if facts.special_reason or facts.private_reason:
+        return NO_PREVIEW
     try:
         before = _content(facts.resolved)
-        name = one_line(path)  # a break in it would look like a line of the diff
+        name = collapse_whitespace(path)  # a break in it would look like a line of the diff
         found = _written(before, arguments, name) if question.tool == "Write" else _edited(before, arguments, name)
     except (OSError, ValueError):
-        return NOTHING
-    return Preview(found.text, found.cut) if found is not None else NOTHING
+        return NO_PREVIEW
+    return ChangePreview(found.text, found.truncation) if found is not None else NO_PREVIEW
 
 
 def _content(path: str) -> bytes | None:
@@ -69,31 +69,31 @@ def _content(path: str) -> bytes | None:
     return data
 
 
-def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "Diff | None":
+def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "UnifiedDiff | None":
     from kitbag.tools.files.diff import diff
-    from kitbag.tools.files.file_text import file_text
-    from kitbag.tools.files.write import as_written
+    from kitbag.tools.files.file_text import decode_file
+    from kitbag.tools.files.write import encode_content
 
     if set(arguments) != {"file_path", "content"}:
         return None
-    old = file_text(before) if before is not None else None
+    old = decode_file(before) if before is not None else None
     if before is not None and old is None:
         return None
-    return diff(old.text if old is not None else None, as_written(before, arguments["content"]).text, path)
+    return diff(old.text if old is not None else None, encode_content(before, arguments["content"]).text, path)
 
 
-def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> "Diff | None":
+def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> "UnifiedDiff | None":
     from kitbag.tools.files.diff import diff
-    from kitbag.tools.files.file_text import file_text
-    from kitbag.tools.files.replace import Replaced, replace
+    from kitbag.tools.files.file_text import decode_file
+    from kitbag.tools.files.replace import Replacement, replace_text
 
     if not {"file_path", "old_string", "new_string"} <= set(arguments) <= {"file_path", *SHOWN_IN_DIFF}:
         return None
     old, new, every = arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False)
     if not before:
         return diff(None, new, path) if not old else None
-    found = file_text(before)
+    found = decode_file(before)
     if found is None or not old or not isinstance(every, bool):
         return None
-    replaced = replace(found.text, old, new, every=every, longest=_MOST_BYTES)
-    return diff(found.text, replaced.text, path) if isinstance(replaced, Replaced) else None
+    replaced = replace_text(found.text, old, new, replace_all=every, max_length=_MOST_BYTES)
+    return diff(found.text, replaced.text, path) if isinstance(replaced, Replacement) else None

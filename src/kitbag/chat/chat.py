@@ -11,21 +11,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.agent.run import Run
-from kitbag.agent.shield import to_its_end
+from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.run_options import Options
-from kitbag.chat.background import Background
-from kitbag.chat.commands import COMMANDS, Command
+from kitbag.chat.background import BackgroundMonitor
+from kitbag.chat.commands import COMMANDS, ChatCommand
 from kitbag.chat.event_blocks import EventView
-from kitbag.chat.shell_commands import run_own_command
-from kitbag.chat.status import estimated_use, status_of
-from kitbag.chat.ui import Deed, Face, Key, Left, Live, Submitted
+from kitbag.chat.shell_commands import run_shell_command
+from kitbag.chat.status import chat_status, estimate_used_tokens
+from kitbag.chat.ui import ChatUI, ExitRequested, KeyPressed, LiveState, Submitted, UserAction
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
-from kitbag.store.streaming_redaction import Held
-from kitbag.views.blocks import Block, Remark, Said, words
+from kitbag.store.streaming_redaction import StreamingRedactor
+from kitbag.views.blocks import Block, NoticeBlock, UserBlock, text_block
 
-OpenAgent = Callable[[Options], Agent]
+AgentFactory = Callable[[Options], Agent]
 _QUEUED_WORDS: Final = 200
 _LEAVES: Final = frozenset(("exit", "quit", "/quit"))
 """As people are used to leave a shell; from a pipe they are words like all others."""
@@ -43,29 +43,29 @@ class Chat:
 
     def __init__(
         self,
-        face: Face,
+        ui: ChatUI,
         agent: Agent,
-        open_agent: OpenAgent,
-        tell: Callable[[Agent], None] = lambda agent: None,
-        early: Sequence[Deed] = (),
+        open_agent: AgentFactory,
+        on_agent: Callable[[Agent], None] = lambda agent: None,
+        early_actions: Sequence[UserAction] = (),
     ) -> None:
         """`agent` is open; `open_agent` makes others, which are not yet; `tell` hears of each that takes its place;
         `early`: what the person has done already."""
-        self.face = face
+        self.ui = ui
         self.agent = agent
         self.queue: deque[Submitted] = deque()
         """What waits for the work in front."""
         self._open_agent = open_agent
-        self._tell = tell
-        self._events: asyncio.Queue[Deed | _Happened] = asyncio.Queue()
-        for deed in early:
+        self._tell = on_agent
+        self._events: asyncio.Queue[UserAction | _Happened] = asyncio.Queue()
+        for deed in early_actions:
             self._events.put_nowait(deed)
         self._front: asyncio.Task[None] | None = None
         self._side: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._run: Run | None = None
-        self._live = Live()
-        self._leaving: Left | None = None
+        self._live = LiveState()
+        self._leaving: ExitRequested | None = None
         self._rests = False
         """The last request was cancelled or has failed: what is still to be told does not begin another one at once."""
         self._take_agent(agent)
@@ -73,16 +73,16 @@ class Chat:
     def _take_agent(self, agent: Agent) -> None:
         self.agent = agent
         self._tell(agent)
-        agent.person_is_there = True
-        self.face.hide = self._hide
+        agent.is_interactive = True
+        self.ui.hide = self._hide
         self.view = EventView(self.show, self._draw, self._hold_secrets)
-        self.background = Background(agent, agent.ground.places.kitbag_home)
+        self.background = BackgroundMonitor(agent, agent.environment.places.kitbag_home)
 
     def _hide(self, text: str) -> str:
-        return self.agent.journal.redactor.known(text)
+        return self.agent.journal.redactor.redact_known(text)
 
-    def _hold_secrets(self) -> Held:
-        return Held(self._hide, self.agent.journal.redactor.values)
+    def _hold_secrets(self) -> StreamingRedactor:
+        return StreamingRedactor(self._hide, self.agent.journal.redactor.known_values)
 
     # What others use
 
@@ -97,15 +97,15 @@ class Chat:
         return self._front is not None
 
     def show(self, *blocks: Block) -> None:
-        self.face.show(*blocks)
+        self.ui.show(*blocks)
 
     async def open_session(self, options: Options) -> None:
         """Another conversation (`options.resume` for an earlier one) takes the place of this one, once it is open.
         Raises KitbagError, and then all is as it was."""
         # A mode that was chosen before the settings became stricter does not count more in another conversation.
-        agent = self._open_agent(options._replace(settings_mode=self.agent.ground.live.settings_mode))
+        agent = self._open_agent(options._replace(settings_mode=self.agent.environment.live_rules.settings_mode))
         await agent.__aenter__()
-        await to_its_end(self._go_over_to(agent))
+        await run_to_completion(self._go_over_to(agent))
 
     async def _go_over_to(self, agent: Agent) -> None:
         await self._stop_watching()
@@ -113,16 +113,16 @@ class Chat:
         self._take_agent(agent)
         self.view.details_open = is_open
         self._watch()
-        self.tell_beginning()
+        self.show_welcome()
         await before.close()
 
-    async def work(self, activity: str, doing: Coroutine[Any, Any, None]) -> None:
+    async def run_activity(self, activity: str, doing: Coroutine[Any, Any, None]) -> None:
         """In front, to its end, with the time it takes shown; Esc cancels it."""
-        self._draw(Live(activity, time.monotonic()))
+        self._draw(LiveState(activity, time.monotonic()))
         try:
             await doing
         finally:
-            self._draw(Live())
+            self._draw(LiveState())
 
     def submit(self, text: str, images: Sequence[Image] = ()) -> None:
         """As if it had been typed."""
@@ -137,28 +137,28 @@ class Chat:
         await asyncio.wait([front])
         return True
 
-    async def shown(self) -> None:
+    async def flush(self) -> None:
         """Until all that has happened so far was given to the face."""
         if self._run is not None:
-            await self._run.told()
+            await self._run.drain()
 
     def refresh(self) -> None:
         """Draw the status anew, after something in it has changed."""
         self._draw(self._live)
 
-    def leave(self, code: int = 0) -> None:
-        self._events.put_nowait(Left(code=code))
+    def request_exit(self, code: int = 0) -> None:
+        self._events.put_nowait(ExitRequested(exit_code=code))
 
     # From start to end
 
-    async def converse(self) -> int:
+    async def run(self) -> int:
         """The exit code."""
-        self.tell_beginning()
+        self.show_welcome()
         loading = asyncio.create_task(self._load_drawing())
         reading = asyncio.create_task(self._read())
         self._watch()
         try:
-            while self._leaving is None or (not self._leaving.now and self._is_busy()):
+            while self._leaving is None or (not self._leaving.immediately and self._is_busy()):
                 self._deal_with(await self._events.get())
                 await asyncio.sleep(0)  # What was begun takes its first step: cancelled before, it is lost unsaid.
         finally:
@@ -166,46 +166,46 @@ class Chat:
                 await self._end(task)
             await self._stop_watching()
         self._say_goodbye()
-        return self._leaving.code
+        return self._leaving.exit_code
 
-    def tell_beginning(self) -> None:
+    def show_welcome(self) -> None:
         """What the person has to know before the first word, and of a resumed conversation what was said last."""
-        from kitbag.chat.welcome import beginning, remarks
+        from kitbag.chat.welcome import notice_blocks, welcome_blocks
 
         notices, self.agent.notices = self.agent.notices, []
-        self.show(*beginning(self.agent), *remarks(self.agent, notices))
+        self.show(*welcome_blocks(self.agent), *notice_blocks(self.agent, notices))
         self.view.replay(self.agent.session)
-        self.view.used = self.view.used or estimated_use(self.agent)
+        self.view.used_tokens = self.view.used_tokens or estimate_used_tokens(self.agent)
         self.refresh()
 
     def _say_goodbye(self) -> None:
-        from kitbag.chat.welcome import goodbye
+        from kitbag.chat.welcome import goodbye_blocks
 
-        self._draw(Live())
-        self.show(*goodbye(self.agent))
+        self._draw(LiveState())
+        self.show(*goodbye_blocks(self.agent))
 
     async def _load_drawing(self) -> None:
         """What draws a reply, now, while a person types, and not when the first one is to be drawn."""
-        if not self.face.is_plain:
-            from kitbag.views.rendering.render import load
+        if not self.ui.is_plain:
+            from kitbag.views.rendering.render import preload
 
-            await asyncio.to_thread(load)
+            await asyncio.to_thread(preload)
 
     async def _read(self) -> None:
         """Also after the end of the input, while what was said is still done: a signal may come."""
         is_at_end = False
         try:
             while True:
-                deed = await self.face.next()
+                deed = await self.ui.next()
                 self._events.put_nowait(deed)
                 await asyncio.sleep(0)  # what comes at once is taken in turn: so a face can see how much waits
-                if isinstance(deed, Left):
-                    if deed.now or is_at_end:
+                if isinstance(deed, ExitRequested):
+                    if deed.immediately or is_at_end:
                         return
                     is_at_end = True
         except Exception as error:  # noqa: BLE001 - nothing can be said any more
             self._tell_fault(error)
-            self.leave(1)
+            self.request_exit(1)
 
     def _watch(self) -> None:
         self._watching = asyncio.create_task(self._follow())
@@ -222,19 +222,19 @@ class Chat:
 
     # One thing after another
 
-    def _deal_with(self, event: Deed | _Happened) -> None:
+    def _deal_with(self, event: UserAction | _Happened) -> None:
         match event:
-            case Left():
+            case ExitRequested():
                 self._leaving = event
             case Submitted():
                 self._take(event)
-            case Key("cancel"):
+            case KeyPressed("cancel"):
                 self._cancel_front()
-            case Key("unqueue"):
+            case KeyPressed("unqueue"):
                 self._unqueue()
-            case Key("details"):
+            case KeyPressed("details"):
                 self._toggle_details()
-            case Key("mode"):
+            case KeyPressed("mode"):
                 self._begin_side(self._next_mode())
             case _Happened("front"):
                 self._front = None
@@ -251,10 +251,10 @@ class Chat:
 
     def _take(self, said: Submitted) -> None:
         """At once, or behind what works now."""
-        if said.text.strip().lower() in _LEAVES and not said.waits:
+        if said.text.strip().lower() in _LEAVES and not said.is_piped:
             said = Submitted("/exit")
         command = _command(said.text)
-        at_once = command is not None and command.while_working and not said.waits
+        at_once = command is not None and command.while_working and not said.is_piped
         if command is not None and at_once and self._side is None:
             self._begin_side(self._obey(command, said))
         elif self._front is not None or self._side is not None or self.queue:
@@ -275,8 +275,8 @@ class Chat:
 
     def _begin(self, said: Submitted) -> None:
         command = _command(said.text)
-        if own := said.own_command:
-            self._begin_front(run_own_command(self.agent, own, self.show, self._draw))
+        if own := said.shell_command:
+            self._begin_front(run_shell_command(self.agent, own, self.show, self._draw))
         elif command is None:
             self._begin_front(self._answer(said))
         elif command.while_working:
@@ -301,16 +301,16 @@ class Chat:
         try:
             await work
         except KitbagError as error:
-            self.show(Remark("error", error.problem, error.fix))
+            self.show(NoticeBlock("error", error.problem, error.fix))
         except asyncio.CancelledError:
-            self.show(words("cancelled", "dim"))
+            self.show(text_block("cancelled", "dim"))
             raise
         except Exception as error:  # noqa: BLE001 - told, and the conversation goes on
             self._tell_fault(error)
 
     def _tell_fault(self, error: BaseException) -> None:
         fix = "this is a fault of Kitbag; the conversation is kept and can go on"
-        self.show(Remark("error", f"{type(error).__name__}: {error}", fix))
+        self.show(NoticeBlock("error", f"{type(error).__name__}: {error}", fix))
 
     async def _end(self, task: "asyncio.Task[None] | None") -> None:
         if task is None:
@@ -321,38 +321,38 @@ class Chat:
         if error is not None:
             self._tell_fault(error)
 
-    async def _obey(self, command: Command, said: Submitted) -> None:
-        self.show(Said(said.text))
+    async def _obey(self, command: ChatCommand, said: Submitted) -> None:
+        self.show(UserBlock(said.text))
         arguments = said.text.strip().partition(" ")[2].strip()
-        await command.run()(self, arguments)
+        await command.load()(self, arguments)
         self.refresh()
 
     async def _answer(self, said: Submitted) -> None:
         if said.text or said.images:
-            self.show(Said(said.shown, len(said.images)))
+            self.show(UserBlock(said.display_text, len(said.images)))
         if said.text.startswith("/") and await self._names_nothing(said):
             return
-        self.agent.person_is_there = not said.waits  # what comes through a pipe may be words of others
+        self.agent.is_interactive = not said.is_piped  # what comes through a pipe may be words of others
         self._rests = True
         try:
             async with self.agent.run(said.text, said.images) as run:
                 self._run = run
                 async for event in run:
-                    self.view.event(event)
+                    self.view.handle(event)
             self._rests = run.ended.status in ("cancelled", "failed")
         finally:
             self._run = None
-            self._draw(Live())
-            self.background.count_again()
+            self._draw(LiveState())
+            self.background.refresh()
 
     async def _names_nothing(self, said: Submitted) -> bool:
         """Then that is told, and it is in the line again."""
-        from kitbag.chat.unknown_commands import unknown_name
+        from kitbag.chat.unknown_commands import describe_unknown_command
 
-        remark = await asyncio.to_thread(unknown_name, said.text, self.agent.skills)
+        remark = await asyncio.to_thread(describe_unknown_command, said.text, self.agent.skills)
         if remark is not None:
             self.show(remark)
-            self.face.insert(said.shown)
+            self.ui.insert(said.display_text)
         return remark is not None
 
     def _cancel_front(self) -> None:
@@ -366,35 +366,35 @@ class Chat:
         else:
             return
         if self.queue:
-            self.face.insert("\n".join(said.shown for said in self.queue))
+            self.ui.insert("\n".join(said.display_text for said in self.queue))
             self.queue.clear()
             self.refresh()
 
     def _unqueue(self) -> None:
         if self.queue:
-            self.face.insert(self.queue.pop().shown)
+            self.ui.insert(self.queue.pop().display_text)
             self.refresh()
 
     def _toggle_details(self) -> None:
         self.view.details_open = not self.view.details_open
         if not self.view.details_open:
-            self.show(words("details are folded again", "dim"))
+            self.show(text_block("details are folded again", "dim"))
             return
-        self.show(*(self.view.details() or [words("details will be shown", "dim")]))
+        self.show(*(self.view.details() or [text_block("details will be shown", "dim")]))
 
     async def _next_mode(self) -> None:
-        from kitbag.chat.commands.mode import next_mode
+        from kitbag.chat.commands.mode import cycle_mode
 
-        await next_mode(self)
+        await cycle_mode(self)
         self.refresh()
 
-    def _draw(self, live: Live) -> None:
+    def _draw(self, live: LiveState) -> None:
         self._live = live
-        queued = tuple(" ".join(said.shown.split())[:_QUEUED_WORDS] for said in self.queue)
-        self.face.draw(live._replace(queued=queued), status_of(self.agent, self.view.used, self.background))
+        queued = tuple(" ".join(said.display_text.split())[:_QUEUED_WORDS] for said in self.queue)
+        self.ui.draw(live._replace(queued=queued), chat_status(self.agent, self.view.used_tokens, self.background))
 
 
-def _command(text: str) -> Command | None:
+def _command(text: str) -> ChatCommand | None:
     """What is none of ours is the name of a skill, a custom command or a path, and the agent's business."""
     name, _, _ = text.strip().partition(" ")
     return COMMANDS.get(name[1:].lower()) if name.startswith("/") and "\n" not in name else None

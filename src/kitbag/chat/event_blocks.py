@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kitbag.agent.session import Session
-from kitbag.chat.tool_titles import progress_of, summary_of, title_of, todos_in
-from kitbag.chat.ui import Live, Running
+from kitbag.chat.tool_titles import call_summary, call_title, parse_todos, progress_text
+from kitbag.chat.ui import LiveState, RunningCall
 from kitbag.events import (
     Compacted,
     Discarded,
@@ -29,11 +29,11 @@ from kitbag.events import (
     TurnEnded,
 )
 from kitbag.messages import Message, Thinking
-from kitbag.store.streaming_redaction import Held
-from kitbag.text.human_format import count
-from kitbag.views.blocks import Block, Remark, Reply, Thought, ToolDone, words
-from kitbag.views.rendering.markdown_stream import MarkdownStream, Piece
-from kitbag.views.run_outcome import ended_in_words
+from kitbag.store.streaming_redaction import StreamingRedactor
+from kitbag.text.human_format import format_count
+from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, text_block
+from kitbag.views.rendering.markdown_stream import MarkdownPiece, MarkdownStream
+from kitbag.views.run_outcome import describe_outcome
 
 _WAITING: Final = "waiting for the model"
 _MOST_DETAILS: Final = 100
@@ -41,34 +41,34 @@ _MOST_DETAILS: Final = 100
 _CHARACTERS_A_TOKEN: Final = 4
 
 
-class Show(Protocol):
+class ShowBlocks(Protocol):
     def __call__(self, *blocks: Block) -> None: ...
 
 
-def _nothing_held() -> Held:
-    return Held(lambda text: text, ())
+def _nothing_held() -> StreamingRedactor:
+    return StreamingRedactor(lambda text: text, ())
 
 
 class EventView:
     details_open = False
     """Whether results and thoughts are shown whole from now on."""
-    used = 0
+    used_tokens = 0
     """Tokens of the last request and its reply, as the provider counted them."""
 
     def __init__(
         self,
-        show: Show,
-        draw: Callable[[Live], None],
-        held: Callable[[], Held] = _nothing_held,
+        show: ShowBlocks,
+        draw: Callable[[LiveState], None],
+        make_redactor: Callable[[], StreamingRedactor] = _nothing_held,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`held` makes what keeps a secret from being shown before it is known to be one, for each reply anew."""
         self._show = show
         self._draw = draw
-        self._make_held = held
+        self._make_held = make_redactor
         self._clock = clock
-        self._live = Live()
-        self._running: dict[str, Running] = {}
+        self._live = LiveState()
+        self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, ToolStarted] = {}
         self._turn: list[Block] = []
         """What can be opened, as it is when it is open."""
@@ -78,7 +78,7 @@ class EventView:
         self._begin_reply()
 
     @property
-    def live(self) -> Live:
+    def live(self) -> LiveState:
         return self._live
 
     def details(self) -> list[Block]:
@@ -87,14 +87,14 @@ class EventView:
 
     def replay(self, session: Session, exchanges: int = 3) -> None:
         """Shows how a conversation stood that is gone on with."""
-        from kitbag.chat.replay import replayed
+        from kitbag.chat.replay import replay_session
 
-        found = replayed(session, exchanges)
-        self.used, self._todos = found.used, found.todos
+        found = replay_session(session, exchanges)
+        self.used_tokens, self._todos = found.used_tokens, found.todos
         if found.blocks:
             self._show(*found.blocks)
 
-    def event(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         match event:
             case TextDelta(text):
                 self._text(text)
@@ -102,7 +102,7 @@ class EventView:
                 self._thinking(text)
             case ToolProgress(call_id, text):
                 if call_id in self._running:
-                    self._running[call_id] = self._running[call_id]._replace(progress=progress_of(text))
+                    self._running[call_id] = self._running[call_id]._replace(progress=progress_text(text))
                     self._update(self._live.activity)
             case RunStarted(directory=directory):
                 self._directory = directory
@@ -116,7 +116,7 @@ class EventView:
             case ToolFinished():
                 self._tool_finished(event)
             case TurnEnded(usage=usage):
-                self.used = usage.shown_to_model + usage.output
+                self.used_tokens = usage.total_input + usage.output
                 self._update(self._live.activity)
             case RunEnded():
                 self._end(event)
@@ -129,19 +129,19 @@ class EventView:
         self._turn, self._running, self._asked = [], {}, {}
         self._characters = 0
         self._begin_reply()
-        self._live = Live(since=self._clock())
+        self._live = LiveState(started_at=self._clock())
         self._update(_WAITING)
 
     def _end(self, ended: RunEnded) -> None:
         self._end_thought()
         self._end_text()
         self._running, self._asked = {}, {}
-        problem = ended_in_words(ended)
+        problem = describe_outcome(ended)
         if ended.status == "cancelled":
-            self._show(Remark("info", problem))  # as they wished
+            self._show(NoticeBlock("info", problem))  # as they wished
         elif problem:
-            self._show(Remark("error", problem, ended.fix))
-        self._live = Live()
+            self._show(NoticeBlock("error", problem, ended.fix))
+        self._live = LiveState()
         self._draw(self._live)
 
     def _update(self, activity: str) -> None:
@@ -169,7 +169,7 @@ class EventView:
         self._end_thought()
         self._said.append(text)
         self._characters += len(text)
-        self._show_pieces(self._stream.add(self._held.add(text)))
+        self._show_pieces(self._stream.add(self._held.feed(text)))
         self._update("writing")
 
     def _thinking(self, text: str) -> None:
@@ -185,15 +185,15 @@ class EventView:
         text, seconds = "".join(self._thoughts), self._clock() - self._thinks_since
         self._thoughts, self._has_thought = [], True
         if text.strip():
-            self._show_folded(Thought(text, seconds))
+            self._show_folded(ThinkingBlock(text, seconds))
 
     def _end_text(self) -> None:
-        self._show_pieces([*self._stream.add(self._held.rest()), *self._stream.rest()])
+        self._show_pieces([*self._stream.add(self._held.flush()), *self._stream.finish()])
 
-    def _show_pieces(self, pieces: Sequence[Piece]) -> None:
+    def _show_pieces(self, pieces: Sequence[MarkdownPiece]) -> None:
         for text, head in pieces:
             if text.strip():
-                self._show(Reply(text, self._begins, head))
+                self._show(ReplyBlock(text, self._begins, head))
                 self._begins = False
 
     def _message(self, message: Message) -> None:
@@ -204,23 +204,23 @@ class EventView:
         self._end_thought()
         said = "".join(self._said)
         if message.text.startswith(said):
-            self._show_pieces(self._stream.add(self._held.add(message.text[len(said) :])))
+            self._show_pieces(self._stream.add(self._held.feed(message.text[len(said) :])))
         self._end_text()
         self._begin_reply()
         self._update(_WAITING)
 
     def _discard(self, reason: str) -> None:
         if not self._begins:
-            self._show(Remark("warning", f"the reply broke off, so what stands above is not all of it: {reason}"))
+            self._show(NoticeBlock("warning", f"the reply broke off, so what stands above is not all of it: {reason}"))
         self._begin_reply()
         self._update(_WAITING)
 
     # Calls
 
     def _tool_started(self, event: ToolStarted) -> None:
-        about = title_of(event.name, event.arguments, event.title, self._directory)
+        about = call_title(event.name, event.arguments, event.title, self._directory)
         self._asked[event.call_id] = event
-        self._running[event.call_id] = Running(event.name, about, "", self._clock())
+        self._running[event.call_id] = RunningCall(event.name, about, "", self._clock())
         self._update("working")
 
     def _tool_finished(self, event: ToolFinished) -> None:
@@ -228,16 +228,16 @@ class EventView:
         asked = self._asked.pop(event.call_id, None)
         about = running.title if running is not None else ""
         if event.name == "TodoWrite" and asked is not None and not event.is_error:
-            todos = todos_in(asked.arguments)
+            todos = parse_todos(asked.arguments)
             self._todos = todos if any(status != "completed" for status, _ in todos) else ()
-        summary = summary_of(event.name, about, event.summary, event.is_error)
-        done = ToolDone(event.name, about, summary, event.is_error, event.seconds, event.details)
+        summary = call_summary(event.name, about, event.summary, event.is_error)
+        done = ToolBlock(event.name, about, summary, event.is_error, event.seconds, event.details)
         self._show_folded(done, open_details=event.details or event.result)
         self._update("working" if self._running else _WAITING)
 
-    def _show_folded(self, block: Thought | ToolDone, open_details: str = "") -> None:
+    def _show_folded(self, block: ThinkingBlock | ToolBlock, open_details: str = "") -> None:
         opened = block._replace(is_open=True)
-        if isinstance(opened, ToolDone):
+        if isinstance(opened, ToolBlock):
             opened = opened._replace(details=open_details)
         self._turn = [*self._turn[1 - _MOST_DETAILS :], opened]
         self._show(opened if self.details_open else block)
@@ -251,21 +251,21 @@ class EventView:
                     said = f"skill {name}, {rights}" if rights else ""
                 else:  # what is called by `/name` is there for one turn
                     how = "used for this message" if by == "user" else "loaded"
-                    said = f"skill {name}, {how}, {count(tokens, 'token')}" + (f"; {rights}" if rights else "")
+                    said = f"skill {name}, {how}, {format_count(tokens, 'token')}" + (f"; {rights}" if rights else "")
                 self._say(said)
             case SkillUnloaded(name, reason):
                 self._say(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))
             case Compacted(before, after):
-                self.used = after
+                self.used_tokens = after
                 self._say(f"the conversation was compacted: {before:,} -> {after:,} tokens")
             case Retrying(_, seconds, reason):
-                self._show(Remark("warning", f"{reason}; trying again in {seconds:.0f} s"))
+                self._show(NoticeBlock("warning", f"{reason}; trying again in {seconds:.0f} s"))
                 self._update(f"waiting {seconds:.0f} s to try again")
             case Notice(severity, text, fix):
-                self._show(Remark(severity, text, fix))
+                self._show(NoticeBlock(severity, text, fix))
             case _:
                 pass
 
     def _say(self, text: str) -> None:
         if text:
-            self._show(words(text, "dim"))
+            self._show(text_block(text, "dim"))

@@ -9,16 +9,16 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-SECONDS = 10.0
+GRACE_SECONDS = 10.0
 """After the signal, for an end in good order."""
 
 
-def end_for_sure(number: int, restore: Callable[[], object] = lambda: None) -> None:
+def force_exit_after(number: int, restore: Callable[[], object] = lambda: None) -> None:
     """Call it after `add_signal_handler`, which hears of the signal all the same. `restore`: before the hard end."""
 
     def heard(_: int, __: FrameType | None) -> None:
         signal.signal(signal.SIGALRM, leave)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
 
     def leave(_: int, __: FrameType | None) -> None:
         try:
@@ -29,6 +29,6 @@ def end_for_sure(number: int, restore: Callable[[], object] = lambda: None) -> N
     signal.signal(number, heard)
 
 
-def stand_down() -> None:
+def cancel_forced_exit() -> None:
     """It has ended in good order."""
     signal.setitimer(signal.ITIMER_REAL, 0)

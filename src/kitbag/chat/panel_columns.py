@@ -6,37 +6,37 @@ Used by the commands that open panels.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kitbag.chat.ui import Row
-from kitbag.text.hidden_characters import one_line
-from kitbag.text.terminal_width import cut, width_of
-from kitbag.views.blocks import Line, Span
+from kitbag.chat.ui import PanelRow
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.terminal_width import text_width, truncate_to_width
+from kitbag.views.blocks import Span, StyledLine
 
 _WIDEST: Final = 28
 _BETWEEN: Final = "  "
 
 
-class Cells(NamedTuple):
+class PanelCells(NamedTuple):
     id: str
     spans: tuple[Span, ...]
     """The last is as long as it likes."""
 
 
-def aligned(rows: Sequence[Cells], numbers: frozenset[int] = frozenset()) -> tuple[Row, ...]:
+def align_rows(rows: Sequence[PanelCells], right_aligned: frozenset[int] = frozenset()) -> tuple[PanelRow, ...]:
     """`numbers`: the columns that stand at the right. Columns in which nothing stands take no room."""
-    shown = [[span._replace(text=one_line(span.text)) for span in row.spans] for row in rows]
+    shown = [[span._replace(text=collapse_whitespace(span.text)) for span in row.spans] for row in rows]
     columns = max((len(spans) for spans in shown), default=0)
     widths = [
-        min(max((width_of(spans[at].text) for spans in shown if at < len(spans) - 1), default=0), _WIDEST)
+        min(max((text_width(spans[at].text) for spans in shown if at < len(spans) - 1), default=0), _WIDEST)
         for at in range(columns)
     ]
-    return tuple(Row(row.id, _line(spans, widths, numbers)) for row, spans in zip(rows, shown, strict=True))
+    return tuple(PanelRow(row.id, _line(spans, widths, right_aligned)) for row, spans in zip(rows, shown, strict=True))
 
 
-def _line(spans: list[Span], widths: list[int], numbers: frozenset[int]) -> Line:
+def _line(spans: list[Span], widths: list[int], numbers: frozenset[int]) -> StyledLine:
     line: list[Span] = []
     for at, span in enumerate(spans[:-1]):
         if widths[at]:
-            text = cut(span.text, widths[at])
-            blanks = " " * (widths[at] - width_of(text))
+            text = truncate_to_width(span.text, widths[at])
+            blanks = " " * (widths[at] - text_width(text))
             line.append(Span((blanks + text if at in numbers else text + blanks) + _BETWEEN, span.tone))
     return (*line, *spans[-1:])

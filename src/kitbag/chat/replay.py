@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from kitbag.agent.context_ledger import split_said
-from kitbag.agent.session import NOTE, PREFIX, Session, is_said
-from kitbag.chat.tool_titles import summary_of, title_of, todos_in
+from kitbag.agent.context_ledger import split_user_text
+from kitbag.agent.session import NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
+from kitbag.chat.tool_titles import call_summary, call_title, parse_todos
 from kitbag.errors import KitbagError
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
-from kitbag.text.human_format import count
-from kitbag.views.blocks import Block, Reply, Said, Thought, ToolDone, words
+from kitbag.text.human_format import format_count
+from kitbag.views.blocks import Block, ReplyBlock, ThinkingBlock, ToolBlock, UserBlock, text_block
 
 _MOST_FORKS: Final = 20
 _HEAD = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')
@@ -26,9 +26,9 @@ _OURS: Final = ("suggested-skills", "library-changes", "session-changes")
 _DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
-class Replayed(NamedTuple):
+class SessionReplay(NamedTuple):
     blocks: tuple[Block, ...]
-    used: int
+    used_tokens: int
     """Tokens of the last request and its reply."""
     todos: tuple[tuple[str, str], ...]
     """Unless all are done."""
@@ -39,9 +39,9 @@ class _Told(NamedTuple):
     details: str = ""
 
 
-def replayed(session: Session, exchanges: int) -> Replayed:
-    lines = session.lines()
-    said = [at for at, (seq, message) in enumerate(lines) if seq and is_said(message)]
+def replay_session(session: Session, exchanges: int) -> SessionReplay:
+    lines = session.recorded_messages()
+    said = [at for at, (seq, message) in enumerate(lines) if seq and is_user_message(message)]
     start = said[-exchanges] if len(said) >= exchanges else 0
     shown = [(seq, message) for seq, message in lines[start:] if seq]
     told, used = _records(session, shown[0][0] if shown else 0)
@@ -49,19 +49,19 @@ def replayed(session: Session, exchanges: int) -> Replayed:
     directory = session.header.directory
     blocks: list[Block] = []
     if shown and (len(said) > exchanges or len(shown) < len(lines[start:])):
-        blocks.append(words(f"… {_earlier(len(said) - exchanges)}", "dim"))
+        blocks.append(text_block(f"… {_earlier(len(said) - exchanges)}", "dim"))
     for _, message in shown:
         blocks += _user(message) if message.role == "user" else _reply(message, results, told, directory)
-    return Replayed(tuple(blocks), used, _todos(session))
+    return SessionReplay(tuple(blocks), used, _todos(session))
 
 
 def _earlier(more: int) -> str:
-    return f"{count(more, 'earlier exchange')} before this" if more > 0 else "what was before this is summed up"
+    return f"{format_count(more, 'earlier exchange')} before this" if more > 0 else "what was before this is summed up"
 
 
 def _todos(session: Session) -> tuple[tuple[str, str], ...]:
-    calls = [call for call in session.called.values() if call.name == "TodoWrite" and call.id in session.began]
-    todos = todos_in(calls[-1].arguments) if calls else ()
+    calls = [call for call in session.calls.values() if call.name == "TodoWrite" and call.id in session.started_calls]
+    todos = parse_todos(calls[-1].arguments) if calls else ()
     return todos if any(status != "completed" for status, _ in todos) else ()
 
 
@@ -82,11 +82,11 @@ def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
             elif kind == "reply" and stream == session.stream:
                 with contextlib.suppress(*_DAMAGED):
                     usage = Usage(*body.get("usage", ()))
-                    used = usage.shown_to_model + usage.output or used
+                    used = usage.total_input + usage.output or used
         origin = origin or (session.header.forked_from if stream == session.stream else "")
         if not origin:
             break
-        stream = PREFIX + origin
+        stream = STREAM_PREFIX + origin
     return told, used
 
 
@@ -104,18 +104,18 @@ def _user(message: Message) -> Iterator[Block]:
     """What a person said; notes in a line; results stand with their calls."""
     if message.results:
         return
-    if message.text.startswith(NOTE):
+    if message.text.startswith(NOTIFICATION_PREFIX):
         for task, status, agent in _HEAD.findall(message.text):
-            yield words(html.unescape(f"task {task} ({agent}): {status}"), "dim")
+            yield text_block(html.unescape(f"task {task} ({agent}): {status}"), "dim")
         return
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     images = sum(isinstance(part, Image) for part in message.parts)
-    yield Said(_own_words(texts[-1]) if texts else "", images)  # before it stands a skill, where one was called
+    yield UserBlock(_own_words(texts[-1]) if texts else "", images)  # before it stands a skill, where one was called
 
 
 def _own_words(text: str) -> str:
     """Without the files that were put beside them: what those say was not said by the person."""
-    own = [part for kind, _, part in split_said(_without_ours(text)) if kind != "mentioned"]
+    own = [part for kind, _, part in split_user_text(_without_ours(text)) if kind != "mentioned"]
     return "".join(own).rstrip("\n")
 
 
@@ -130,16 +130,16 @@ def _without_ours(text: str) -> str:
 
 def _reply(message: Message, results: dict[str, ToolResult], told: dict[str, _Told], directory: str) -> Iterator[Block]:
     for text in [part.text for part in message.parts if isinstance(part, Thinking) and part.text.strip()]:
-        yield Thought(text, 0.0)
+        yield ThinkingBlock(text, 0.0)
     if message.text.strip():
-        yield Reply(message.text)
+        yield ReplyBlock(message.text)
     for call in message.calls:
         yield _done(call, results.get(call.id), told.get(call.id, _Told()), directory)
 
 
-def _done(call: ToolCall, result: ToolResult | None, told: _Told, directory: str) -> ToolDone:
-    about = title_of(call.name, call.arguments, directory=directory)
+def _done(call: ToolCall, result: ToolResult | None, told: _Told, directory: str) -> ToolBlock:
+    about = call_title(call.name, call.arguments, directory=directory)
     if result is None:
-        return ToolDone(call.name, about, "interrupted", True, 0.0)
-    summary = summary_of(call.name, about, told.summary, result.is_error)
-    return ToolDone(call.name, about, summary, result.is_error, 0.0, told.details)
+        return ToolBlock(call.name, about, "interrupted", True, 0.0)
+    summary = call_summary(call.name, about, told.summary, result.is_error)
+    return ToolBlock(call.name, about, summary, result.is_error, 0.0, told.details)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from io import TextIOBase
 from typing import TYPE_CHECKING
 
-from kitbag.chat.ui import Face, Live, Status
+from kitbag.chat.ui import ChatStatus, ChatUI, LiveState
 from kitbag.library.scopes import Places
 from kitbag.settings import load_settings
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 
-def make_face(places: Places, agent_now: "Callable[[], Agent | None]", *, plain: bool) -> Face:
+def make_ui(places: Places, get_agent: "Callable[[], Agent | None]", *, plain: bool) -> ChatUI:
     """Plain where there is no terminal that could be drawn on, or where the person wants it so."""
     streams: tuple[object, ...] = (sys.stdin, sys.stdout)  # None where it is closed
     is_terminal = all(isinstance(one, TextIOBase) and one.isatty() for one in streams)
     settings = load_settings(places.kitbag_home, ())
     if plain or settings.get("chat.plain") == "on" or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
-        from kitbag.chat.plain.plain_ui import Plain
+        from kitbag.chat.plain.plain_ui import PlainUI
 
-        return Plain(sys.stdin, sys.stdout)
+        return PlainUI(sys.stdin, sys.stdout)
     from kitbag.chat.terminal.make_terminal import make_terminal
 
-    return make_terminal(places, agent_now, rings=settings.get("chat.bell") != "off")
+    return make_terminal(places, get_agent, bell=settings.get("chat.bell") != "off")
 
 
-async def draw_first(face: Face, directory: str) -> None:
+async def draw_first_frame(ui: ChatUI, directory: str) -> None:
     """Until one can see where to type."""
-    if face.is_plain:
+    if ui.is_plain:
         return
-    from kitbag.chat.terminal.terminal_ui import Terminal
+    from kitbag.chat.terminal.terminal_ui import TerminalUI
 
-    face.draw(Live("starting", time.monotonic()), Status(directory=directory))
-    while isinstance(face, Terminal) and not face.is_drawn:
+    ui.draw(LiveState("starting", time.monotonic()), ChatStatus(directory=directory))
+    while isinstance(ui, TerminalUI) and not ui.is_drawn:
         await asyncio.sleep(0)

@@ -9,41 +9,41 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kitbag.chat.ui import Live, Running
+from kitbag.chat.ui import LiveState, RunningCall
 from kitbag.runtime.agent import Agent
-from kitbag.text.human_format import count, duration
-from kitbag.views.blocks import Block, Said, Verbatim, words
+from kitbag.text.human_format import format_count, format_duration
+from kitbag.views.blocks import Block, UserBlock, VerbatimBlock, text_block
 
 if TYPE_CHECKING:
-    from kitbag.runtime.user_commands import PersonCommand
+    from kitbag.runtime.user_commands import UserCommand
 
 
-async def run_own_command(
-    agent: Agent, command: str, show: Callable[[Block], None], draw: Callable[[Live], None]
+async def run_shell_command(
+    agent: Agent, command: str, show: Callable[[Block], None], draw: Callable[[LiveState], None]
 ) -> None:
-    from kitbag.runtime.user_commands import PersonCommand, keep_for_model
+    from kitbag.runtime.user_commands import UserCommand, queue_for_model
 
-    show(Said(f"!{command}"))
+    show(UserBlock(f"!{command}"))
     loop, since = asyncio.get_running_loop(), time.monotonic()
 
     def progress(line: str) -> None:
-        draw(Live("running", since, running=(Running("!", command, line, since),)))
+        draw(LiveState("running", since, running=(RunningCall("!", command, line, since),)))
 
-    own = PersonCommand(command, agent.ground.places.cwd)
+    own = UserCommand(command, agent.environment.places.cwd)
     progress("")
     try:
         await own.run(lambda line: loop.call_soon_threadsafe(progress, line) and None)
     finally:
-        draw(Live())
-        is_seen = keep_for_model(agent, own)
+        draw(LiveState())
+        is_seen = queue_for_model(agent, own)
         if own.text:
-            show(Verbatim(own.text))
-        show(words(_told(own, is_seen=is_seen), "dim"))
+            show(VerbatimBlock(own.text))
+        show(text_block(_describe_result(own, is_seen=is_seen), "dim"))
 
 
-def _told(own: "PersonCommand", *, is_seen: bool) -> str:
+def _describe_result(own: "UserCommand", *, is_seen: bool) -> str:
     whole = "the model sees it with your next message"
     short = "the model is told only that you ran it: there is too much already"
-    end = own.end[:1].lower() + own.end[1:]
-    lines = count(own.lines, "line") if own.lines else "no output"
-    return " · ".join(part for part in (end, lines, duration(own.seconds), whole if is_seen else short) if part)
+    end = own.outcome[:1].lower() + own.outcome[1:]
+    lines = format_count(own.lines, "line") if own.lines else "no output"
+    return " · ".join(part for part in (end, lines, format_duration(own.seconds), whole if is_seen else short) if part)

@@ -13,55 +13,55 @@ from kitbag.chat.approver import ChatApprover
 from kitbag.chat.asker import ChatAsker
 from kitbag.chat.chat import Chat
 from kitbag.chat.trust_prompt import ask_for_trust
-from kitbag.chat.ui import Deed, Face, Key, Left, Live, Shown, Status
+from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, FlushEvents, KeyPressed, LiveState, UserAction
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import check_not_open
+from kitbag.runtime.session_locks import check_session_not_open
 
 _MOST_EARLY: Final = 100
 """Lines that a pipe may say before the beginning."""
 
 
-async def talk(face: Face, places: Places, options: Options, tell: Callable[[Agent], None]) -> int:
+async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Callable[[Agent], None]) -> int:
     """The exit code. `tell` hears of every agent of the conversation. Raises KitbagError for what keeps it from
     beginning."""
     if not options.trust_workspace:
-        asked = await ask_for_trust(face, places)
-        if asked.trusted == "leave":
+        asked = await ask_for_trust(ui, places)
+        if asked.choice == "leave":
             return 0
-        options = options._replace(trust_workspace=asked.seen or False)
+        options = options._replace(trust_workspace=asked.fingerprint or False)
     chat: Chat | None = None
 
     async def shown() -> None:
         if chat is not None:
-            await chat.shown()
+            await chat.flush()
 
-    face.draw(Live("starting", time.monotonic()), Status(directory=places.cwd))
-    agent = open_agent(face, options, shown)
+    ui.draw(LiveState("starting", time.monotonic()), ChatStatus(directory=places.cwd))
+    agent = make_agent(ui, options, shown)
     try:
-        early = await _opened(agent, face)
-        if isinstance(early, Left):
-            return early.code
+        early = await _opened(agent, ui)
+        if isinstance(early, ExitRequested):
+            return early.exit_code
         if options.resume and not options.fork:
-            check_not_open(places.kitbag_home, agent.session.id)
-        chat = Chat(face, agent, lambda wanted: open_agent(face, wanted, shown), tell, early)
-        return await chat.converse()
+            check_session_not_open(places.kitbag_home, agent.session.id)
+        chat = Chat(ui, agent, lambda wanted: make_agent(ui, wanted, shown), on_agent, early)
+        return await chat.run()
     finally:
         if chat is not None:
             await chat.agent.close()
         await agent.close()
 
 
-async def _opened(agent: Agent, face: Face) -> list[Deed] | Left:
+async def _opened(agent: Agent, face: ChatUI) -> list[UserAction] | ExitRequested:
     """What the person has done until it was open: servers may take their time. To leave ends that."""
-    early: list[Deed] = []
+    early: list[UserAction] = []
     opening = asyncio.ensure_future(agent.__aenter__())
     try:
         while not opening.done() and len(early) < _MOST_EARLY:
             deed = await _done_before(opening, face)
-            if isinstance(deed, Left) and deed.now:
+            if isinstance(deed, ExitRequested) and deed.immediately:
                 return deed
-            if deed is not None and deed != Key("cancel"):  # there is nothing yet
+            if deed is not None and deed != KeyPressed("cancel"):  # there is nothing yet
                 early.append(deed)
         await opening
     finally:
@@ -70,7 +70,7 @@ async def _opened(agent: Agent, face: Face) -> list[Deed] | Left:
     return early
 
 
-async def _done_before(opening: "asyncio.Future[Agent]", face: Face) -> Deed | None:
+async def _done_before(opening: "asyncio.Future[Agent]", face: ChatUI) -> UserAction | None:
     doing = asyncio.ensure_future(face.next())
     try:
         await asyncio.wait((opening, doing), return_when=asyncio.FIRST_COMPLETED)
@@ -79,5 +79,5 @@ async def _done_before(opening: "asyncio.Future[Agent]", face: Face) -> Deed | N
         doing.cancel()
 
 
-def open_agent(face: Face, options: Options, shown: Shown) -> Agent:
-    return Agent(options=options, approver=ChatApprover(face, shown), person=ChatAsker(face, shown))
+def make_agent(ui: ChatUI, options: Options, flush: FlushEvents) -> Agent:
+    return Agent(options=options, approver=ChatApprover(ui, flush), person=ChatAsker(ui, flush))

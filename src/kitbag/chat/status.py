@@ -3,33 +3,33 @@
 Used by chat on every change, so it reads nothing from disk.
 """
 
-from kitbag.agent.compact import tokens_of
-from kitbag.chat.background import Background
-from kitbag.chat.ui import Status
+from kitbag.agent.compact import estimate_message_tokens
+from kitbag.chat.background import BackgroundMonitor
+from kitbag.chat.ui import ChatStatus
 from kitbag.runtime.agent import Agent
 from kitbag.text.tokens import estimate_tokens
 
 
-def status_of(agent: Agent, used: int, background: Background) -> Status:
+def chat_status(agent: Agent, used: int, background: BackgroundMonitor) -> ChatStatus:
     """`used`: the tokens of the last request with its reply, as the provider counted them."""
-    persona = agent.ground.library.persona
+    persona = agent.environment.library.persona
     totals = agent.session.totals
     spent = background.cost
-    return Status(
+    return ChatStatus(
         agent.chosen.name,
-        agent.permissions.mode_now,
-        (persona.full_name if persona is not None else agent.ground.library.team) or agent.options.agent,
+        agent.permissions.current_mode,
+        (persona.full_name if persona is not None else agent.environment.library.team) or agent.options.agent,
         used,
-        agent.chosen.known.window,
+        agent.chosen.info.window,
         None if totals.unpriced or spent is None else totals.cost + spent,
         background.running,
         background.questions,
-        agent.ground.places.cwd,
+        agent.environment.places.cwd,
     )
 
 
-def estimated_use(agent: Agent) -> int:
+def estimate_used_tokens(agent: Agent) -> int:
     """Before the provider has counted anything."""
-    prompt = sum(estimate_tokens(block.text) for block in agent.system)
+    prompt = sum(estimate_tokens(block.text) for block in agent.system_blocks)
     tools = sum(len(spec.description) + len(str(spec.schema)) for spec in agent.toolset.specs()) // 4
-    return prompt + tools + sum(tokens_of(message) for message in agent.session.messages())
+    return prompt + tools + sum(estimate_message_tokens(message) for message in agent.session.messages())

@@ -3,18 +3,18 @@
 import re
 from typing import Any, Final, cast
 
-from kitbag.agent.execute import title
+from kitbag.agent.execute import describe_call
 
 _SECONDS: Final = re.compile(r"\A\d+ s(?:: |\Z)")
 
 
-def title_of(name: str, arguments: dict[str, Any], given: str = "", directory: str = "") -> str:
+def call_title(name: str, arguments: dict[str, Any], event_title: str = "", directory: str = "") -> str:
     """`src/app.py`, `git log`, `reviewer: look at the change`. `given`: as the event has it. `directory`: where the
     work is done; a path in it is told from there."""
     if name == "Task":
         parts = (arguments.get("subagent_type"), arguments.get("description"))
         return ": ".join(part for part in parts if isinstance(part, str) and part)
-    shown = given or title(name, arguments)
+    shown = event_title or describe_call(name, arguments)
     inside = shown.removeprefix(name)
     if shown.startswith(name) and inside.startswith("(") and inside.endswith(")"):
         inside = inside[1:-1]
@@ -22,7 +22,7 @@ def title_of(name: str, arguments: dict[str, Any], given: str = "", directory: s
     return inside if shown.startswith(name) else shown
 
 
-def summary_of(name: str, about: str, summary: str, is_error: bool) -> str:
+def call_summary(name: str, about: str, summary: str, is_error: bool) -> str:
     """Without what the title has said already. A skill says that it was loaded: that is what a person looks for. What
     they denied was told to the model, not to them."""
     refused = f"{name} is not allowed: the user said no"
@@ -39,12 +39,12 @@ def summary_of(name: str, about: str, summary: str, is_error: bool) -> str:
     return summary.removesuffix(f" of {about}").removeprefix(f"{about} ")
 
 
-def progress_of(text: str) -> str:
+def progress_text(text: str) -> str:
     """Without the seconds: where it is shown, time is told anyway."""
     return _SECONDS.sub("", text)
 
 
-def todos_in(arguments: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def parse_todos(arguments: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """(status, text) of a call of TodoWrite, whatever a model has written there."""
     found: list[tuple[str, str]] = []
     todos = arguments.get("todos")

@@ -9,22 +9,22 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-from kitbag.chat.ui import Face, Form, Option
+from kitbag.chat.ui import ChatUI, Form, FormOption
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Places
-from kitbag.permissions.trust.workspace_trust import Change, Trust, trust_workspace, workspace_trust
-from kitbag.text.hidden_characters import one_line
-from kitbag.text.human_format import count
+from kitbag.permissions.trust.workspace_trust import TrustChange, WorkspaceTrust, check_trust, trust_workspace
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.human_format import format_count
 from kitbag.views import trust as trust_words
-from kitbag.views.blocks import Block, Diff, Lines, Remark, Span, Verbatim, words
+from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span, VerbatimBlock, text_block
 
-Trusted = Literal["nothing", "trusted", "once", "without", "leave"]
+TrustChoice = Literal["nothing", "trusted", "once", "without", "leave"]
 """`nothing`: there was no need to ask. `once`: for this run alone. `without`: what it brings is left out."""
 
 
-class Asked(NamedTuple):
-    trusted: Trusted
-    seen: str = ""
+class TrustAnswer(NamedTuple):
+    choice: TrustChoice
+    fingerprint: str = ""
     """What `once` is said of: as much and no more is trusted for this conversation, also when all is read anew."""
 
 
@@ -34,80 +34,84 @@ _MOST_OF_THE_REST: Final = 3
 _LONGEST_LINE: Final = 200
 
 
-async def ask_for_trust(face: Face, places: Places) -> Asked:
-    trust = await asyncio.to_thread(workspace_trust, places)
-    if trust.is_open:
-        return Asked("nothing" if trust.state == "nothing" else "trusted")
+async def ask_for_trust(ui: ChatUI, places: Places) -> TrustAnswer:
+    trust = await asyncio.to_thread(check_trust, places)
+    if trust.can_load_items:
+        return TrustAnswer("nothing" if trust.state == "nothing" else "trusted")
     form = trust_form(trust)
     while True:
-        filled = await face.ask(form)
+        filled = await ui.ask(form)
         match filled.keys if filled is not None else ():
-            case ("t",) if trust.whole:
+            case ("t",) if trust.is_complete:
                 remark = await asyncio.to_thread(_store, places, trust)
                 if remark is not None:
-                    face.show(remark)
+                    ui.show(remark)
                 if remark is None or remark.severity != "error":
-                    return Asked("trusted")
+                    return TrustAnswer("trusted")
                 # It would fail again.
-                trust = trust._replace(whole=False)
+                trust = trust._replace(is_complete=False)
                 form = form._replace(above=(), options=_options(trust, is_cut=True))
             case ("o",):
-                return Asked("once", trust.seen)
+                return TrustAnswer("once", trust.fingerprint)
             case ("q",):
-                return Asked("leave")
+                return TrustAnswer("leave")
             case ("e",):
                 form = form._replace(above=trust_blocks(trust, whole=True), options=_options(trust, is_cut=False))
             case _:
-                return Asked("without")
+                return TrustAnswer("without")
 
 
-def _store(places: Places, trust: Trust) -> Remark | None:
+def _store(places: Places, trust: WorkspaceTrust) -> NoticeBlock | None:
     try:
         remark = trust_workspace(places, trust)
     except KitbagError as error:
-        return Remark("error", error.problem, error.fix)
-    return Remark("warning", remark) if remark else None
+        return NoticeBlock("error", error.problem, error.fix)
+    return NoticeBlock("warning", remark) if remark else None
 
 
-def trust_form(trust: Trust) -> Form:
+def trust_form(trust: WorkspaceTrust) -> Form:
     above = trust_blocks(trust, whole=False)
     options = _options(trust, is_cut=above != trust_blocks(trust, whole=True))
-    return Form("Trust what this folder brings?", options, above, leaving="goes on without it")
+    return Form("Trust what this folder brings?", options, above, cancel_effect="goes on without it")
 
 
-def _options(trust: Trust, *, is_cut: bool) -> tuple[Option, ...]:
+def _options(trust: WorkspaceTrust, *, is_cut: bool) -> tuple[FormOption, ...]:
     note = "what is listed may run, under your rules, until it changes"
-    options = [Option("t", "trust it", note)] if trust.whole else []
+    options = [FormOption("t", "trust it", note)] if trust.is_complete else []
     options += [
-        Option("o", "trust it this once", "for this conversation"),
-        Option("n", "go on without it", "its skills, agents and settings are left out"),
+        FormOption("o", "trust it this once", "for this conversation"),
+        FormOption("n", "go on without it", "its skills, agents and settings are left out"),
     ]
-    options += [Option("e", "show all of it")] if is_cut else []
-    return (*options, Option("q", "leave"))
+    options += [FormOption("e", "show all of it")] if is_cut else []
+    return (*options, FormOption("q", "leave"))
 
 
-def trust_blocks(trust: Trust, *, whole: bool) -> tuple[Block, ...]:
+def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
     """`whole`: everything; else about a screen of it, and how much that leaves out."""
     tone = "bad" if trust.state == "changed" else "warning"
-    blocks: list[Block] = [Lines(((Span(trust.root, "strong"), Span(f" {trust_words.STATES[trust.state]}", tone)),))]
+    blocks: list[Block] = [
+        LinesBlock(((Span(trust.root, "strong"), Span(f" {trust_words.STATE_LABELS[trust.state]}", tone)),))
+    ]
     if trust.items:
-        blocks.append(words(f"It brings {trust_words.contents(trust.items)}."))
+        blocks.append(text_block(f"It brings {trust_words.count_items(trust.items)}."))
     room = _Room(whole)
     if trust.state == "changed":
         blocks += _changes(trust.changes, room)
-    for number, group in enumerate(trust_words.groups(trust)):
+    for number, group in enumerate(trust_words.list_trust_groups(trust)):
         title = f"{group.heading} ({len(group.entries):,})"
         entries = [_entry(entry, whole) for entry in group.entries]
         blocks += room.fitted(title, entries, len(entries) if whole or number == 0 else _MOST_OF_THE_REST)
-    if trust.items and not any(item.acts for item in trust.items):
-        blocks.append(words(trust_words.ONLY_TEXT))
+    if trust.items and not any(item.capabilities for item in trust.items):
+        blocks.append(text_block(trust_words.TEXT_ONLY_NOTE))
     unreadable = [f"{item.path}: {item.problem}" for item in trust.items if item.problem]
     if unreadable:
-        blocks += room.fitted(f"{trust_words.UNREADABLE} ({len(unreadable):,})", [[line] for line in unreadable])
-    if not trust.whole:
-        blocks.append(words(trust_words.NOT_WHOLE, "bad"))
+        blocks += room.fitted(
+            f"{trust_words.UNREADABLE_HEADING} ({len(unreadable):,})", [[line] for line in unreadable]
+        )
+    if not trust.is_complete:
+        blocks.append(text_block(trust_words.INCOMPLETE_HEADING, "bad"))
     if trust.problems:
-        blocks.append(Verbatim("\n".join(trust.problems)))
+        blocks.append(VerbatimBlock("\n".join(trust.problems)))
     return tuple(blocks)
 
 
@@ -125,18 +129,18 @@ class _Room:
             if not self._left:
                 break
             more = len(entry) - self._left
-            shown += entry if more <= 0 else [*entry[: self._left], f"[{count(more, 'line')} more]"]
+            shown += entry if more <= 0 else [*entry[: self._left], f"[{format_count(more, 'line')} more]"]
             self._left = max(0, -more)
             number += 1
-        blocks: list[Block] = [Verbatim("\n".join(shown), title)] if shown else [words(title, "strong")]
+        blocks: list[Block] = [VerbatimBlock("\n".join(shown), title)] if shown else [text_block(title, "strong")]
         if number < len(entries) and shown:
-            blocks.append(words(f"and {len(entries) - number:,} more", "dim"))
+            blocks.append(text_block(f"and {len(entries) - number:,} more", "dim"))
         return blocks
 
 
-def _entry(entry: trust_words.Entry, whole: bool) -> list[str]:
+def _entry(entry: trust_words.TrustEntry, whole: bool) -> list[str]:
     place = f"{entry.place}{f'  ({entry.note})' if entry.note else ''}"
-    lines = trust_words.lines_of(entry.text)
+    lines = trust_words.safe_lines(entry.text)
     if whole:
         return [place, *(f"    {line}" for line in lines)]
     first = lines[0][:_LONGEST_LINE]
@@ -144,17 +148,17 @@ def _entry(entry: trust_words.Entry, whole: bool) -> list[str]:
     return [f"{first}{f' [{rest:,} characters more]' if rest else ''}  ({entry.place})"]
 
 
-def _changes(changes: Iterable[Change], room: _Room) -> list[Block]:
+def _changes(changes: Iterable[TrustChange], room: _Room) -> list[Block]:
     rows: list[list[str]] = []
     for change in changes:
-        place, what = trust_words.change_in_words(change)
-        name = f"{trust_words.lines_of(one_line(place))[0]} ({what})"
-        old, new = (trust_words.lines_of(text) if text else [] for text in (change.old, change.new))
+        place, what = trust_words.describe_change(change)
+        name = f"{trust_words.safe_lines(collapse_whitespace(place))[0]} ({what})"
+        old, new = (trust_words.safe_lines(text) if text else [] for text in (change.old, change.new))
         # The counts say what belongs to the change, whatever it looks like.
         lines = [f"--- {name}", f"+++ {name}", f"@@ -{change.line},{len(old)} +{change.line},{len(new)} @@"]
         rows.append([*lines, *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
-    found = room.fitted(f"{trust_words.CHANGED} ({count(len(rows), 'change')})", rows)
+    found = room.fitted(f"{trust_words.CHANGED_HEADING} ({format_count(len(rows), 'change')})", rows)
     first = found[0]
-    if isinstance(first, Verbatim):
-        return [words(first.title, "strong"), Diff(first.text), *found[1:]]
+    if isinstance(first, VerbatimBlock):
+        return [text_block(first.title, "strong"), DiffBlock(first.text), *found[1:]]
     return found

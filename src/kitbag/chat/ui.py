@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, Protocol
 
 from kitbag.messages import Image
-from kitbag.views.blocks import Block, Line
+from kitbag.views.blocks import Block, StyledLine
 
 # What a person does
 
@@ -18,75 +18,75 @@ class Submitted(NamedTuple):
 
     text: str
     images: tuple[Image, ...] = ()
-    waits: bool = False
+    is_piped: bool = False
     """For all that was said before, also where it is a command: it comes from a file or a pipe."""
     typed: str = ""
     """What stood in the line, where a few words stood for a text that was pasted; else empty."""
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         return self.typed or self.text
 
     @property
-    def own_command(self) -> str:
+    def shell_command(self) -> str:
         """What the person runs in their own shell: `!ls`. Only what is typed counts, and `!!` or several lines are
         words; then it is empty."""
         text = self.text.strip()
         is_one = text.startswith("!") and not text.startswith("!!") and "\n" not in text
-        return text[1:].strip() if is_one and not self.waits and not self.images else ""
+        return text[1:].strip() if is_one and not self.is_piped and not self.images else ""
 
 
-class Key(NamedTuple):
+class KeyPressed(NamedTuple):
     """`cancel` Esc · `mode` Shift-Tab · `details` Ctrl-O · `unqueue` Up in an empty line while messages wait: the last
     of them comes back into the line."""
 
     name: Literal["cancel", "mode", "details", "unqueue"]
 
 
-class Left(NamedTuple):
+class ExitRequested(NamedTuple):
     """`now`: Ctrl-C twice, Ctrl-D in an empty line, the terminal has gone. Else the input is at its end: what was said
     is still done."""
 
-    now: bool = True
-    code: int = 0
+    immediately: bool = True
+    exit_code: int = 0
     """With which the program ends: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal has gone."""
 
 
-Deed = Submitted | Key | Left
+UserAction = Submitted | KeyPressed | ExitRequested
 
 
 # What changes while it works
 
 
-class Running(NamedTuple):
+class RunningCall(NamedTuple):
     """A call that has no result yet."""
 
     name: str
     title: str
     progress: str = ""
-    since: float = 0.0
+    started_at: float = 0.0
     """time.monotonic()"""
 
 
-class Live(NamedTuple):
+class LiveState(NamedTuple):
     """Drawn above the line in which one types, and drawn over. All empty: nothing goes on."""
 
     activity: str = ""
     """`thinking`, `writing`, `waiting for the model`."""
-    since: float = 0.0
+    started_at: float = 0.0
     """When the work began: time.monotonic()"""
     tokens: int = 0
     """Said so far by the model, about."""
     tail: str = ""
     """Markdown that is not whole yet."""
-    running: tuple[Running, ...] = ()
+    running: tuple[RunningCall, ...] = ()
     queued: tuple[str, ...] = ()
     """What the person said meanwhile."""
     todos: tuple[tuple[str, str], ...] = ()
     """(status, text), as TodoWrite has them: pending, in_progress, completed."""
 
 
-class Status(NamedTuple):
+class ChatStatus(NamedTuple):
     model: str = ""
     mode: str = ""
     persona: str = ""
@@ -104,7 +104,7 @@ class Status(NamedTuple):
 # What a person is asked
 
 
-class Option(NamedTuple):
+class FormOption(NamedTuple):
     key: str
     """What is typed to choose it: a letter or a number, unique in its form."""
     label: str
@@ -115,33 +115,33 @@ class Form(NamedTuple):
     """A question. `above` is shown first and stays in the scrollback."""
 
     prompt: str
-    options: tuple[Option, ...] = ()
+    options: tuple[FormOption, ...] = ()
     above: tuple[Block, ...] = ()
-    free: str = ""
+    free_text_hint: str = ""
     """Not empty: words of one's own are an answer too; it says for what."""
-    several: bool = False
+    multiple: bool = False
     default: str = ""
     """The option on which the mark stands first. Without one nothing is chosen by Enter alone: what is allowed by
     accident can't be taken back."""
-    text: str = ""
+    initial_text: str = ""
     """What already stands in the line, where words are free."""
     secret: bool = False
     """What is typed is not shown, and not remembered."""
-    leaving: str = ""
+    cancel_effect: str = ""
     """What it means to leave it, behind the name of the key that does: `is no`. Empty: it is left, and that is all."""
 
 
-class Filled(NamedTuple):
+class FormAnswer(NamedTuple):
     keys: tuple[str, ...] = ()
     text: str = ""
 
 
-class Row(NamedTuple):
+class PanelRow(NamedTuple):
     id: str
-    line: Line
+    line: StyledLine
 
 
-class Action(NamedTuple):
+class PanelAction(NamedTuple):
     key: str
     """`enter`, `space` or a letter."""
     label: str
@@ -151,14 +151,14 @@ class Panel(NamedTuple):
     """A list that lives: rows are asked for anew each second and after each action. Esc and q close it."""
 
     title: str
-    rows: Callable[[], tuple[Row, ...]]
-    actions: tuple[Action, ...]
-    act: Callable[[str, str], Awaitable[None]]
+    rows: Callable[[], tuple[PanelRow, ...]]
+    actions: tuple[PanelAction, ...]
+    run_action: Callable[[str, str], Awaitable[None]]
     """(key, id of the row on which the mark stands). It may show blocks and ask forms."""
-    empty: str = "nothing is here"
+    empty_message: str = "nothing is here"
 
 
-class Face(Protocol):
+class ChatUI(Protocol):
     is_plain: bool
     """No marks that are drawn over, no panels; everything is said in words."""
     can_ask: bool
@@ -170,15 +170,15 @@ class Face(Protocol):
         """Kept, in this order, above what is drawn over."""
         ...
 
-    def draw(self, live: Live, status: Status) -> None:
+    def draw(self, live: LiveState, status: ChatStatus) -> None:
         """May be called on each piece of a reply; draws no more often than an eye can follow."""
         ...
 
-    async def next(self) -> Deed:
+    async def next(self) -> UserAction:
         """What the person does next. One caller at a time; what was done before it was called is not lost."""
         ...
 
-    async def ask(self, form: Form) -> Filled | None:
+    async def ask(self, form: Form) -> FormAnswer | None:
         """None: the person left the question (Esc, Ctrl-C, end of input). Questions wait for one another; what was
         typed before one appeared does not answer it. To be cancelled takes the question away."""
         ...
@@ -200,9 +200,9 @@ class Face(Protocol):
         ...
 
 
-Shown = Callable[[], Awaitable[None]]
+FlushEvents = Callable[[], Awaitable[None]]
 """Waits until the face has been given all that has happened so far: a question stands below what led to it."""
 
 
-async def at_once() -> None:
+async def no_flush() -> None:
     """Where nothing else is shown."""

@@ -11,14 +11,14 @@ from typing import Final
 from kitbag.chat.commands import COMMANDS
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.views.blocks import Remark
+from kitbag.views.blocks import NoticeBlock
 
 _NAME: Final = re.compile(r"/([\w.:-]+)(?!\S)")
 _OF_A_SERVER: Final = "mcp__"
 _MOST: Final = 4
 
 
-def unknown_name(text: str, skills: SessionSkills) -> Remark | None:
+def describe_unknown_command(text: str, skills: SessionSkills) -> NoticeBlock | None:
     """None: it is to be sent."""
     found = _NAME.match(text.strip())
     if found is None or found[1].startswith(_OF_A_SERVER) or os.path.lexists(found[0]):
@@ -28,7 +28,7 @@ def unknown_name(text: str, skills: SessionSkills) -> Remark | None:
     except NotFoundError:
         near = _near(found[1].casefold(), skills)
         fix = f"did you mean {', '.join(f'/{name}' for name in near)}?" if near else "/help tells what can be typed"
-        return Remark("error", f"no command or skill is called {found[0]}; nothing was sent", fix)
+        return NoticeBlock("error", f"no command or skill is called {found[0]}; nothing was sent", fix)
     except KitbagError:  # which the run will tell
         pass
     return None
@@ -36,8 +36,8 @@ def unknown_name(text: str, skills: SessionSkills) -> Remark | None:
 
 def _near(name: str, skills: SessionSkills) -> list[str]:
     library = skills.library
-    view = library.view()
-    callable_ = (skill.full_name for skill in library.skills if library.judge(skill, view).user)
+    view = library.visibility_context()
+    callable_ = (skill.full_name for skill in library.skills if library.evaluate(skill, view).user)
     known = {one.casefold(): one for one in (*COMMANDS, *callable_)}
     near = [one for one in known if one.startswith(name)]
     near += [one for one in difflib.get_close_matches(name, known, n=_MOST, cutoff=0.7) if one not in near]

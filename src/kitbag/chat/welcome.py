@@ -2,54 +2,54 @@
 
 from collections.abc import Iterable
 
-from kitbag.assembly.environment import told_left_out
+from kitbag.assembly.environment import untrusted_notices
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
 from kitbag.runtime.agent import Agent
-from kitbag.text.human_format import count, short_home
+from kitbag.text.human_format import format_count, shorten_home
 from kitbag.views import trust
-from kitbag.views.blocks import Block, Line, Lines, Remark, Span, words
+from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, text_block
 
 
-def beginning(agent: Agent) -> list[Block]:
-    library = agent.ground.library
+def welcome_blocks(agent: Agent) -> list[Block]:
+    library = agent.environment.library
     skills, agents = len(library.visible_skills()), len(library.visible_agents())
     persona = f" · {library.persona.full_name}" if library.persona is not None else ""
-    known = f"{count(skills, 'skill')} and {count(agents, 'agent')}"
-    lines: list[Line] = [
+    known = f"{format_count(skills, 'skill')} and {format_count(agents, 'agent')}"
+    lines: list[StyledLine] = [
         (Span("Kitbag", "strong"), Span(f"  {agent.chosen.name} · {agent.permissions.mode}{persona}", "dim")),
-        (Span(f"{short_home(agent.ground.places.cwd)} · {known} · /help tells what can be typed", "dim"),),
+        (Span(f"{shorten_home(agent.environment.places.cwd)} · {known} · /help tells what can be typed", "dim"),),
     ]
-    if agent.session.lines():
+    if agent.session.recorded_messages():
         lines.append((Span(f"going on with {agent.session.id}: {agent.session.about}", "dim"),))
-    blocks: list[Block] = [Lines(tuple(lines))]
+    blocks: list[Block] = [LinesBlock(tuple(lines))]
     if agent.chosen.provider == "offline":
-        from kitbag.chat.setup import how_to_connect
+        from kitbag.chat.setup import no_model_notice
 
-        blocks.append(how_to_connect())
+        blocks.append(no_model_notice())
     return blocks
 
 
-def remarks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
+def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
     """What was told when it was opened. Who has just gone on without what the folder brings has seen it: numbers do."""
-    if agent.ground.trust.is_open:
-        return [Remark(*notice) for notice in notices]
-    named = told_left_out(agent.ground)
-    short = f"left out, since this folder is not trusted: {trust.contents(agent.ground.trust.items)}"
+    if agent.environment.trust.can_load_items:
+        return [NoticeBlock(*notice) for notice in notices]
+    named = untrusted_notices(agent.environment)
+    short = f"left out, since this folder is not trusted: {trust.count_items(agent.environment.trust.items)}"
     fix = "/skills names the skills; leave and start again to be asked once more"
-    return [Remark("info", short, fix) if notice in named else Remark(*notice) for notice in notices]
+    return [NoticeBlock("info", short, fix) if notice in named else NoticeBlock(*notice) for notice in notices]
 
 
-def goodbye(agent: Agent) -> list[Block]:
+def goodbye_blocks(agent: Agent) -> list[Block]:
     """Nothing where nothing was said: then there is nothing to go on with."""
-    if not agent.session.lines():
+    if not agent.session.recorded_messages():
         return []
-    blocks: list[Block] = [words(f"to go on: kitbag --resume {agent.session.id}", "dim")]
+    blocks: list[Block] = [text_block(f"to go on: kitbag --resume {agent.session.id}", "dim")]
     try:
         left = agent.delegation.unfinished() if agent.delegation is not None else []
     except KitbagError as error:  # who leaves, leaves
-        return [*blocks, Remark("warning", f"what is still at work can't be told: {error.problem}", error.fix)]
+        return [*blocks, NoticeBlock("warning", f"what is still at work can't be told: {error.problem}", error.fix)]
     if left:
         names = ", ".join(f"{one.name} {one.id}" for one in left)
-        blocks.append(Remark("info", f"still at work in the background: {names}", "kitbag tasks watch"))
+        blocks.append(NoticeBlock("info", f"still at work in the background: {names}", "kitbag tasks watch"))
     return blocks

@@ -26,15 +26,15 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (`| head`): leave quietly, and keep Python from complaining at exit.
-        _give_up_output()
+        _discard_output()
         sys.exit(141)
     except OSError as error:
-        _give_up_output()
+        _discard_output()
         sys.stderr.write(f"error: {error.strerror or error}\n")
         sys.exit(1)
 
 
-def _give_up_output() -> None:
+def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

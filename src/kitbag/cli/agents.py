@@ -9,11 +9,11 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.item_states import set_state
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
 from kitbag.errors import InvalidError, UsageError
-from kitbag.library.agents import Agent
+from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.text.tokens import estimate_tokens
-from kitbag.views.agent_card import agent_fields, body_of, tools_in_words
+from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent_body
 
 
 class _Group(CommandGroup):
@@ -39,7 +39,7 @@ def command() -> None:
     """List, find, inspect, run and switch agents."""
 
 
-def agent_json(agent: Agent, verdict: Verdict) -> dict[str, Any]:
+def agent_json(agent: AgentFile, verdict: Verdict) -> dict[str, Any]:
     return {
         **agent.to_json(),
         "state": verdict.state,
@@ -59,12 +59,12 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
     """Agents, with where each comes from and what it may do."""
     registry = open_registry(dirs, team, persona)
     if form:
-        from kitbag.packing.catalog import budget_of, render_agents
+        from kitbag.packing.catalog import catalog_budget, render_agents
 
-        catalog = render_agents(registry.visible_agents(), budget_of(registry.settings), form)
+        catalog = render_agents(registry.visible_agents(), catalog_budget(registry.settings), form)
         return output.as_json(catalog._asdict()) if as_json else output.exact(catalog.text)
-    view = registry.view("agents")
-    judged = [(agent, registry.judge(agent, view)) for agent in registry.agents]
+    view = registry.visibility_context("agents")
+    judged = [(agent, registry.evaluate(agent, view)) for agent in registry.agents]
     shown = [pair for pair in judged if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
     if as_json:
         return output.as_json([agent_json(agent, verdict) for agent, verdict in shown])
@@ -76,7 +76,7 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
                 agent.root.scope,
                 agent.model.name,
                 agent.permission_mode,
-                tools_in_words(agent.tools),
+                format_tool_access(agent.tools),
                 agent.description,
             )
             for agent, _ in shown
@@ -112,10 +112,10 @@ def show(
     agent = registry.find_agent(name)
     if prompt or explain:
         return _show_prompt(registry, agent, task, explain, as_json)
-    text = body_of(agent)
+    text = read_agent_body(agent)
     if body and not as_json:
         return output.exact(text)
-    verdict = registry.judge(agent)
+    verdict = registry.evaluate(agent)
     problems = [d for d in registry.diagnostics() if d.file == agent.path]
     if as_json:
         found = {**agent_json(agent, verdict), "body": text, "body_tokens": estimate_tokens(text)}
@@ -129,26 +129,26 @@ def show(
     return None
 
 
-def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_json: bool) -> None:
-    from kitbag.cli.pack import ledger_table
-    from kitbag.packing.agent_prompt import compose_prompt, environment_here
-    from kitbag.packing.pack import budgets_for, budgets_of
+def _show_prompt(registry: Registry, agent: AgentFile, task: str, explain: bool, as_json: bool) -> None:
+    from kitbag.cli.pack import print_ledger
+    from kitbag.packing.agent_prompt import compose_agent_prompt, detect_environment
+    from kitbag.packing.pack import budgets_from_settings, resolve_budgets
     from kitbag.text.tokens import token_counter
 
-    verdict = registry.judge(agent)
+    verdict = registry.evaluate(agent)
     if not verdict.model and not verdict.user:
         raise InvalidError(f"{agent.full_name!r} can't be started: {verdict.reason}")
-    body_of(agent)
+    read_agent_body(agent)
     counter = token_counter()
-    environment = environment_here(registry.places.cwd)
-    budget = budgets_for(budgets_of(registry.settings), agent, {}).skills
-    made = compose_prompt(agent, registry, counter.count, environment, task, budget)
+    environment = detect_environment(registry.places.cwd)
+    budget = resolve_budgets(budgets_from_settings(registry.settings), agent, {}).skills
+    made = compose_agent_prompt(agent, registry, counter.count, environment, task, budget)
     if as_json:
         ledger = {"prompt": made.ledger.payload, "tokens": made.ledger.tokens, "token_counter": counter.name}
         warnings = [f"{warning.place}: {warning.problem}" for warning in made.warnings]
         return output.as_json({**ledger, "warnings": warnings, "ledger": made.ledger.to_json()})
     if explain:
-        ledger_table(made.ledger)
+        print_ledger(made.ledger)
     else:
         output.exact(made.ledger.payload.rstrip("\n"))
     for warning in made.warnings:

@@ -12,7 +12,7 @@ from kitbag.cli.library_options import json_option
 from kitbag.cli.tasks import open_board
 from kitbag.events import Notice
 from kitbag.library.scopes import find_places
-from kitbag.tools.delegation import Errand, Report
+from kitbag.tools.delegation import DelegationRequest, TaskReport
 
 
 @click.command("run")
@@ -35,10 +35,10 @@ def run(name: str, prompt: str, **options: Any) -> None:
 
     if not prompt and not options["pack"]:
         raise UsageError("there is nothing to do", "say what: kitbag agents run NAME 'PROMPT'")
-    with open_board(make=True) as board:
-        report = interruption.run(_run(board.journal, name, prompt, options))
+    with open_board(create=True) as board:
+        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options))
     if options["as_json"]:
-        output.as_json(report._asdict())
+        output.as_json(report.to_json())
     elif not report.is_finished:
         output.echo(report.id)
         for warning in report.warnings:
@@ -49,14 +49,14 @@ def run(name: str, prompt: str, **options: Any) -> None:
             output.exact(report.text)
         if report.status != "completed":
             output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
-    sys.exit(_code(report))
+    sys.exit(_exit_code(report))
 
 
-async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> Report:
+async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> TaskReport:
     from kitbag.assembly.run_options import Options
     from kitbag.cli.terminal_approver import TerminalApprover
-    from kitbag.tasks.delegation import Delegated
-    from kitbag.tasks.standalone_setup import lay_inherited
+    from kitbag.tasks.delegation import TaskDelegation
+    from kitbag.tasks.standalone_setup import load_standalone_setup
 
     given = Options(
         directory=os.getcwd(),
@@ -64,36 +64,36 @@ async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) ->
         trust_workspace=options["trust_workspace"],
     )
     approver = TerminalApprover()
-    asker = approver if approver.is_there() and not options["as_json"] else None
+    asker = approver if approver.is_available() and not options["as_json"] else None
     # A script, or another provider, is nobody's to choose but a person's: it is the model of whoever starts the agent.
     model = str(options["model"])
-    inherited = lay_inherited(find_places().cwd, given, model, None, journal, _tell, asker)
+    inherited = load_standalone_setup(find_places().cwd, given, model, None, journal, _print_notice, asker)
     try:
-        delegated = Delegated(lambda: inherited, "")
-        errand = Errand(
+        delegated = TaskDelegation(lambda: inherited, "")
+        errand = DelegationRequest(
             name,
             prompt,
             "",
             options["background"],
-            inherited.chosen.again if model else "",
+            inherited.chosen.reference if model else "",
             options["max_turns"] or 0,
             options["resume"],
             options["pack"],
         )
-        return await delegated.start(errand, _progress)
+        return await delegated.start(errand, _print_progress)
     finally:
         await inherited.provider.close()
 
 
-def _tell(notice: Notice) -> None:
+def _print_notice(notice: Notice) -> None:
     output.remark(output.clean(f"{notice.severity}: {notice.text}"))
 
 
-def _progress(text: str) -> None:
+def _print_progress(text: str) -> None:
     output.remark(output.style(output.clean(text), "dim", sys.stderr))
 
 
-def _code(report: Report) -> int:
+def _exit_code(report: TaskReport) -> int:
     if not report.is_finished:
         return 0
     return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)

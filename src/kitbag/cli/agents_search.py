@@ -6,7 +6,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
-from kitbag.library.routing.agent_search import LEVELS, Candidate, Match, rank_agents
+from kitbag.library.routing.agent_search import CONFIDENCE_LEVELS, AgentCandidate, AgentMatch, rank_agents
 
 
 @click.command()
@@ -18,27 +18,28 @@ def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str
     """Agents that fit a request, by its words and by the extensions of the files it names."""
     registry = open_registry(dirs, team, persona)
     visible = {agent.full_name: agent for agent, _ in registry.visible_agents()}
-    candidates = [Candidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
+    candidates = [AgentCandidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
     found = rank_agents(candidates, " ".join(request))[:most]
     if as_json:
         return output.as_json([_match_json(match) for match in found])
     output.table(
-        ("NAME", "WHY", "DESCRIPTION"), [(match.name, _why(match), visible[match.name].description) for match in found]
+        ("NAME", "WHY", "DESCRIPTION"),
+        [(match.name, _format_match(match), visible[match.name].description) for match in found],
     )
     if not found:
         output.remark("nothing found")
     return None
 
 
-def _match_json(match: Match) -> dict[str, Any]:
+def _match_json(match: AgentMatch) -> dict[str, Any]:
     return {
         "name": match.name,
         "score": match.score,
-        "fit": LEVELS[match.level],
+        "fit": CONFIDENCE_LEVELS[match.level],
         "words": list(match.words),
         "files": list(match.files),
     }
 
 
-def _why(match: Match) -> str:
+def _format_match(match: AgentMatch) -> str:
     return ", ".join((*match.files, *match.words))

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kitbag.cli.headless import Wanted, run_headless
-from kitbag.cli.run_options import check_options, options_of
-from kitbag.cli.run_output import report_for
+from kitbag.cli.headless import HeadlessOptions, run_headless
+from kitbag.cli.run_options import build_run_options, check_options
+from kitbag.cli.run_output import create_run_output
 from kitbag.errors import KitbagError
 
 
@@ -12,10 +12,14 @@ def ask(options: dict[str, Any]) -> int:
     """The exit code."""
     try:
         check_options(options)
-        wanted = Wanted(
-            options["prompt"], options_of(options), options["output_format"], options["input_format"], options["waits"]
+        wanted = HeadlessOptions(
+            options["prompt"],
+            build_run_options(options),
+            options["output_format"],
+            options["input_format"],
+            options["waits"],
         )
     except KitbagError as error:
-        report_for(options["output_format"]).fail(error)
+        create_run_output(options["output_format"]).fail(error)
         return error.exit_code
     return run_headless(wanted)

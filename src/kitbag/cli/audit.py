@@ -4,10 +4,10 @@ import sys
 
 import click
 
-from kitbag.audit.findings import FAILING, SEVERITIES, Finding
-from kitbag.audit.lockfile import ItemChange, read_lock, since
-from kitbag.audit.rules import NEVER_SUPPRESSED, rules
-from kitbag.audit.run import CAUTION, Report, audit, counts, fails, name_of, report_json
+from kitbag.audit.findings import FAILING_SEVERITIES, SEVERITIES, AuditFinding
+from kitbag.audit.lockfile import ItemChange, compare_with_lock, read_lock
+from kitbag.audit.rules import NEVER_SUPPRESSED, load_rules
+from kitbag.audit.run import CAUTION, AuditReport, count_findings, has_failures, item_name, report_to_json, run_audit
 from kitbag.cli import output
 from kitbag.cli.audit_manifest import manifest_lines
 from kitbag.cli.library_options import json_option
@@ -55,31 +55,31 @@ def command(
     if as_json and as_sarif:
         raise UsageError("--json and --sarif exclude each other", "give one of them")
     locked = read_lock(lock) if lock is not None else None
-    report = audit(paths, lock or "")
+    report = run_audit(paths, lock or "")
     changes: tuple[ItemChange, ...] | None = None
     findings = report.findings
     if locked is not None:
-        compared = since(report, locked)
+        compared = compare_with_lock(report, locked)
         changes, findings = compared.changes, list(compared.findings)
     if as_sarif:
-        from kitbag.audit.sarif import sarif
+        from kitbag.audit.sarif import report_to_sarif
 
-        output.as_json(sarif(report, findings))
+        output.as_json(report_to_sarif(report, findings))
     elif as_json:
         more = {"changes": [change.to_json() for change in changes]} if changes is not None else {}
-        output.as_json({**report_json(report, findings), **more})
+        output.as_json({**report_to_json(report, findings), **more})
     else:
-        _print(report, findings, changes, show_all)
-    sys.exit(1 if fails(findings, strict) else 0)
+        _print_report(report, findings, changes, show_all)
+    sys.exit(1 if has_failures(findings, strict) else 0)
 
 
 def _explain(rule_id: str, as_json: bool) -> None:
-    rule = rules().get(rule_id)
+    rule = load_rules().get(rule_id)
     if rule is None:
         import difflib
 
-        close = difflib.get_close_matches(rule_id[:80], list(rules()), 3, 0.5)
-        fix = f"did you mean {', '.join(close)}?" if close else f"the rules are: {', '.join(rules())}"
+        close = difflib.get_close_matches(rule_id[:80], list(load_rules()), 3, 0.5)
+        fix = f"did you mean {', '.join(close)}?" if close else f"the rules are: {', '.join(load_rules())}"
         raise UsageError(f"no rule is called {rule_id!r}", fix)
     suppressible = rule.id not in NEVER_SUPPRESSED
     if as_json:
@@ -98,19 +98,25 @@ def _explain(rule_id: str, as_json: bool) -> None:
     )
 
 
-def _print(report: Report, findings: list[Finding], changes: tuple[ItemChange, ...] | None, show_all: bool) -> None:
-    by_item: dict[str, list[Finding]] = {}
+def _print_report(
+    report: AuditReport, findings: list[AuditFinding], changes: tuple[ItemChange, ...] | None, show_all: bool
+) -> None:
+    by_item: dict[str, list[AuditFinding]] = {}
     for finding in findings:
         if show_all or finding.severity != "info":
             by_item.setdefault(finding.item, []).append(finding)
     quiet = 0
     for one in report.examined:
         listed = by_item.get(one.item.path, [])
-        lines = manifest_lines(one.manifest) if changes is None and (show_all or listed or one.manifest.acts) else []
+        lines = (
+            manifest_lines(one.manifest)
+            if changes is None and (show_all or listed or one.manifest.has_capabilities)
+            else []
+        )
         if not listed and not lines:
             quiet += 1
             continue
-        name = name_of(one) or "(settings, memory and other files that steer agents)"
+        name = item_name(one) or "(settings, memory and other files that steer agents)"
         head = f"{output.style(one.item.kind, 'bold')} {output.clean(name)}  {output.clean(one.item.path)}"
         output.echo(head)
         if lines:
@@ -118,21 +124,21 @@ def _print(report: Report, findings: list[Finding], changes: tuple[ItemChange, .
         told: set[str] = set()
         for finding in listed:
             # Why and how to mend it is said once; of what is low, when everything is asked for.
-            _print_finding(finding, finding.rule not in told and (show_all or finding.severity in FAILING))
+            _print_finding(finding, finding.rule not in told and (show_all or finding.severity in FAILING_SEVERITIES))
             told.add(finding.rule)
         output.echo()
     if changes is not None:
-        _print_gone(changes)
+        _print_removed(changes)
     _print_suppressed(report, show_all)
     for unread in report.unread:
         output.echo(f"not read: {output.clean(unread.path)}: {output.clean(unread.reason)}")
-    _print_end(report, findings, quiet, changes)
+    _print_summary(report, findings, quiet, changes)
 
 
-def _print_finding(finding: Finding, in_full: bool) -> None:
-    rule = rules()[finding.rule]
+def _print_finding(finding: AuditFinding, in_full: bool) -> None:
+    rule = load_rules()[finding.rule]
     mark = output.style(finding.severity, _STYLES[finding.severity])
-    output.echo(f"  {mark} {finding.rule}  {output.clean(finding.place)}  (confidence {finding.confidence})")
+    output.echo(f"  {mark} {finding.rule}  {output.clean(finding.location)}  (confidence {finding.confidence})")
     output.echo(f"      {output.clean(finding.excerpt)}")
     if finding.note:
         output.echo(f"      note: {output.clean(finding.note)}")
@@ -141,7 +147,7 @@ def _print_finding(finding: Finding, in_full: bool) -> None:
         output.echo(f"      fix: {rule.fix}")
 
 
-def _print_gone(changes: tuple[ItemChange, ...]) -> None:
+def _print_removed(changes: tuple[ItemChange, ...]) -> None:
     for change in changes:
         if change.status == "gone":
             output.echo(f"no longer there: {change.kind} {output.clean(change.name)}  {output.clean(change.path)}")
@@ -149,22 +155,24 @@ def _print_gone(changes: tuple[ItemChange, ...]) -> None:
         output.echo("Nothing that can act has changed since the lock file was written.")
 
 
-def _print_suppressed(report: Report, show_all: bool) -> None:
+def _print_suppressed(report: AuditReport, show_all: bool) -> None:
     """What a file says of itself is no reason to keep quiet about the worst."""
     for finding in report.suppressed:
         if show_all or finding.severity == "high":
-            what = f"suppressed {finding.severity} {finding.rule}  {output.clean(finding.place)}"
+            what = f"suppressed {finding.severity} {finding.rule}  {output.clean(finding.location)}"
             output.echo(f"{what}: {output.clean(finding.suppressed)}")
 
 
-def _print_end(report: Report, findings: list[Finding], quiet: int, changes: tuple[ItemChange, ...] | None) -> None:
-    counted = counts(report, findings)
+def _print_summary(
+    report: AuditReport, findings: list[AuditFinding], quiet: int, changes: tuple[ItemChange, ...] | None
+) -> None:
+    counted = count_findings(report, findings)
     if not report.examined:
         output.echo("There is nothing to audit here: no skill, agent, command, plugin or settings.")
     elif quiet and changes is None:
-        output.echo(f"{output.count(quiet, 'more item')} can do nothing beyond the text and have no findings.")
+        output.echo(f"{output.format_count(quiet, 'more item')} can do nothing beyond the text and have no findings.")
     found = ", ".join(f"{counted[severity]} {severity}" for severity in SEVERITIES)
-    parts = [found, f"{counted['suppressed']} suppressed", output.count(counted["items"], "item")]
-    parts += [output.count(counted["files"], "file"), f"{counted['not_read']} not read"]
+    parts = [found, f"{counted['suppressed']} suppressed", output.format_count(counted["items"], "item")]
+    parts += [output.format_count(counted["files"], "file"), f"{counted['not_read']} not read"]
     output.echo(" · ".join(parts))
     output.echo(CAUTION)

@@ -2,18 +2,18 @@
 
 from typing import Final
 
-from kitbag.audit.capability_manifest import Manifest
-from kitbag.text.hidden_characters import one_line
+from kitbag.audit.capability_manifest import CapabilityManifest
+from kitbag.text.hidden_characters import collapse_whitespace
 
-_MOST: Final = 12
+_MAX_ENTRIES: Final = 12
 _MARGIN: Final = 14
 
 
-def manifest_lines(manifest: Manifest) -> list[str]:
+def manifest_lines(manifest: CapabilityManifest) -> list[str]:
     """Empty kinds are left out; of long ones the first are shown."""
     tools = manifest.tools_declared
     groups: list[tuple[str, list[str]]] = [
-        ("runs", [f"!`{one_line(entry.text)}`  {entry.file}:{entry.line}" for entry in manifest.commands]),
+        ("runs", [f"!`{collapse_whitespace(entry.text)}`  {entry.file}:{entry.line}" for entry in manifest.commands]),
         ("hooks", list(manifest.hooks)),
         ("servers", list(manifest.servers)),
         ("mode", [manifest.permission_mode] if manifest.permission_mode else []),
@@ -41,9 +41,9 @@ def manifest_lines(manifest: Manifest) -> list[str]:
     ]
     lines: list[str] = []
     for label, entries in groups:
-        shown = entries[:_MOST]
-        if len(entries) > _MOST:
-            shown.append(f"and {len(entries) - _MOST} more: --json shows all")
+        shown = entries[:_MAX_ENTRIES]
+        if len(entries) > _MAX_ENTRIES:
+            shown.append(f"and {len(entries) - _MAX_ENTRIES} more: --json shows all")
         for at, entry in enumerate(shown):
-            lines.append("  " + (label if at == 0 else "").ljust(_MARGIN) + one_line(entry))
+            lines.append("  " + (label if at == 0 else "").ljust(_MARGIN) + collapse_whitespace(entry))
     return lines

@@ -9,15 +9,15 @@ from typing import Final
 
 from kitbag.runtime.agent import Agent
 from kitbag.tasks.worker_process import NO_WORKER
-from kitbag.tools.delegation import Report
+from kitbag.tools.delegation import TaskReport
 
 STILL_RUNNING: Final = 8
-LONGEST_WAIT: Final = 600.0
+MAX_COMMAND_WAIT: Final = 600.0
 """Seconds for commands, which may be servers that never end; agents are waited for as long as they work."""
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
-async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list[Report]:
+async def wait_for_background(agent: Agent, notify: Callable[[str], None]) -> list[TaskReport]:
     """Until one has ended, or until what is left waits for a person's answer, can't be begun, or is a command that does
     not end: then those."""
     delegation = agent.delegation
@@ -25,29 +25,29 @@ async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list
         return []
     told, begun = "", time.monotonic()
     warned: set[str] = set()
-    while (left := delegation.unfinished()) and not delegation.has_news():
-        late = time.monotonic() - begun > LONGEST_WAIT
+    while (left := delegation.unfinished()) and not delegation.has_notifications():
+        late = time.monotonic() - begun > MAX_COMMAND_WAIT
         for warning in (warning for one in left for warning in one.warnings if warning not in warned):
             warned.add(warning)
-            tell(warning)
-        if all((late and one.name == "Bash") or _waits_for_a_person(one) for one in left):
+            notify(warning)
+        if all((late and one.name == "Bash") or _is_blocked(one) for one in left):
             return left
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         if names != told:
-            tell(f"waiting for {len(left)} in the background (Ctrl-C leaves, and the work goes on): {names}")
+            notify(f"waiting for {len(left)} in the background (Ctrl-C leaves, and the work goes on): {names}")
             told = names
-        await delegation.report(left[0].id, _LOOK_SECONDS)
+        await delegation.report(left[0].id, _POLL_SECONDS)
     return []
 
 
-def _waits_for_a_person(task: Report) -> bool:
+def _is_blocked(task: TaskReport) -> bool:
     has_nobody = task.status == "queued" and any(warning.startswith(NO_WORKER) for warning in task.warnings)
     return has_nobody or task.status == "waiting-approval"
 
 
-def told_left(left: list[Report]) -> str:
+def still_running_message(unfinished: list[TaskReport]) -> str:
     """For the person: what still runs, and what to do about it."""
-    waiting = [one for one in left if one.status == "waiting-approval"]
-    names = ", ".join(f"{one.name} {one.id} ({one.status})" for one in left)
+    waiting = [one for one in unfinished if one.status == "waiting-approval"]
+    names = ", ".join(f"{one.name} {one.id} ({one.status})" for one in unfinished)
     fix = "answer with `kitbag permissions pending`" if waiting else "watch it with `kitbag tasks watch`"
     return f"still at work in the background: {names}; {fix}, then go on with --continue"

@@ -10,7 +10,16 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, project_option
 from kitbag.errors import UsageError
 from kitbag.library.scopes import find_places
-from kitbag.settings import GROUPS, PERMISSIONS, SETTINGS, VALUES, Settings, load_settings, parse, write_setting
+from kitbag.settings import (
+    PERMISSION_KEYS,
+    SETTINGS,
+    STATE_GROUPS,
+    VARIABLES_GROUP,
+    Settings,
+    load_settings,
+    parse_value,
+    write_setting,
+)
 
 if TYPE_CHECKING:
     from kitbag.permissions.model import Effect
@@ -32,24 +41,26 @@ def _load() -> Settings:
 def get(key: str | None, as_json: bool) -> None:
     """All settings with their source, or the value of one."""
     settings = _load()
-    rows = [(s.key, settings.sourced(s.key), s.meaning) for s in SETTINGS]
-    for group in GROUPS:
+    rows = [(s.key, settings.get_sourced(s.key), s.description) for s in SETTINGS]
+    for group in STATE_GROUPS:
         rows += [(f"{group}.{name}", state, "state") for name, state in sorted(settings.states(group).items())]
-    rows += [(f"{VALUES}.{name}", value, "a value") for name, value in sorted(settings.sourced_values().items())]
+    rows += [
+        (f"{VARIABLES_GROUP}.{name}", value, "a value") for name, value in sorted(settings.sourced_variables().items())
+    ]
     if key is not None:
         wanted = [row for row in rows if row[0].lower() == key.lower()]
-        if not wanted and key.partition(".")[0] in GROUPS and "." in key:
-            wanted = [(key, settings.sourced("team")._replace(value="on", source="default"), "state")]
+        if not wanted and key.partition(".")[0] in STATE_GROUPS and "." in key:
+            wanted = [(key, settings.get_sourced("team")._replace(value="on", source="default"), "state")]
         if not wanted:
-            settings.sourced(key)  # raises, with the close names
+            settings.get_sourced(key)  # raises, with the close names
         rows = wanted
     if as_json:
         return output.as_json([{"key": k, "value": s.value, "source": s.source, "meaning": m} for k, s, m in rows])
     if key is not None:
-        return output.echo(output.clean(_shown(rows[0][1].value)))
+        return output.echo(output.clean(_format_value(rows[0][1].value)))
     output.table(
         ("KEY", "VALUE", "SOURCE", "MEANING"),
-        [(k, _shown(s.value), output.short_path(s.source), m) for k, s, m in rows],
+        [(k, _format_value(s.value), output.shorten_path(s.source), m) for k, s, m in rows],
     )
     for diagnostic in settings.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
@@ -65,28 +76,28 @@ def get(key: str | None, as_json: bool) -> None:
 def set_(key: str, value: str, project: bool, as_json: bool) -> None:
     """Set one value; the rest of the file stays as it is."""
     places = find_places()
-    parsed = parse(key, value)
-    if key in PERMISSIONS[1:]:
+    parsed = parse_value(key, value)
+    if key in PERMISSION_KEYS[1:]:
         _check_rules(key, parsed)
     allowed = {setting.key for setting in SETTINGS if setting.project_may_set}
-    if project and key not in allowed and key.partition(".")[0] not in (*GROUPS, VALUES):
+    if project and key not in allowed and key.partition(".")[0] not in (*STATE_GROUPS, VARIABLES_GROUP):
         raise UsageError(f"`{key}` is yours to set, not a project's", "leave out --project")
     base = os.path.join(places.project, ".kitbag") if project else places.kitbag_home
     path = os.path.join(base, "settings.toml")
     write_setting(path, key, parsed)
     if as_json:
         return output.as_json({"key": key, "value": parsed, "file": path})
-    return output.echo(f"{output.clean(key)} = {output.clean(_shown(parsed))} ({output.short_path(path)})")
+    return output.echo(f"{output.clean(key)} = {output.clean(_format_value(parsed))} ({output.shorten_path(path)})")
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A list as a person would write it down."""
     if not isinstance(value, list):
         return str(value)
-    return ", ".join(str(_rule_in(one)) for one in cast("list[object]", value))
+    return ", ".join(str(_rule_text(one)) for one in cast("list[object]", value))
 
 
-def _rule_in(entry: object) -> object:
+def _rule_text(entry: object) -> object:
     """A rule may stand in a table, beside its examples."""
     return cast("dict[str, object]", entry).get("rule") if isinstance(entry, dict) else entry
 
@@ -97,7 +108,7 @@ def _check_rules(key: str, rules: list[object]) -> None:
 
     effect = cast("Effect", key.rpartition(".")[2])
     for entry in rules:
-        text = _rule_in(entry)
+        text = _rule_text(entry)
         parse_rules(text if isinstance(text, str) else "", effect, "", "user", "/")
 
 

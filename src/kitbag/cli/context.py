@@ -8,8 +8,8 @@ from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
 
-_BAR = 12
-_MOST_ROWS = 20
+_BAR_WIDTH = 12
+_MAX_ROWS = 20
 """Of skills that are not loaded, and of turns; JSON has all."""
 
 
@@ -20,82 +20,83 @@ _MOST_ROWS = 20
 @json_option
 def command(session_id: str, as_json: bool) -> None:
     """What a session's next request would carry: every section, tool, skill, memory file and turn, and its cost."""
-    from kitbag.runtime.context_report import context_of
+    from kitbag.runtime.context_report import report_session_context
 
-    found = context_of(find_places(), session_id)
+    found = report_session_context(find_places(), session_id)
     if as_json:
         return output.as_json(found)
     for warning in found["warnings"]:
         output.remark(f"{output.style('warning', 'yellow')}: {output.clean(warning)}")
-    _show(found)
+    _print_report(found)
     return None
 
 
-def _show(found: dict[str, Any]) -> None:
-    turns = output.count(len(found["turns"]), "turn")
+def _print_report(found: dict[str, Any]) -> None:
+    turns = output.format_count(len(found["turns"]), "turn")
     who = [output.clean(found[name]) for name in ("session", "model", "mode", "persona") if found[name]]
     output.echo(f"session {', '.join(who)}, {turns}")
     window, used = found["window"], found["tokens"]
     full = min(1.0, used / window) if window else 0.0
     output.echo(f"{'█' * round(full * 30):░<30} {used:,} of {window:,} tokens, {full:.1%} of the window")
     output.echo(f"{found['left']:,} tokens are left until it is compacted at {found['compacted_at']:,}\n")
-    _pieces(found)
-    _skills(found["skills"])
-    _tools(found["tools"])
+    _print_groups(found)
+    _print_skills(found["skills"])
+    _print_tools(found["tools"])
     if found["turns"]:
-        _turns(found["turns"])
+        _print_turns(found["turns"])
     last = found["last_request"]
     if last["provider"]:
         counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
         output.echo(f"\nlast request: {counted} ({last['residual']:+,})")
 
 
-def _pieces(found: dict[str, Any]) -> None:
+def _print_groups(found: dict[str, Any]) -> None:
     most = max((row["tokens"] for row in found["groups"]), default=0) or 1
     rows = [
-        (row["kind"], f"{row['tokens']:,}", _bar(row["tokens"], most), f"{row['bytes']:,}", _name(row))
+        (row["kind"], f"{row['tokens']:,}", _bar(row["tokens"], most), f"{row['bytes']:,}", _format_name(row))
         for row in found["groups"]
     ]
     output.table(("KIND", "TOKENS", "SHARE", "BYTES", "WHAT"), rows)
     output.echo(
-        f"{output.count(found['tokens'], 'token')} in {found['bytes']:,} bytes: all the text of the next request\n"
+        f"{output.format_count(found['tokens'], 'token')} in {found['bytes']:,} bytes: all the text of the next"
+        " request\n"
     )
 
 
 def _bar(tokens: int, most: int) -> str:
-    return "█" * round(tokens / most * _BAR) or ("▏" if tokens else "")
+    return "█" * round(tokens / most * _BAR_WIDTH) or ("▏" if tokens else "")
 
 
-def _name(row: dict[str, Any]) -> str:
-    name = output.short_path(row["name"]) if row["name"].startswith("/") else row["name"]
+def _format_name(row: dict[str, Any]) -> str:
+    name = output.shorten_path(row["name"]) if row["name"].startswith("/") else row["name"]
     return f"{name} ({row['count']})" if row["count"] > 1 else name
 
 
-def _skills(skills: dict[str, Any]) -> None:
+def _print_skills(skills: dict[str, Any]) -> None:
     if not skills["each"]:
         return
     ordered = sorted(skills["each"], key=lambda one: (-one["loaded"], -one["possible"], one["name"]))
-    shown = ordered[: max(_MOST_ROWS, sum(1 for one in ordered if one["loaded"]))]
-    rows = [(one["name"], *(_number(one[key]) for key in ("listed", "loaded", "possible"))) for one in shown]
+    shown = ordered[: max(_MAX_ROWS, sum(1 for one in ordered if one["loaded"]))]
+    rows = [(one["name"], *(_format_count(one[key]) for key in ("listed", "loaded", "possible"))) for one in shown]
     output.table(("SKILL", "LISTED", "LOADED", "POSSIBLE"), rows)
     left = len(ordered) - len(shown)
-    more = f"; {output.count(left, 'more skill')} in --json" if left else ""
+    more = f"; {output.format_count(left, 'more skill')} in --json" if left else ""
     output.echo(
         f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were{more}\n"
     )
 
 
-def _tools(tools: list[dict[str, Any]]) -> None:
+def _print_tools(tools: list[dict[str, Any]]) -> None:
     keys = ("described", "calls", "call_tokens", "result_tokens")
-    rows = [(tool["name"], *(_number(tool[key]) for key in keys)) for tool in tools]
+    rows = [(tool["name"], *(_format_count(tool[key]) for key in keys)) for tool in tools]
     output.table(("TOOL", "DESCRIBED", "CALLS", "ASKED", "RESULTS"), rows)
 
 
-def _turns(turns: list[dict[str, Any]]) -> None:
+def _print_turns(turns: list[dict[str, Any]]) -> None:
     output.echo()
-    shown = turns[-_MOST_ROWS:]
+    shown = turns[-_MAX_ROWS:]
     if len(turns) > len(shown):
-        output.echo(f"({output.count(len(turns) - len(shown), 'earlier turn')} in --json)")
+        output.echo(f"({output.format_count(len(turns) - len(shown), 'earlier turn')} in --json)")
     rows = [
         (
             str(turn["number"]),
@@ -111,5 +112,5 @@ def _turns(turns: list[dict[str, Any]]) -> None:
     output.table(("TURN", "HERE NOW", "SHOWN", "CACHED", "SAID", "COST", "MODEL"), rows)
 
 
-def _number(value: int) -> str:
+def _format_count(value: int) -> str:
     return f"{value:,}" if value else "-"

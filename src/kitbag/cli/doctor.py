@@ -9,9 +9,9 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
-from kitbag.permissions.model import Protection
-from kitbag.runtime.doctor import examine
-from kitbag.views.permissions import PROTECTION, protection_in_words
+from kitbag.permissions.model import SandboxSupport
+from kitbag.runtime.doctor import diagnose
+from kitbag.views.permissions import PROTECTION_LABELS, describe_protection
 
 
 @click.command()
@@ -22,7 +22,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
 
     Exit 1 when there is an error, 0 when there are only warnings and remarks.
     """
-    found = examine(open_registry(dirs, team, persona))
+    found = diagnose(open_registry(dirs, team, persona))
     if as_json:
         output.as_json(
             {
@@ -33,10 +33,10 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
             }
         )
     else:
-        rows = [(output.short_path(root.path), root.kind, root.scope, str(root.items)) for root in found.roots]
+        rows = [(output.shorten_path(root.path), root.kind, root.scope, str(root.items)) for root in found.roots]
         output.table(("FOUND IN", "KIND", "SCOPE", "ITEMS"), rows)
         output.echo()
-        words = protection_in_words(found.protection)
+        words = describe_protection(found.protection)
         output.fields((("sandbox", words), ("note", found.protection.problem), ("better", found.protection.fix)))
         output.echo()
         for diagnostic in found.diagnostics:
@@ -44,11 +44,11 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
                 output.echo(line)
         if found.diagnostics:
             output.echo()
-        verdict = f" · {output.style('all good', 'green')}" if found.is_good else ""
-        output.echo(f"{found.in_words()}{verdict}")
+        verdict = f" · {output.style('all good', 'green')}" if found.is_healthy else ""
+        output.echo(f"{found.summarize()}{verdict}")
     sys.exit(1 if found.counts["errors"] else 0)
 
 
-def _protection_json(found: Protection) -> dict[str, object]:
-    holds = {profile: found.holds(profile) for profile in ("read-only", "workspace")}
-    return {**found._asdict(), "holds": holds, "meaning": PROTECTION[found.kind]}
+def _protection_json(found: SandboxSupport) -> dict[str, object]:
+    holds = {profile: found.supports(profile) for profile in ("read-only", "workspace")}
+    return {**found._asdict(), "holds": holds, "meaning": PROTECTION_LABELS[found.kind]}

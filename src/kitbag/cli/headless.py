@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.agent.run import Run
 from kitbag.cli import output
 from kitbag.cli.interruption import InterruptedRunError, Interruption
-from kitbag.cli.interruption import run as run_hearing
-from kitbag.cli.run_output import Report, report_for
-from kitbag.cli.stdin import Lines, Request, one_request
+from kitbag.cli.interruption import run_interruptible as run_hearing
+from kitbag.cli.run_output import RunOutput, create_run_output
+from kitbag.cli.stdin import InputPrompt, JsonPromptReader, read_prompt
 from kitbag.errors import KitbagError, UsageError
 from kitbag.runtime.agent import Agent, Options
 
@@ -40,31 +40,31 @@ STATUS_CODES: Final = {
 BROKEN_PIPE: Final = 141
 
 
-class Wanted(NamedTuple):
+class HeadlessOptions(NamedTuple):
     prompt: str
     """`-`: what comes on standard input is the request."""
     options: Options
     output_format: str = "text"
     input_format: str = "text"
-    waits: bool = True
+    wait_for_background: bool = True
     """For background work that outlasts the answer."""
 
 
-def run_headless(wanted: Wanted) -> int:
+def run_headless(wanted: HeadlessOptions) -> int:
     """The exit code."""
     # The start makes no garbage worth looking for, and a run may be long.
     gc.freeze()
     gc.enable()
-    report = report_for(wanted.output_format)
+    report = create_run_output(wanted.output_format)
     with Interruption() as interruption:
         try:
-            first = _first_request(wanted)
+            first = _first_prompt(wanted)
             return run_hearing(_run_all(wanted, first, report, interruption))
         except KitbagError as error:
             report.fail(error)
             return error.exit_code
         except (InterruptedRunError, asyncio.CancelledError):
-            if not interruption.number:
+            if not interruption.signal_number:
                 raise
             report.fail(KitbagError("cancelled"))
             return interruption.exit_code
@@ -73,85 +73,89 @@ def run_headless(wanted: Wanted) -> int:
         except OSError:
             raise  # of our own output: main says so
         except Exception as error:  # noqa: BLE001 - the outermost place that can tell it without a secret in it
-            report.fault(f"{type(error).__name__}: {error}", traceback.format_exc())
+            report.internal_error(f"{type(error).__name__}: {error}", traceback.format_exc())
             return 1
 
 
-def _first_request(wanted: Wanted) -> Request | None:
+def _first_prompt(wanted: HeadlessOptions) -> InputPrompt | None:
     """Before anything is started. None: they come line by line."""
     if wanted.input_format == "text":
-        return one_request(wanted.prompt)
+        return read_prompt(wanted.prompt)
     if wanted.prompt != "-":
         fix = "the prompts come on standard input: put -p last without a text, or write -p -"
         raise UsageError("-p with a text and --input-format stream-json", fix)
     return None
 
 
-async def _requests(first: Request | None) -> AsyncIterator[Request]:
+async def _prompts(first: InputPrompt | None) -> AsyncIterator[InputPrompt]:
     if first is not None:
         yield first
         return
-    lines = Lines()
+    lines = JsonPromptReader()
     while (request := await lines.next()) is not None:
         yield request
 
 
-async def _run_all(wanted: Wanted, first: Request | None, report: Report, interruption: Interruption) -> int:
+async def _run_all(
+    wanted: HeadlessOptions, first: InputPrompt | None, report: RunOutput, interruption: Interruption
+) -> int:
     task = asyncio.current_task()
     assert task is not None
-    interruption.cancels(task.cancel)
+    interruption.on_signal(task.cancel)
     code, count = 0, 0
-    approver, person = _people(wanted)
+    approver, person = _terminal_approver_and_asker(wanted)
     async with Agent(options=wanted.options, approver=approver, person=person) as agent:
         report.redactor = agent.journal.redactor
 
-        async def answer(request: Request) -> int:
+        async def answer(request: InputPrompt) -> int:
             async with agent.run(request.text, request.images) as run:
-                interruption.cancels(run.cancel)
+                interruption.on_signal(run.cancel)
                 async for event in run:
                     report.event(event)
-                if not interruption.number:  # else what it asked for is done
-                    interruption.cancels(task.cancel)
+                if not interruption.signal_number:  # else what it asked for is done
+                    interruption.on_signal(task.cancel)
             return _exit_code(run)
 
-        async for request in _requests(first):
+        async for request in _prompts(first):
             count += 1
             code = await answer(request)
-            if code or interruption.number:
+            if code or interruption.signal_number:
                 break
         if not count:
             raise UsageError("there is no request", "send one on standard input, as JSON on one line")
-        if not code and not interruption.number:
-            code = await _see_through(agent, wanted, answer)
+        if not code and not interruption.signal_number:
+            code = await _finish_background(agent, wanted, answer)
         report.end()
-    return interruption.exit_code if interruption.number else code
+    return interruption.exit_code if interruption.signal_number else code
 
 
-async def _see_through(agent: Agent, wanted: Wanted, answer: Callable[[Request], Awaitable[int]]) -> int:
+async def _finish_background(
+    agent: Agent, wanted: HeadlessOptions, answer: Callable[[InputPrompt], Awaitable[int]]
+) -> int:
     """Background work that outlasts the answer: the model is told of each end, and may go on."""
     delegation = agent.delegation
-    if delegation is None or not (delegation.unfinished() or delegation.has_news()):
+    if delegation is None or not (delegation.unfinished() or delegation.has_notifications()):
         return 0
-    from kitbag.cli.background_wait import STILL_RUNNING, told_left, wait_for_background
+    from kitbag.cli.background_wait import STILL_RUNNING, still_running_message, wait_for_background
 
     while True:
-        if delegation.has_news():
-            code = await answer(Request("", ()))
+        if delegation.has_notifications():
+            code = await answer(InputPrompt("", ()))
             if code:
                 return code
             continue
         left = delegation.unfinished()
-        if left and wanted.waits:
+        if left and wanted.wait_for_background:
             try:
                 left = await wait_for_background(agent, _remark)
             except asyncio.CancelledError:
                 if left := delegation.unfinished():
-                    _remark(told_left(left))
+                    _remark(still_running_message(left))
                 raise
             if not left:
                 continue
         if left:
-            _remark(told_left(left))
+            _remark(still_running_message(left))
             return STILL_RUNNING
         return 0
 
@@ -160,7 +164,7 @@ def _remark(text: str) -> None:
     output.remark(output.clean(text))
 
 
-def _people(wanted: Wanted) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
+def _terminal_approver_and_asker(wanted: HeadlessOptions) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
     """Whoever typed the command, where its answer is for their eyes: a script must never wait for somebody."""
     streams: tuple[object, ...] = (sys.stdin, sys.stdout, sys.stderr)  # None where it is closed
     if wanted.output_format != "text" or not all(isinstance(one, TextIOBase) and one.isatty() for one in streams):
@@ -169,7 +173,7 @@ def _people(wanted: Wanted) -> "tuple[TerminalApprover | None, TerminalAsker | N
     from kitbag.cli.terminal_asker import TerminalAsker
 
     approver = TerminalApprover()
-    return (approver, TerminalAsker()) if approver.is_there() else (None, None)
+    return (approver, TerminalAsker()) if approver.is_available() else (None, None)
 
 
 def _exit_code(run: Run) -> int:

@@ -14,16 +14,16 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Self, TypeVar
 
-from kitbag.processes.process_table import children
-from kitbag.processes.signals import end_child
+from kitbag.processes.process_table import child_pids
+from kitbag.processes.signals import kill_child
 
-SECONDS: Final = 1.8
+GRACE_SECONDS: Final = 1.8
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def heard() -> Generator[None, None, None]:
+def wake_on_signals() -> Generator[None, None, None]:
     """Signals wake the event loop that runs. Without this, one that comes in the moment before the loop begins to wait
     is not seen until something else happens.
     """
@@ -41,11 +41,11 @@ def heard() -> Generator[None, None, None]:
             loop.remove_reader(inner)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
     """asyncio.run, but no signal is lost."""
 
     async def hearing() -> T:
-        with heard():
+        with wake_on_signals():
             return await work
 
     return asyncio.run(hearing())
@@ -59,45 +59,45 @@ class Interruption:
     """`number` is the signal that came; 0 as long as none did."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self.signal_number = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancel: Callable[[], object] = lambda: None
 
     @property
     def exit_code(self) -> int:
-        return 128 + self.number
+        return 128 + self.signal_number
 
     def __enter__(self) -> Self:
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # whoever started us may want it ignored
                 signal.signal(number, self._handle)
-        signal.signal(signal.SIGALRM, self._leave)
+        signal.signal(signal.SIGALRM, self._force_exit)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop = None
-        if not self.number:
+        if not self.signal_number:
             for number in (*_SIGNALS, signal.SIGALRM):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
                     signal.signal(number, usual)
 
-    def cancels(self, cancel: Callable[[], object]) -> None:
+    def on_signal(self, cancel: Callable[[], object]) -> None:
         """What a signal calls from now on, in the event loop that runs."""
         self._loop, self._cancel = asyncio.get_running_loop(), cancel
-        if self.number:
+        if self.signal_number:
             self._loop.call_soon(cancel)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.number:
-            self._leave()
-        self.number = number
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        if self.signal_number:
+            self._force_exit()
+        self.signal_number = number
+        signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         if self._loop is None or self._loop.is_closed():
             raise InterruptedRunError
         self._loop.call_soon_threadsafe(self._cancel)
 
-    def _leave(self, *_: object) -> None:
-        for pid in children():
-            end_child(pid)
+    def _force_exit(self, *_: object) -> None:
+        for pid in child_pids():
+            kill_child(pid)
         os._exit(self.exit_code)

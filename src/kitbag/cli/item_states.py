@@ -2,15 +2,15 @@
 
 from kitbag.cli import output
 from kitbag.cli.library_options import open_registry
-from kitbag.library.item_states import Group, switch
+from kitbag.library.item_states import ItemGroup, set_item_state
 
 
-def set_state(group: Group, name: str, state: str, project: bool, as_json: bool) -> None:
-    done = switch(open_registry(), group, name, state, project=project)
+def set_state(group: ItemGroup, name: str, state: str, project: bool, as_json: bool) -> None:
+    done = set_item_state(open_registry(), group, name, state, project=project)
     if as_json:
-        return output.as_json({"full_name": done.full_name, "state": done.now, "file": done.file})
-    output.echo(f"{output.clean(done.full_name)} is now {done.now} ({output.short_path(done.file)})")
-    if done.held_by:
-        held_by = output.short_path(done.held_by)
-        output.remark(f"  still {done.now}: {held_by} says so, and the stricter one counts")
+        return output.as_json({"full_name": done.full_name, "state": done.effective, "file": done.file})
+    output.echo(f"{output.clean(done.full_name)} is now {done.effective} ({output.shorten_path(done.file)})")
+    if done.overridden_by:
+        held_by = output.shorten_path(done.overridden_by)
+        output.remark(f"  still {done.effective}: {held_by} says so, and the stricter one counts")
     return None

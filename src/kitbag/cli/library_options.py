@@ -13,13 +13,13 @@ from kitbag.library.scopes import find_places
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _errors_too(context: click.Context, _: click.Parameter, value: bool) -> bool:
+def _report_errors_as_json(context: click.Context, _: click.Parameter, value: bool) -> bool:
     context.find_root().obj["json"] = value
     return value
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_errors_too, help="Print JSON (keys: docs/commands.md)."
+    "--json", "as_json", is_flag=True, callback=_report_errors_as_json, help="Print JSON (keys: docs/commands.md)."
 )
 project_option = click.option("--project", is_flag=True, help="Store it in this project instead of for you.")
 

@@ -5,9 +5,9 @@ import sys
 
 import click
 
-from kitbag.audit.find_items import LOCK_FILE, root_of
-from kitbag.audit.lockfile import as_text, differences, document, read_lock, write_lock
-from kitbag.audit.run import Report, audit
+from kitbag.audit.find_items import LOCK_FILE, find_audit_root
+from kitbag.audit.lockfile import build_lock, format_lock, list_differences, read_lock, write_lock
+from kitbag.audit.run import AuditReport, run_audit
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
@@ -28,37 +28,37 @@ def command(path: str | None, target: str | None, check: bool, as_json: bool) ->
     what somebody changed. It gives no permission and no trust.
     """
     top = path if path is not None else find_places().project
-    file = target or os.path.join(root_of(os.path.realpath(top)), LOCK_FILE)
-    report = audit((path,) if path is not None else (), "" if file == "-" else file)
+    file = target or os.path.join(find_audit_root(os.path.realpath(top)), LOCK_FILE)
+    report = run_audit((path,) if path is not None else (), "" if file == "-" else file)
     if check:
-        _check(report, file, as_json)
+        _check_lock(report, file, as_json)
         return
     if file == "-":
-        output.echo(as_text(document(report)).rstrip("\n"))
+        output.echo(format_lock(build_lock(report)).rstrip("\n"))
     else:
         write_lock(file, report)
-    _remarks(report)
+    _print_unread(report)
     files = sum(len(one.files) for one in report.examined)
     if as_json and file != "-":
         output.as_json({"file": file, "items": len(report.examined), "files": files})
     elif file != "-":
-        what = f"{output.count(len(report.examined), 'item')}, {output.count(files, 'file')}"
-        output.echo(f"wrote {output.clean(output.short_path(file))}: {what}")
+        what = f"{output.format_count(len(report.examined), 'item')}, {output.format_count(files, 'file')}"
+        output.echo(f"wrote {output.clean(output.shorten_path(file))}: {what}")
 
 
-def _check(report: Report, file: str, as_json: bool) -> None:
-    found = differences(report, read_lock(file))
+def _check_lock(report: AuditReport, file: str, as_json: bool) -> None:
+    found = list_differences(report, read_lock(file))
     if as_json:
         listed = [{"path": path, "what": what} for path, what in found]
         output.as_json({"file": file, "same": not found, "differences": listed})
     else:
         for path, what in found:
             output.echo(f"{output.clean(path)}: {output.clean(what)}")
-        output.echo(f"{output.count(len(found), 'difference')}" if found else "all as the lock file says")
-    _remarks(report)
+        output.echo(f"{output.format_count(len(found), 'difference')}" if found else "all as the lock file says")
+    _print_unread(report)
     sys.exit(1 if found else 0)
 
 
-def _remarks(report: Report) -> None:
+def _print_unread(report: AuditReport) -> None:
     for unread in report.unread:
         output.remark(f"not locked: {output.clean(unread.path)}: {output.clean(unread.reason)}")

@@ -15,7 +15,7 @@ from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
-    from kitbag.mcp_server.server_state import Listening
+    from kitbag.mcp_server.server_state import HttpOptions
 
 
 @click.command("mcp")
@@ -43,38 +43,38 @@ def command(port: int | None, **given: Any) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs the extra `mcp`", "pip install 'kitbag[mcp]'")
-    from kitbag.mcp_server.server_state import Listening
+    from kitbag.mcp_server.server_state import HttpOptions
 
     if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
-    listening = Listening(port, given["host"], given["names"], given["token_file"]) if port is not None else None
+    listening = HttpOptions(port, given["host"], given["names"], given["token_file"]) if port is not None else None
     if port is None and sys.stdin is not None and sys.stdin.isatty():
-        _tell("an MCP client starts this command and talks to it; docs/clients.md shows how, Ctrl-C ends it")
+        _notify("an MCP client starts this command and talks to it; docs/clients.md shows how, Ctrl-C ends it")
     over = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
     with interruption.Interruption() as interrupted, over:
-        interruption.run(_serve(_options(given), listening, interrupted))
-    if interrupted.number:
+        interruption.run_interruptible(_serve(_server_options(given), listening, interrupted))
+    if interrupted.signal_number:
         sys.exit(interrupted.exit_code)
 
 
-async def _serve(options: "Options", listening: "Listening | None", interrupted: interruption.Interruption) -> None:
-    from kitbag.mcp_server.server_state import House
+async def _serve(options: "Options", listening: "HttpOptions | None", interrupted: interruption.Interruption) -> None:
+    from kitbag.mcp_server.server_state import ServerState
     from kitbag.mcp_server.transports import serve
 
     running = asyncio.current_task()
     assert running is not None
-    interrupted.cancels(running.cancel)
-    house = House(options)
-    for note in house.served.notes:
-        _tell(note)
-    await serve(house, listening, _tell)
+    interrupted.on_signal(running.cancel)
+    house = ServerState(options)
+    for note in house.served.notices:
+        _notify(note)
+    await serve(house, listening, _notify)
 
 
-def _tell(text: str) -> None:
+def _notify(text: str) -> None:
     output.remark(output.clean(f"kitbag mcp: {text}"))
 
 
-def _options(given: dict[str, Any]) -> "Options":
+def _server_options(given: dict[str, Any]) -> "Options":
     from kitbag.assembly.run_options import Options
 
     directory = os.path.abspath(given["cwd"]) if given["cwd"] else os.getcwd()
@@ -87,18 +87,18 @@ def _options(given: dict[str, Any]) -> "Options":
         mode=given["permission_mode"],
         team=given["team"],
         persona=given["persona"],
-        only_tools=_rules("--allowed-tools", given["allowed_tools"]),
-        no_tools=_rules("--disallowed-tools", given["disallowed_tools"]),
+        only_tools=_split_rules("--allowed-tools", given["allowed_tools"]),
+        no_tools=_split_rules("--disallowed-tools", given["disallowed_tools"]),
         trust_workspace=given["trust_workspace"],
         extra=tuple(os.path.abspath(one) for one in given["dirs"]),
     )
 
 
-def _rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+def _split_rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
     """Nothing in it would mean no limit."""
-    from kitbag.library.dialects.tool_aliases import split_names
+    from kitbag.library.dialects.tool_aliases import split_tool_names
 
-    rules = tuple(rule for text in written for rule in split_names(text))
+    rules = tuple(rule for text in written for rule in split_tool_names(text))
     if written and not rules:
         raise UsageError(f"{name} names no tool", "name one, or leave the option out")
     return rules

@@ -15,29 +15,29 @@ from kitbag.library.scopes import find_places
 @json_option
 def command(model: str, as_json: bool) -> None:
     """Which model would be used, and why; what is known about it; which providers have keys."""
-    from kitbag.assembly.model_sources import model_sources
-    from kitbag.models.model_selection import choose
-    from kitbag.runtime.model_list import about_model, about_providers
+    from kitbag.assembly.model_sources import load_model_sources
+    from kitbag.models.model_selection import select_model
+    from kitbag.runtime.model_list import model_to_json, providers_to_json
     from kitbag.settings import load_settings
 
     # Only the user's own settings and environment: no project has a say in it.
-    sources, problems = model_sources(load_settings(find_places().kitbag_home, ()))
-    chosen = choose(sources, model)
+    sources, problems = load_model_sources(load_settings(find_places().kitbag_home, ()))
+    chosen = select_model(sources, model)
     usable, fix = True, ""
     try:
         chosen.connect()
     except KitbagError as error:
         usable, fix = False, f"{error.problem}; {error.fix}"
-    about = {**about_model(chosen), "usable": usable, "problem": fix}
-    providers = about_providers(sources)
+    about = {**model_to_json(chosen), "usable": usable, "problem": fix}
+    providers = providers_to_json(sources)
     if as_json:
         found = [output.diagnostic_json(problem) for problem in problems]
         return output.as_json({"chosen": about, "providers": providers, "problems": found})
-    _show(about)
+    _print_model(about)
     output.echo()
     output.table(
         ("PROVIDER", "KEY", "SET", "ADDRESS"),
-        [(p["name"], p["key_variable"] or "-", _yes(p), p["address"] or p["problem"]) for p in providers],
+        [(p["name"], p["key_variable"] or "-", _key_state(p), p["address"] or p["problem"]) for p in providers],
     )
     for problem in problems:
         for line in output.diagnostic_lines(problem):
@@ -45,12 +45,12 @@ def command(model: str, as_json: bool) -> None:
     return None
 
 
-def _yes(provider: dict[str, Any]) -> str:
+def _key_state(provider: dict[str, Any]) -> str:
     return "yes" if provider["has_key"] else "no" if provider["key_variable"] else "needs none"
 
 
-def _show(about: dict[str, Any]) -> None:
-    from kitbag.runtime.model_list import price_in_words
+def _print_model(about: dict[str, Any]) -> None:
+    from kitbag.runtime.model_list import format_price
 
     output.echo(output.style(output.clean(about["name"]), "bold"))
     output.fields(
@@ -59,7 +59,7 @@ def _show(about: dict[str, Any]) -> None:
             ("can't be used", about["problem"]),
             ("window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
             ("images", "yes" if about["images"] else "no"),
-            ("price", price_in_words(about["dollars_per_million"])),
+            ("price", format_price(about["dollars_per_million"])),
             ("known from", about["source"]),
         ]
     )

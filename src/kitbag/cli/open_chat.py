@@ -7,8 +7,8 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
-from kitbag.chat.select_ui import draw_first, make_face
-from kitbag.cli.run_options import check_options, options_of
+from kitbag.chat.select_ui import draw_first_frame, make_ui
+from kitbag.cli.run_options import build_run_options, check_options
 from kitbag.library.scopes import find_places
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kitbag.runtime.agent import Agent
 
-_SECONDS: Final = 2.0
+_EXIT_TIMEOUT: Final = 2.0
 """For what threads still do when all is closed. A disk that does not answer keeps nobody from leaving."""
 _INTERRUPTED: Final = 130
 
@@ -28,29 +28,29 @@ def open_chat(options: dict[str, Any]) -> int:
     gc.freeze()
     gc.enable()
     try:
-        return asyncio.run(_talk(options))
+        return asyncio.run(_run_chat(options))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-async def _talk(options: dict[str, Any]) -> int:
+async def _run_chat(options: dict[str, Any]) -> int:
     places = find_places(options["cwd"] or None)
     agents: list[Agent] = []
-    face = make_face(places, lambda: agents[-1] if agents else None, plain=options["plain"])
+    face = make_ui(places, lambda: agents[-1] if agents else None, plain=options["plain"])
     try:
-        await draw_first(face, places.cwd)
+        await draw_first_frame(face, places.cwd)
         # In a thread, so that what is typed meanwhile is seen.
         start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
-        code: int = await start.talk(face, places, options_of(options), agents.append)
+        code: int = await start.run_chat(face, places, build_run_options(options), agents.append)
     finally:
         await face.close()
-        _leave_on(signal.SIGINT, _INTERRUPTED)  # one Ctrl-C too many ends nothing in disorder: all is closed
-    _leave_on(signal.SIGALRM, code)
-    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+        _exit_on_signal(signal.SIGINT, _INTERRUPTED)  # one Ctrl-C too many ends nothing in disorder: all is closed
+    _exit_on_signal(signal.SIGALRM, code)
+    signal.setitimer(signal.ITIMER_REAL, _EXIT_TIMEOUT)
     return code
 
 
-def _leave_on(number: int, code: int) -> None:
+def _exit_on_signal(number: int, code: int) -> None:
     def leave(_: int, __: "FrameType | None") -> None:
         os._exit(code)
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kitbag.text.hidden_characters import for_terminal, one_line
-from kitbag.text.human_format import count as count
-from kitbag.text.human_format import short_path as short_path
-from kitbag.text.terminal_width import cut, padded, width_of
+from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
+from kitbag.text.human_format import format_count as format_count
+from kitbag.text.human_format import shorten_path as shorten_path
+from kitbag.text.terminal_width import pad_to_width, text_width, truncate_to_width
 
 if TYPE_CHECKING:
     from kitbag.errors import Diagnostic, KitbagError
@@ -23,7 +23,7 @@ _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 def clean(text: str) -> str:
     """One safe line."""
-    return for_terminal(one_line(text))
+    return escape_for_terminal(collapse_whitespace(text))
 
 
 def echo(text: str = "") -> None:
@@ -34,12 +34,12 @@ def remark(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _coloured(stream: Any) -> bool:
+def _uses_color(stream: Any) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def style(text: str, name: str, stream: Any = None) -> str:
-    return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if text and _coloured(stream or sys.stdout) else text
+    return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if text and _uses_color(stream or sys.stdout) else text
 
 
 def terminal_width() -> int | None:
@@ -57,18 +57,18 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     cells = [[clean(cell) for cell in row] for row in rows]
     if not cells:
         return
-    widths = [max(width_of(row[at]) for row in [headers, *cells]) for at in range(len(headers))]
+    widths = [max(text_width(row[at]) for row in [headers, *cells]) for at in range(len(headers))]
     screen = terminal_width()
     if screen is not None:
-        _narrow(widths, screen)
+        _shrink_columns(widths, screen)
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
     last = max(screen - left, 1) if screen is not None else None
-    echo(style(_row(headers, widths, last), "bold"))
+    echo(style(_format_row(headers, widths, last), "bold"))
     for row in cells:
-        echo(_row(row, widths, last))
+        echo(_format_row(row, widths, last))
 
 
-def _narrow(widths: list[int], screen: int) -> None:
+def _shrink_columns(widths: list[int], screen: int) -> None:
     """Takes from the widest columns until the last one, which says most, has a third of the screen."""
     wanted = min(widths[-1], max(screen // 4, 24))
     while sum(widths[:-1]) + 2 * (len(widths) - 1) + wanted > screen:
@@ -79,14 +79,14 @@ def _narrow(widths: list[int], screen: int) -> None:
         widths[widest] -= 1
 
 
-def _row(row: Sequence[str], widths: Sequence[int], last: int | None) -> str:
+def _format_row(row: Sequence[str], widths: Sequence[int], last: int | None) -> str:
     parts: list[str] = []
     for at, cell in enumerate(row):
         if at == len(row) - 1:
-            parts.append(cell if last is None else cut(cell, last))
+            parts.append(cell if last is None else truncate_to_width(cell, last))
         else:
-            shown = cut(cell, widths[at])
-            parts.append(padded(shown, widths[at]))
+            shown = truncate_to_width(cell, widths[at])
+            parts.append(pad_to_width(shown, widths[at]))
     return "  ".join(parts).rstrip()
 
 
@@ -121,7 +121,7 @@ def as_json(value: Any) -> None:
 
 def block(text: str) -> None:
     """Text of several lines, made safe line by line."""
-    echo("\n".join(for_terminal(line) for line in text.split("\n")))
+    echo("\n".join(escape_for_terminal(line) for line in text.split("\n")))
 
 
 def exact(text: str) -> None:
@@ -138,7 +138,7 @@ def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:
 
 def diagnostic_lines(diagnostic: "Diagnostic", stream: Any = None) -> list[str]:
     mark = style(diagnostic.severity, _SEVERITY_STYLE[diagnostic.severity], stream)
-    head = f"{mark}: {clean(short_path(diagnostic.place))}: {clean(diagnostic.problem)} [{diagnostic.code}]"
+    head = f"{mark}: {clean(shorten_path(diagnostic.place))}: {clean(diagnostic.problem)} [{diagnostic.code}]"
     lines = [head, f"  fix: {clean(diagnostic.fix)}"] if diagnostic.fix else [head]
     screen = terminal_width()
     if screen is None:
@@ -160,9 +160,9 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
 
 def footer(noun: str, shown: int, hidden: int, problems: int) -> None:
     """Under a listing, on stderr, so that a pipe gets only the rows."""
-    parts = [count(shown, noun)]
+    parts = [format_count(shown, noun)]
     if hidden:
         parts.append(f"{hidden:,} more with --all")
     if problems:
-        parts.append(f"{count(problems, 'problem')}: kitbag doctor")
+        parts.append(f"{format_count(problems, 'problem')}: kitbag doctor")
     remark(style(" · ".join(parts), "dim", sys.stderr))

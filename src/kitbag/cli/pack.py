@@ -12,17 +12,17 @@ from kitbag.cli.permission_options import permission_options
 from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Ledger
 from kitbag.library.registry import Registry
-from kitbag.packing.fit import token_count
+from kitbag.packing.fit import parse_token_count
 from kitbag.packing.loading_strategy import STRATEGIES
 from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
-from kitbag.packing.references.permissions import Rights
-from kitbag.packing.references.resolve import Request
+from kitbag.packing.references.permissions import ReferencePermissions
+from kitbag.packing.references.resolve import ReferenceRequest
 from kitbag.packing.task_sources import load_children, load_task
-from kitbag.text.hidden_characters import for_terminal
+from kitbag.text.hidden_characters import escape_for_terminal
 
 if TYPE_CHECKING:
-    from kitbag.permissions.rules.load import Given
+    from kitbag.permissions.rules.load import PermissionFlags
 
 EXIT_CODES = """\b
 Exit codes:
@@ -65,16 +65,21 @@ def command(task: str, as_json: bool, **options: Any) -> None:
 def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     registry = open_registry(options["dirs"], options["team"], options["persona"])
     asks = bool(sys.stdin and sys.stdin.isatty()) and sys.stderr.isatty()
-    packer = Packer(registry, policy=_rights(registry, options), progress=_progress, ask=_ask if asks else None)
+    packer = Packer(
+        registry,
+        policy=_reference_permissions(registry, options),
+        progress=_print_progress,
+        ask=_confirm if asks else None,
+    )
     wanted = PackOptions(
-        skills=_names(options["names"]),
+        skills=_parse_names(options["names"]),
         strategy=options["strategy"],
         output=options["kind"],
-        values=_pairs("--var", options["variables"]),
+        values=_parse_pairs("--var", options["variables"]),
         available=options["available"],
         used=options["used"],
         model=options["model"],
-        budgets=_numbers(_pairs("--budget", options["budgets"])),
+        budgets=_parse_budgets(_parse_pairs("--budget", options["budgets"])),
         agent=registry.find_agent(options["agent_name"]) if options["agent_name"] else None,
     )
     loaded, warnings = load_task(task, packer.source())
@@ -102,7 +107,7 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
         if options["children"]:
             output.echo(f"=== {output.clean(payload.task.id)}")
         if options["explain"]:
-            explain(payload)
+            print_explanation(payload)
         else:
             output.exact(payload.text.rstrip("\n"))
         for warning in payload.warnings:
@@ -116,44 +121,44 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     return None
 
 
-def _rights(registry: Registry, options: dict[str, Any]) -> Rights:
-    return Rights(
+def _reference_permissions(registry: Registry, options: dict[str, Any]) -> ReferencePermissions:
+    return ReferencePermissions(
         registry.places,
         registry.settings,
-        given=_given(options),
+        given=_permission_inputs(options),
         allow_commands=options["allow_commands"],
         allow_environment=frozenset(options["environment"]),
         trust_workspace=options["trust_workspace"],
     )
 
 
-def _given(options: dict[str, Any]) -> "Given | None":
+def _permission_inputs(options: dict[str, Any]) -> "PermissionFlags | None":
     if not any(options[name] for name in ("permission_mode", "allow", "ask", "deny")):
         return None
-    from kitbag.permissions.rules.load import Given
+    from kitbag.permissions.rules.load import PermissionFlags
 
-    return Given(options["permission_mode"], options["allow"], options["ask"], options["deny"])
+    return PermissionFlags(options["permission_mode"], options["allow"], options["ask"], options["deny"])
 
 
-def _ask(requests: tuple[Request, ...]) -> bool:
+def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:
     """One question for everything that is open, shown whole and escaped; the payload stays alone on stdout."""
     for request in requests:
         what = {"file": "read", "environment": "read the variable", "command": "run"}[request.kind]
         reason = f" ({output.clean(request.decision.reason)})" if request.decision.reason else ""
-        output.remark(f"{output.clean(output.short_path(request.file))}:{request.line} wants to {what}{reason}:")
+        output.remark(f"{output.clean(output.shorten_path(request.file))}:{request.line} wants to {what}{reason}:")
         for line in request.subject.split("\n"):
-            output.remark(f"    {for_terminal(line)}".replace("\t", "\\t"))
+            output.remark(f"    {escape_for_terminal(line)}".replace("\t", "\\t"))
     return click.confirm(f"Allow {'it' if len(requests) == 1 else f'all {len(requests)}'}?", err=True)
 
 
-def _names(written: str | None) -> tuple[str, ...]:
+def _parse_names(written: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (written or "").split(",") if name.strip())
     if written is not None and not names:
         raise UsageError("--skills names no skill", "leave it out, and skills are selected")
     return names
 
 
-def _pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
+def _parse_pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in written:
         name, equals, value = pair.partition("=")
@@ -163,33 +168,33 @@ def _pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _numbers(pairs: dict[str, str]) -> dict[str, int]:
+def _parse_budgets(pairs: dict[str, str]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for name, value in pairs.items():
-        number = token_count(value)
+        number = parse_token_count(value)
         if number is None:
             raise UsageError(f"--budget {name}={value[:40]}: not a number of tokens", "write --budget NAME=tokens")
         numbers[name] = number
     return numbers
 
 
-def _progress(what: str, seconds: float) -> None:
+def _print_progress(what: str, seconds: float) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r{output.style(f'{seconds:.0f} s  {output.clean(what)}', 'dim', sys.stderr)}")
         sys.stderr.flush()
 
 
-def explain(payload: Payload) -> None:
+def print_explanation(payload: Payload) -> None:
     output.echo(
         f"{output.clean(payload.task.id)}: {payload.tokens:,} tokens ({payload.counter}), "
         f"{payload.choice.strategy} because {payload.choice.reason}"
     )
     reasons = [f"{one.skill.full_name} ({one.reason})" for one in payload.selected]
     output.echo(f"skills: {output.clean(', '.join(reasons))}")
-    ledger_table(payload.ledger)
+    print_ledger(payload.ledger)
 
 
-def ledger_table(ledger: Ledger) -> None:
+def print_ledger(ledger: Ledger) -> None:
     """A row and a bar for each entry."""
     most = max((entry.tokens for entry in ledger.entries), default=0) or 1
     output.table(
@@ -201,12 +206,12 @@ def ledger_table(ledger: Ledger) -> None:
                 "█" * round(entry.tokens / most * 12) or ("▏" if entry.tokens else ""),
                 f"{entry.tokens_cut:,}" if entry.tokens_cut else "",
                 entry.status,
-                output.short_path(entry.source),
+                output.shorten_path(entry.source),
                 entry.reason,
             )
             for entry in ledger.entries
         ],
     )
     output.echo(
-        f"{ledger.tokens:,} tokens in {output.count(len(ledger.entries), 'entry').replace('entrys', 'entries')}"
+        f"{ledger.tokens:,} tokens in {output.format_count(len(ledger.entries), 'entry').replace('entrys', 'entries')}"
     )

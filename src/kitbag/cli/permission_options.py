@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kitbag.errors import Diagnostic
-from kitbag.library.dialects.permission_modes import MEANINGS
+from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
 
 if TYPE_CHECKING:  # commands that only take the options decide nothing until a file asks for it
     from kitbag.permissions.decisions.decide import Permissions
-    from kitbag.permissions.rules.load import Loaded
+    from kitbag.permissions.rules.load import LoadedPermissions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,13 +22,13 @@ def permission_options(function: F) -> F:
         )
         function = option(function)
     function = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")(function)
-    modes = ", ".join(MEANINGS)
+    modes = ", ".join(MODE_DESCRIPTIONS)
     return click.option("--permission-mode", default="", metavar="MODE", help=f"One of {modes}.")(function)
 
 
-class Opened(NamedTuple):
+class OpenedPermissions(NamedTuple):
     permissions: "Permissions"
-    loaded: "Loaded"
+    loaded: "LoadedPermissions"
     diagnostics: tuple[Diagnostic, ...]
     """Of the settings and of the rules in them."""
     trust: str
@@ -41,12 +41,12 @@ def open_permissions(
     ask: tuple[str, ...] = (),
     deny: tuple[str, ...] = (),
     trust_workspace: bool = False,
-) -> Opened:
+) -> OpenedPermissions:
     """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
-    from kitbag.assembly.environment import lay_ground
+    from kitbag.assembly.environment import load_environment
     from kitbag.library.scopes import find_places
-    from kitbag.permissions.rules.load import Given
+    from kitbag.permissions.rules.load import PermissionFlags
 
-    given = Given(permission_mode, allow, ask, deny)
-    ground = lay_ground(find_places(), given=given, trust_workspace=trust_workspace)
-    return Opened(ground.permissions, ground.loaded, ground.diagnostics, ground.trust.state)
+    given = PermissionFlags(permission_mode, allow, ask, deny)
+    ground = load_environment(find_places(), permission_options=given, trust_workspace=trust_workspace)
+    return OpenedPermissions(ground.permissions, ground.loaded_rules, ground.diagnostics, ground.trust.state)

@@ -9,18 +9,18 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
-from kitbag.cli.permission_options import Opened, open_permissions, permission_options
+from kitbag.cli.permission_options import OpenedPermissions, open_permissions, permission_options
 from kitbag.errors import UsageError
-from kitbag.library.dialects.permission_modes import MEANINGS
-from kitbag.permissions.model import Judgement
-from kitbag.permissions.rules.rule import Rule
-from kitbag.permissions.rules.tool_use_syntax import arguments_for, read_use
-from kitbag.views.permissions import VERDICTS, examples_in_words, sandbox_in_words
+from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
+from kitbag.permissions.model import PermissionDecision
+from kitbag.permissions.rules.rule import PermissionRule
+from kitbag.permissions.rules.tool_use_syntax import arguments_from_subject, parse_tool_use
+from kitbag.views.permissions import EFFECT_LABELS, describe_examples, describe_sandbox
 
-_EXITS = {"allow": 0, "ask": 1, "deny": 6}
+_EXIT_BY_EFFECT = {"allow": 0, "ask": 1, "deny": 6}
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
 # Commands of other modules, which are imported when they are used.
-_ELSEWHERE = {
+_LAZY_COMMANDS = {
     "run": ("kitbag.cli.permissions_run", "command"),
     "pending": ("kitbag.cli.permissions_pending", "pending"),
     "answer": ("kitbag.cli.permissions_pending", "answer"),
@@ -29,11 +29,11 @@ _ELSEWHERE = {
 
 class _Group(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted((*self.commands, *_ELSEWHERE))
+        return sorted((*self.commands, *_LAZY_COMMANDS))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _ELSEWHERE:
-            module, name = _ELSEWHERE[cmd_name]
+        if cmd_name in _LAZY_COMMANDS:
+            module, name = _LAZY_COMMANDS[cmd_name]
             return getattr(importlib.import_module(module), name)
         return super().get_command(ctx, cmd_name)
 
@@ -63,20 +63,20 @@ def test(use: str, given: str | None, as_json: bool, **options: Any) -> None:
     USE is a tool and what it is used on, such as `Bash(git log && id)`, `Edit(src/a.py)`, `WebFetch(https://example.com)`,
     `mcp__server__tool`; any other text is a command for Bash.
     """
-    tool, arguments = _read(use, given)
+    tool, arguments = _parse_use(use, given)
     opened = open_permissions(**options)
     judgement = opened.permissions.decide(tool, arguments)
     if as_json:
-        output.as_json(_as_json(tool, arguments, opened, judgement))
+        output.as_json(_decision_json(tool, arguments, opened, judgement))
     else:
-        _show(judgement, opened)
-    sys.exit(_EXITS[judgement.effect])
+        _print_decision(judgement, opened)
+    sys.exit(_EXIT_BY_EFFECT[judgement.effect])
 
 
-def _read(use: str, given: str | None) -> tuple[str, dict[str, object]]:
-    tool, subject = read_use(use)
+def _parse_use(use: str, given: str | None) -> tuple[str, dict[str, object]]:
+    tool, subject = parse_tool_use(use)
     if given is None:
-        return tool, {} if subject is None else arguments_for(tool, subject)
+        return tool, {} if subject is None else arguments_from_subject(tool, subject)
     import json
 
     if subject is not None and tool == "Bash" and subject == use:
@@ -92,7 +92,9 @@ def _read(use: str, given: str | None) -> tuple[str, dict[str, object]]:
     return tool, arguments  # pyright: ignore[reportUnknownVariableType]
 
 
-def _as_json(tool: str, arguments: dict[str, object], opened: Opened, judgement: Judgement) -> dict[str, Any]:
+def _decision_json(
+    tool: str, arguments: dict[str, object], opened: OpenedPermissions, judgement: PermissionDecision
+) -> dict[str, Any]:
     return {
         "tool": tool,
         "arguments": arguments,
@@ -103,31 +105,31 @@ def _as_json(tool: str, arguments: dict[str, object], opened: Opened, judgement:
         "parts": [part._asdict() for part in judgement.parts],
         "sandbox": judgement.sandbox,
         "network": judgement.network,
-        "protection": opened.permissions.protection._asdict(),
+        "protection": opened.permissions.sandbox_support._asdict(),
         "trust": opened.trust,
         "diagnostics": [output.diagnostic_json(one) for one in opened.diagnostics],
     }
 
 
-def _show(judgement: Judgement, opened: Opened) -> None:
-    verdict = output.style(VERDICTS[judgement.effect], _STYLES[judgement.effect])
+def _print_decision(judgement: PermissionDecision, opened: OpenedPermissions) -> None:
+    verdict = output.style(EFFECT_LABELS[judgement.effect], _STYLES[judgement.effect])
     output.echo(f"{verdict}: {output.clean(judgement.reason)}")
     for part in judgement.parts:
         mark = output.style(part.effect.ljust(5), _STYLES[part.effect])
         output.echo(f"  {mark}  {output.clean(part.what)}")
-        rule = f" `{part.rule}` ({output.short_path(part.source)})" if part.rule else ""
+        rule = f" `{part.rule}` ({output.shorten_path(part.source)})" if part.rule else ""
         output.echo(f"         {output.clean(part.reason + rule)}")
-    source = output.short_path(opened.loaded.mode_source)
+    source = output.shorten_path(opened.loaded.mode_source)
     output.fields(
         (
             ("mode", f"{opened.loaded.mode} ({source})"),
-            ("sandbox", sandbox_in_words(judgement, opened.permissions.protection)),
+            ("sandbox", describe_sandbox(judgement, opened.permissions.sandbox_support)),
         )
     )
-    _show_problems(opened)
+    _print_diagnostics(opened)
 
 
-def _show_problems(opened: Opened) -> None:
+def _print_diagnostics(opened: OpenedPermissions) -> None:
     for diagnostic in opened.diagnostics:
         for line in output.diagnostic_lines(diagnostic, sys.stderr):
             output.remark(line)
@@ -148,37 +150,37 @@ def list_(as_json: bool, **options: Any) -> None:
             {
                 "mode": loaded.mode,
                 "mode_source": loaded.mode_source,
-                "modes": MEANINGS,
+                "modes": MODE_DESCRIPTIONS,
                 "trust": opened.trust,
                 "rules": [_rule_json(opened, rule) for rule in loaded.rules.all],
                 "ignored": [one._asdict() for one in loaded.ignored],
-                "protection": opened.permissions.protection._asdict(),
+                "protection": opened.permissions.sandbox_support._asdict(),
                 "diagnostics": [output.diagnostic_json(one) for one in opened.diagnostics],
             }
         )
-    output.fields((("mode", f"{loaded.mode} ({output.short_path(loaded.mode_source)})"), ("workspace", opened.trust)))
+    output.fields((("mode", f"{loaded.mode} ({output.shorten_path(loaded.mode_source)})"), ("workspace", opened.trust)))
     output.echo()
-    output.table(("MODE", "WHAT IT MEANS"), [(mode, meaning) for mode, meaning in MEANINGS.items()])
+    output.table(("MODE", "WHAT IT MEANS"), [(mode, meaning) for mode, meaning in MODE_DESCRIPTIONS.items()])
     if loaded.rules.all:
         output.echo()
         output.table(
-            ("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), [_row(opened, rule) for rule in loaded.rules.all]
+            ("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), [_rule_row(opened, rule) for rule in loaded.rules.all]
         )
     if loaded.ignored:
         output.echo()
-        rows = [(one.setting, one.value, output.short_path(one.source), one.why) for one in loaded.ignored]
+        rows = [(one.setting, one.value, output.shorten_path(one.source), one.why) for one in loaded.ignored]
         output.table(("IGNORED", "VALUE", "SOURCE", "WHY"), rows)
-    _show_problems(opened)
-    noun = output.count(len(loaded.rules.all), "rule")
+    _print_diagnostics(opened)
+    noun = output.format_count(len(loaded.rules.all), "rule")
     output.remark(output.style(f"{noun} · deny before ask before allow", "dim", sys.stderr))
     return None
 
 
-def _row(opened: Opened, rule: Rule) -> tuple[str, ...]:
-    examples = examples_in_words(opened.loaded, rule)
-    return rule.effect, rule.text, rule.scope, examples, output.short_path(rule.source)
+def _rule_row(opened: OpenedPermissions, rule: PermissionRule) -> tuple[str, ...]:
+    examples = describe_examples(opened.loaded, rule)
+    return rule.effect, rule.text, rule.scope, examples, output.shorten_path(rule.source)
 
 
-def _rule_json(opened: Opened, rule: Rule) -> dict[str, Any]:
+def _rule_json(opened: OpenedPermissions, rule: PermissionRule) -> dict[str, Any]:
     examples = opened.loaded.examples.get(rule)
     return {**rule._asdict(), "examples": examples._asdict() if examples else None}

@@ -12,9 +12,9 @@ from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
-from kitbag.permissions.approvals.approval import Answer
-from kitbag.permissions.approvals.question_view import shown
-from kitbag.permissions.approvals.queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
+from kitbag.permissions.approvals.approval import ApprovalAnswer
+from kitbag.permissions.approvals.question_view import render_approval
+from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
 from kitbag.store.journal import journal_path
 
 
@@ -26,9 +26,11 @@ def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
         yield None
         return
     with open_journal(home) as journal:
-        if journal.saved is not None:
-            kept = output.count(journal.saved.records, "record")
-            output.remark(f"the journal was damaged; {kept} kept, the rest is in {output.clean(journal.saved.folder)}")
+        if journal.recovery is not None:
+            kept = output.format_count(journal.recovery.records, "record")
+            output.remark(
+                f"the journal was damaged; {kept} kept, the rest is in {output.clean(journal.recovery.folder)}"
+            )
         yield ApprovalQueue(journal)
 
 
@@ -39,12 +41,12 @@ def pending(as_json: bool) -> None:
     with _open_queue() as queue:
         found = queue.pending() if queue is not None else []
     if as_json:
-        return output.as_json([_as_json(waiting) for waiting in found])
+        return output.as_json([_question_json(waiting) for waiting in found])
     for waiting in found:
-        _show(waiting)
-        answer = f"kitbag permissions answer {waiting.question.id} {'allow|deny' if waiting.is_whole else 'deny'}"
+        _print_question(waiting)
+        answer = f"kitbag permissions answer {waiting.request.id} {'allow|deny' if waiting.is_complete else 'deny'}"
         output.echo(f"{output.style('answer:', 'bold')} {output.clean(answer)}\n")
-    output.remark(output.style(f"{output.count(len(found), 'question')} waiting", "dim"))
+    output.remark(output.style(f"{output.format_count(len(found), 'question')} waiting", "dim"))
     return None
 
 
@@ -58,43 +60,43 @@ def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool
     """Answer a question; the first answer counts. ID may be shortened as long as it is the only one."""
     if session and choice == "deny":
         raise UsageError("--session goes with allow", "leave it out")
-    check_person()
+    require_person()
     with _open_queue() as queue:
         if queue is None:
             raise NotFoundError(f"no question waits as {question!r}", "`kitbag permissions pending` lists them")
         waiting = queue.find(question)
-        queue.answer(waiting.question.id, Answer(choice, "session" if session else "once", reason=reason), "cli")
+        queue.answer(waiting.request.id, ApprovalAnswer(choice, "session" if session else "once", reason=reason), "cli")
     if as_json:
-        return output.as_json({**_as_json(waiting), "choice": choice, "scope": "session" if session else "once"})
-    _show(waiting)
+        return output.as_json({**_question_json(waiting), "choice": choice, "scope": "session" if session else "once"})
+    _print_question(waiting)
     done = "denied" if choice == "deny" else "allowed for the session" if session else "allowed once"
     return output.echo(output.style(done, "red" if choice == "deny" else "green"))
 
 
-def _show(waiting: Waiting) -> None:
-    output.block("\n".join([*shown(waiting.question, most=None), f"asked at {waiting.asked_at}"]))
-    if not waiting.is_whole:
-        output.remark(f"it can only be denied: {NOT_WRITTEN_DOWN}")
+def _print_question(waiting: PendingApproval) -> None:
+    output.block("\n".join([*render_approval(waiting.request, max_characters=None), f"asked at {waiting.asked_at}"]))
+    if not waiting.is_complete:
+        output.remark(f"it can only be denied: {CONTAINS_CREDENTIALS}")
 
 
-def _as_json(waiting: Waiting) -> dict[str, Any]:
+def _question_json(waiting: PendingApproval) -> dict[str, Any]:
     import json
 
-    question = waiting.question
+    question = waiting.request
     return {
         "id": question.id,
         "tool": question.tool,
-        "arguments": json.loads(question.arguments) if waiting.is_whole else question.arguments,
+        "arguments": json.loads(question.arguments) if waiting.is_complete else question.arguments,
         "directory": question.directory,
         "digest": question.digest,
         "asked_by": question.asked_by,
         "asked_at": waiting.asked_at,
-        "whole": waiting.is_whole,
+        "whole": waiting.is_complete,
         "reason": question.judgement.reason,
         "parts": [part._asdict() for part in question.judgement.parts],
         "sandbox": question.judgement.sandbox,
         "network": question.judgement.network,
         "facts": [list(fact) for fact in question.facts],
         "suggested_rule": question.suggestion,
-        "shown": shown(question, most=None),
+        "shown": render_approval(question, max_characters=None),
     }

@@ -8,14 +8,14 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
-from kitbag.cli.permission_options import Opened, open_permissions, permission_options
+from kitbag.cli.permission_options import OpenedPermissions, open_permissions, permission_options
 from kitbag.errors import InvalidError, UsageError
-from kitbag.permissions.model import Judgement
-from kitbag.processes.command_runner import Command, Ran
-from kitbag.sandbox.confine import Confinement, SandboxError, describe, run_confined
+from kitbag.permissions.model import PermissionDecision
+from kitbag.processes.command_runner import CommandResult, ShellCommand
+from kitbag.sandbox.confine import Confinement, SandboxError, describe_confinement, run_confined
 
-MOST_CHARACTERS = 1_000_000
-STOPPED = 124
+MAX_OUTPUT_CHARACTERS = 1_000_000
+STOPPED_EXIT_CODE = 124
 EXIT_CODES = """\b
 Exit codes: the command's own, as in a shell, and
   2    the command line is wrong
@@ -54,79 +54,86 @@ def command(
             output.remark(line)
     if judgement.effect == "deny":
         fix = "`kitbag permissions test` with the same words shows every part of the decision"
-        raise InvalidError(f"denied: {_reason(judgement)}", fix)
+        raise InvalidError(f"denied: {_describe_reason(judgement)}", fix)
     confinement = _confinement(judgement, opened, profile, network)
     if judgement.effect == "ask" and not yes:
-        _agree(text, judgement, opened, confinement, here)
-    given = Command(text, here, dict(os.environ), seconds, MOST_CHARACTERS)
+        _require_approval(text, judgement, opened, confinement, here)
+    given = ShellCommand(text, here, dict(os.environ), seconds, MAX_OUTPUT_CHARACTERS)
     ran = run_confined(given, confinement=confinement, workspace=opened.permissions.workspace)
     if as_json:
-        output.as_json(_as_json(text, judgement, opened, confinement, ran))
+        output.as_json(_result_json(text, judgement, opened, confinement, ran))
     else:
-        _show(confinement, ran, seconds)
-    sys.exit(_status(ran))
+        _print_result(confinement, ran, seconds)
+    sys.exit(_exit_status(ran))
 
 
 def _confinement(
-    judgement: Judgement, opened: Opened, profile: Literal["read-only", "workspace"] | None, network: bool
+    judgement: PermissionDecision,
+    opened: OpenedPermissions,
+    profile: Literal["read-only", "workspace"] | None,
+    network: bool,
 ) -> Confinement:
     if opened.loaded.mode == "plan" and (profile == "workspace" or network):
         raise UsageError("plan mode runs commands where they can change and reach nothing", "choose another mode")
-    protection = opened.permissions.protection
+    protection = opened.permissions.sandbox_support
     if protection.kind == "none":
         raise SandboxError(f"no sandbox runs here: {protection.problem}", protection.fix)
     # Without a sandbox only a person's yes lets it run; then as much is held as can be.
     by_a_person = judgement.sandbox == "none" or judgement.effect == "ask"
     wanted = profile or ("workspace" if judgement.sandbox == "none" else judgement.sandbox)
-    return Confinement(wanted, network or judgement.network, control_held=not by_a_person)
+    return Confinement(wanted, network or judgement.network, protects_control_paths=not by_a_person)
 
 
-def _agree(text: str, judgement: Judgement, opened: Opened, confinement: Confinement, here: str) -> None:
+def _require_approval(
+    text: str, judgement: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, here: str
+) -> None:
     """Returns when a person has said yes."""
     from kitbag.cli import interruption
     from kitbag.cli.terminal_approver import TerminalApprover
-    from kitbag.permissions.approvals.approval import Approvals, Refusal
+    from kitbag.permissions.approvals.approval import Approvals, Denial
 
     approver = TerminalApprover()
-    if not approver.is_there():
+    if not approver.is_available():
         fix = "run it in a terminal, answer with --yes, or give a rule such as --allow 'Bash(...)'"
-        raise InvalidError(f"nobody can be asked here, and it has to be: {_reason(judgement)}", fix)
+        raise InvalidError(f"nobody can be asked here, and it has to be: {_describe_reason(judgement)}", fix)
     settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
     approvals = Approvals(approver, settings_file)
-    given, facts = {"command": text}, (("runs in", describe(confinement)),)
-    found = interruption.run(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
-    if isinstance(found, Refusal):
+    given, facts = {"command": text}, (("runs in", describe_confinement(confinement)),)
+    found = interruption.run_interruptible(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
+    if isinstance(found, Denial):
         raise InvalidError(f"it did not run: {found.reason}")
-    found.use("Bash", given, here, approvals.permissions(opened.permissions))
+    found.use("Bash", given, here, approvals.with_session_rules(opened.permissions))
     if found.remark:
         output.remark(output.clean(found.remark))
 
 
-def _reason(judgement: Judgement) -> str:
+def _describe_reason(judgement: PermissionDecision) -> str:
     deciding = [part for part in judgement.parts if part.effect == judgement.effect and part.rule]
     return f"{judgement.reason} `{deciding[0].rule}` ({deciding[0].source})" if deciding else judgement.reason
 
 
-def _show(confinement: Confinement, ran: Ran, seconds: float) -> None:
+def _print_result(confinement: Confinement, ran: CommandResult, seconds: float) -> None:
     if ran.text:
         output.exact(ran.text)
     for note in ran.notes:
         output.remark(f"{output.style('warning', 'yellow', sys.stderr)}: {output.clean(note)}")
-    if ran.cut:
-        output.remark(f"{output.count(ran.cut, 'more byte')} of output not shown")
-    if ran.stopped:
-        why = f"it took longer than {seconds:g} seconds" if ran.stopped == "time" else "it printed without end"
+    if ran.truncated_bytes:
+        output.remark(f"{output.format_count(ran.truncated_bytes, 'more byte')} of output not shown")
+    if ran.stop_reason:
+        why = f"it took longer than {seconds:g} seconds" if ran.stop_reason == "time" else "it printed without end"
         output.remark(f"{output.style('error', 'red', sys.stderr)}: stopped: {why}")
-    output.remark(output.style(f"ran in: {describe(confinement)}", "dim", sys.stderr))
+    output.remark(output.style(f"ran in: {describe_confinement(confinement)}", "dim", sys.stderr))
 
 
-def _status(ran: Ran) -> int:
-    if ran.stopped:
-        return STOPPED
+def _exit_status(ran: CommandResult) -> int:
+    if ran.stop_reason:
+        return STOPPED_EXIT_CODE
     return ran.status if ran.status >= 0 else 128 - ran.status
 
 
-def _as_json(text: str, judgement: Judgement, opened: Opened, confinement: Confinement, ran: Ran) -> dict[str, Any]:
+def _result_json(
+    text: str, judgement: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, ran: CommandResult
+) -> dict[str, Any]:
     return {
         "command": text,
         "effect": judgement.effect,
@@ -134,10 +141,10 @@ def _as_json(text: str, judgement: Judgement, opened: Opened, confinement: Confi
         "parts": [part._asdict() for part in judgement.parts],
         "sandbox": confinement.profile,
         "network": confinement.network,
-        "protection": opened.permissions.protection._asdict(),
-        "status": _status(ran),
-        "stopped": ran.stopped,
+        "protection": opened.permissions.sandbox_support._asdict(),
+        "status": _exit_status(ran),
+        "stopped": ran.stop_reason,
         "output": ran.text,
-        "cut": ran.cut,
+        "cut": ran.truncated_bytes,
         "notes": list(ran.notes),
     }

@@ -61,7 +61,7 @@ def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: boo
     """One persona: its skills and agents as a session would have them."""
     found = open_registry(dirs).find_persona(f"{team}/{name}" if team and "/" not in name else name)
     registry = open_registry(dirs, found.team, found.full_name)
-    seen = _seen(registry)
+    seen = _visible_items(registry)
     problems = [d for d in registry.diagnostics() if d.file == found.path]
     if as_json:
         details = {**persona_json(found), **seen, "problems": [output.diagnostic_json(d) for d in problems]}
@@ -75,7 +75,7 @@ def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: boo
             ("skills", ", ".join(seen["catalog_skills"])),
             ("on demand", ", ".join(seen["found_on_demand"])),
             ("agents", ", ".join(seen["catalog_agents"])),
-            ("path", output.short_path(found.path)),
+            ("path", output.shorten_path(found.path)),
             ("cost", f"{seen['catalog_tokens']:,} tokens of catalog at start"),
         ]
     )
@@ -89,13 +89,13 @@ def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: boo
     return None
 
 
-def _seen(registry: Registry) -> dict[str, Any]:
-    from kitbag.packing.catalog import budget_of, render_agents, render_skills
+def _visible_items(registry: Registry) -> dict[str, Any]:
+    from kitbag.packing.catalog import catalog_budget, render_agents, render_skills
 
-    view = registry.view()
-    budget = budget_of(registry.settings)
+    view = registry.visibility_context()
+    budget = catalog_budget(registry.settings)
     skills, agents = registry.visible_skills(), registry.visible_agents()
-    on_demand = [s for s in registry.skills if (v := registry.judge(s, view)).searchable and not v.listed]
+    on_demand = [s for s in registry.skills if (v := registry.evaluate(s, view)).searchable and not v.listed]
     catalogs = render_skills(skills, budget).text + render_agents(agents, budget).text
     return {
         "catalog_skills": [skill.full_name for skill, _ in skills],

@@ -7,7 +7,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
-from kitbag.library.plugins.installed import installed
+from kitbag.library.plugins.installed import load_installed
 from kitbag.library.plugins.manifest import Plugin
 from kitbag.library.scopes import find_places
 
@@ -25,7 +25,7 @@ def _home() -> str:
 @json_option
 def list_(as_json: bool) -> None:
     """Installed plugins, and what each brings."""
-    plugins, diagnostics = installed(_home())
+    plugins, diagnostics = load_installed(_home())
     if as_json:
         return output.as_json([plugin.to_json() for plugin in plugins])
     output.table(
@@ -46,10 +46,10 @@ def list_(as_json: bool) -> None:
 @json_option
 def install(source: str, plugin: str | None, update: bool, as_json: bool) -> None:
     """Install a plugin; nothing of it is run. From a directory, .zip or .tar(.gz, .bz2, .xz)."""
-    from kitbag.library.plugins.store import install as install_plugin
+    from kitbag.library.plugins.store import install_plugin as install_plugin
 
     result = install_plugin(source, _home(), plugin=plugin, update=update)
-    changed = [{"sign": change.mark, "path": change.path} for change in result.changed]
+    changed = [{"sign": change.sign, "path": change.path} for change in result.changed]
     if as_json:
         problems = [output.diagnostic_json(d) for d in result.diagnostics]
         return output.as_json(
@@ -57,7 +57,9 @@ def install(source: str, plugin: str | None, update: bool, as_json: bool) -> Non
         )
     done = "updated" if result.updated else "installed"
     name = output.clean(result.plugin.name)
-    output.echo(f"{done} {name} {output.clean(result.plugin.version)}".rstrip() + f": {_contents(result.plugin)}")
+    output.echo(
+        f"{done} {name} {output.clean(result.plugin.version)}".rstrip() + f": {_describe_contents(result.plugin)}"
+    )
     if result.plugin.brings:
         output.echo(f"  it also brings {', '.join(result.plugin.brings)}, which Kitbag does not run")
     for diagnostic in result.diagnostics:
@@ -73,21 +75,21 @@ def install(source: str, plugin: str | None, update: bool, as_json: bool) -> Non
     return None
 
 
-def _contents(plugin: Plugin) -> str:
+def _describe_contents(plugin: Plugin) -> str:
     """`2 skills, 1 agent`, counted as they will be listed."""
-    from kitbag.library.index import scan_with_memory
-    from kitbag.library.item_files import agent_files
-    from kitbag.library.plugins.installed import roots_of
+    from kitbag.library.index import scan_with_cache
+    from kitbag.library.item_files import find_agent_files
+    from kitbag.library.plugins.installed import plugin_roots
 
     counts = {"skill": 0, "agent": 0, "command": 0}
-    for root in roots_of(plugin, (0, 0)):
+    for root in plugin_roots(plugin, (0, 0)):
         if root.kind == "agents":
-            counts["agent"] += len(agent_files(root, []))
+            counts["agent"] += len(find_agent_files(root, []))
         else:
-            for skill in scan_with_memory(root, None).scan.skills:
+            for skill in scan_with_cache(root, None).scan.skills:
                 counts[skill.kind] += 1
     return (
-        ", ".join(output.count(number, noun) for noun, number in counts.items() if number)
+        ", ".join(output.format_count(number, noun) for noun, number in counts.items() if number)
         or "nothing that Kitbag reads"
     )
 
@@ -98,9 +100,9 @@ def _contents(plugin: Plugin) -> str:
 @json_option
 def enable(name: str, accept_changes: bool, as_json: bool) -> None:
     """Use a plugin's skills, agents and commands again."""
-    from kitbag.library.plugins.store import set_enabled
+    from kitbag.library.plugins.store import set_plugin_enabled
 
-    _say(set_enabled(_home(), name, True, accept=accept_changes), "enabled", as_json)
+    _print_state(set_plugin_enabled(_home(), name, True, accept=accept_changes), "enabled", as_json)
 
 
 @command.command()
@@ -108,9 +110,9 @@ def enable(name: str, accept_changes: bool, as_json: bool) -> None:
 @json_option
 def disable(name: str, as_json: bool) -> None:
     """Keep a plugin but use nothing of it."""
-    from kitbag.library.plugins.store import set_enabled
+    from kitbag.library.plugins.store import set_plugin_enabled
 
-    _say(set_enabled(_home(), name, False), "disabled", as_json)
+    _print_state(set_plugin_enabled(_home(), name, False), "disabled", as_json)
 
 
 @command.command()
@@ -118,7 +120,7 @@ def disable(name: str, as_json: bool) -> None:
 @json_option
 def remove(name: str, as_json: bool) -> None:
     """Delete a plugin."""
-    from kitbag.library.plugins.store import remove as remove_plugin
+    from kitbag.library.plugins.store import remove_plugin as remove_plugin
 
     remove_plugin(_home(), name)
     if as_json:
@@ -126,5 +128,5 @@ def remove(name: str, as_json: bool) -> None:
     return output.echo(f"removed {output.clean(name)}")
 
 
-def _say(plugin: Plugin, done: str, as_json: bool) -> Any:
+def _print_state(plugin: Plugin, done: str, as_json: bool) -> Any:
     return output.as_json(plugin.to_json()) if as_json else output.echo(f"{done} {output.clean(plugin.name)}")

@@ -56,7 +56,7 @@ Exit codes:
 """
 
 
-_PRINT = ("-p", "--print")
+_PRINT_FLAGS = ("-p", "--print")
 
 
 class _Root(CommandGroup):
@@ -65,7 +65,7 @@ class _Root(CommandGroup):
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
-            if error.option_name not in _PRINT:
+            if error.option_name not in _PRINT_FLAGS:
                 raise
             # The last word is -p, without a text. An option of click's whose value may be missing would take no text
             # that starts with a dash, and read that as options of ours.
@@ -84,7 +84,7 @@ class _Root(CommandGroup):
         name = args[0]
         if name in _COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        if note := _prompt_like_an_option(ctx):
+        if note := _option_as_prompt_note(ctx):
             raise click.UsageError(f"No such command {name!r}: {note}", ctx)
         if " " in name:
             problem = "a request stands behind -p: kitbag -p 'REQUEST'"
@@ -103,7 +103,7 @@ def _run_options(function: F) -> F:
     """Of a request; in the order in which they are shown."""
     options = (
         click.option(
-            *_PRINT,
+            *_PRINT_FLAGS,
             "prompt",
             metavar="TEXT",
             help="Answer this prompt and exit. Last, without TEXT, or with -: read the prompt from standard input.",
@@ -142,14 +142,14 @@ def _run_options(function: F) -> F:
     return function
 
 
-def _refuse_before_command(context: click.Context) -> None:
+def _reject_options_before_command(context: click.Context) -> None:
     """What is said of a request would be lost on a command."""
-    if option := _given(context):
+    if option := _first_given_option(context):
         problem = f"{option} is for requests, not for `{context.invoked_subcommand}`"
         raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
 
 
-def _prompt_like_an_option(context: click.Context) -> str:
+def _option_as_prompt_note(context: click.Context) -> str:
     """What to tell whoever expected -p without a text before other options; empty: the prompt is no option's name."""
     prompt: str = context.params.get("prompt") or ""
     names = {name for one in context.command.get_params(context) for name in (*one.opts, *one.secondary_opts)}
@@ -160,11 +160,11 @@ def _prompt_like_an_option(context: click.Context) -> str:
     return f'"{clean(prompt[:80])}" was taken as the prompt; put -p last to read the prompt from standard input'
 
 
-_FOR_REQUESTS = frozenset(("output_format", "input_format", "waits"))
+_PROMPT_ONLY_OPTIONS = frozenset(("output_format", "input_format", "waits"))
 """What says something only about `-p`."""
 
 
-def _given(context: click.Context, only: frozenset[str] | None = None) -> str:
+def _first_given_option(context: click.Context, only: frozenset[str] | None = None) -> str:
     """The first option on the command line, or the first of these; empty: none is."""
     for parameter in context.command.params:
         if only is not None and parameter.name not in only:
@@ -189,17 +189,17 @@ def cli(context: click.Context, **options: Any) -> None:
 
     Without a command it opens the chat; -p answers one request."""
     if context.invoked_subcommand is not None:
-        _refuse_before_command(context)
+        _reject_options_before_command(context)
         return
     if options["prompt"] is None:
-        if option := _given(context, only=_FOR_REQUESTS):
+        if option := _first_given_option(context, only=_PROMPT_ONLY_OPTIONS):
             raise click.UsageError(f"{option} needs a request: write it behind -p", context)
         from kitbag.cli.open_chat import open_chat
 
         context.exit(open_chat(options))
     if options["plain"]:
         raise click.UsageError("--plain is for the chat: leave out -p, or --plain", context)
-    if note := _prompt_like_an_option(context):
+    if note := _option_as_prompt_note(context):
         from kitbag.cli.output import remark
 
         remark(f"note: {note}")

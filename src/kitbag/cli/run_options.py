@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kitbag.errors import UsageError
-from kitbag.library.dialects.tool_aliases import split_names
+from kitbag.library.dialects.tool_aliases import split_tool_names
 
 if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
@@ -20,10 +20,10 @@ def check_options(options: dict[str, Any]) -> None:
     if options["fork"] and not (options["go_on"] or options["resume"]):
         raise UsageError("--fork without a session", "say which with --resume ID or --continue")
     for name in ("allowed_tools", "disallowed_tools"):
-        _rules(f"--{name.replace('_', '-')}", options[name])
+        _split_rules(f"--{name.replace('_', '-')}", options[name])
 
 
-def options_of(options: dict[str, Any]) -> "Options":
+def build_run_options(options: dict[str, Any]) -> "Options":
     from kitbag.agent.loop import Limits
     from kitbag.assembly.run_options import Options
 
@@ -34,8 +34,8 @@ def options_of(options: dict[str, Any]) -> "Options":
         agent=options["agent"],
         team=options["team"],
         persona=options["persona"],
-        only_tools=_rules("--allowed-tools", options["allowed_tools"]),
-        no_tools=_rules("--disallowed-tools", options["disallowed_tools"]),
+        only_tools=_split_rules("--allowed-tools", options["allowed_tools"]),
+        no_tools=_split_rules("--disallowed-tools", options["disallowed_tools"]),
         trust_workspace=options["trust_workspace"],
         append=options["append"],
         effort=options["effort"] or "",
@@ -46,9 +46,9 @@ def options_of(options: dict[str, Any]) -> "Options":
     )
 
 
-def _rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+def _split_rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
     """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times. Nothing in it would mean no limit."""
-    rules = tuple(rule for text in written for rule in split_names(text))
+    rules = tuple(rule for text in written for rule in split_tool_names(text))
     if written and not rules:
         raise UsageError(f"{name} names no tool", "name one, or leave the option out")
     return rules

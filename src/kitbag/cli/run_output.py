@@ -33,11 +33,11 @@ from kitbag.events import (
 )
 from kitbag.messages import message_to_json
 from kitbag.store.redaction import Redactor
-from kitbag.store.streaming_redaction import Held
-from kitbag.text.hidden_characters import for_terminal
-from kitbag.views.run_outcome import ended_in_words
+from kitbag.store.streaming_redaction import StreamingRedactor
+from kitbag.text.hidden_characters import escape_for_terminal
+from kitbag.views.run_outcome import describe_outcome
 
-_NAMES: Final = {
+_EVENT_TYPES: Final = {
     "RunStarted": "start",
     "TextDelta": "text",
     "ThinkingDelta": "thinking",
@@ -52,39 +52,39 @@ _NAMES: Final = {
     "RunEnded": "result",
 }
 
-_TAIL: Final = 5
+_ERROR_TAIL_LINES: Final = 5
 """Lines of what a failed call printed that are shown."""
-_TELLING: Final = frozenset(("Task", "Skill"))
-_TO_ALLOW: Final = (
+_TOOLS_WITH_PROGRESS: Final = frozenset(("Task", "Skill"))
+_DENIED_FIX: Final = (
     "--permission-mode acceptEdits allows changes to files, rules in your settings or --allowed-tools the rest; "
     "`kitbag permissions test USE` explains a decision"
 )
 
 
-class Report:
+class RunOutput:
     """What all have in common: nothing that is secret is shown."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         self.redactor = Redactor(secrets)
         self.session = ""
         self.model = ""
-        self._begun = time.monotonic()
-        self._is_told = False
+        self._started_at = time.monotonic()
+        self._end_reported = False
         """The end of the request that runs."""
 
     def event(self, event: Event) -> None:
-        self._is_told = isinstance(event, RunEnded)
+        self._end_reported = isinstance(event, RunEnded)
         if isinstance(event, RunStarted):
             self.session, self.model = event.session, event.model
 
     def fail(self, error: KitbagError) -> None:
         """For an error outside of a run."""
 
-    def fault(self, problem: str, trace: str) -> None:
+    def internal_error(self, problem: str, trace: str) -> None:
         """A mistake of ours: the place in the program goes to stderr, whatever the format."""
-        for line in self.redactor.text(trace).rstrip().splitlines():
-            output.remark(for_terminal(line))
-        if not self._is_told:
+        for line in self.redactor.redact_text(trace).rstrip().splitlines():
+            output.remark(escape_for_terminal(line))
+        if not self._end_reported:
             self.fail(KitbagError(f"a fault of Kitbag: {problem}", "tell the maintainers, with the lines above"))
         self.end()
 
@@ -96,118 +96,120 @@ class Report:
         return {
             "type": "result",
             "status": ended.status,
-            "result": self.redactor.known(ended.text),
+            "result": self.redactor.redact_known(ended.text),
             "session_id": self.session,
             "model": self.model,
             "turns": ended.turns,
             "usage": ended.usage._asdict(),
             "cost_usd": ended.cost,
-            "seconds": round(time.monotonic() - self._begun, 3),
-            "error": self.redactor.text(ended.error),
-            "fix": self.redactor.text(ended.fix),
+            "seconds": round(time.monotonic() - self._started_at, 3),
+            "error": self.redactor.redact_text(ended.error),
+            "fix": self.redactor.redact_text(ended.fix),
         }
 
     def failure(self, error: KitbagError) -> dict[str, Any]:
-        found = {"error": self.redactor.text(error.problem), "fix": self.redactor.text(error.fix)}
+        found = {"error": self.redactor.redact_text(error.problem), "fix": self.redactor.redact_text(error.fix)}
         return {"type": "result", "status": "failed", "result": "", "session_id": self.session, **found}
 
 
-class TextReport(Report):
+class TextOutput(RunOutput):
     """The answer; on stderr warnings always, progress where it is a terminal, else at the end what was refused."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
-        self._telling: set[str] = set()
+        self._calls_with_progress: set[str] = set()
         """Calls whose progress is shown: what other agents do."""
         self._titles: dict[str, str] = {}
         """Of the calls that run."""
-        self._last = ""
+        self._last_call_id = ""
         """The call that the last line was about."""
-        self._said = ""
+        self._last_text = ""
         """By the model, beside its calls."""
-        self._refused: list[str] = []
+        self._denied: list[str] = []
 
     def event(self, event: Event) -> None:
         super().event(event)
         match event:
             case Notice(severity, text, fix):
                 if severity != "info":
-                    self._remark(severity, text, fix)
+                    self._print_notice(severity, text, fix)
             case RunStarted():
-                self._dim(f"{event.model}, {event.mode}, session {event.session}")
+                self._print_dim(f"{event.model}, {event.mode}, session {event.session}")
             case MessageAdded(message):
-                self._said = message.text if message.role == "assistant" and message.calls else ""
-                for line in self._said.strip().splitlines():
-                    self._dim(line)
+                self._last_text = message.text if message.role == "assistant" and message.calls else ""
+                for line in self._last_text.strip().splitlines():
+                    self._print_dim(line)
             case ToolStarted():
-                self._dim(f"  {event.title}")
-                self._titles[event.call_id], self._last = event.title, event.call_id
-                if event.name in _TELLING:
-                    self._telling.add(event.call_id)
+                self._print_dim(f"  {event.title}")
+                self._titles[event.call_id], self._last_call_id = event.title, event.call_id
+                if event.name in _TOOLS_WITH_PROGRESS:
+                    self._calls_with_progress.add(event.call_id)
             case ToolProgress():
-                if event.call_id in self._telling:
-                    self._dim(f"    {event.text}")
-                    self._last = event.call_id
+                if event.call_id in self._calls_with_progress:
+                    self._print_dim(f"    {event.text}")
+                    self._last_call_id = event.call_id
             case ToolFinished():
-                self._finished(event)
+                self._on_tool_finished(event)
             case SkillLoaded():
                 if event.by == "user" or event.rights:
                     rights = f"; {event.rights}" if event.rights else ""
-                    self._dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
+                    self._print_dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
             case Retrying():
-                self._dim(f"  {event.reason}; again in {event.seconds:.0f} s")
+                self._print_dim(f"  {event.reason}; again in {event.seconds:.0f} s")
             case Switched():
                 if event.what != "skills":
-                    self._dim(f"  {event.what}: {event.before or 'none'} -> {event.after or 'none'}")
+                    self._print_dim(f"  {event.what}: {event.before or 'none'} -> {event.after or 'none'}")
             case Compacted():
-                self._dim(f"  the conversation was compacted: {event.before:,} -> {event.after:,} tokens")
+                self._print_dim(f"  the conversation was compacted: {event.before:,} -> {event.after:,} tokens")
             case RunEnded():
-                self._ended(event)
+                self._on_run_ended(event)
             case _:
                 pass
 
     def fail(self, error: KitbagError) -> None:
-        output.fail(KitbagError(self.redactor.text(error.problem), self.redactor.text(error.fix)))
+        output.fail(KitbagError(self.redactor.redact_text(error.problem), self.redactor.redact_text(error.fix)))
 
-    def _dim(self, text: str) -> None:
+    def _print_dim(self, text: str) -> None:
         if sys.stderr.isatty():
             indent = text[: len(text) - len(text.lstrip())]
-            output.remark(output.style(indent + output.clean(self.redactor.text(text)), "dim", sys.stderr))
+            output.remark(output.style(indent + output.clean(self.redactor.redact_text(text)), "dim", sys.stderr))
 
-    def _finished(self, event: ToolFinished) -> None:
+    def _on_tool_finished(self, event: ToolFinished) -> None:
         """Of calls that run side by side, each result has the name of its call, unless it stands right below it."""
         title = self._titles.pop(event.call_id, event.name)
-        self._dim(f"    {event.summary}" if event.call_id == self._last else f"    {title}: {event.summary}")
-        self._last = ""
+        self._print_dim(
+            f"    {event.summary}" if event.call_id == self._last_call_id else f"    {title}: {event.summary}"
+        )
+        self._last_call_id = ""
         if event.is_error and event.details:
-            for line in event.details.rstrip().splitlines()[-_TAIL:]:
-                self._dim(f"      {line[:500]}")
+            for line in event.details.rstrip().splitlines()[-_ERROR_TAIL_LINES:]:
+                self._print_dim(f"      {line[:500]}")
         if event.is_error and event.summary.startswith(f"{event.name} is not allowed: "):
-            self._refused.append(event.name)
+            self._denied.append(event.name)
 
-    def _ended(self, ended: RunEnded) -> None:
-        was_shown = ended.text == self._said and sys.stdout.isatty() and sys.stderr.isatty()
+    def _on_run_ended(self, ended: RunEnded) -> None:
+        was_shown = ended.text == self._last_text and sys.stdout.isatty() and sys.stderr.isatty()
         if ended.text and not was_shown:
-            output.exact(self.redactor.known(ended.text).rstrip("\n"))
+            output.exact(self.redactor.redact_known(ended.text).rstrip("\n"))
             sys.stdout.flush()
-        if self._refused and not sys.stderr.isatty():  # where each was told when it happened
-            self._remark("warning", f"refused, and so not done: {_counted(self._refused)}", _TO_ALLOW)
-        self._refused = []
+        if self._denied and not sys.stderr.isatty():  # where each was told when it happened
+            self._print_notice("warning", f"refused, and so not done: {_format_counts(self._denied)}", _DENIED_FIX)
+        self._denied = []
         if ended.status != "completed":
-            self._remark("error", ended_in_words(ended), ended.fix)
+            self._print_notice("error", describe_outcome(ended), ended.fix)
 
-    def _remark(self, severity: str, text: str, fix: str) -> None:
+    def _print_notice(self, severity: str, text: str, fix: str) -> None:
         colour = "red" if severity == "error" else "yellow"
-        output.remark(f"{output.style(severity, colour, sys.stderr)}: {output.clean(self.redactor.text(text))}")
+        output.remark(f"{output.style(severity, colour, sys.stderr)}: {output.clean(self.redactor.redact_text(text))}")
         if fix:
-            output.remark(f"  fix: {output.clean(self.redactor.text(fix))}")
+            output.remark(f"  fix: {output.clean(self.redactor.redact_text(fix))}")
 
 
-def _counted(names: list[str]) -> str:
+def _format_counts(names: list[str]) -> str:
     return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in Counter(names).items())
 
 
-class Document(Report):
+class JsonOutput(RunOutput):
     """One JSON object at the end. Of several requests the last; the others are in `earlier`."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
@@ -220,9 +222,9 @@ class Document(Report):
         super().event(event)
         match event:
             case Notice():
-                self._notices.append({key: self.redactor.text(value) for key, value in event._asdict().items()})
+                self._notices.append({key: self.redactor.redact_text(value) for key, value in event._asdict().items()})
             case ToolFinished(is_error=True):
-                self._failed_calls.append({"tool": event.name, "problem": self.redactor.text(event.summary)})
+                self._failed_calls.append({"tool": event.name, "problem": self.redactor.redact_text(event.summary)})
             case RunEnded():
                 self._results.append(self.result(event))
             case _:
@@ -242,46 +244,46 @@ class Document(Report):
         super().end()
 
 
-class Stream(Report):
+class StreamJsonOutput(RunOutput):
     """One line for each event; the keys are those of events.py."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
-        self._held: dict[type[TextDelta | ThinkingDelta], Held] = {
-            TextDelta: Held(self._known, secrets),
-            ThinkingDelta: Held(self._known, secrets),
+        self._buffers: dict[type[TextDelta | ThinkingDelta], StreamingRedactor] = {
+            TextDelta: StreamingRedactor(self._redact_text, secrets),
+            ThinkingDelta: StreamingRedactor(self._redact_text, secrets),
         }
 
     def event(self, event: Event) -> None:
         super().event(event)
         if isinstance(event, TextDelta | ThinkingDelta):
-            text = self._held[type(event)].add(event.text)
+            text = self._buffers[type(event)].feed(event.text)
             if text:
-                self._line(event_json(type(event)(text)))
+                self._write_line(event_json(type(event)(text)))
             return
-        for kind, held in self._held.items():
-            rest = held.rest()
+        for kind, held in self._buffers.items():
+            rest = held.flush()
             if rest and not isinstance(event, Discarded):
-                self._line(event_json(kind(rest)))
-        self._line(self.result(event) if isinstance(event, RunEnded) else self._hidden(event_json(event)))
+                self._write_line(event_json(kind(rest)))
+        self._write_line(self.result(event) if isinstance(event, RunEnded) else self._redact_value(event_json(event)))
 
     def fail(self, error: KitbagError) -> None:
-        self._line(self.failure(error))
+        self._write_line(self.failure(error))
 
-    def _line(self, value: dict[str, Any]) -> None:
+    def _write_line(self, value: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()
 
-    def _known(self, text: str) -> str:
-        return self.redactor.known(text)  # which is another one once the settings are read
+    def _redact_text(self, text: str) -> str:
+        return self.redactor.redact_known(text)  # which is another one once the settings are read
 
-    def _hidden(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self.redactor.known(value)
+            return self.redactor.redact_known(value)
         if isinstance(value, dict):
-            return {key: self._hidden(item) for key, item in cast("dict[str, Any]", value).items()}
+            return {key: self._redact_value(item) for key, item in cast("dict[str, Any]", value).items()}
         if isinstance(value, list | tuple):
-            return [self._hidden(item) for item in cast("list[Any]", value)]
+            return [self._redact_value(item) for item in cast("list[Any]", value)]
         return value
 
 
@@ -292,11 +294,11 @@ def event_json(event: Event) -> dict[str, Any]:
         fields = {"message": message_to_json(event.message)}
     if isinstance(event, TurnEnded):
         fields = {"turn": event.turn, "usage": event.usage._asdict(), "cost_usd": event.cost}
-    return {"type": _NAMES.get(name, name.lower()), **fields}
+    return {"type": _EVENT_TYPES.get(name, name.lower()), **fields}
 
 
-def report_for(output_format: str) -> Report:
-    from kitbag.store.secret_names import holds_secret
+def create_run_output(output_format: str) -> RunOutput:
+    from kitbag.store.secret_names import has_secret_value
 
-    secrets = tuple(value for name, value in os.environ.items() if holds_secret(name) and len(value) > 5)
-    return {"text": TextReport, "json": Document, "stream-json": Stream}[output_format](secrets)
+    secrets = tuple(value for name, value in os.environ.items() if has_secret_value(name) and len(value) > 5)
+    return {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}[output_format](secrets)

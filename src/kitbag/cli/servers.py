@@ -13,14 +13,14 @@ from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
 from kitbag.errors import InvalidError, NotFoundError
-from kitbag.library.untrusted_items import LeftOutError
+from kitbag.library.untrusted_items import UntrustedItemError
 
 if TYPE_CHECKING:
-    from kitbag.tools.mcp_client.configured_servers import Configured
-    from kitbag.tools.mcp_client.server_listing import Listing
-    from kitbag.tools.mcp_client.servers import Ground
+    from kitbag.tools.mcp_client.configured_servers import ConfiguredServer
+    from kitbag.tools.mcp_client.server_listing import ServerListing
+    from kitbag.tools.mcp_client.servers import ServerEnvironment
 
-_TRUST = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+_trust_option = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
 _STATES = {
     "ready": "ready",
     "off": "off",
@@ -36,47 +36,47 @@ def command() -> None:
     """List and try the MCP servers whose tools agents can use."""
 
 
-def _ground(trust_workspace: bool) -> "Ground":
+def _load_environment(trust_workspace: bool) -> "ServerEnvironment":
     from kitbag.library.scopes import find_places
-    from kitbag.permissions.trust.workspace_trust import workspace_trust
+    from kitbag.permissions.trust.workspace_trust import check_trust
     from kitbag.settings import load_settings
-    from kitbag.tools.mcp_client.servers import Ground
+    from kitbag.tools.mcp_client.servers import ServerEnvironment
 
     places = find_places()
-    trust = workspace_trust(places, trusted_for_now=trust_workspace)
-    return Ground(places, trust, load_settings(places.kitbag_home, ()))
+    trust = check_trust(places, trusted_for_run=trust_workspace)
+    return ServerEnvironment(places, trust, load_settings(places.kitbag_home, ()))
 
 
-def _known(one: "Configured", ground: "Ground") -> "Listing | None":
-    from kitbag.tools.mcp_client.listing_cache import recall
+def _cached_listing(one: "ConfiguredServer", ground: "ServerEnvironment") -> "ServerListing | None":
+    from kitbag.tools.mcp_client.listing_cache import load_listing
 
-    return recall(ground.places.kitbag_home, one.server)[0] if one.state == "ready" else None
+    return load_listing(ground.places.kitbag_home, one.server)[0] if one.state == "ready" else None
 
 
-class _Listed(NamedTuple):
+class _ListedServer(NamedTuple):
     name: str
     """To call it by: its label, behind that of an agent where it is the agent's own."""
     agent: str
-    one: "Configured"
+    configured: "ConfiguredServer"
 
 
-def _every(ground: "Ground") -> list[_Listed]:
+def _all_servers(ground: "ServerEnvironment") -> list[_ListedServer]:
     """The configured ones, and those that agents describe in their files."""
     from kitbag.library.registry import Registry
-    from kitbag.tools.mcp_client.configured_servers import configured_servers, servers_of_agent
+    from kitbag.tools.mcp_client.configured_servers import agent_servers, configured_servers
 
     configured = configured_servers(*ground)
-    found = [_Listed(one.server.label, "", one) for one in configured]
+    found = [_ListedServer(one.server.label, "", one) for one in configured]
     for agent in Registry(ground.places).agents:
-        if agent.own_servers:
-            own = servers_of_agent(agent, ground.places, ground.trust, configured)
-            found += [_Listed(f"{agent.full_name}:{one.server.label}", agent.full_name, one) for one in own]
+        if agent.inline_servers:
+            own = agent_servers(agent, ground.places, ground.trust, configured)
+            found += [_ListedServer(f"{agent.full_name}:{one.server.label}", agent.full_name, one) for one in own]
     return found
 
 
-def server_json(listed: _Listed, listing: "Listing | None") -> dict[str, Any]:
+def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[str, Any]:
     """Names of variables and headers; never what is in them."""
-    one = listed.one
+    one = listed.configured
     server = one.server
     return {
         "name": server.name,
@@ -85,7 +85,7 @@ def server_json(listed: _Listed, listing: "Listing | None") -> dict[str, Any]:
         "scope": server.scope,
         "source": server.source,
         "transport": "http" if server.url else "stdio",
-        "command": server.shown,
+        "command": server.display_target,
         "environment": [name for name, _ in server.environment],
         "headers": [name for name, _ in server.headers],
         "state": one.state,
@@ -97,12 +97,12 @@ def server_json(listed: _Listed, listing: "Listing | None") -> dict[str, Any]:
 
 
 @command.command("list")
-@_TRUST
+@_trust_option
 @json_option
 def list_(trust_workspace: bool, as_json: bool) -> None:
     """Servers of your settings, of this project and of agents. Nothing is started."""
-    ground = _ground(trust_workspace)
-    found = [(listed, _known(listed.one, ground)) for listed in _every(ground)]
+    ground = _load_environment(trust_workspace)
+    found = [(listed, _cached_listing(listed.configured, ground)) for listed in _all_servers(ground)]
     if as_json:
         return output.as_json([server_json(listed, listing) for listed, listing in found])
     output.table(
@@ -110,10 +110,10 @@ def list_(trust_workspace: bool, as_json: bool) -> None:
         [
             (
                 listed.name,
-                _STATES[listed.one.state],
+                _STATES[listed.configured.state],
                 "?" if listing is None else str(len(listing.tools)),
-                output.short_path(listed.one.server.source),
-                listed.one.server.shown,
+                output.shorten_path(listed.configured.server.source),
+                listed.configured.server.display_target,
             )
             for listed, listing in found
         ],
@@ -127,26 +127,27 @@ def list_(trust_workspace: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@_TRUST
+@_trust_option
 @json_option
 def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     """Start or connect to one, and show what it offers. AGENT:NAME is one that an agent's file describes."""
-    ground = _ground(trust_workspace)
-    every = _every(ground)
+    ground = _load_environment(trust_workspace)
+    every = _all_servers(ground)
     found = [
         listed
         for listed in every
-        if name in (listed.name, "" if listed.agent else listed.one.server.name) and listed.one.state != "hidden"
+        if name in (listed.name, "" if listed.agent else listed.configured.server.name)
+        and listed.configured.state != "hidden"
     ]
     if not found:
         names = ", ".join(listed.name for listed in every)
         raise NotFoundError(f"there is no server {name!r}", f"there are {names}" if names else "there are none")
-    one = found[0].one
+    one = found[0].configured
     if one.state in ("untrusted", "changed"):
-        raise LeftOutError(f"the server {one.server.label} is not started: {one.reason}", one.fix)
+        raise UntrustedItemError(f"the server {one.server.label} is not started: {one.reason}", one.fix)
     if one.state != "ready":
         raise InvalidError(f"the server {one.server.label} can't be used: {one.reason}", one.fix)
-    listing, seconds = asyncio.run(_try(one, ground))
+    listing, seconds = asyncio.run(_test_server(one, ground))
     if as_json:
         return output.as_json({**server_json(found[0], listing), "seconds": round(seconds, 3)})
     output.echo(f"{output.clean(one.server.label)} answered after {seconds:.1f} s.")
@@ -159,14 +160,14 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     return None
 
 
-async def _try(one: "Configured", ground: "Ground") -> "tuple[Listing, float]":
+async def _test_server(one: "ConfiguredServer", ground: "ServerEnvironment") -> "tuple[ServerListing, float]":
     """Whatever is remembered of it. Raises ServerError."""
-    from kitbag.tools.mcp_client.servers import Servers
+    from kitbag.tools.mcp_client.servers import McpServers
 
-    servers = Servers(ground, [one])
+    servers = McpServers(ground, [one])
     begun = time.monotonic()
     try:
-        listing = await servers.ask(one.server.label)
+        listing = await servers.fetch_listing(one.server.label)
     finally:
         await servers.close()
     return listing, time.monotonic() - begun

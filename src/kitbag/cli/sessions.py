@@ -29,7 +29,7 @@ def list_(here: bool, as_json: bool) -> None:
     path = journal_path(places.kitbag_home)
     rows: list[Any] = []
     if os.path.lexists(path):  # to look is no reason to make one
-        with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
+        with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
             rows = list_sessions(journal, places.cwd if here else "")
     if as_json:
         return output.as_json([row._asdict() for row in rows])
@@ -44,7 +44,7 @@ def list_(here: bool, as_json: bool) -> None:
                 f"${row.cost:.4f}" if isinstance(row.cost, int | float) else "?",
                 row.model,
                 *((row.persona,) if who else ()),
-                output.short_path(row.directory),
+                output.shorten_path(row.directory),
                 row.problem or row.about,
             )
             for row in rows

@@ -11,8 +11,8 @@ from kitbag.errors import UsageError
 from kitbag.library.scopes import Places, find_places
 
 if TYPE_CHECKING:
-    from kitbag.chat.ui import Face
-    from kitbag.runtime.connect_model import Standing
+    from kitbag.chat.ui import ChatUI
+    from kitbag.runtime.connect_model import ModelStatus
 
 
 @click.command()
@@ -29,27 +29,27 @@ def command(forget: str, plain: bool, as_json: bool) -> None:
     if forget:
         return _forget(places.kitbag_home, forget, as_json)
     if as_json:
-        from kitbag.runtime.connect_model import look
+        from kitbag.runtime.connect_model import load_model_status
 
-        return output.as_json(_as_json(look(places.kitbag_home)))
+        return output.as_json(_status_json(load_model_status(places.kitbag_home)))
     if not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
         fix = "run it in a terminal; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, and: kitbag config set model NAME"
         raise UsageError("nobody can be asked here", fix)
-    from kitbag.cli.interruption import run
+    from kitbag.cli.interruption import run_interruptible
 
-    sys.exit(run(_talk(places, plain)))
+    sys.exit(run_interruptible(_run_setup(places, plain)))
 
 
-async def _talk(places: Places, plain: bool) -> int:
+async def _run_setup(places: Places, plain: bool) -> int:
     """The exit code."""
     import asyncio
 
-    from kitbag.chat.select_ui import make_face
-    from kitbag.chat.setup import offer_setup
+    from kitbag.chat.select_ui import make_ui
+    from kitbag.chat.setup import run_setup
 
-    face = make_face(places, lambda: None, plain=plain)
-    work = asyncio.create_task(offer_setup(face, places.kitbag_home))
-    leaving = asyncio.create_task(_left(face))
+    face = make_ui(places, lambda: None, plain=plain)
+    work = asyncio.create_task(run_setup(face, places.kitbag_home))
+    leaving = asyncio.create_task(_wait_for_exit(face))
     try:
         await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -63,22 +63,22 @@ async def _talk(places: Places, plain: bool) -> int:
         await face.close()
 
 
-async def _left(face: "Face") -> int:
+async def _wait_for_exit(face: "ChatUI") -> int:
     """Until the person breaks off what takes long: a question has keys of its own."""
-    from kitbag.chat.ui import Key, Left
+    from kitbag.chat.ui import ExitRequested, KeyPressed
 
     while True:
         deed = await face.next()
-        if isinstance(deed, Left):
-            return deed.code or 130
-        if deed == Key("cancel"):
+        if isinstance(deed, ExitRequested):
+            return deed.exit_code or 130
+        if deed == KeyPressed("cancel"):
             return 130
 
 
 def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
-    from kitbag.runtime.connect_model import forget
+    from kitbag.runtime.connect_model import remove_provider_key
 
-    gone = forget(kitbag_home, provider)
+    gone = remove_provider_key(kitbag_home, provider)
     if as_json:
         return output.as_json({"provider": provider, **gone._asdict()})
     output.echo(f"the key for {output.clean(provider)} is forgotten")
@@ -87,10 +87,10 @@ def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
     return None
 
 
-def _as_json(standing: "Standing") -> dict[str, Any]:
+def _status_json(standing: "ModelStatus") -> dict[str, Any]:
     chosen = standing.chosen
     return {
-        "chosen": {"name": chosen.name, "why": chosen.why} if chosen is not None else None,
+        "chosen": {"name": chosen.name, "why": chosen.reason} if chosen is not None else None,
         "usable": not standing.problem,
         "problem": standing.problem,
         "fix": standing.fix,

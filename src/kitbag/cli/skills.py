@@ -9,8 +9,8 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.item_states import set_state
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
 from kitbag.library.skills import Skill
-from kitbag.library.visibility import Verdict, skill_json
-from kitbag.settings import STATES
+from kitbag.library.visibility import Verdict, skill_to_json
+from kitbag.settings import ITEM_STATES
 
 if TYPE_CHECKING:
     from kitbag.library.registry import Registry
@@ -31,14 +31,14 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
     registry = open_registry(dirs, team, persona)
     if form:
         return _print_catalog(registry, form, as_json)
-    view = registry.view()
-    judged = [(skill, registry.judge(skill, view)) for skill in registry.skills]
+    view = registry.visibility_context()
+    judged = [(skill, registry.evaluate(skill, view)) for skill in registry.skills]
     shown = [pair for pair in judged if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
     if as_json:
-        return output.as_json([skill_json(skill, verdict) for skill, verdict in shown])
+        return output.as_json([skill_to_json(skill, verdict) for skill, verdict in shown])
     output.table(
         ("NAME", "SCOPE", "SHOWN", "DESCRIPTION"),
-        [(skill.full_name, _origin(skill), _shown(verdict), skill.summary) for skill, verdict in shown],
+        [(skill.full_name, _origin(skill), _visibility_label(verdict), skill.summary) for skill, verdict in shown],
     )
     output.footer("skill", len(shown), len(judged) - len(shown), registry.problem_count())
     return None
@@ -48,7 +48,7 @@ def _origin(skill: Skill) -> str:
     return skill.root.scope if skill.kind == "skill" else f"{skill.root.scope} command"
 
 
-def _shown(verdict: Verdict) -> str:
+def _visibility_label(verdict: Verdict) -> str:
     """Who sees it, in a word."""
     if verdict.state == "off":
         return "off"
@@ -60,10 +60,10 @@ def _shown(verdict: Verdict) -> str:
 
 
 def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
-    from kitbag.packing.catalog import budget_of, render_skills
+    from kitbag.packing.catalog import catalog_budget, render_skills
     from kitbag.text.tokens import estimate_tokens
 
-    catalog = render_skills(registry.visible_skills(), budget_of(registry.settings), form)
+    catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings), form)
     if as_json:
         output.as_json({**catalog._asdict(), "tokens": estimate_tokens(catalog.text)})
     elif catalog.text:
@@ -112,7 +112,7 @@ def which(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bo
                 row["full_name"],
                 row["scope"],
                 row["rule"],
-                output.short_path(row["path"]),
+                output.shorten_path(row["path"]),
             )
             for row in rows
         ],
@@ -127,7 +127,7 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
         "scope": skill.root.scope,
         "path": skill.path,
         "used": used,
-        "rule": registry.rule_of(skill.root),
+        "rule": registry.describe_precedence(skill.root),
     }
 
 
@@ -138,12 +138,12 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """Skills whose name, description or tags have these words."""
-    from kitbag.library.routing.skill_search import search as find
+    from kitbag.library.routing.skill_search import search_skills as find
 
     registry = open_registry(dirs, team, persona)
     hits = find(registry, " ".join(query), most)
     if as_json:
-        return output.as_json([{**skill_json(hit.skill, hit.verdict), "score": hit.score} for hit in hits])
+        return output.as_json([{**skill_to_json(hit.skill, hit.visibility), "score": hit.score} for hit in hits])
     output.table(
         ("NAME", "SCOPE", "DESCRIPTION"),
         [(h.skill.full_name, _origin(h.skill), h.skill.summary) for h in hits],
@@ -198,7 +198,7 @@ def disable(name: str, project: bool, as_json: bool) -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.argument("state", type=click.Choice(STATES))
+@click.argument("state", type=click.Choice(ITEM_STATES))
 @project_option
 @json_option
 def set_(name: str, state: str, project: bool, as_json: bool) -> None:

@@ -7,19 +7,19 @@ from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
 from kitbag.text.tokens import estimate_tokens
-from kitbag.views.skill_card import card, card_fields, file_rows, level_text, skill_files
+from kitbag.views.skill_card import list_skill_files, skill_card, skill_card_fields, skill_file_rows, skill_level_text
 
 
 def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> None:
-    verdict = registry.judge(skill)
-    if not verdict.anywhere:
+    verdict = registry.evaluate(skill)
+    if not verdict.is_usable:
         raise InvalidError(f"{skill.full_name!r} is closed: {verdict.reason}", "kitbag skills enable, or --persona")
-    text = level_text(registry, skill, level)
+    text = skill_level_text(registry, skill, level)
     tokens = estimate_tokens(text)
     if as_json:
         found: dict[str, Any] = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
         if level == 2:
-            found["files"] = skill_files(skill)
+            found["files"] = list_skill_files(skill)
         return output.as_json(found)
     if text:
         output.exact(text)
@@ -27,18 +27,18 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
         output.remark(f"a model's catalog does not show it: {verdict.reason}")
     else:
         output.remark("no files beside it")
-    return output.echo(output.style(f"(level {level}: {output.count(tokens, 'token')})", "dim"))
+    return output.echo(output.style(f"(level {level}: {output.format_count(tokens, 'token')})", "dim"))
 
 
 def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
-    found = card(registry, skill)
+    found = skill_card(registry, skill)
     if as_json:
         return output.as_json(found)
     output.echo(output.style(output.clean(skill.full_name), "bold"))
-    output.fields(card_fields(registry, skill, found))
+    output.fields(skill_card_fields(registry, skill, found))
     if found["files"]:
         output.echo()
-        output.table(("FILE", "BYTES", "TOKENS"), file_rows(found))
+        output.table(("FILE", "BYTES", "TOKENS"), skill_file_rows(found))
     for problem in found["problems"]:
         for line in output.diagnostic_lines(Diagnostic(**problem)):
             output.echo(line)

@@ -10,16 +10,16 @@ from kitbag.library.portability import check_portable
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import (
     Root,
-    check_named_path,
+    boundary_for_directory,
+    check_path_links,
     extra_roots,
     find_places,
-    given_boundary,
     user_boundary,
 )
-from kitbag.library.skill_files import read_details
+from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.library.skills_manifest import ManifestEntry, read_manifest
-from kitbag.packing.skill_delivery import deliver
+from kitbag.packing.skill_delivery import render_skill
 from kitbag.settings import load_settings
 from kitbag.text.tokens import estimate_tokens
 
@@ -37,7 +37,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
         else:
             _print_portable(verdicts)
         return 1 if bad else 0
-    found = {path: _lenient(registry, path) for path in paths}
+    found = {path: _check_skill(registry, path) for path in paths}
     failed = any(d.severity != "info" for diagnostics in found.values() for d in diagnostics)
     if as_json:
         output.as_json(
@@ -53,7 +53,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
         return 1 if failed else 0
     for path, diagnostics in found.items():
         if not diagnostics:
-            output.echo(f"{output.style('ok', 'green')}: {output.clean(output.short_path(path))}")
+            output.echo(f"{output.style('ok', 'green')}: {output.clean(output.shorten_path(path))}")
         for diagnostic in diagnostics:
             for line in output.diagnostic_lines(diagnostic):
                 output.echo(line)
@@ -67,22 +67,22 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
         return [skill.directory for skill in own]
     paths: list[str] = []
     for target in targets:
-        check_named_path(target, registry.places.project)
+        check_path_links(target, registry.places.project)
         if not os.path.lexists(target):
             if os.sep in target:
                 raise NotFoundError(f"{target}: there is no such path", "give a skill's name, directory or SKILL.md")
             skill = registry.find_skill(target)
             paths.append(skill.path if skill.flags & (COMMAND | FLAT) else skill.directory)
         elif os.path.isdir(target) and not _has_skill_file(target):
-            below = scan_root(_given_root(os.path.abspath(target))).skills
+            below = scan_root(_explicit_root(os.path.abspath(target))).skills
             paths += [skill.directory for skill in below] or [target]
         else:
             paths.append(target)
     return list(dict.fromkeys(paths))
 
 
-def _given_root(directory: str) -> Root:
-    return Root(directory, "skills", "extra", "kitbag", (0, 0), boundary=given_boundary(directory))
+def _explicit_root(directory: str) -> Root:
+    return Root(directory, "skills", "extra", "kitbag", (0, 0), boundary=boundary_for_directory(directory))
 
 
 def _has_skill_file(directory: str) -> bool:
@@ -100,7 +100,7 @@ def _print_portable(verdicts: dict[str, list[str]]) -> None:
             output.remark(f"  - {output.clean(message)}")
 
 
-def _lenient(registry: Registry, path: str) -> list[Diagnostic]:
+def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
     """Everything Kitbag itself has to say about one skill."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
@@ -113,7 +113,7 @@ def _lenient(registry: Registry, path: str) -> list[Diagnostic]:
     flat = os.path.basename(file).lower() != "skill.md"
     folder = os.path.dirname(file)
     name = os.path.splitext(os.path.basename(file))[0] if flat else os.path.basename(folder)
-    root = _given_root(folder)
+    root = _explicit_root(folder)
     try:
         skill, diagnostics = read_skill(root, os.path.basename(file), file, name, flags=FLAT if flat else 0)
     except OSError as error:
@@ -121,12 +121,12 @@ def _lenient(registry: Registry, path: str) -> list[Diagnostic]:
     if skill is None:
         head = Diagnostic("error", "no-head", file, 1, "no head (`---`) at the start", "add `name:` and `description:`")
         return diagnostics or [head]
-    delivery = deliver(skill)
+    delivery = render_skill(skill)
     known = [d for d in registry.diagnostics() if d.file == file]
-    return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_size(skill, delivery.body)]))
+    return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_check_size(skill, delivery.body)]))
 
 
-def _size(skill: Skill, body: str) -> list[Diagnostic]:
+def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     tokens = estimate_tokens(body)
     if not body.strip():
@@ -146,7 +146,7 @@ def write_index(root: str | None, target: str | None, as_json: bool) -> None:
     given = _index_root(root)
     file = target or os.path.join(given.path, "manifest.json")
     for path in (given.path, os.path.dirname(file)):
-        check_named_path(path)
+        check_path_links(path)
     scan = scan_root(given)
     known = read_manifest(given)[0]
     manifest = {"skills": [_manifest_entry(skill, given.path, known.get(skill.name.lower())) for skill in scan.skills]}
@@ -156,7 +156,7 @@ def write_index(root: str | None, target: str | None, as_json: bool) -> None:
     if target == "-" or as_json:
         return output.as_json(manifest)
     _write_json(file, manifest)
-    output.echo(f"wrote {output.clean(output.short_path(file))}: {output.count(len(scan.skills), 'skill')}")
+    output.echo(f"wrote {output.clean(output.shorten_path(file))}: {output.format_count(len(scan.skills), 'skill')}")
     return None
 
 
@@ -165,22 +165,22 @@ def _index_root(root: str | None) -> Root:
         if not os.path.isdir(root):
             raise UsageError(f"{root}: not a directory", "give a folder of skills")
         roots = extra_roots(root, "skills")
-        return roots[0] if roots else _given_root(os.path.abspath(root))
+        return roots[0] if roots else _explicit_root(os.path.abspath(root))
     places = find_places()
     for directory in places.project_dirs:
         if os.path.isdir(path := os.path.join(directory, ".kitbag", "skills")):
-            return _given_root(path)
+            return _explicit_root(path)
     if os.path.isdir(path := os.path.join(places.kitbag_home, "skills")):
         targets = load_settings(places.kitbag_home, ()).get("library.link_targets")
-        return _given_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
+        return _explicit_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
     raise NotFoundError("there is no .kitbag/skills here", "name a folder: kitbag skills index DIR")
 
 
 def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dict[str, Any]:
-    details = read_details(skill)
+    details = read_skill_details(skill)
     folder = os.path.basename(root)
     base = skill.location if skill.flags & FLAT else os.path.dirname(skill.location)
-    delivery = deliver(skill)
+    delivery = render_skill(skill)
     metadata = details.metadata
     return {
         "name": skill.name,

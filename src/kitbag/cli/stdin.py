@@ -18,37 +18,37 @@ from kitbag.cli import output
 from kitbag.errors import UsageError
 from kitbag.messages import Image
 
-MOST_INPUT: Final = 10 << 20
-_FIRST_BYTE_SECONDS = 3.0
-_CHUNK = 1 << 16
-_SHAPE: Final = 'write {"type": "user", "message": {"role": "user", "content": "..."}} on one line'
+MAX_INPUT_BYTES: Final = 10 << 20
+_FIRST_BYTE_TIMEOUT = 3.0
+_CHUNK_BYTES = 1 << 16
+_FORMAT_FIX: Final = 'write {"type": "user", "message": {"role": "user", "content": "..."}} on one line'
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # What is piped in is data: nothing in it may look like a block of ours.
-_OUR_TAGS = re.compile(
+_RESERVED_TAGS = re.compile(
     r"<(?=\s*/?\s*(?:standard-input|available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
     r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))",
     re.IGNORECASE,
 )
 
 
-class Request(NamedTuple):
+class InputPrompt(NamedTuple):
     text: str
     images: tuple[Image, ...] = ()
 
 
-def one_request(prompt: str) -> Request:
+def read_prompt(prompt: str) -> InputPrompt:
     """`-` means that standard input is the request. Raises UsageError where there is none."""
-    given = _piped(needed=prompt == "-")
+    given = _read_piped(required=prompt == "-")
     if prompt == "-":
         if not given.strip():
             raise UsageError("there is no request", "write it behind -p, or send it on standard input")
-        return Request(given)
+        return InputPrompt(given)
     if not prompt.strip():
         raise UsageError("the request is empty", "write it behind -p")
     if not given.strip():
-        return Request(prompt)
-    data = _OUR_TAGS.sub("&lt;", given).strip("\n")
-    return Request(f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
+        return InputPrompt(prompt)
+    data = _RESERVED_TAGS.sub("&lt;", given).strip("\n")
+    return InputPrompt(f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
 
 
 def _descriptor() -> int:
@@ -62,39 +62,39 @@ def _descriptor() -> int:
         return -1
 
 
-def _piped(needed: bool) -> str:
+def _read_piped(required: bool) -> str:
     """A pipe that nobody writes to is waited for only where it is the request."""
     descriptor = _descriptor()
-    if descriptor < 0 or (os.isatty(descriptor) and not needed):
+    if descriptor < 0 or (os.isatty(descriptor) and not required):
         return ""
     data = bytearray()
     try:
         mode = os.fstat(descriptor).st_mode
-        if not needed and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-            ready, _, _ = select.select([descriptor], [], [], _FIRST_BYTE_SECONDS)
+        if not required and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            ready, _, _ = select.select([descriptor], [], [], _FIRST_BYTE_TIMEOUT)
             if not ready:
                 output.remark("nothing came on standard input; going on without it")
                 return ""
-        while chunk := os.read(descriptor, _CHUNK):
+        while chunk := os.read(descriptor, _CHUNK_BYTES):
             data += chunk
-            if len(data) > MOST_INPUT:
-                limit = f"more than {MOST_INPUT >> 20} MB on standard input"
+            if len(data) > MAX_INPUT_BYTES:
+                limit = f"more than {MAX_INPUT_BYTES >> 20} MB on standard input"
                 raise UsageError(limit, "put it in a file and name the file")
     except OSError as error:
         raise UsageError(f"standard input can't be read: {error.strerror}", "redirect it from /dev/null") from error
     return data.decode("utf-8", "replace").replace("\0", "")
 
 
-class Lines:
+class JsonPromptReader:
     """Requests in JSON, each read when it is asked for."""
 
     def __init__(self) -> None:
         self._descriptor = _descriptor()
-        self._rest = bytearray()
+        self._buffer = bytearray()
         self._at_end = self._descriptor < 0
-        self._number = 0
+        self._line_number = 0
 
-    async def next(self) -> Request | None:
+    async def next(self) -> InputPrompt | None:
         """None at the end. Raises UsageError for a line that is no request."""
         loop = asyncio.get_running_loop()
         read: asyncio.Future[bytes | None] = loop.create_future()
@@ -106,7 +106,7 @@ class Lines:
         def wait() -> None:
             found: tuple[bytes | None, Exception | None]
             try:
-                found = self._line(), None
+                found = self._read_line(), None
             except (OSError, UsageError) as error:
                 found = None, error
             loop.call_soon_threadsafe(settle, *found)
@@ -114,44 +114,46 @@ class Lines:
         # Of its own and a daemon: where nothing comes, nothing waits for it.
         threading.Thread(target=wait, daemon=True).start()
         line = await read
-        return None if line is None else self._request(line)
+        return None if line is None else self._parse_prompt(line)
 
-    def _line(self) -> bytes | None:
+    def _read_line(self) -> bytes | None:
         """The next that is not blank."""
         while True:
-            line, newline, rest = self._rest.partition(b"\n")
+            line, newline, rest = self._buffer.partition(b"\n")
             if newline or self._at_end:
-                self._rest = rest
-                self._number += bool(newline or line)
+                self._buffer = rest
+                self._line_number += bool(newline or line)
                 if line.strip():
                     return bytes(line)
                 if not newline:
                     return None
                 continue
-            if len(self._rest) > MOST_INPUT:
-                raise UsageError(f"line {self._number + 1} of standard input is longer than {MOST_INPUT >> 20} MB", "")
-            chunk = os.read(self._descriptor, _CHUNK)
-            self._rest += chunk
+            if len(self._buffer) > MAX_INPUT_BYTES:
+                raise UsageError(
+                    f"line {self._line_number + 1} of standard input is longer than {MAX_INPUT_BYTES >> 20} MB", ""
+                )
+            chunk = os.read(self._descriptor, _CHUNK_BYTES)
+            self._buffer += chunk
             self._at_end = not chunk
 
-    def _request(self, line: bytes) -> Request:
+    def _parse_prompt(self, line: bytes) -> InputPrompt:
         try:
             value: Any = json.loads(line.decode())
             if value.get("type", "user") != "user":
                 raise TypeError
             message = value.get("message", value)
-            request = _content(message["content"])
+            request = _parse_content(message["content"])
             if message.get("role", "user") != "user" or not (request.text.strip() or request.images):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UsageError(f"line {self._number} of standard input is no request", _SHAPE) from error
+            raise UsageError(f"line {self._line_number} of standard input is no request", _FORMAT_FIX) from error
         return request
 
 
-def _content(content: object) -> Request:
+def _parse_content(content: object) -> InputPrompt:
     """A text, or blocks of text and images. Raises for anything else."""
     if isinstance(content, str):
-        return Request(content)
+        return InputPrompt(content)
     texts: list[str] = []
     images: list[Image] = []
     for block in cast("list[dict[str, Any]]", content):
@@ -162,4 +164,4 @@ def _content(content: object) -> Request:
         if block["type"] != "image" or source["type"] != "base64" or source["media_type"] not in _IMAGE_TYPES:
             raise TypeError
         images.append(Image(source["media_type"], str(source["data"])))
-    return Request("\n".join(texts), tuple(images))
+    return InputPrompt("\n".join(texts), tuple(images))

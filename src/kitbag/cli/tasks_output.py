@@ -10,19 +10,19 @@ from typing import Final
 from kitbag.cli import output
 from kitbag.library.scopes import find_places
 from kitbag.tasks.board import Board
-from kitbag.tasks.output_file import read_piece
-from kitbag.tasks.reports import report_of, state_folder
-from kitbag.tasks.worker_process import until_finished
-from kitbag.text.hidden_characters import for_terminal
+from kitbag.tasks.output_file import read_chunk
+from kitbag.tasks.reports import build_report, state_directory
+from kitbag.tasks.worker_process import wait_until_finished
+from kitbag.text.hidden_characters import escape_for_terminal
 
-_LOOK_SECONDS: Final = 0.2
-_PIECE: Final = 1 << 20
+_POLL_SECONDS: Final = 0.2
+_CHUNK_BYTES: Final = 1 << 20
 
 
 async def follow_output(board: Board, task_id: str, offset: int) -> None:
     """Until it has ended; then all of it has been shown. Leaving it does nothing to the task."""
     while True:
-        await until_finished(board, find_places().kitbag_home, task_id, _LOOK_SECONDS)
+        await wait_until_finished(board, find_places().kitbag_home, task_id, _POLL_SECONDS)
         is_over = board.find(task_id).is_finished  # before we look, so that nothing is missed
         if is_over or board.find(task_id).kind == "command":
             offset = show_output(board, task_id, offset)
@@ -34,17 +34,21 @@ def show_output(board: Board, task_id: str, offset: int) -> int:
     """From there on; where it ends by now."""
     task = board.find(task_id)
     if task.kind == "agent":
-        text = report_of(board, task).text
+        text = build_report(board, task).text
         if text[offset:]:
             output.exact(text[offset:])
         return max(offset, len(text))
     while True:
-        piece = read_piece(state_folder(board.journal), task_id, offset, _PIECE)
+        piece = read_chunk(state_directory(board.journal), task_id, offset, _CHUNK_BYTES)
         if not piece.size and task.end is not None and task.end.text:
             output.exact(task.end.text)  # of one that printed nothing, why that is
         if not piece.text:
-            return piece.next
-        safe = "\n".join(for_terminal(line) for line in piece.text.split("\n")) if sys.stdout.isatty() else piece.text
+            return piece.next_offset
+        safe = (
+            "\n".join(escape_for_terminal(line) for line in piece.text.split("\n"))
+            if sys.stdout.isatty()
+            else piece.text
+        )
         sys.stdout.write(safe)
         sys.stdout.flush()
-        offset = piece.next
+        offset = piece.next_offset

@@ -15,30 +15,30 @@ from typing import Final, TypeVar
 
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.question_view import GUTTER
-from kitbag.text.hidden_characters import for_terminal
-from kitbag.text.terminal_width import width_of
+from kitbag.text.hidden_characters import escape_for_terminal
+from kitbag.text.terminal_width import text_width
 
-TERMINAL: Final = "/dev/tty"
-_CONTINUED: Final = "┆ "
+TERMINAL_PATH: Final = "/dev/tty"
+_CONTINUATION: Final = "┆ "
 T = TypeVar("T")
 
 
-class LeftError(Exception):
+class DialogLeftError(Exception):
     """No answer will come."""
 
 
-def is_there(terminal: str) -> bool:
+def is_available(terminal: str) -> bool:
     """Whether somebody can be asked: there is a terminal, and we are in its foreground."""
-    with contextlib.suppress(OSError), _opened(terminal):
+    with contextlib.suppress(OSError), _open_terminal(terminal):
         return True
     return False
 
 
-async def at_terminal(terminal: str, talk: "Callable[[Dialog], T]") -> T:
+async def run_dialog(terminal: str, dialogue: "Callable[[TerminalDialog], T]") -> T:
     """In a thread of its own. Raises KitbagError when nobody can be asked, and LeftError. To be cancelled leaves the
     terminal as it was."""
     stop, stopper = os.pipe()
-    talking = asyncio.get_running_loop().run_in_executor(None, _talk, terminal, talk, stop)
+    talking = asyncio.get_running_loop().run_in_executor(None, _run_in_thread, terminal, dialogue, stop)
     try:
         return await asyncio.shield(talking)
     except asyncio.CancelledError:
@@ -52,16 +52,16 @@ async def at_terminal(terminal: str, talk: "Callable[[Dialog], T]") -> T:
         os.close(stop)
 
 
-def _talk(terminal: str, talk: "Callable[[Dialog], T]", stop: int) -> T:
+def _run_in_thread(terminal: str, dialogue: "Callable[[TerminalDialog], T]", stop: int) -> T:
     try:
-        with _opened(terminal) as descriptor:
-            return talk(Dialog(descriptor, stop))
+        with _open_terminal(terminal) as descriptor:
+            return dialogue(TerminalDialog(descriptor, stop))
     except OSError as error:
         raise KitbagError(f"there is no terminal to ask at ({error.strerror or error})", "use one") from error
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Generator[int, None, None]:
+def _open_terminal(path: str) -> Generator[int, None, None]:
     descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         # In the background, to read from a terminal is to be stopped.
@@ -73,7 +73,7 @@ def _opened(path: str) -> Generator[int, None, None]:
 
 
 @contextlib.contextmanager
-def _quiet(descriptor: int) -> Generator[None, None, None]:
+def _raw_input(descriptor: int) -> Generator[None, None, None]:
     """Keys come one by one and are not echoed, Ctrl-C too. What was typed before or after is thrown away."""
     import termios
 
@@ -93,7 +93,7 @@ def _quiet(descriptor: int) -> Generator[None, None, None]:
             termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
 
 
-class Dialog:
+class TerminalDialog:
     def __init__(self, descriptor: int, stop: int) -> None:
         import locale
 
@@ -104,33 +104,33 @@ class Dialog:
         self._typed = ""
 
     @contextlib.contextmanager
-    def listening(self) -> Generator[None, None, None]:
+    def reading_keys(self) -> Generator[None, None, None]:
         """Lines can be read only in here."""
-        with _quiet(self._descriptor):
+        with _raw_input(self._descriptor):
             self._typed = ""  # behind the last answer, so no answer to this
             try:
                 yield
             finally:
                 self.write("\n")
 
-    def line(self, prompt: str, text: str = "") -> str:
-        self.write(prompt + for_terminal(text))
+    def read_line(self, prompt: str, text: str = "") -> str:
+        self.write(prompt + escape_for_terminal(text))
         while True:
             key = self._key()
             if key in "\r\n":
                 self.write("\n")
                 return text
             if key == "\x03" or (key == "\x04" and not text):
-                raise LeftError
+                raise DialogLeftError
             if key in "\x7f\b\x15":
                 gone = text if key == "\x15" else text[-1:]
                 text = text[: len(text) - len(gone)]
-                self.write("\b \b" * sum(max(width_of(for_terminal(char)), 0) for char in gone))
+                self.write("\b \b" * sum(max(text_width(escape_for_terminal(char)), 0) for char in gone))
             elif key == "\x1b":
                 self._skip_sequence()
             elif key.isprintable():
                 text += key
-                self.write(for_terminal(key))
+                self.write(escape_for_terminal(key))
 
     def _skip_sequence(self) -> None:
         """An arrow key and its like: several characters that are no text."""
@@ -146,10 +146,10 @@ class Dialog:
         while not self._typed:
             ready, _, _ = select.select([self._descriptor, self._stop], [], [])
             if self._stop in ready:
-                raise LeftError
+                raise DialogLeftError
             data = os.read(self._descriptor, 1024)
             if not data:
-                raise LeftError
+                raise DialogLeftError
             self._typed = self._keys.decode(data)
         key, self._typed = self._typed[0], self._typed[1:]
         return key
@@ -159,7 +159,7 @@ class Dialog:
             width = os.get_terminal_size(self._descriptor).columns
         except OSError:
             width = 0
-        wrapped = [part for line in lines for part in _wrapped(line, max(width or 80, 20) - 1)]
+        wrapped = [part for line in lines for part in _wrap_line(line, max(width or 80, 20) - 1)]
         self.write("".join(f"{line}\n" for line in wrapped))
 
     def write(self, text: str) -> None:
@@ -168,15 +168,15 @@ class Dialog:
             data = data[os.write(self._descriptor, data) :]
 
 
-def _wrapped(line: str, width: int) -> list[str]:
+def _wrap_line(line: str, width: int) -> list[str]:
     """Ours to do: where a terminal wraps, the rest of an action's line would start like a line of ours."""
     is_ours = not line.startswith(GUTTER)
-    mark = "    " if is_ours else _CONTINUED
+    mark = "    " if is_ours else _CONTINUATION
     lines: list[str] = []
     start, begins = 0, ""
     while len(line) - start > (width - len(begins)) // 2:  # else it fits, however wide its characters are
         end = min(len(line), start + width - len(begins))
-        while end - start > 1 and width_of(line[start:end]) > width - len(begins):
+        while end - start > 1 and text_width(line[start:end]) > width - len(begins):
             end -= 1
         if end == len(line):
             break

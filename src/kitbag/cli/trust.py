@@ -13,12 +13,12 @@ from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import Places, find_places
 from kitbag.permissions.trust.workspace_trust import (
-    Change,
-    Trust,
-    forget,
+    TrustChange,
+    WorkspaceTrust,
+    check_trust,
+    revoke_trust,
     trust_workspace,
     trusted_workspaces,
-    workspace_trust,
 )
 from kitbag.views import trust as words
 
@@ -50,25 +50,25 @@ def _places(path: str) -> Places:
 def add(path: str, yes: bool, as_json: bool) -> Any:
     """Show what the workspace of PATH would run, ask, and trust it."""
     places = _places(path)
-    trust = workspace_trust(places)
+    trust = check_trust(places)
     if trust.state not in ("untrusted", "changed"):
-        return output.as_json(to_json(trust)) if as_json else print_trust(trust)
+        return output.as_json(trust_json(trust)) if as_json else print_trust(trust)
     if not as_json:
         print_trust(trust)
     if not yes and (as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty()):
         raise UsageError("nobody can be asked here", "read what it would run, then: kitbag trust --yes")
-    if trust.whole and not yes and not _agrees():
+    if trust.is_complete and not yes and not _confirm():
         output.remark("nothing was stored")
         sys.exit(1)
     remark = trust_workspace(places, trust)
     if remark:
         output.remark(output.clean(remark))
     if as_json:
-        return output.as_json(to_json(trust._replace(state="trusted", changes=())))
+        return output.as_json(trust_json(trust._replace(state="trusted", changes=())))
     return output.echo(f"trusted {output.clean(trust.root)}")
 
 
-def _agrees() -> bool:
+def _confirm() -> bool:
     sys.stdout.flush()
     return click.confirm("Trust it? What is listed above may then run, under your permission rules", err=True)
 
@@ -78,9 +78,9 @@ def _agrees() -> bool:
 @json_option
 def show(path: str, as_json: bool) -> None:
     """What the workspace of PATH would run or allow, and whether it is trusted. Changes nothing."""
-    trust = workspace_trust(_places(path))
+    trust = check_trust(_places(path))
     if as_json:
-        output.as_json(to_json(trust))
+        output.as_json(trust_json(trust))
     else:
         print_trust(trust)
 
@@ -96,14 +96,18 @@ def list_(as_json: bool) -> None:
     if as_json:
         return output.as_json(
             [
-                {"root": one.root, "trusted_at": one.trusted_at, "acts": one.can_do, "exists": exists}
+                {"root": one.root, "trusted_at": one.trusted_at, "acts": one.capability_count, "exists": exists}
                 for one, exists in rows
             ]
         )
     output.table(
         ("TRUSTED", "CAN DO", "WORKSPACE"),
         [
-            (one.trusted_at[:10], output.count(one.can_do, "thing"), one.root + ("" if exists else " (gone)"))
+            (
+                one.trusted_at[:10],
+                output.format_count(one.capability_count, "thing"),
+                one.root + ("" if exists else " (gone)"),
+            )
             for one, exists in rows
         ],
     )
@@ -126,7 +130,7 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
         roots = [name for name in dict.fromkeys(names) if name in known][:1]
         if not roots:
             raise NotFoundError(f"{path} is not trusted", "kitbag trust list")
-    gone, remark = forget(places, roots)
+    gone, remark = revoke_trust(places, roots)
     if remark:
         output.remark(output.clean(remark))
     if as_json:
@@ -139,26 +143,28 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
 # --- how it looks -----------------------------------------------------------------------------------------------
 
 
-def print_trust(trust: Trust) -> None:
+def print_trust(trust: WorkspaceTrust) -> None:
     """Everything that can act, whole and escaped, grouped by what it is."""
     colour = {"untrusted": "yellow", "changed": "red"}.get(trust.state, "green")
-    output.echo(f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATES[trust.state], colour)}")
+    output.echo(
+        f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATE_LABELS[trust.state], colour)}"
+    )
     if trust.items:
-        output.echo(f"It brings {words.contents(trust.items)}.")
+        output.echo(f"It brings {words.count_items(trust.items)}.")
     if trust.state == "changed":
         _print_changes(trust.changes)
-    for group in words.groups(trust):
+    for group in words.list_trust_groups(trust):
         _heading(group.heading, len(group.entries))
         _print_entries(group.entries)
-    if trust.items and not any(item.acts for item in trust.items):
-        output.echo(words.ONLY_TEXT)
+    if trust.items and not any(item.capabilities for item in trust.items):
+        output.echo(words.TEXT_ONLY_NOTE)
     unreadable = [item for item in trust.items if item.problem]
     if unreadable:
-        _heading(words.UNREADABLE, len(unreadable))
+        _heading(words.UNREADABLE_HEADING, len(unreadable))
         for item in unreadable:
             output.echo(f"  {output.clean(item.path)}: {output.clean(item.problem)}")
-    if not trust.whole:
-        output.echo(output.style(f"\n{words.NOT_WHOLE}", "red"))
+    if not trust.is_complete:
+        output.echo(output.style(f"\n{words.INCOMPLETE_HEADING}", "red"))
     for problem in trust.problems:
         output.echo(f"  {output.clean(problem)}")
 
@@ -167,7 +173,7 @@ def _heading(text: str, number: int) -> None:
     output.echo(f"\n{output.style(text, 'bold')} {output.style(f'({number:,})', 'dim')}")
 
 
-def _print_entries(entries: Iterable[words.Entry]) -> None:
+def _print_entries(entries: Iterable[words.TrustEntry]) -> None:
     said = ""
     for entry in entries:
         place = output.clean(entry.place)
@@ -175,25 +181,25 @@ def _print_entries(entries: Iterable[words.Entry]) -> None:
         if head != said:
             output.echo(head)
             said = head
-        for line in words.lines_of(entry.text):
+        for line in words.safe_lines(entry.text):
             output.echo(f"    {line}")
 
 
-def _print_changes(changes: Sequence[Change]) -> None:
-    _heading(words.CHANGED, len(changes))
+def _print_changes(changes: Sequence[TrustChange]) -> None:
+    _heading(words.CHANGED_HEADING, len(changes))
     for change in changes:
-        place, what = words.change_in_words(change)
+        place, what = words.describe_change(change)
         output.echo(f"  {output.style(output.clean(place), 'cyan')} {what}")
         for sign, text, colour in (("-", change.old, "red"), ("+", change.new, "green")):
-            for line in words.lines_of(text) if text else ():
+            for line in words.safe_lines(text) if text else ():
                 output.echo(output.style(f"    {sign} {line}", colour))
 
 
-def to_json(trust: Trust) -> dict[str, Any]:
+def trust_json(trust: WorkspaceTrust) -> dict[str, Any]:
     return {
         "root": trust.root,
         "state": trust.state,
-        "whole": trust.whole,
+        "whole": trust.is_complete,
         "problems": list(trust.problems),
         "items": [
             {
@@ -201,7 +207,7 @@ def to_json(trust: Trust) -> dict[str, Any]:
                 "name": item.name,
                 "path": item.path,
                 "problem": item.problem,
-                "acts": [act._asdict() for act in item.acts],
+                "acts": [act._asdict() for act in item.capabilities],
             }
             for item in trust.items
         ],

@@ -10,15 +10,15 @@ from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
-from kitbag.text.hidden_characters import for_terminal
+from kitbag.text.hidden_characters import escape_for_terminal
 
 if TYPE_CHECKING:
-    from kitbag.agent.undo.plan import Step, Turn
-    from kitbag.agent.undo.restore import Restored
-    from kitbag.runtime.undo import Planned, Undoing
+    from kitbag.agent.undo.plan import UndoableTurn, UndoStep
+    from kitbag.agent.undo.restore import RestoreResult
+    from kitbag.runtime.undo import SessionUndo, UndoPlan
 
 _COLOURS = {"created": "red", "changed": "yellow", "deleted": "green"}
-_MOST_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 @click.command()
@@ -59,7 +59,7 @@ def command(
         raise UsageError("--list only lists", "leave out the other options")
     if show and yes:
         raise UsageError("--show changes nothing", "leave out --yes, or leave out --show")
-    from kitbag.runtime.undo import CUT_OFF, Undoing
+    from kitbag.runtime.undo import INTERRUPTED_NOTICE, SessionUndo
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
@@ -67,116 +67,120 @@ def command(
     path = journal_path(places.kitbag_home)
     if not os.path.lexists(path):  # to look is no reason to make one
         raise NotFoundError("there is no session yet, so there is nothing to undo", "start one: kitbag -p …")
-    with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
-        undoing = Undoing(journal, places, session_id)
+    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+        undoing = SessionUndo(journal, places, session_id)
         if undoing.recovered:
-            output.remark(CUT_OFF)
-        printing = _Printing(undoing, as_json)
+            output.remark(INTERRUPTED_NOTICE)
+        printing = _UndoCommand(undoing, as_json)
         if as_list:
             return printing.list_turns()
-        planned = undoing.choose(turn, redo)
+        planned = undoing.make_plan(turn, redo)
         if show:
             return printing.show(planned)
         return printing.restore(planned, force=force, yes=yes)
 
 
-class _Printing:
-    def __init__(self, undoing: "Undoing", as_json: bool) -> None:
+class _UndoCommand:
+    def __init__(self, undoing: "SessionUndo", as_json: bool) -> None:
         self.undoing = undoing
         self.as_json = as_json
 
     def list_turns(self) -> None:
-        from kitbag.agent.undo.plan import net_changes
-        from kitbag.runtime.undo import WORDS
+        from kitbag.agent.undo.plan import list_net_effects
+        from kitbag.runtime.undo import ACTION_VERBS
 
         session_id = self.undoing.session_id
-        rows = [(turn, net_changes(turn.changes)) for turn in self.undoing.turns]
+        rows = [(turn, list_net_effects(turn.changes)) for turn in self.undoing.turns]
         if self.as_json:
             listed = [_turn_json(turn, net) for turn, net in rows]
             return output.as_json({"session": session_id, "turns": listed})
         table: list[tuple[str, ...]] = []
         for turn, net in rows:
             done = list(net.values())
-            said = [f"{done.count(kind):,} {kind}" for kind in WORDS if kind in done]
+            said = [f"{done.count(kind):,} {kind}" for kind in ACTION_VERBS if kind in done]
             what = ", ".join(said) if said else turn.problem or "nothing in the end"
             state = "undone" if turn.undone else ""
             table.append((str(turn.number), turn.at[:16].replace("T", " "), what, state, turn.about))
         output.table(("TURN", "AT", "FILES", "STATE", "ABOUT"), table)
-        output.remark(output.style(f"session {session_id} · {output.count(len(rows), 'turn')}", "dim", sys.stderr))
+        output.remark(
+            output.style(f"session {session_id} · {output.format_count(len(rows), 'turn')}", "dim", sys.stderr)
+        )
         return None
 
-    def show(self, planned: "Planned") -> None:
+    def show(self, planned: "UndoPlan") -> None:
         if self.as_json:
             files = [self._step_json(step, with_diff=True) for step in planned.steps]
-            return output.as_json({**self._head(planned), "files": files})
+            return output.as_json({**self._summary_json(planned), "files": files})
         self._print_plan(planned)
         for step in planned.steps:
-            diff = self.undoing.diff(step)
+            diff = self.undoing.diff_step(step)
             if diff is not None and diff.text:
                 output.echo()
                 for line in diff.text.split("\n"):
                     colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-                    output.echo(output.style(for_terminal(line), colour) if colour else for_terminal(line))
+                    output.echo(
+                        output.style(escape_for_terminal(line), colour) if colour else escape_for_terminal(line)
+                    )
         return None
 
-    def _print_plan(self, planned: "Planned") -> None:
-        from kitbag.runtime.undo import CUT_OFF, WORDS
+    def _print_plan(self, planned: "UndoPlan") -> None:
+        from kitbag.runtime.undo import ACTION_VERBS, INTERRUPTED_NOTICE
 
         turn, steps = planned.turn, planned.steps
         verb = "Redo" if planned.redo else "Undo"
         about = f": {output.clean(turn.about)}" if turn.about else ""
         output.echo(f"{output.style(f'{verb} turn {turn.number}', 'bold')}{about}")
         if turn.interrupted:
-            output.echo(f"{CUT_OFF[0].upper()}{CUT_OFF[1:]}.")
-        width = max((len(WORDS[step.done]) for step in steps), default=0)
-        shown = steps if output.terminal_width() is None else steps[:_MOST_SHOWN]
+            output.echo(f"{INTERRUPTED_NOTICE[0].upper()}{INTERRUPTED_NOTICE[1:]}.")
+        width = max((len(ACTION_VERBS[step.effect]) for step in steps), default=0)
+        shown = steps if output.terminal_width() is None else steps[:_MAX_SHOWN]
         for step in shown:
-            word = output.style(WORDS[step.done].ljust(width), _COLOURS[step.done])
-            detail = self.undoing.detail(step)
+            word = output.style(ACTION_VERBS[step.effect].ljust(width), _COLOURS[step.effect])
+            detail = self.undoing.describe_step(step)
             detail = output.style(detail if detail == "/" else f"  {detail}", "dim")
             mark = output.style(f"  {output.clean(step.problem)}", "red") if step.problem else ""
-            output.echo(f"  {word}  {output.clean(output.short_path(step.path))}{detail}{mark}")
+            output.echo(f"  {word}  {output.clean(output.shorten_path(step.path))}{detail}{mark}")
         if len(shown) < len(steps):
             output.echo(f"  and {len(steps) - len(shown):,} more")
 
-    def restore(self, planned: "Planned", *, force: bool, yes: bool) -> None:
+    def restore(self, planned: "UndoPlan", *, force: bool, yes: bool) -> None:
         if planned.steps and not planned.turn.problem and not self.as_json:
             self._print_plan(planned)
             sys.stdout.flush()
         self.undoing.check(planned, force=force)
-        if not yes and not self._agreed():
+        if not yes and not self._confirm():
             output.remark("nothing was changed")
             sys.exit(1)
         self._print_result(planned, self.undoing.restore(planned))
 
-    def _agreed(self) -> bool:
+    def _confirm(self) -> bool:
         if self.as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
             raise UsageError("nobody can be asked here", "look at it with --show, then give --yes")
         return click.confirm("Do it?", err=True)
 
-    def _print_result(self, planned: "Planned", restored: "Restored") -> None:
-        from kitbag.runtime.undo import DONE, failed, result_in_words
+    def _print_result(self, planned: "UndoPlan", restored: "RestoreResult") -> None:
+        from kitbag.runtime.undo import ACTION_RESULTS, describe_result, failure_error
 
         if self.as_json:
             output.as_json(
                 {
-                    **self._head(planned),
-                    "restored": [{"path": step.path, "action": DONE[step.done]} for step in restored.done],
-                    "left": [{"path": path, "reason": why} for path, why in restored.left],
+                    **self._summary_json(planned),
+                    "restored": [{"path": step.path, "action": ACTION_RESULTS[step.effect]} for step in restored.done],
+                    "left": [{"path": path, "reason": why} for path, why in restored.skipped],
                     "failed": [{"path": path, "reason": why} for path, why in restored.failed],
                 }
             )
         else:
-            output.echo(result_in_words(planned, restored))
+            output.echo(describe_result(planned, restored))
             if not planned.redo and not restored.failed:
                 output.remark(output.style("kitbag undo --redo does it again", "dim", sys.stderr))
-        for path, why in restored.left:
-            output.remark(f"left: {output.clean(output.short_path(path))}: {output.clean(why)}")
-        error = failed(restored)
+        for path, why in restored.skipped:
+            output.remark(f"left: {output.clean(output.shorten_path(path))}: {output.clean(why)}")
+        error = failure_error(restored)
         if error is not None:
             raise error
 
-    def _head(self, planned: "Planned") -> dict[str, Any]:
+    def _summary_json(self, planned: "UndoPlan") -> dict[str, Any]:
         turn = planned.turn
         return {
             "session": self.undoing.session_id,
@@ -185,11 +189,11 @@ class _Printing:
             "redo": planned.redo,
         }
 
-    def _step_json(self, step: "Step", *, with_diff: bool) -> dict[str, Any]:
-        diff = self.undoing.diff(step)
+    def _step_json(self, step: "UndoStep", *, with_diff: bool) -> dict[str, Any]:
+        diff = self.undoing.diff_step(step)
         return {
             "path": step.path,
-            "change": step.done,
+            "change": step.effect,
             "kind": step.kind,
             "added": diff.added if diff is not None else None,
             "removed": diff.removed if diff is not None else None,
@@ -198,7 +202,7 @@ class _Printing:
         }
 
 
-def _turn_json(turn: "Turn", net: dict[str, Any]) -> dict[str, Any]:
+def _turn_json(turn: "UndoableTurn", net: dict[str, Any]) -> dict[str, Any]:
     return {
         "turn": turn.number,
         "at": turn.at,

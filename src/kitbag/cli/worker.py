@@ -28,6 +28,6 @@ def command(idle: float | None, at_once: int | None) -> None:
     settings = load_settings(home, ())
     idle = float(settings.get("tasks.idle")) if idle is None else idle
     at_once = max(1, int(settings.get("tasks.at_once"))) if at_once is None else at_once
-    if not run_worker(home, idle_seconds=idle, at_once=at_once, log=log):
+    if not run_worker(home, idle_seconds=idle, max_concurrent=at_once, log=log):
         output.remark("another worker is at work already")
         sys.exit(0)

@@ -16,26 +16,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kitbag.assembly.environment import lay_ground
+from kitbag.assembly.environment import load_environment
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
-from kitbag.library.agents import Agent
+from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
-from kitbag.packing.catalog import budget_of, render_skills
-from kitbag.packing.preload import preload
-from kitbag.permissions.trust.workspace_trust import Trust
-from kitbag.text.hidden_characters import one_line, reveal_hidden
+from kitbag.packing.catalog import catalog_budget, render_skills
+from kitbag.packing.preload import preload_skills
+from kitbag.permissions.trust.workspace_trust import WorkspaceTrust
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions
 
-NAME: Final = "kitbag"
+SERVER_NAME: Final = "kitbag"
 """Of the server: its tools are called `mcp__kitbag__load_skill` and so on."""
 SKILL_TOOLS: Final = ("load_skill", "list_loaded_skills", "search_skills", "read_skill_file", "unload_skill")
 OTHER_TOOLS: Final = ("Task", "TaskOutput", "TaskStop", "list_agents", "pack")
 """What the server has besides: with the SDK its own agents do that."""
-SPAWNING: Final = ("Task", "Agent")
+SPAWN_TOOLS: Final = ("Task", "Agent")
 """The same tool; newer versions of the CLI call it Agent."""
 _MODELS: Final = ("inherit", "sonnet", "opus", "haiku", "fable")
 _EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
@@ -65,7 +65,7 @@ def options(
     from claude_agent_sdk import ClaudeAgentOptions
 
     from kitbag.library.scopes import find_places
-    from kitbag.permissions.rules.load import Given
+    from kitbag.permissions.rules.load import PermissionFlags
 
     taken = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
     if taken:
@@ -78,9 +78,9 @@ def options(
         extra=tuple(map(os.path.abspath, extra)),
         trust_workspace=trust_workspace,
     )
-    ground = lay_ground(
+    ground = load_environment(
         find_places(here),
-        given=Given(),
+        permission_options=PermissionFlags(),
         trust_workspace=trust_workspace,
         extra=given.extra,
         team=team,
@@ -90,9 +90,12 @@ def options(
     text = system_prompt(prompt, library, ground.trust)
     found = agent_definitions(library)
     agents = {**found, **cast("Mapping[str, AgentDefinition]", more.pop("agents", None) or {})}
-    allowed = [f"mcp__{NAME}__{tool}" for tool in SKILL_TOOLS] + (list(SPAWNING) if agents else [])
-    refused = ["Skill", *(f"mcp__{NAME}__{tool}" for tool in OTHER_TOOLS)]
-    servers = {**_given_servers(more), NAME: _in_process(given) if in_process else _program(given)}
+    allowed = [f"mcp__{SERVER_NAME}__{tool}" for tool in SKILL_TOOLS] + (list(SPAWN_TOOLS) if agents else [])
+    refused = ["Skill", *(f"mcp__{SERVER_NAME}__{tool}" for tool in OTHER_TOOLS)]
+    servers = {
+        **_pop_servers(more),
+        SERVER_NAME: _in_process_server(given) if in_process else _subprocess_server(given),
+    }
     allowed += more.pop("allowed_tools", ())
     refused += more.pop("disallowed_tools", ())
     rest: dict[str, Any] = {"setting_sources": [], "cwd": here, **more}
@@ -110,26 +113,26 @@ def options(
 # --- the prompt -------------------------------------------------------------------------------------------------
 
 
-def system_prompt(prompt: str, library: Registry, trust: Trust | None = None) -> str:
+def system_prompt(prompt: str, library: Registry, trust: WorkspaceTrust | None = None) -> str:
     """The beginning, what team and persona add, what is left out for lack of trust, and the catalog of skills."""
     persona = library.persona
     parts = [
-        prompt.strip() or _usual(),
+        prompt.strip() or _default_prompt(),
         reveal_hidden(library.team_prompt()).strip(),
         reveal_hidden(persona.system_prompt_additions).strip() if persona is not None else "",
-        _left_out(trust) if trust is not None else "",
-        render_skills(library.visible_skills(), budget_of(library.settings), over_mcp=True).text,
+        _untrusted_notice(trust) if trust is not None else "",
+        render_skills(library.visible_skills(), catalog_budget(library.settings), over_mcp=True).text,
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _usual() -> str:
+def _default_prompt() -> str:
     with open(os.path.join(os.path.dirname(__file__), "claude_sdk.md"), encoding="utf-8") as file:
         return file.read().strip()
 
 
-def _left_out(trust: Trust) -> str:
-    if trust.is_open:
+def _untrusted_notice(trust: WorkspaceTrust) -> str:
+    if trust.can_load_items:
         return ""
     why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
     return (
@@ -140,31 +143,31 @@ def _left_out(trust: Trust) -> str:
 # --- the server -------------------------------------------------------------------------------------------------
 
 
-def _in_process(given: Options) -> Any:
+def _in_process_server(run_options: Options) -> Any:
     from kitbag.mcp_server.server import KitbagServer
-    from kitbag.mcp_server.server_state import House
+    from kitbag.mcp_server.server_state import ServerState
 
-    server = KitbagServer(House(given))
+    server = KitbagServer(ServerState(run_options))
     server.instructions = ""  # the catalog stands in the prompt, once
-    return {"type": "sdk", "name": NAME, "instance": server, "alwaysLoad": True}
+    return {"type": "sdk", "name": SERVER_NAME, "instance": server, "alwaysLoad": True}
 
 
-def _program(given: Options) -> Any:
-    words = ["-m", "kitbag", "mcp", "--cwd", given.directory]
-    words += [word for one in given.extra for word in ("--dir", one)]
-    words += ["--team", given.team] if given.team else []
-    words += ["--persona", given.persona] if given.persona else []
-    words += ["--trust-workspace"] if given.trust_workspace else []
+def _subprocess_server(run_options: Options) -> Any:
+    words = ["-m", "kitbag", "mcp", "--cwd", run_options.directory]
+    words += [word for one in run_options.extra for word in ("--dir", one)]
+    words += ["--team", run_options.team] if run_options.team else []
+    words += ["--persona", run_options.persona] if run_options.persona else []
+    words += ["--trust-workspace"] if run_options.trust_workspace else []
     # Without `alwaysLoad` the CLI hides the tools behind a search.
     return {"type": "stdio", "command": sys.executable, "args": words, "alwaysLoad": True}
 
 
-def _given_servers(more: dict[str, Any]) -> dict[str, Any]:
+def _pop_servers(more: dict[str, Any]) -> dict[str, Any]:
     servers: object = more.pop("mcp_servers", None) or {}
     if not isinstance(servers, Mapping):
         raise UsageError("`mcp_servers` must be a dictionary here", "read your file, and give what is in it")
-    if NAME in servers:
-        raise UsageError(f"a server called {NAME} is made here", "call yours otherwise")
+    if SERVER_NAME in servers:
+        raise UsageError(f"a server called {SERVER_NAME} is made here", "call yours otherwise")
     return dict(cast("Mapping[str, Any]", servers))
 
 
@@ -185,7 +188,7 @@ def agent_definitions(library: Registry) -> "dict[str, AgentDefinition]":
     return found
 
 
-def agent_definition(agent: Agent, library: Registry) -> "AgentDefinition":
+def agent_definition(agent: AgentFile, library: Registry) -> "AgentDefinition":
     """Never with more rights than Kitbag gives it: a tool of which the file allows some uses only is left out, because
     a definition can't say that, and a mode counts only where it is stricter than the usual one."""
     from claude_agent_sdk import AgentDefinition
@@ -194,18 +197,18 @@ def agent_definition(agent: Agent, library: Registry) -> "AgentDefinition":
     tools: list[str] | None = None
     if access.mode == "allow":
         limited = {rule.split("(", 1)[0] for rule in access.specifiers}
-        tools = [_tool(name) for name in access.names if name not in limited and name != "Skill"]
+        tools = [_sdk_tool_name(name) for name in access.names if name not in limited and name != "Skill"]
         if access.allows("Skill"):
-            tools += [f"mcp__{NAME}__{tool}" for tool in SKILL_TOOLS]
-    denied = [_tool(rule) for rule in access.denied if "(" not in rule]
+            tools += [f"mcp__{SERVER_NAME}__{tool}" for tool in SKILL_TOOLS]
+    denied = [_sdk_tool_name(rule) for rule in access.denied if "(" not in rule]
     denied += list({rule.split("(", 1)[0] for rule in (*access.denied, *access.specifiers) if "(" in rule})
     mode = {"plan": "plan", "locked": "dontAsk"}.get(agent.permission_mode)
     return AgentDefinition(
-        description=one_line(reveal_hidden(agent.description)),
+        description=collapse_whitespace(reveal_hidden(agent.description)),
         prompt=_agent_prompt(agent, library),
         tools=tools,
         disallowedTools=sorted(set(denied)) or None,
-        model=_model(agent),
+        model=_sdk_model(agent),
         maxTurns=agent.max_turns,
         effort=cast(Any, agent.effort) if agent.effort in _EFFORTS else None,
         background=True if agent.background else None,
@@ -213,11 +216,11 @@ def agent_definition(agent: Agent, library: Registry) -> "AgentDefinition":
     )
 
 
-def _tool(name: str) -> str:
+def _sdk_tool_name(name: str) -> str:
     return "AskUserQuestion" if name == "AskUser" else name
 
 
-def _model(agent: Agent) -> str | None:
+def _sdk_model(agent: AgentFile) -> str | None:
     """One that the CLI can have, else whatever the conversation has."""
     for name in (agent.model.name, *agent.model.alternatives):
         last = name.rpartition("/")[2]
@@ -228,13 +231,13 @@ def _model(agent: Agent) -> str | None:
     return None
 
 
-def _agent_prompt(agent: Agent, library: Registry) -> str:
+def _agent_prompt(agent: AgentFile, library: Registry) -> str:
     """The skills it begins with, whole; its own words; and the catalog, where it may load more."""
-    loaded = preload(agent, library, _PRELOADED_TOKENS, estimate_tokens)
+    loaded = preload_skills(agent, library, _PRELOADED_TOKENS, estimate_tokens)
     parts = [entry.text.strip() for entry in loaded.entries]
     parts.append(reveal_hidden(agent.body()).strip())
     if agent.tools.allows("Skill"):
         already = {skill.full_name for skill in loaded.skills}
         pairs = [pair for pair in library.visible_skills(agent) if pair[0].full_name not in already]
-        parts.append(render_skills(pairs, budget_of(library.settings), over_mcp=True).text)
-    return "\n\n".join(part for part in parts if part) or one_line(agent.description)
+        parts.append(render_skills(pairs, catalog_budget(library.settings), over_mcp=True).text)
+    return "\n\n".join(part for part in parts if part) or collapse_whitespace(agent.description)

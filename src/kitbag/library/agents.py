@@ -8,37 +8,37 @@ import os
 from typing import Final, NamedTuple
 
 from kitbag.errors import Diagnostic
-from kitbag.library.agent_document import Document, is_data_file, read_document
-from kitbag.library.agent_servers import agent_servers
-from kitbag.library.dialects.model_names import INHERIT, ModelName, normalise_model
+from kitbag.library.agent_document import AgentDocument, is_data_file, read_document
+from kitbag.library.agent_servers import read_agent_servers
+from kitbag.library.dialects.model_names import INHERIT, ModelName, normalize_model
 from kitbag.library.dialects.permission_modes import (
-    Mode,
     PermissionMap,
-    normalise_mode,
-    read_permission,
-    sandbox_mode,
-    strictest,
+    PermissionMode,
+    normalize_mode,
+    normalize_sandbox_mode,
+    parse_permissions,
+    strictest_mode,
 )
-from kitbag.library.dialects.tool_aliases import CANONICAL, resolve
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, resolve_tool
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
-from kitbag.library.names import usable_name
+from kitbag.library.names import sanitize_name
 from kitbag.library.scopes import Root
-from kitbag.library.skills import as_text, string_list
+from kitbag.library.skills import to_string_list, to_text
 from kitbag.text.frontmatter import read_body
-from kitbag.text.hidden_characters import one_line, remove_hidden
-from kitbag.text.plain_frontmatter import Metadata, Value
-from kitbag.text.source_files import Stamp
+from kitbag.text.hidden_characters import collapse_whitespace, remove_hidden
+from kitbag.text.plain_frontmatter import Metadata, YamlValue
+from kitbag.text.source_files import FileStamp
 
 DESCRIPTION_LIMIT = 16 * 1024
 MAX_TURNS = 10_000
 _DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
 _SUFFIXES: Final = (".agent", ".chatmode")
 _NAMED_BY_FILE = frozenset(("opencode", "copilot"))
-_IDENTIFYING: Final = ("name", "description", "prompt")
+_IDENTIFYING_FIELDS: Final = ("name", "description", "prompt")
 _NO_NAMES = frozenset(("null", "~", ".", ".."))
 _EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "max"))
-_INHERITED: Final = ToolAccess("inherit")
-_NOT_STARTED: Final = (
+_INHERITED_TOOLS: Final = ToolAccess("inherit")
+_REMOTE_DIAGNOSTIC: Final = (
     "remote-not-started",
     "kind",
     "remote agents are not started",
@@ -46,18 +46,18 @@ _NOT_STARTED: Final = (
 )
 
 
-class Agent(NamedTuple):
+class AgentFile(NamedTuple):
     root: Root
     path: str
     name: str
     display_name: str
     description: str
-    head_stamp: Stamp
+    frontmatter_stamp: FileStamp
     model: ModelName = INHERIT
-    permission_mode: Mode = "default"
-    permission_mode_original: Value | None = None
+    permission_mode: PermissionMode = "default"
+    permission_mode_original: YamlValue | None = None
     max_turns: int | None = None
-    tools: ToolAccess = _INHERITED
+    tools: ToolAccess = _INHERITED_TOOLS
     skills: tuple[str, ...] = ()
     background: bool = False
     color: str = ""
@@ -71,7 +71,7 @@ class Agent(NamedTuple):
     user_invocable: bool = True
     mcp_servers: tuple[str, ...] = ()
     """Names, of those that are configured elsewhere and of its own."""
-    own_servers: Metadata = {}  # noqa: RUF012 - never changed
+    inline_servers: Metadata = {}  # noqa: RUF012 - never changed
     """Those that its file describes itself, by name."""
     has_hooks: bool = False
     """They are not run."""
@@ -131,69 +131,69 @@ class Agent(NamedTuple):
         }
 
 
-def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
+def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic]]:
     """Never raises for content. None without an error means that the file is documentation."""
     if os.path.basename(path) in _DOCUMENTATION:
         return None, []
     document, notes = read_document(path, root.boundary)
     if document is None:
         return None, notes
-    if not document.present:
+    if not document.has_frontmatter:
         what = "no head (`---`) at the start, so it is taken for documentation"
         fix = "begin with `---`, `name:`, `description:`, `---` to make it an agent"
-        document.note("info", "not-an-agent", "", what, fix)
+        document.add_diagnostic("info", "not-an-agent", "", what, fix)
         return None, notes
-    if document.is_data and not any(document.take(field).key for field in _IDENTIFYING):
+    if document.is_data and not any(document.take(field).key for field in _IDENTIFYING_FIELDS):
         if not any(note.severity == "error" for note in notes):
-            document.note("warning", "not-an-agent", "", "no name, description or prompt", "add them")
+            document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
         return None, notes
-    if document.lists_remotes():
-        document.note("info", *_NOT_STARTED)
+    if document.is_remote_list():
+        document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
         return None, notes
     remote = document.is_remote()
     if remote:
-        document.note("info", *_NOT_STARTED)
-    name, display_name = _names(document, root)
-    mode, mode_original, permission = _permission_mode(document, root)
+        document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
+    name, display_name = _read_names(document, root)
+    mode, mode_original, permission = _read_permission_mode(document, root)
     team, persona = _team_and_persona(path, root)
-    servers, own_servers = agent_servers(document, root)
-    agent = Agent(
+    servers, own_servers = read_agent_servers(document, root)
+    agent = AgentFile(
         root=root,
         path=path,
         name=name,
         display_name=display_name,
-        description=_description(document, remote),
-        head_stamp=document.stamp,
-        model=_model(document, root),
+        description=_read_description(document, remote),
+        frontmatter_stamp=document.stamp,
+        model=_read_model(document, root),
         permission_mode=mode,
         permission_mode_original=mode_original,
-        max_turns=_max_turns(document),
-        tools=_tools(document, root, permission),
-        skills=_skills(document),
-        background=document.flag("background", False),
-        color=document.text("color")[:32],
-        isolation=document.word("isolation", frozenset(("worktree",))),
-        effort=document.word("effort", _EFFORTS),
-        mode=document.word("mode", frozenset(("primary", "subagent", "all"))) or "all",
-        hidden=document.flag("hidden", False),
-        disabled=document.flag("disabled", False) or remote,
-        model_invocable=document.flag("infer", True)
-        and not document.flag("disable_model_invocation", False, doubt=True),
-        user_invocable=document.flag("user_invocable", True),
+        max_turns=_read_max_turns(document),
+        tools=_read_tools(document, root, permission),
+        skills=_read_skills(document),
+        background=document.take_flag("background", False),
+        color=document.take_text("color")[:32],
+        isolation=document.take_choice("isolation", frozenset(("worktree",))),
+        effort=document.take_choice("effort", _EFFORTS),
+        mode=document.take_choice("mode", frozenset(("primary", "subagent", "all"))) or "all",
+        hidden=document.take_flag("hidden", False),
+        disabled=document.take_flag("disabled", False) or remote,
+        model_invocable=document.take_flag("infer", True)
+        and not document.take_flag("disable_model_invocation", False, if_unreadable=True),
+        user_invocable=document.take_flag("user_invocable", True),
         mcp_servers=servers,
-        own_servers=own_servers,
+        inline_servers=own_servers,
         has_hooks=_has_hooks(document, root),
-        file_extensions=_file_extensions(document),
-        argument_hint=_argument_hint(document),
-        inline_prompt=_inline_prompt(document),
-        extra=document.extra(),
+        file_extensions=_read_file_extensions(document),
+        argument_hint=_read_argument_hint(document),
+        inline_prompt=_read_inline_prompt(document),
+        extra=document.unused_fields(),
         team=team,
         persona=persona,
     )
     return agent, notes
 
 
-def _names(document: Document, root: Root) -> tuple[str, str]:
+def _read_names(document: AgentDocument, root: Root) -> tuple[str, str]:
     """The name to call it by, and the one to show. OpenCode and Copilot go by the file.
 
     To OpenCode `sub/deep.md` is `sub/deep`; here a `/` stands behind a team, so it is `deep`. Of two files of one
@@ -204,24 +204,28 @@ def _names(document: Document, root: Root) -> tuple[str, str]:
         stem = stem.removesuffix(suffix)
     key, written = document.take("name")
     by_file = root.dialect in _NAMED_BY_FILE
-    name, wrong = usable_name(None if by_file else written, stem)
+    name, wrong = sanitize_name(None if by_file else written, stem)
     if (by_file or written is None) and name != stem:
         wrong = "the file's name has characters that names can't have"
     if not name:
         name, wrong = "unnamed", wrong or "neither `name` nor the file's name can be used"
     if wrong:
         what = f"{wrong}; it is called {name!r}"
-        document.note("warning", "name-unusable", key, what, "use lower-case letters, digits and `-`")
-    display = document.text("display_name")
+        document.add_diagnostic("warning", "name-unusable", key, what, "use lower-case letters, digits and `-`")
+    display = document.take_text("display_name")
     if not display and isinstance(written, str) and written.strip() not in _NO_NAMES:
-        shown = document.visible(one_line(written), key) if by_file else remove_hidden(one_line(written))
+        shown = (
+            document.strip_hidden(collapse_whitespace(written), key)
+            if by_file
+            else remove_hidden(collapse_whitespace(written))
+        )
         display = shown[:200].strip()
     return name, display or name
 
 
-def _description(document: Document, optional: bool) -> str:
+def _read_description(document: AgentDocument, optional: bool) -> str:
     key, value = document.take("description")
-    text = document.visible(as_text(value).strip(), key) if isinstance(value, str | list) else ""
+    text = document.strip_hidden(to_text(value).strip(), key) if isinstance(value, str | list) else ""
     if not text and optional:
         return ""
     if not text:
@@ -229,90 +233,92 @@ def _description(document: Document, optional: bool) -> str:
         instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
         what = "`description` is not a text" if value else "no `description`"
         fix = "add `description:` with what it does and when to use it"
-        document.note("warning", "no-description", key, f"{what}; {instead}", fix)
-        return document.visible(paragraph, "description")
+        document.add_diagnostic("warning", "no-description", key, f"{what}; {instead}", fix)
+        return document.strip_hidden(paragraph, "description")
     if isinstance(value, list):
-        document.note("warning", "description-list", key, "`description` is a list; joined", "write one text")
+        document.add_diagnostic("warning", "description-list", key, "`description` is a list; joined", "write one text")
     if len(text) > DESCRIPTION_LIMIT:
         what = f"`description` has {len(text)} characters; the first {DESCRIPTION_LIMIT} are used"
-        document.note("warning", "description-long", key, what, "move the details to the body")
+        document.add_diagnostic("warning", "description-long", key, what, "move the details to the body")
         text = text[: DESCRIPTION_LIMIT - 1] + "…"
     return text
 
 
-def _model(document: Document, root: Root) -> ModelName:
+def _read_model(document: AgentDocument, root: Root) -> ModelName:
     key, value = document.take("model")
-    model, problems = normalise_model(value, root.dialect)
-    document.adopt(problems, key)
+    model, problems = normalize_model(value, root.dialect)
+    document.add_problems(problems, key)
     variant = document.metadata.get("variant")
     if not model.variant and isinstance(variant, str) and root.dialect == "opencode":
         model = model._replace(variant=variant.strip()[:64])
     return model
 
 
-def _permission_mode(document: Document, root: Root) -> tuple[Mode, Value | None, PermissionMap | None]:
+def _read_permission_mode(
+    document: AgentDocument, root: Root
+) -> tuple[PermissionMode, YamlValue | None, PermissionMap | None]:
     """The strictest of what the file says, as written, and what its `permission` field says."""
-    modes: list[Mode] = []
+    modes: list[PermissionMode] = []
     key, written = document.take("permission_mode")
     if key and root.plugin:
         what = f"`{key}` is ignored: a plugin can't choose what its agents may do unasked"
-        document.note("info", "plugin-mode-ignored", key, what, "set it in an agent of your own")
+        document.add_diagnostic("info", "plugin-mode-ignored", key, what, "set it in an agent of your own")
     elif key:
-        mode, problems = normalise_mode(written, root.dialect)
-        document.adopt(problems, key)
+        mode, problems = normalize_mode(written, root.dialect)
+        document.add_problems(problems, key)
         modes.append(mode)
-    if document.flag("readonly", False, doubt=True):
+    if document.take_flag("readonly", False, if_unreadable=True):
         modes.append("plan")
     sandbox = document.take("sandbox_mode")
     if sandbox.key:
-        mode, problems = sandbox_mode(sandbox.value)
-        document.adopt(problems, sandbox.key)
+        mode, problems = normalize_sandbox_mode(sandbox.value)
+        document.add_problems(problems, sandbox.key)
         modes.append(mode)
     read: PermissionMap | None = None
     permission = document.take("permission")
     if permission.key:
-        read, problems = read_permission(permission.value)
-        document.adopt(problems, permission.key)
-        modes.append(strictest(read.mode, "default") if root.plugin else read.mode)
-    return strictest(*modes) if modes else "default", written, read
+        read, problems = parse_permissions(permission.value)
+        document.add_problems(problems, permission.key)
+        modes.append(strictest_mode(read.mode, "default") if root.plugin else read.mode)
+    return strictest_mode(*modes) if modes else "default", written, read
 
 
-def _tools(document: Document, root: Root, permission: PermissionMap | None) -> ToolAccess:
+def _read_tools(document: AgentDocument, root: Root, permission: PermissionMap | None) -> ToolAccess:
     given = document.take("tools")
     refusals = document.take_all("denied")
-    refused: list[Value] = [found.value for found in refusals if found.value is not None]
-    if not given.key and document.lost_tools():
+    refused: list[YamlValue] = [found.value for found in refusals if found.value is not None]
+    if not given.key and document.has_unreadable_tools():
         what = "the file is broken where it speaks of tools, so it gets no tools"
-        document.note("error", "tools-unreadable", "tools", what, "correct the YAML; see the other message")
+        document.add_diagnostic("error", "tools-unreadable", "tools", what, "correct the YAML; see the other message")
         return ToolAccess("none")
     written: object = refused[0] if len(refused) == 1 else refused or None
     access, problems = parse_tools(given.value, written, root.dialect)
-    document.adopt(problems, given.key or (refusals[0].key if refusals else ""))
-    return access if permission is None else _permitted(document, access, permission)
+    document.add_problems(problems, given.key or (refusals[0].key if refusals else ""))
+    return access if permission is None else _apply_permissions(document, access, permission)
 
 
-def _permitted(document: Document, access: ToolAccess, permission: PermissionMap) -> ToolAccess:
+def _apply_permissions(document: AgentDocument, access: ToolAccess, permission: PermissionMap) -> ToolAccess:
     if permission.denied:
         ruled, problems = parse_tools(None, list(permission.denied), "opencode")
-        document.adopt([found for found in problems if found.severity == "error"], "permission")
+        document.add_problems([found for found in problems if found.severity == "error"], "permission")
         access = access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=access.original)
-    if permission.only is not None:
-        allowed, _ = parse_tools(list(permission.only), None, "opencode")
-        access = access.within(allowed)
+    if permission.allowed_only is not None:
+        allowed, _ = parse_tools(list(permission.allowed_only), None, "opencode")
+        access = access.intersect(allowed)
     key = document.take("permission").key
-    for action, patterns in permission.limited:
-        for tool in resolve(action, "opencode", widest=True) or ():
-            if tool not in CANONICAL:  # of a server's tools nobody knows what a pattern would speak of
+    for action, patterns in permission.exceptions:
+        for tool in resolve_tool(action, "opencode", widest=True) or ():
+            if tool not in CANONICAL_TOOLS:  # of a server's tools nobody knows what a pattern would speak of
                 access = access.without((tool,))
                 continue
-            before, access = access, access.limited(tool, tuple(f"{tool}({pattern})" for pattern in patterns))
+            before, access = access, access.restrict_tool(tool, tuple(f"{tool}({pattern})" for pattern in patterns))
             if before.allows(tool) and not access.allows(tool):
                 what = f"its tools and its permissions allow different uses of {tool}, so it gets none of them"
-                document.note("warning", "permission-exceptions", key, what, "write the same rules in both")
+                document.add_diagnostic("warning", "permission-exceptions", key, what, "write the same rules in both")
     return access
 
 
-def _max_turns(document: Document) -> int | None:
+def _read_max_turns(document: AgentDocument) -> int | None:
     key, value = document.take("max_turns")
     if value is None:
         return None
@@ -321,60 +327,60 @@ def _max_turns(document: Document) -> int | None:
     if 0 < turns <= MAX_TURNS:
         return turns
     what = f"`{key}` is not a number from 1 to {MAX_TURNS}; the usual limit is used"
-    document.note("warning", "turns-unreadable", key, what, f"write `{key}: 30`")
+    document.add_diagnostic("warning", "turns-unreadable", key, what, f"write `{key}: 30`")
     return None
 
 
-def _skills(document: Document) -> tuple[str, ...]:
+def _read_skills(document: AgentDocument) -> tuple[str, ...]:
     key, value = document.take("skills")
     if isinstance(value, dict) and isinstance(value.get("config"), list):
         what = "which skills Codex offers is not taken over; none is preloaded"  # their files' paths, and on or off
-        document.note("info", "skills-config", key, what, "switch skills on and off in your settings")
+        document.add_diagnostic("info", "skills-config", key, what, "switch skills on and off in your settings")
         return ()
     if isinstance(value, dict):
         what = "`skills` is a map, so no skills are preloaded"
-        document.note("warning", "skills-unreadable", key, what, "write a list of skill names")
+        document.add_diagnostic("warning", "skills-unreadable", key, what, "write a list of skill names")
         return ()
-    return tuple(dict.fromkeys(document.visible(name, key) for name in string_list(value)))
+    return tuple(dict.fromkeys(document.strip_hidden(name, key) for name in to_string_list(value)))
 
 
-def _has_hooks(document: Document, root: Root) -> bool:
+def _has_hooks(document: AgentDocument, root: Root) -> bool:
     key, value = document.take("hooks")
     if not value:
         return False
     if root.plugin:
         what = f"`{key}` is ignored: a plugin's agent can't bring hooks"
-        document.note("info", "plugin-hooks-ignored", key, what, "remove it")
+        document.add_diagnostic("info", "plugin-hooks-ignored", key, what, "remove it")
         return False
-    document.note("info", "hooks-not-run", key, "hooks of an agent are not run", "remove them if they matter")
+    document.add_diagnostic("info", "hooks-not-run", key, "hooks of an agent are not run", "remove them if they matter")
     return True
 
 
-def _file_extensions(document: Document) -> tuple[str, ...]:
+def _read_file_extensions(document: AgentDocument) -> tuple[str, ...]:
     """`py`, `.py` and `*.py` are the same."""
     key, value = document.take("file_extensions")
-    written = [document.visible(word, key).lower().lstrip("*") for word in string_list(value)]
+    written = [document.strip_hidden(word, key).lower().lstrip("*") for word in to_string_list(value)]
     return tuple(dict.fromkeys(word if word.startswith(".") else f".{word}" for word in written if word.strip(".")))
 
 
-def _argument_hint(document: Document) -> str:
+def _read_argument_hint(document: AgentDocument) -> str:
     """`[file]` is a list to YAML and a hint to a person."""
     key, value = document.take("argument_hint")
     if isinstance(value, list):
-        return document.visible("[" + ", ".join(as_text(item) for item in value) + "]", key)
-    return document.text("argument_hint")
+        return document.strip_hidden("[" + ", ".join(to_text(item) for item in value) + "]", key)
+    return document.take_text("argument_hint")
 
 
-def _inline_prompt(document: Document) -> str:
+def _read_inline_prompt(document: AgentDocument) -> str:
     key, value = document.take("prompt")
     text = value.strip("\n \t") if isinstance(value, str) else ""
     if text.startswith("{file:"):
         what = f"`{key}` names a file, which is not read"
-        document.note("warning", "prompt-file", key, what, "write the prompt itself")
+        document.add_diagnostic("warning", "prompt-file", key, what, "write the prompt itself")
         return ""
     if not text and document.is_data:
         what = f"`{key}` is not a text" if value else "no prompt, so it has nothing to go by"
-        document.note("warning", "no-prompt", key, what, "add `prompt:` with its instructions")
+        document.add_diagnostic("warning", "no-prompt", key, what, "add `prompt:` with its instructions")
     return text
 
 

@@ -9,25 +9,27 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.gitignore import IgnoreRules
-from kitbag.library.names import usable_name
+from kitbag.library.gitignore import GitignoreRules
+from kitbag.library.names import sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.text.source_files import LINK_OUTSIDE
 
 MAX_DEPTH = 6
 MAX_DIRECTORIES = 50_000
-_NEVER = frozenset(
+_SKIPPED_FOLDERS = frozenset(
     (".git", ".hg", ".svn", "node_modules", "bower_components", "site-packages", "__pycache__", "_subagents")
 )
-_DOCUMENTS = frozenset(("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md"))
+_DOCUMENTATION_FILES = frozenset(
+    ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
+)
 
 FolderStamp = tuple[int, ...] | None
 """mtime, ctime, inode of a folder that was listed, or of a file beside the skills that has a say; (inode,) where
 only its presence has; None for a file that was looked for and not there."""
 
 
-class Side(NamedTuple):
+class TeamFile(NamedTuple):
     """A file beside the skills that belongs to a team."""
 
     kind: str
@@ -37,29 +39,32 @@ class Side(NamedTuple):
     persona: str
 
 
-class Scan(NamedTuple):
+class RootScan(NamedTuple):
     root: Root
     skills: list[Skill]
-    sides: list[Side]
+    team_files: list[TeamFile]
     folders: dict[str, FolderStamp]
     """Every folder that was listed, by absolute path; when none changed, nothing was added or removed."""
     diagnostics: list[Diagnostic]
-    settled: bool
+    is_stable: bool
     """False when something may change without changing a folder: a broken link, a folder closed to us."""
 
 
-Reader = Callable[[Root, str, str, str, str, str, int], tuple[Skill | None, list[Diagnostic]]]
+SkillReader = Callable[[Root, str, str, str, str, str, int], tuple[Skill | None, list[Diagnostic]]]
 """read_skill, or one that knows earlier answers."""
 
 
 def scan_root(
-    root: Root, reader: Reader = read_skill, teams: frozenset[str] = frozenset(), most: int = MAX_DIRECTORIES
-) -> Scan:
+    root: Root,
+    reader: SkillReader = read_skill,
+    teams: frozenset[str] = frozenset(),
+    max_directories: int = MAX_DIRECTORIES,
+) -> RootScan:
     """`teams` names folders that are teams though nothing in them says so."""
-    return _Walk(root, reader, teams, most).run()
+    return _RootWalker(root, reader, teams, max_directories).run()
 
 
-def _stamp(status: os.stat_result) -> FolderStamp:
+def _folder_stamp(status: os.stat_result) -> FolderStamp:
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
@@ -72,35 +77,35 @@ class _Folder(NamedTuple):
     link: bool
 
 
-def _order(skill: Skill) -> tuple[str, bool, int, str]:
+def _sort_key(skill: Skill) -> tuple[str, bool, int, str]:
     """By name; of several with one name the one whose folder is called so, then the shallowest, then the alphabet."""
     folder = os.path.dirname(skill.location)
     return (skill.full_name.lower(), os.path.basename(folder) != skill.name, folder.count("/"), folder)
 
 
-class _Walk:
-    def __init__(self, root: Root, reader: Reader, teams: frozenset[str], most: int) -> None:
+class _RootWalker:
+    def __init__(self, root: Root, reader: SkillReader, teams: frozenset[str], most: int) -> None:
         self.root = root
         self.reader = reader
         self.teams = teams
-        self.most = most
+        self.max_directories = most
         self.skills: list[Skill] = []
-        self.sides: list[Side] = []
+        self.team_files: list[TeamFile] = []
         self.folders: dict[str, FolderStamp] = {}
         self.diagnostics: list[Diagnostic] = []
-        self.settled = True
+        self.is_stable = True
         self.visited: set[str] = set()
         self.links: list[_Folder] = []
-        self.following = False
+        self.is_following_links = False
         self.count = 0
-        self.too_deep = False
-        self.ignored: IgnoreRules | None = None
+        self.has_reported_depth = False
+        self.ignore_rules: GitignoreRules | None = None
 
-    def run(self) -> Scan:
+    def run(self) -> RootScan:
         start = _Folder(os.path.realpath(self.root.path), "", 0, "", "", False)
         pending = [start]
         if self._is_out_of_bounds(self.root.path, start.path) or (
-            self.root.kind == "skills" and self._skill_here(start)
+            self.root.kind == "skills" and self._read_skill_in(start)
         ):
             pending = []
         self._walk(pending)
@@ -109,36 +114,36 @@ class _Walk:
         while self.links:
             # Links come last, so that a link to a directory that is there anyway adds nothing.
             links, self.links = sorted(self.links), []
-            self.following = True
+            self.is_following_links = True
             for link in links:
                 self._follow(link)
-        self.skills.sort(key=_order)
-        return Scan(self.root, self.skills, self.sides, self.folders, self.diagnostics, self.settled)
+        self.skills.sort(key=_sort_key)
+        return RootScan(self.root, self.skills, self.team_files, self.folders, self.diagnostics, self.is_stable)
 
     def _follow(self, link: _Folder) -> None:
         real = os.path.realpath(link.path)
         self._watch(link.path)
         if self._is_out_of_bounds(link.path, real):
             return
-        if real in self.visited or (self.root.kind == "skills" and self._skill_here(link)):
+        if real in self.visited or (self.root.kind == "skills" and self._read_skill_in(link)):
             return
-        self._walk([self._grouped(link._replace(path=real))])
+        self._walk([self._with_group(link._replace(path=real))])
 
     def _is_out_of_bounds(self, path: str, real: str) -> bool:
         if why := self.root.refusal(real):
-            self.settled = False
+            self.is_stable = False
             fix = self.root.boundary.fix if self.root.boundary is not None else ""
-            self._note("error", LINK_OUTSIDE, path, f"not read: {why}", fix)
+            self._report("error", LINK_OUTSIDE, path, f"not read: {why}", fix)
         return bool(why)
 
     def _watch(self, path: str) -> None:
         """This has a say, though it is not listed, or not under this path."""
         try:
-            self.folders[path] = _stamp(os.stat(path))
+            self.folders[path] = _folder_stamp(os.stat(path))
         except OSError:
-            self.settled = False
+            self.is_stable = False
 
-    def _grouped(self, child: _Folder) -> _Folder:
+    def _with_group(self, child: _Folder) -> _Folder:
         """A folder of a team's folder is a group: core, or a persona's."""
         return child._replace(group=os.path.basename(child.relative)) if child.team and not child.group else child
 
@@ -147,12 +152,12 @@ class _Walk:
         while pending:
             deeper: list[_Folder] = []
             for folder in pending:
-                deeper += self._list(folder)
+                deeper += self._list_folder(folder)
             pending = deeper
 
-    def _skill_here(self, folder: _Folder) -> bool:
+    def _read_skill_in(self, folder: _Folder) -> bool:
         """Reads the folder's SKILL.md if it has one."""
-        if self.following and folder.path in self.visited:
+        if self.is_following_links and folder.path in self.visited:
             return True
         path = folder.path + "/SKILL.md"
         relative = folder.relative + "/SKILL.md" if folder.relative else "SKILL.md"
@@ -161,21 +166,21 @@ class _Walk:
             skill, diagnostics = self.reader(self.root, relative, path, name, folder.team, folder.group, 0)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        self._keep(skill, diagnostics)
+        self._add_skill(skill, diagnostics)
         self.visited.add(os.path.realpath(folder.path) if folder.link else folder.path)
         return True
 
-    def _keep(self, skill: Skill | None, diagnostics: list[Diagnostic]) -> None:
+    def _add_skill(self, skill: Skill | None, diagnostics: list[Diagnostic]) -> None:
         if skill is not None:
             self.skills.append(skill)
         elif diagnostics:
-            self.settled = False
+            self.is_stable = False
         self.diagnostics += diagnostics
 
-    def _note(self, severity: Severity, code: str, path: str, problem: str, fix: str) -> None:
+    def _report(self, severity: Severity, code: str, path: str, problem: str, fix: str) -> None:
         self.diagnostics.append(Diagnostic(severity, code, path, 0, problem, fix))
 
-    def _list(self, folder: _Folder) -> list[_Folder]:
+    def _list_folder(self, folder: _Folder) -> list[_Folder]:
         """Looks into a folder that is no skill; answers the folders below it that are none either."""
         if folder.path in self.visited:
             return []
@@ -185,9 +190,9 @@ class _Walk:
             with os.scandir(folder.path) as found:
                 entries = list(found)
         except OSError as error:
-            self.settled = False
+            self.is_stable = False
             reason = (error.strerror or "").lower()
-            self._note(
+            self._report(
                 "error",
                 "unreadable",
                 folder.path,
@@ -195,25 +200,25 @@ class _Walk:
                 "make it readable: chmod u+rx",
             )
             return []
-        self.folders[folder.path] = _stamp(status)
+        self.folders[folder.path] = _folder_stamp(status)
         if folder.depth and any(entry.name == "pyvenv.cfg" for entry in entries):
             return []
-        if folder.depth and self.root.kind == "skills" and self._other_spelling(folder, entries):
+        if folder.depth and self.root.kind == "skills" and self._read_misspelled_skill(folder, entries):
             return []
         if self.root.kind == "commands":
-            self._read_flat(folder, entries, COMMAND)
+            self._read_flat_skills(folder, entries, COMMAND)
         else:
-            folder = self._team_files(folder, entries)
+            folder = self._read_team_files(folder, entries)
         return self._descend(folder, entries)
 
     def _descend(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> list[_Folder]:
         below: list[_Folder] = []
-        if self.root.only:
+        if self.root.only_file:
             return below
         skills = self.root.kind == "skills"
         for entry in entries:
             name = entry.name
-            if name in _NEVER or name[0] == ".":
+            if name in _SKIPPED_FOLDERS or name[0] == ".":
                 continue
             link = entry.is_symlink()
             if link:
@@ -221,7 +226,7 @@ class _Walk:
                     continue
             elif not entry.is_dir(follow_symlinks=False):
                 continue
-            if self.count >= self.most:
+            if self.count >= self.max_directories:
                 self._limit_reached()
                 return []
             self.count += 1
@@ -229,9 +234,9 @@ class _Walk:
             child = _Folder(entry.path, relative, folder.depth + 1, folder.team, folder.group, link)
             if link:
                 self.links.append(child)
-            elif not skills or not self._skill_here(child):
-                below.append(self._grouped(child))
-        return [child for child in below if self._goes_deeper(child)]
+            elif not skills or not self._read_skill_in(child):
+                below.append(self._with_group(child))
+        return [child for child in below if self._should_descend(child)]
 
     def _link_to_directory(self, entry: "os.DirEntry[str]") -> bool:
         try:
@@ -243,41 +248,41 @@ class _Walk:
         if not broken:
             self._watch(entry.path)
         else:
-            self.settled = False
+            self.is_stable = False
             what = "a symbolic link that leads nowhere"
-            self._note("warning", "broken-link", entry.path, what, "remove it, or restore what it points to")
+            self._report("warning", "broken-link", entry.path, what, "remove it, or restore what it points to")
         return False
 
-    def _goes_deeper(self, child: _Folder) -> bool:
+    def _should_descend(self, child: _Folder) -> bool:
         if child.depth >= MAX_DEPTH:
-            if not self.too_deep:
-                self.too_deep = True
+            if not self.has_reported_depth:
+                self.has_reported_depth = True
                 what = f"folders more than {MAX_DEPTH} levels below {self.root.path} are not searched"
-                self._note("info", "too-deep", child.path, what, "move the skills up")
+                self._report("info", "too-deep", child.path, what, "move the skills up")
             self._watch(child.path)
             return False
         if self.root.scope != "project" or child.team:
             return True
-        if self.ignored is None:
-            self.ignored = IgnoreRules(os.path.realpath(self.root.path))
-            for path, stamp in self.ignored.files.items():
+        if self.ignore_rules is None:
+            self.ignore_rules = GitignoreRules(os.path.realpath(self.root.path))
+            for path, stamp in self.ignore_rules.stamps.items():
                 self.folders[path] = stamp
-        if self.ignored.matches(child.path):
+        if self.ignore_rules.is_ignored(child.path):
             what = "not searched: git ignores this folder"
-            self._note("info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it")
+            self._report("info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it")
             self._watch(child.path)
             return False
         return True
 
     def _limit_reached(self) -> None:
-        if self.count == self.most:
+        if self.count == self.max_directories:
             self.count += 1
-            self.settled = False
-            what = f"more than {self.most} directories; the rest is not searched"
+            self.is_stable = False
+            what = f"more than {self.max_directories} directories; the rest is not searched"
             fix = "split the root, or remove what is not a skill"
-            self._note("error", "too-many-directories", self.root.path, what, fix)
+            self._report("error", "too-many-directories", self.root.path, what, fix)
 
-    def _other_spelling(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> bool:
+    def _read_misspelled_skill(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> bool:
         """`skill.md` where SKILL.md is missing: the folder is a skill all the same."""
         name = min((entry.name for entry in entries if entry.name.lower() == "skill.md"), default="")
         if not name or name == "SKILL.md":  # a broken link
@@ -292,31 +297,31 @@ class _Walk:
             return False
         fix = "rename it to SKILL.md: other tools need that"
         spelling = Diagnostic("info", "file-spelling", path, 0, f"named {name}", fix)
-        self._keep(skill, [*(known for known in diagnostics if known != spelling), spelling])
+        self._add_skill(skill, [*(known for known in diagnostics if known != spelling), spelling])
         return True
 
-    def _team_files(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> _Folder:
+    def _read_team_files(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> _Folder:
         """Personas, subagents and flat skills; answers the folder with its team set if it is one."""
         personas = [e.name for e in entries if e.name.startswith("_persona_") and e.name.endswith((".yaml", ".yml"))]
         names = {entry.name for entry in entries}
         marked = personas or "_team.md" in names or "_subagents" in names or folder.relative in self.teams
         if folder.depth == 1 and marked:
-            folder = folder._replace(team=usable_name(None, os.path.basename(folder.relative))[0])
+            folder = folder._replace(team=sanitize_name(None, os.path.basename(folder.relative))[0])
             if "_team.md" in names:
-                self.sides.append(Side("team", f"{folder.relative}/_team.md", folder.team, ""))
+                self.team_files.append(TeamFile("team", f"{folder.relative}/_team.md", folder.team, ""))
         prefix = f"{folder.relative}/" if folder.relative else ""
         for name in sorted(personas):
-            self.sides.append(Side("persona", prefix + name, folder.team, ""))
+            self.team_files.append(TeamFile("persona", prefix + name, folder.team, ""))
         if "personas" in names and folder.team and folder.depth == 1:
-            self._list_sides(folder, "personas", "persona", "")
+            self._list_team_files(folder, "personas", "persona", "")
         if "_subagents" in names:
-            self._list_sides(folder, "_subagents", "subagent", folder.group if folder.group != "core" else "")
+            self._list_team_files(folder, "_subagents", "subagent", folder.group if folder.group != "core" else "")
         shared_core = folder.depth == 1 and folder.relative == "core"
         if shared_core or (folder.team and folder.depth <= 2):
-            self._read_flat(folder, entries, FLAT)
+            self._read_flat_skills(folder, entries, FLAT)
         return folder
 
-    def _list_sides(self, folder: _Folder, name: str, kind: str, persona: str) -> None:
+    def _list_team_files(self, folder: _Folder, name: str, kind: str, persona: str) -> None:
         path = f"{folder.path}/{name}"
         if os.path.islink(path) and self._is_out_of_bounds(path, os.path.realpath(path)):
             return
@@ -324,23 +329,23 @@ class _Walk:
             status = os.stat(path)
             files = sorted(os.listdir(path))
         except OSError:
-            self.settled = False
+            self.is_stable = False
             return
-        self.folders[path] = _stamp(status)
+        self.folders[path] = _folder_stamp(status)
         prefix = f"{folder.relative}/{name}" if folder.relative else name
         wanted = (".yaml", ".yml", ".md") if kind == "subagent" else (".yaml", ".yml")
         for file in files:
             if file.endswith(wanted) and file[0] != ".":
-                self.sides.append(Side(kind, f"{prefix}/{file}", folder.team, persona))
+                self.team_files.append(TeamFile(kind, f"{prefix}/{file}", folder.team, persona))
 
-    def _read_flat(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
+    def _read_flat_skills(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = entry.name
             if not name.endswith(".md") or name[0] in "._" or name == "SKILL.md":
                 continue
-            if self.root.only and name != self.root.only:
+            if self.root.only_file and name != self.root.only_file:
                 continue
-            if name.lower() in _DOCUMENTS and (not flags & COMMAND or name.lower() == "readme.md"):
+            if name.lower() in _DOCUMENTATION_FILES and (not flags & COMMAND or name.lower() == "readme.md"):
                 continue
             relative = f"{folder.relative}/{name}" if folder.relative else name
             stem = name[:-3]
@@ -351,8 +356,8 @@ class _Walk:
                     self.root, relative, entry.path, stem, folder.team, folder.group, flags
                 )
             except OSError:
-                self.settled = False
+                self.is_stable = False
                 continue
             if skill is None and not diagnostics:
                 self._watch(entry.path)  # no head yet; with one it would be a skill
-            self._keep(skill, diagnostics)
+            self._add_skill(skill, diagnostics)

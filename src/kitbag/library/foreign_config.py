@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places, project_boundary, user_boundary
-from kitbag.text.hidden_characters import one_line
-from kitbag.text.source_files import LINK_OUTSIDE, Boundary, SourceError, read_text
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.source_files import LINK_OUTSIDE, PathBoundary, SourceError, read_text
 
 _FILES = (
     ".mcp.json",
@@ -24,7 +24,7 @@ _FILES = (
     ".github/mcp.json",
 )
 _HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json", ".cursor/hooks.json")
-_RUNS = {
+_IGNORED_KEYS = {
     "hooks": ("hooks are not run", "Kitbag has no hooks of its own; nothing is needed"),
     "mcpServers": ("MCP servers are not started", "nothing is needed to list and inspect"),
     "servers": ("MCP servers are not started", "nothing is needed to list and inspect"),
@@ -33,12 +33,12 @@ _RUNS = {
     "apiKeyHelper": ("the key helper command is not run", "set keys in your own environment"),
     "env": ("environment variables from it are not used", "set them in your own environment"),
 }
-_SERVERS = frozenset(("mcpServers", "servers", "mcp"))
-_STARTED = ("MCP servers are started only where the workspace is trusted", "`kitbag servers list` shows them")
-_LIMIT = 1 << 20
+_SERVER_KEYS = frozenset(("mcpServers", "servers", "mcp"))
+_TRUSTED_SERVERS = ("MCP servers are started only where the workspace is trusted", "`kitbag servers list` shows them")
+_MAX_BYTES = 1 << 20
 
 
-def inert_configuration(places: Places) -> list[Diagnostic]:
+def check_foreign_config(places: Places) -> list[Diagnostic]:
     inside = project_boundary(places)
     paths = [(os.path.join(directory, name), inside) for directory in places.project_dirs for name in _FILES]
     for name in _HOME_FILES:
@@ -47,7 +47,7 @@ def inert_configuration(places: Places) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for path, boundary in paths:
         if os.path.isfile(path):
-            found += _read(path, boundary)
+            found += _check_file(path, boundary)
     for directory in places.project_dirs:
         path = os.path.join(directory, ".env")
         if os.path.isfile(path):
@@ -56,11 +56,11 @@ def inert_configuration(places: Places) -> list[Diagnostic]:
     return found
 
 
-def _read(path: str, boundary: Boundary) -> list[Diagnostic]:
+def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:
     import json
 
     try:
-        text, _, _ = read_text(path, boundary, _LIMIT)
+        text, _, _ = read_text(path, boundary, _MAX_BYTES)
         content: Any = json.loads(text)
     except (SourceError, ValueError, RecursionError) as error:
         if isinstance(error, SourceError) and error.code == LINK_OUTSIDE:
@@ -70,18 +70,18 @@ def _read(path: str, boundary: Boundary) -> list[Diagnostic]:
         return []
     fields = cast("dict[str, Any]", content)
     found: list[Diagnostic] = []
-    for key, (what, fix) in _RUNS.items():
+    for key, (what, fix) in _IGNORED_KEYS.items():
         value = fields.get(key)
-        if key in _SERVERS and os.path.basename(path) == ".mcp.json":
-            what, fix = _STARTED
+        if key in _SERVER_KEYS and os.path.basename(path) == ".mcp.json":
+            what, fix = _TRUSTED_SERVERS
         if value:
-            names = _names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
+            names = _join_names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
             line = next((at for at, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
             problem = f"{what}: {names}" if names else what
             found.append(Diagnostic("info", "not-run", path, line, problem, fix))
     return found
 
 
-def _names(names: list[str], most: int = 5) -> str:
-    shown = ", ".join(one_line(name)[:60] for name in names[:most])
+def _join_names(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(collapse_whitespace(name)[:60] for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -8,17 +8,17 @@ import os
 import re
 from typing import Any
 
-from kitbag.text.source_files import SourceError, folder_of, read_bytes
+from kitbag.text.source_files import SourceError, parent_boundary, read_bytes
 
-_MOST_LINES = 2_000
-_MOST_STARS = 3
+_MAX_LINES = 2_000
+_MAX_STARS = 3
 
 
-class IgnoreRules:
+class GitignoreRules:
     """`root` is a real path, as are those it is asked about."""
 
     def __init__(self, root: str) -> None:
-        self.files: dict[str, tuple[int, ...] | None] = {}
+        self.stamps: dict[str, tuple[int, ...] | None] = {}
         """The .gitignore files that were looked for with their stamps, and where a repository was looked for."""
         self._specs: list[tuple[str, Any]] = []
         directory = root
@@ -31,15 +31,15 @@ class IgnoreRules:
                 self._specs = []  # no repository: no rules
                 break
             directory = parent
-        if self.matches(root):
+        if self.is_ignored(root):
             self._specs = []
 
     def _is_repository(self, directory: str) -> bool:
         path = os.path.join(directory, ".git")
         try:
-            self.files[path] = (os.stat(path).st_ino,)
+            self.stamps[path] = (os.stat(path).st_ino,)
         except OSError:
-            self.files[path] = None
+            self.stamps[path] = None
             return False
         return True
 
@@ -47,17 +47,17 @@ class IgnoreRules:
         path = os.path.join(directory, ".gitignore")
         try:
             status = os.lstat(path)  # git does not follow a link here either
-            self.files[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            self.stamps[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             if status.st_size > 1 << 20 or status.st_mode & 0o170000 != 0o100000:
                 return
-            lines = read_bytes(path, folder_of(path))[0].decode("utf-8", "replace").splitlines()
+            lines = read_bytes(path, parent_boundary(path))[0].decode("utf-8", "replace").splitlines()
         except (OSError, SourceError):
-            self.files.setdefault(path, None)
+            self.stamps.setdefault(path, None)
             return
         if any(line.strip() and line[0] != "#" for line in lines):
             self._specs.append((directory, _compile(lines)))
 
-    def matches(self, folder: str) -> bool:
+    def is_ignored(self, folder: str) -> bool:
         """The closest .gitignore that speaks of the folder decides."""
         for directory, spec in self._specs:
             if folder != directory and folder.startswith(directory.rstrip(os.sep) + os.sep):
@@ -74,12 +74,12 @@ def _compile(lines: list[str]) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GitIgnoreSpec.from_lines(line for line in lines[:_MOST_LINES] if _is_pattern(GitIgnoreSpec, line))
+        return GitIgnoreSpec.from_lines(line for line in lines[:_MAX_LINES] if _is_usable_pattern(GitIgnoreSpec, line))
 
 
-def _is_pattern(spec: Any, line: str) -> bool:
+def _is_usable_pattern(spec: Any, line: str) -> bool:
     """Not what is malformed, nor what takes for ever to match."""
-    if line.count("**") > _MOST_STARS or any(part.count("*") > _MOST_STARS for part in line.split("/")):
+    if line.count("**") > _MAX_STARS or any(part.count("*") > _MAX_STARS for part in line.split("/")):
         return False
     try:
         spec.from_lines([line])

@@ -17,27 +17,27 @@ from operator import attrgetter, eq
 from typing import Any, cast
 
 from kitbag.errors import Diagnostic
-from kitbag.library.discover import Scan, Side, scan_root
+from kitbag.library.discover import RootScan, TeamFile, scan_root
 from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
-from kitbag.text.source_files import stamp_of
+from kitbag.text.source_files import file_stamp
 
-FORMAT = 3
-WORTH_IT = 24
+INDEX_FORMAT = 3
+MIN_INDEXED_SKILLS = 24
 """A root with fewer skills is read directly: that takes no longer than opening an index."""
-_SETTLING_NS = 2_000_000_000
+_MIN_FILE_AGE_NS = 2_000_000_000
 """A file changed within this time before it was read may change again under the same stamp."""
 
 _STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
-_MAGIC = b"kitbag-index-%d %s\n" % (FORMAT, sys.version.encode())
+_MAGIC = b"kitbag-index-%d %s\n" % (INDEX_FORMAT, sys.version.encode())
 
 
-class Remembered:
+class CachedScan:
     """A scan and when it was made."""
 
     __slots__ = ("by_location", "diagnostics", "scan", "scanned_at", "teams")
 
-    def __init__(self, scan: Scan, scanned_at: int, teams: frozenset[str]) -> None:
+    def __init__(self, scan: RootScan, scanned_at: int, teams: frozenset[str]) -> None:
         self.scan = scan
         self.scanned_at = scanned_at
         self.teams = teams
@@ -45,22 +45,22 @@ class Remembered:
         self.diagnostics: dict[str, list[Diagnostic]] | None = None
 
 
-def scan_with_memory(root: Root, before: Remembered | None, teams: frozenset[str] = frozenset()) -> Remembered:
+def scan_with_cache(root: Root, before: CachedScan | None, teams: frozenset[str] = frozenset()) -> CachedScan:
     """A scan that gives the same answer as a fresh one, and reads only what is not proven unchanged."""
     started = time.time_ns()
     if before is None or os.path.realpath(root.path) not in before.scan.folders:
-        return Remembered(scan_root(root, teams=teams), started, teams)
-    if before.teams == teams and _unchanged(before):
+        return CachedScan(scan_root(root, teams=teams), started, teams)
+    if before.teams == teams and _is_unchanged(before):
         return before
-    return Remembered(scan_root(root, _remembering(before), teams), started, teams)
+    return CachedScan(scan_root(root, _caching_reader(before), teams), started, teams)
 
 
-def _unchanged(before: Remembered) -> bool:
+def _is_unchanged(before: CachedScan) -> bool:
     """Every folder and file is proven to be what it was; else the root has to be walked."""
     scan = before.scan
-    if not scan.settled:
+    if not scan.is_stable:
         return False
-    trusted = before.scanned_at - _SETTLING_NS
+    trusted = before.scanned_at - _MIN_FILE_AGE_NS
     for path, stamp in scan.folders.items():
         try:
             status = os.stat(path)
@@ -82,7 +82,7 @@ def _unchanged(before: Remembered) -> bool:
         return False
 
 
-def _remembering(before: Remembered) -> Any:
+def _caching_reader(before: CachedScan) -> Any:
     """read_skill for a root that was read before."""
     if before.by_location is None or before.diagnostics is None:
         before.by_location = {skill.location: skill for skill in before.scan.skills}
@@ -90,7 +90,7 @@ def _remembering(before: Remembered) -> Any:
         for diagnostic in before.scan.diagnostics:
             before.diagnostics.setdefault(diagnostic.file, []).append(diagnostic)
     known, noted = before.by_location, before.diagnostics
-    trusted = before.scanned_at - _SETTLING_NS
+    trusted = before.scanned_at - _MIN_FILE_AGE_NS
 
     def reader(
         root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
@@ -98,7 +98,7 @@ def _remembering(before: Remembered) -> Any:
         skill = known.get(location)
         if skill is not None and skill.team == team and skill.group == group and skill.changed <= trusted:
             try:
-                same = skill.stamp == hash(stamp_of(os.stat(path)))
+                same = skill.stamp == hash(file_stamp(os.stat(path)))
             except OSError:
                 same = False
             if same:
@@ -109,16 +109,23 @@ def _remembering(before: Remembered) -> Any:
 
 
 def index_path(home: str, root: Root) -> str:
-    place = os.path.join(root.path, root.only).encode(errors="surrogateescape")
+    place = os.path.join(root.path, root.only_file).encode(errors="surrogateescape")
     name = f"{zlib.crc32(place):08x}-{root.kind}.index"
     return os.path.join(home, "cache", name)
 
 
 def _identity(root: Root) -> tuple[str, ...]:
-    return (root.path, root.kind, root.scope, root.plugin, root.only, *chain.from_iterable((root.boundary or ())[:2]))
+    return (
+        root.path,
+        root.kind,
+        root.scope,
+        root.plugin,
+        root.only_file,
+        *chain.from_iterable((root.boundary or ())[:2]),
+    )
 
 
-def load(home: str, root: Root) -> Remembered | None:
+def load_index(home: str, root: Root) -> CachedScan | None:
     """What an earlier process found, or None for any reason at all."""
     try:
         with open(index_path(home, root), "rb") as file:
@@ -138,27 +145,27 @@ def load(home: str, root: Root) -> Remembered | None:
         return None
     if identity != _identity(root):
         return None
-    scan = Scan(
-        root, _unpack(root, columns), [Side(*side) for side in sides], folders,
+    scan = RootScan(
+        root, _unpack_columns(root, columns), [TeamFile(*side) for side in sides], folders,
         [Diagnostic(*diagnostic) for diagnostic in diagnostics], settled,
     )  # fmt: skip
-    return Remembered(scan, scanned_at, frozenset(teams))
+    return CachedScan(scan, scanned_at, frozenset(teams))
 
 
-def save(home: str, remembered: Remembered) -> None:
+def save_index(home: str, cached: CachedScan) -> None:
     """Best effort: without an index everything works, only slower."""
-    scan = remembered.scan
-    columns = _pack(scan.skills)
+    scan = cached.scan
+    columns = _pack_columns(scan.skills)
     if columns is None:
         return
     payload = marshal.dumps(
         (
             _identity(scan.root),
-            remembered.scanned_at,
-            scan.settled,
-            sorted(remembered.teams),
+            cached.scanned_at,
+            scan.is_stable,
+            sorted(cached.teams),
             columns,
-            [tuple(side) for side in scan.sides],
+            [tuple(side) for side in scan.team_files],
             dict(scan.folders),
             [tuple(diagnostic) for diagnostic in scan.diagnostics],
         )
@@ -181,12 +188,12 @@ def save(home: str, remembered: Remembered) -> None:
 # Skills are kept by column, texts joined into one string and stamps as machine integers: an index is read
 # at every start, and this takes a third of the time of reading one record after the other.
 
-_TEXTS = ("location", "name", "full_name", "description", "when_to_use", "argument_hint", "team", "group")
+_TEXT_COLUMNS = ("location", "name", "full_name", "description", "when_to_use", "argument_hint", "team", "group")
 
 
-def _pack(skills: list[Skill]) -> tuple[Any, ...] | None:
+def _pack_columns(skills: list[Skill]) -> tuple[Any, ...] | None:
     texts: list[str] = []
-    for field in _TEXTS:
+    for field in _TEXT_COLUMNS:
         at = Skill._fields.index(field)
         column = [cast("str", skill[at]) for skill in skills]
         joined = "\0".join(column)
@@ -204,7 +211,7 @@ def _pack(skills: list[Skill]) -> tuple[Any, ...] | None:
     return len(skills), texts, stamps, changed, bytes(skill.flags for skill in skills), subagents
 
 
-def _unpack(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
+def _unpack_columns(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
     count, joined, stamps, changed, flags, named = columns
     location, name, full_name, description, when, hint, team, group = (
         text.split("\0") if text else repeat("") for text in joined
@@ -222,16 +229,16 @@ def _unpack(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
     ]  # fmt: skip
 
 
-def scan_indexed(home: str, root: Root, teams: frozenset[str] = frozenset()) -> Remembered:
+def scan_indexed(home: str, root: Root, teams: frozenset[str] = frozenset()) -> CachedScan:
     """The scan at start: with the index where there is one, which is brought up to date."""
-    before = load(home, root)
-    now = scan_with_memory(root, before, teams)
-    if now is not before and len(now.scan.skills) >= WORTH_IT and not _still_settling(now):
-        save(home, now)
+    before = load_index(home, root)
+    now = scan_with_cache(root, before, teams)
+    if now is not before and len(now.scan.skills) >= MIN_INDEXED_SKILLS and not _is_too_fresh(now):
+        save_index(home, now)
     return now
 
 
-def _still_settling(now: Remembered) -> bool:
+def _is_too_fresh(now: CachedScan) -> bool:
     """All of it too fresh to be trusted next time: not worth writing yet."""
-    trusted = now.scanned_at - _SETTLING_NS
+    trusted = now.scanned_at - _MIN_FILE_AGE_NS
     return all(skill.changed > trusted for skill in now.scan.skills)

@@ -8,26 +8,26 @@ from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES
 from kitbag.library.scopes import Root
 from kitbag.text.source_files import LINK_OUTSIDE
 
-_AGENT_FILES = (".md", ".yaml", ".yml", ".toml", ".json")
-_PERSONA_FILES = (".yaml", ".yml")
-_NEVER = frozenset((".git", "node_modules", "__pycache__", "site-packages"))
+_AGENT_SUFFIXES = (".md", ".yaml", ".yml", ".toml", ".json")
+_PERSONA_SUFFIXES = (".yaml", ".yml")
+_SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", "site-packages"))
 
 
-def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIRECTORIES) -> list[str]:
+def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories: int = MAX_DIRECTORIES) -> list[str]:
     """Sorted, shallow ones first. Links are followed once; a skill's own folder is not looked into."""
     if os.path.isfile(root.path):
         return [root.path]
     if root.refusal(os.path.realpath(root.path)):
-        diagnostics.append(_out_of_bounds(root, root.path))
+        diagnostics.append(_link_diagnostic(root, root.path))
         return []
-    suffixes = (".toml",) if root.dialect == "codex" else _AGENT_FILES
+    suffixes = (".toml",) if root.dialect == "codex" else _AGENT_SUFFIXES
     found: list[str] = []
     seen: set[str] = set()
     pending = deque([(root.path, 0)])
     while pending:
         directory, depth = pending.popleft()
-        if len(seen) >= most:
-            what = f"more than {most} directories; the rest is not searched"
+        if len(seen) >= max_directories:
+            what = f"more than {max_directories} directories; the rest is not searched"
             fix = "split the root, or remove what is not an agent"
             diagnostics.append(Diagnostic("error", "too-many-directories", root.path, 0, what, fix))
             break
@@ -36,7 +36,7 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
             continue
         seen.add(real)
         if depth and root.refusal(real):
-            diagnostics.append(_out_of_bounds(root, directory))
+            diagnostics.append(_link_diagnostic(root, directory))
             continue
         try:
             with os.scandir(directory) as listed:
@@ -49,7 +49,7 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
         if depth and any(entry.name == "SKILL.md" for entry in entries):
             continue
         for entry in entries:
-            if entry.name in _NEVER or entry.name[0] in "._":
+            if entry.name in _SKIPPED_FOLDERS or entry.name[0] in "._":
                 continue
             if _is_directory(entry):
                 if depth < MAX_DEPTH:
@@ -59,7 +59,7 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
     return found
 
 
-def name_of_unread(path: str) -> str:
+def infer_item_name(path: str) -> str:
     """What an item is called that could not be read: its folder's or file's name."""
     folder, name = os.path.split(path)
     if name.lower() == "skill.md":
@@ -67,9 +67,9 @@ def name_of_unread(path: str) -> str:
     return os.path.splitext(name)[0].removeprefix("_persona_").removesuffix(".agent")
 
 
-def is_in_folder(name: str, folder: str) -> bool:
+def has_item_file(name: str, folder: str) -> bool:
     """Whether something of this name lies in a folder that is not looked into."""
-    files = (*(name + suffix for suffix in (*_AGENT_FILES, ".agent.md")), f"_persona_{name}.yaml")
+    files = (*(name + suffix for suffix in (*_AGENT_SUFFIXES, ".agent.md")), f"_persona_{name}.yaml")
     return bool(name) and "\0" not in name and any(os.path.lexists(os.path.join(folder, one)) for one in (name, *files))
 
 
@@ -80,16 +80,16 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def _out_of_bounds(root: Root, path: str) -> Diagnostic:
+def _link_diagnostic(root: Root, path: str) -> Diagnostic:
     fix = root.boundary.fix if root.boundary is not None else ""
     return Diagnostic("error", LINK_OUTSIDE, path, 0, f"not read: {root.refusal(os.path.realpath(path))}", fix)
 
 
-def persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, str]]:
+def find_persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, str]]:
     """(path, team) of the persona files below a personas root; a folder in it is a team."""
     found: list[tuple[str, str]] = []
     if root.refusal(os.path.realpath(root.path)):
-        diagnostics.append(_out_of_bounds(root, root.path))
+        diagnostics.append(_link_diagnostic(root, root.path))
         return found
     try:
         with os.scandir(root.path) as listed:
@@ -97,18 +97,18 @@ def persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, 
     except OSError:
         return found
     for entry in entries:
-        if entry.name.endswith(_PERSONA_FILES) and entry.name[0] != ".":
+        if entry.name.endswith(_PERSONA_SUFFIXES) and entry.name[0] != ".":
             found.append((entry.path, ""))
         elif _is_directory(entry) and entry.name[0] != ".":
             if entry.is_symlink() and root.refusal(os.path.realpath(entry.path)):
-                diagnostics.append(_out_of_bounds(root, entry.path))
+                diagnostics.append(_link_diagnostic(root, entry.path))
                 continue
-            names = [name for name in _names(entry.path) if name.endswith(_PERSONA_FILES) and name[0] != "."]
+            names = [name for name in _list_names(entry.path) if name.endswith(_PERSONA_SUFFIXES) and name[0] != "."]
             found += [(os.path.join(entry.path, name), entry.name) for name in names]
     return found
 
 
-def _names(directory: str) -> list[str]:
+def _list_names(directory: str) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except OSError:

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kitbag.library.names import key_of
+from kitbag.library.names import normalize_name
 from kitbag.settings import Settings
 
 if TYPE_CHECKING:
-    from kitbag.library.agents import Agent
+    from kitbag.library.agents import AgentFile
     from kitbag.library.personas import Persona
     from kitbag.library.skills import Skill
 
-Snapshot: TypeAlias = dict[tuple[str, str], tuple[str, object]]
+LibrarySnapshot: TypeAlias = dict[tuple[str, str], tuple[str, object]]
 """(kind, full name) to (path, what changes when the file does)."""
 
 
@@ -28,32 +28,32 @@ class Change(NamedTuple):
         return f"{self.sign} {self.kind} {self.name}"
 
 
-def snapshot(
-    skills: "Iterable[Skill]", agents: "Iterable[Agent]", personas: "Iterable[Persona]", settings: Settings
-) -> Snapshot:
+def take_snapshot(
+    skills: "Iterable[Skill]", agents: "Iterable[AgentFile]", personas: "Iterable[Persona]", settings: Settings
+) -> LibrarySnapshot:
     """What each name stands for now; two that are equal are the same file unchanged. What the person has closed to
     models is not there for them."""
-    closed = _closed_to_models(settings, "skills")
-    seen: Snapshot = {
+    closed = _hidden_from_models(settings, "skills")
+    seen: LibrarySnapshot = {
         (skill.kind, skill.full_name): (skill.path, skill.stamp)
         for skill in skills
-        if not closed or key_of(skill.full_name) not in closed
+        if not closed or normalize_name(skill.full_name) not in closed
     }
-    closed = _closed_to_models(settings, "agents")
+    closed = _hidden_from_models(settings, "agents")
     for agent in agents:
-        if not closed or key_of(agent.full_name) not in closed:
-            seen[("agent", agent.full_name)] = (agent.path, agent.head_stamp)
+        if not closed or normalize_name(agent.full_name) not in closed:
+            seen[("agent", agent.full_name)] = (agent.path, agent.frontmatter_stamp)
     for persona in personas:
         seen[("persona", persona.full_name)] = (persona.path, persona)
     return seen
 
 
-def _closed_to_models(settings: Settings, group: str) -> frozenset[str]:
+def _hidden_from_models(settings: Settings, group: str) -> frozenset[str]:
     states = settings.states(group)
-    return frozenset(key_of(name) for name, state in states.items() if state.value in ("off", "user-only"))
+    return frozenset(normalize_name(name) for name, state in states.items() if state.value in ("off", "user-only"))
 
 
-def changes_between(before: Snapshot, after: Snapshot) -> list[Change]:
+def diff_snapshots(before: LibrarySnapshot, after: LibrarySnapshot) -> list[Change]:
     found: list[Change] = []
     for key in {**before, **after}:
         if before.get(key) != after.get(key):

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kitbag.errors import Diagnostic
-from kitbag.library.names import Item
-from kitbag.library.scopes import Root, rule_of
+from kitbag.library.names import LibraryItem
+from kitbag.library.scopes import Root, describe_precedence
 from kitbag.library.skills import COMMAND, FLAT, Skill
-from kitbag.library.visibility import named
+from kitbag.library.visibility import is_named_in
 from kitbag.settings import Settings
-from kitbag.text.frontmatter import field_line
-from kitbag.text.hidden_characters import code_points, find_hidden
+from kitbag.text.frontmatter import find_field_line
+from kitbag.text.hidden_characters import find_hidden, format_code_points
 
 if TYPE_CHECKING:
-    from kitbag.library.agents import Agent
+    from kitbag.library.agents import AgentFile
     from kitbag.library.names import Namespace
     from kitbag.library.personas import Persona
 
@@ -28,16 +28,16 @@ CHAT_COMMANDS = frozenset(
     )
 )  # fmt: skip
 
-_MOST_SUGGESTIONS = 20
+_MAX_SUGGESTIONS = 20
 """To look for close names takes long in a large library."""
 
 
-def collisions(shadowed: "Iterable[tuple[Item, Item]]", precedence: str) -> list[Diagnostic]:
+def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for winner, loser in shadowed:
         if os.path.realpath(winner.path) == os.path.realpath(loser.path):
             continue  # one file that two folders lead to
-        rule = _rule(winner, loser, precedence)
+        rule = _collision_rule(winner, loser, precedence)
         what = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
         shadows_builtin = loser.root.scope == "built-in"
         fix = "nothing, if you meant to replace the built-in one" if shadows_builtin else "rename or remove one of them"
@@ -46,8 +46,8 @@ def collisions(shadowed: "Iterable[tuple[Item, Item]]", precedence: str) -> list
     return found
 
 
-def _rule(winner: Item, loser: Item, precedence: str) -> str:
-    first, second = rule_of(winner.root, precedence), rule_of(loser.root, precedence)
+def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) -> str:
+    first, second = describe_precedence(winner.root, precedence), describe_precedence(loser.root, precedence)
     if first != second:
         return f"{first} before {second}"
     if (winner.root.kind, loser.root.kind) == ("skills", "commands"):
@@ -57,22 +57,22 @@ def _rule(winner: Item, loser: Item, precedence: str) -> str:
     return "within one root: the folder of that name, then the shallowest, then the alphabet"
 
 
-def declared_names(
-    skills: "Namespace[Skill]", agents: "Namespace[Agent]", personas: "Iterable[Persona]", settings: Settings
+def check_declared_names(
+    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
 ) -> list[Diagnostic]:
     """Names in a persona, an agent, a skill or the settings that lead nowhere."""
     found: list[Diagnostic] = []
-    suggestions = _MOST_SUGGESTIONS
+    suggestions = _MAX_SUGGESTIONS
 
     def missing(
-        path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[Agent]"
+        path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[AgentFile]"
     ) -> None:
         nonlocal suggestions
         suggestions -= 1
-        close = known.close(name, 3) if suggestions >= 0 else []
+        close = known.suggest(name, 3) if suggestions >= 0 else []
         fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
         what = f"`{field}` names {name!r}, but no {noun} is called so"
-        line = field_line(path, field, root.boundary)
+        line = find_field_line(path, field, root.boundary)
         found.append(Diagnostic("warning", "unknown-name", path, line, what, fix))
 
     for persona in personas:
@@ -82,10 +82,10 @@ def declared_names(
             ("on_demand_skills", persona.on_demand_skills),
         ):
             for name in names:
-                if not any(named(skill, (name,)) for skill in skills.candidates(name)):
+                if not any(is_named_in(skill, (name,)) for skill in skills.candidates(name)):
                     missing(persona.path, persona.root, field, name, "skill", skills)
         for name in persona.subagents or ():
-            if not any(named(agent, (name,)) for agent in agents.candidates(name)):
+            if not any(is_named_in(agent, (name,)) for agent in agents.candidates(name)):
                 missing(persona.path, persona.root, "subagents", name, "agent", agents)
     for agent in agents:
         for name in agent.skills:
@@ -98,17 +98,17 @@ def declared_names(
         if skill.full_name.lower() in CHAT_COMMANDS:
             what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
             found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
-    return found + _short_names_in_settings(skills, agents, settings)
+    return found + _check_short_names(skills, agents, settings)
 
 
-def _short_names_in_settings(
-    skills: "Namespace[Skill]", agents: "Namespace[Agent]", settings: Settings
+def _check_short_names(
+    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", settings: Settings
 ) -> list[Diagnostic]:
     """A state counts for the full name only. A name that is unknown here may well exist in another project."""
     found: list[Diagnostic] = []
     for group, known in (("skills", skills), ("agents", agents)):
         for name, state in settings.states(group).items():
-            meant = [] if known.exact(name) else known.candidates(name)
+            meant = [] if known.get_exact(name) else known.candidates(name)
             if meant:
                 what = f"`{group}.{name}` changes nothing: that is no full name"
                 fix = f"write the full name: {', '.join(item.full_name for item in meant[:5])}"
@@ -116,7 +116,7 @@ def _short_names_in_settings(
     return found
 
 
-def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
+def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
     """SKILL.md files inside a skill's own folder, which are not loaded. Walks folders: for doctor only."""
     found: list[Diagnostic] = []
     for skill in skills:
@@ -135,9 +135,9 @@ def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
     return found
 
 
-def skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
+def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
     """What only shows in the whole file: hidden characters in a body, `requires` that leads nowhere. For doctor."""
-    from kitbag.library.skill_files import read_details, read_skill_body
+    from kitbag.library.skill_files import read_skill_body, read_skill_details
 
     found: list[Diagnostic] = []
     for skill in skills:
@@ -148,11 +148,11 @@ def skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
         hidden = find_hidden(body.text)
         if hidden:
             line = body.first_line + body.text.count("\n", 0, hidden[0][0])
-            what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+            what = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
             found.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
-        for name in read_details(skill).requires:
+        for name in read_skill_details(skill).requires:
             if not skills.candidates(name):
                 what = f"`requires` names {name!r}, but no skill is called so"
-                line = field_line(skill.path, "requires", skill.root.boundary)
+                line = find_field_line(skill.path, "requires", skill.root.boundary)
                 found.append(Diagnostic("warning", "unknown-name", skill.path, line, what, "correct the name"))
     return found

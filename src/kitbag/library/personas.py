@@ -8,22 +8,22 @@ import os
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
-from kitbag.library.names import usable_name
+from kitbag.library.names import sanitize_name
 from kitbag.library.scopes import Root
-from kitbag.library.skills import as_text, string_list
-from kitbag.text.frontmatter import read_metadata
-from kitbag.text.hidden_characters import code_points, find_hidden, remove_hidden
+from kitbag.library.skills import to_string_list, to_text
+from kitbag.text.frontmatter import parse_metadata
+from kitbag.text.hidden_characters import find_hidden, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata
-from kitbag.text.source_files import Boundary, Problem, SourceError, read_text
+from kitbag.text.source_files import FileProblem, PathBoundary, SourceError, read_text
 
-FIELDS = frozenset(
+PERSONA_FIELDS = frozenset(
     (
         "name", "display_name", "description", "team", "core_skills", "skills", "on_demand_skills", "subagents",
         "system_prompt_additions", "default_model",
     )
 )  # fmt: skip
-_LIMIT = 256 * 1024
-_NOTHING = ("", "null", "~")
+_MAX_BYTES = 256 * 1024
+_EMPTY_VALUES = ("", "null", "~")
 
 
 class Persona(NamedTuple):
@@ -56,22 +56,22 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     def note(line: int, problem: str, fix: str, code: str = "persona") -> None:
         found.append(Diagnostic("warning", code, path, line, problem, fix))
 
-    metadata = _read(path, root.boundary, found)
+    metadata = _read_fields(path, root.boundary, found)
     if metadata is None:
         return None, found
-    metadata = {key: value for key, value in metadata.items() if value not in _NOTHING}
+    metadata = {key: value for key, value in metadata.items() if value not in _EMPTY_VALUES}
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
-    name, wrong = usable_name(metadata.get("name"), stem)
+    name, wrong = sanitize_name(metadata.get("name"), stem)
     if wrong:
         note(1, f"{wrong}; it is called {name!r}", "use lower-case letters, digits and `-`", "name-unusable")
     for key in metadata:
-        if key not in FIELDS:
+        if key not in PERSONA_FIELDS:
             note(
                 1,
                 f"`{key}` is not a field of personas; ignored",
-                f"known fields: {', '.join(sorted(FIELDS))}",
+                f"known fields: {', '.join(sorted(PERSONA_FIELDS))}",
             )
-    written_team = as_text(metadata.get("team", "")).strip()
+    written_team = to_text(metadata.get("team", "")).strip()
     if team and written_team and written_team.casefold() != team.casefold():
         note(
             1,
@@ -81,13 +81,13 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
 
     def text(key: str) -> str:
         written = metadata.get(key, "")
-        value = "\n".join(map(as_text, written)) if isinstance(written, list) else as_text(written)
+        value = "\n".join(map(to_text, written)) if isinstance(written, list) else to_text(written)
         value = value.strip()
         hidden = find_hidden(value)
         if hidden:
             note(
                 1,
-                f"`{key}` has hidden characters, left out: {code_points(hidden)}",
+                f"`{key}` has hidden characters, left out: {format_code_points(hidden)}",
                 "remove them",
                 "hidden-characters",
             )
@@ -99,25 +99,25 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     return (
         Persona(
             root, path, name, text("display_name") or name, text("description"),
-            team or (usable_name(written_team, "")[0] if written_team else ""),
-            string_list(metadata.get("core_skills")), string_list(metadata.get("skills")),
-            string_list(metadata.get("on_demand_skills")),
-            string_list(metadata["subagents"]) if "subagents" in metadata else None,
+            team or (sanitize_name(written_team, "")[0] if written_team else ""),
+            to_string_list(metadata.get("core_skills")), to_string_list(metadata.get("skills")),
+            to_string_list(metadata.get("on_demand_skills")),
+            to_string_list(metadata["subagents"]) if "subagents" in metadata else None,
             text("system_prompt_additions"), text("default_model"),
         ),
         found,
     )  # fmt: skip
 
 
-def _read(path: str, boundary: Boundary | None, found: list[Diagnostic]) -> Metadata | None:
+def _read_fields(path: str, boundary: PathBoundary | None, found: list[Diagnostic]) -> Metadata | None:
     """What can be recovered of the fields; None when there are none at all."""
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     try:
-        content, _, problems = read_text(path, boundary, _LIMIT)
+        content, _, problems = read_text(path, boundary, _MAX_BYTES)
     except SourceError as error:
         found.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
         return None
-    metadata = read_metadata(content, 1, FIELDS, problems)
+    metadata = parse_metadata(content, 1, PERSONA_FIELDS, problems)
     severity = "warning" if metadata else "error"
     for p in problems:
         what = p.problem.replace("the head is", "the file is")

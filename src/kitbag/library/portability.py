@@ -7,13 +7,13 @@ Gives the verdict of the reference library, message by message, without its quir
 import os
 import unicodedata
 
-from kitbag.library.scopes import given_boundary
-from kitbag.text.frontmatter import split
-from kitbag.text.plain_frontmatter import Metadata, Value
-from kitbag.text.safe_yaml import YamlError, read_yaml
+from kitbag.library.scopes import boundary_for_directory
+from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.plain_frontmatter import Metadata, YamlValue
+from kitbag.text.safe_yaml import YamlError, parse_yaml
 from kitbag.text.source_files import SourceError, read_text
 
-ALLOWED = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
+ALLOWED_FIELDS = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
 MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500
 
 
@@ -32,37 +32,39 @@ def check_portable(target: str) -> list[str]:
     if path is None:
         return ["Missing required file: SKILL.md"]
     try:
-        text, _, problems = read_text(path, given_boundary(directory))
+        text, _, problems = read_text(path, boundary_for_directory(directory))
     except SourceError as error:
         return [f"SKILL.md {error.problem}"]
     if problems:
         return [f"SKILL.md: {problem.problem}" for problem in problems]
-    metadata = _strict_head(text)
+    metadata = _parse_frontmatter(text)
     if isinstance(metadata, str):
         return [metadata]
-    return _check(metadata, os.path.basename(os.path.abspath(directory)))
+    return _check_fields(metadata, os.path.basename(os.path.abspath(directory)))
 
 
-def _strict_head(text: str) -> Metadata | str:
+def _parse_frontmatter(text: str) -> Metadata | str:
     if text.split("\n", 1)[0].rstrip() != "---":
         return "SKILL.md must start with YAML frontmatter (---)"
-    parts = split(text)
-    if parts.head is None or any(problem.code == "head-unclosed" for problem in parts.problems):
+    parts = split_frontmatter(text)
+    if parts.frontmatter is None or any(problem.code == "head-unclosed" for problem in parts.problems):
         return "SKILL.md frontmatter not properly closed with ---"
     try:
-        value, odd = read_yaml(parts.head)
+        value, odd = parse_yaml(parts.frontmatter)
     except YamlError as error:
-        return f"Invalid YAML in frontmatter: line {parts.head_line + error.problem.line}: {error.problem.problem}"
+        return (
+            f"Invalid YAML in frontmatter: line {parts.frontmatter_line + error.problem.line}: {error.problem.problem}"
+        )
     if odd:
-        return f"Invalid YAML in frontmatter: line {parts.head_line + odd[0].line}: {odd[0].problem}"
+        return f"Invalid YAML in frontmatter: line {parts.frontmatter_line + odd[0].line}: {odd[0].problem}"
     return value if isinstance(value, dict) else "SKILL.md frontmatter must be a YAML mapping"
 
 
-def _check(metadata: Metadata, directory: str) -> list[str]:
+def _check_fields(metadata: Metadata, directory: str) -> list[str]:
     found: list[str] = []
-    extra = sorted(set(metadata) - set(ALLOWED))
+    extra = sorted(set(metadata) - set(ALLOWED_FIELDS))
     if extra:
-        found.append(f"Unexpected fields in frontmatter: {', '.join(extra)}. Only {list(ALLOWED)} are allowed.")
+        found.append(f"Unexpected fields in frontmatter: {', '.join(extra)}. Only {list(ALLOWED_FIELDS)} are allowed.")
     for key, wrong in (
         ("name", _check_name(metadata.get("name", ""), directory)),
         ("description", _check_description(metadata.get("description", ""))),
@@ -77,7 +79,7 @@ def _check(metadata: Metadata, directory: str) -> list[str]:
     return found
 
 
-def _check_name(value: Value, directory: str) -> list[str]:
+def _check_name(value: YamlValue, directory: str) -> list[str]:
     if not isinstance(value, str) or not value.strip():
         return ["Field 'name' must be a non-empty string"]
     found: list[str] = []
@@ -97,7 +99,7 @@ def _check_name(value: Value, directory: str) -> list[str]:
     return found
 
 
-def _check_description(value: Value) -> list[str]:
+def _check_description(value: YamlValue) -> list[str]:
     if not isinstance(value, str) or not value.strip():
         return ["Field 'description' must be a non-empty string"]
     if len(value) > MAX_DESCRIPTION:

@@ -8,18 +8,18 @@ import os
 from typing import Final, Literal, NamedTuple
 
 from kitbag.errors import InvalidError
-from kitbag.text.source_files import Boundary, boundary_of, slashed
+from kitbag.text.source_files import PathBoundary, directory_boundary, with_trailing_slash
 
-Kind = Literal["skills", "agents", "commands", "personas"]
+ItemKind = Literal["skills", "agents", "commands", "personas"]
 Scope = Literal["extra", "project", "user", "plugin", "built-in"]
 Dialect = Literal["kitbag", "claude", "copilot", "opencode", "gemini", "codex", "cursor", "agents"]
 
-KINDS: tuple[Kind, ...] = ("skills", "agents", "commands", "personas")
+ITEM_KINDS: tuple[ItemKind, ...] = ("skills", "agents", "commands", "personas")
 
 
 class Root(NamedTuple):
     path: str
-    kind: Kind
+    kind: ItemKind
     scope: Scope
     dialect: Dialect
     rank: tuple[int, int]
@@ -27,26 +27,26 @@ class Root(NamedTuple):
     plugin: str = ""
     """The plugin that brings it; its items are called `plugin:name`."""
     plugin_path: str = ""
-    only: str = ""
+    only_file: str = ""
     """A root that is just this one file of its directory."""
-    boundary: Boundary | None = None
+    boundary: PathBoundary | None = None
     """What links in it may not lead out of; None for what ships with the package."""
 
     def refusal(self, directory: str) -> str:
         """Why a folder of this root, with its links followed, is not looked into; empty when it is."""
-        return self.boundary.refusal(slashed(directory)) if self.boundary is not None else ""
+        return self.boundary.violation(with_trailing_slash(directory)) if self.boundary is not None else ""
 
 
 # (folder, kind, dialect), in the order in which they win within one directory.
-_Folders = tuple[tuple[str, Kind, Dialect], ...]
+_Folders = tuple[tuple[str, ItemKind, Dialect], ...]
 
-_FIRST: _Folders = (
+_SHARED_FOLDERS: _Folders = (
     (".agents/skills", "skills", "agents"),
     (".claude/skills", "skills", "claude"),
     (".claude/agents", "agents", "claude"),
     (".claude/commands", "commands", "claude"),
 )
-_LAST: _Folders = (
+_OTHER_TOOL_FOLDERS: _Folders = (
     (".gemini/skills", "skills", "gemini"),
     (".gemini/agents", "agents", "gemini"),
     (".codex/skills", "skills", "codex"),
@@ -68,22 +68,25 @@ def _copilot_and_opencode(copilot: str, opencode: str) -> _Folders:
     )
 
 
-_IN_PROJECTS = _FIRST + _copilot_and_opencode(".github", ".opencode") + _LAST
-_AT_HOME = _FIRST + _copilot_and_opencode(".copilot", ".config/opencode") + _LAST
+_PROJECT_ROOT_FOLDERS = _SHARED_FOLDERS + _copilot_and_opencode(".github", ".opencode") + _OTHER_TOOL_FOLDERS
+_HOME_ROOT_FOLDERS = _SHARED_FOLDERS + _copilot_and_opencode(".copilot", ".config/opencode") + _OTHER_TOOL_FOLDERS
 
-PROJECT_FOLDERS: Final = (*(f".kitbag/{kind}" for kind in KINDS), *(folder for folder, _, _ in _IN_PROJECTS))
+PROJECT_FOLDERS: Final = (
+    *(f".kitbag/{kind}" for kind in ITEM_KINDS),
+    *(folder for folder, _, _ in _PROJECT_ROOT_FOLDERS),
+)
 """Where a project's items lie, from each of its directories."""
 
 EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
 
 # What the ranks 1 to 4 of CONTRACT §1 become under each setting of `precedence`.
-_ORDER: dict[str, dict[int, int]] = {
+_RANKS_BY_PRECEDENCE: dict[str, dict[int, int]] = {
     "kitbag": {1: 1, 2: 2, 3: 3, 4: 4},
     "project-first": {1: 1, 3: 2, 2: 3, 4: 4},
     "claude": {2: 1, 4: 2, 1: 3, 3: 4},
 }
 
-_RULES = {
+_RANK_LABELS = {
     0: "given with --dir",
     1: "project, .kitbag",
     2: "user, ~/.kitbag",
@@ -129,10 +132,10 @@ def find_places(cwd: str | None = None) -> Places:
     return Places(here, user_home, os.path.abspath(kitbag_home), tuple(d for d in dirs if d not in own))
 
 
-def rule_of(root: Root, precedence: str = "kitbag") -> str:
+def describe_precedence(root: Root, precedence: str = "kitbag") -> str:
     """In words, why a root stands where it stands."""
-    back = {new: old for old, new in _ORDER.get(precedence, _ORDER["kitbag"]).items()}
-    return _RULES.get(back.get(root.rank[0], root.rank[0]), "")
+    back = {new: old for old, new in _RANKS_BY_PRECEDENCE.get(precedence, _RANKS_BY_PRECEDENCE["kitbag"]).items()}
+    return _RANK_LABELS.get(back.get(root.rank[0], root.rank[0]), "")
 
 
 _PROJECT_FIX: Final = "replace the link with a copy of the file, or link to a file inside the workspace"
@@ -140,58 +143,60 @@ _NAMED_FIX: Final = "name the path that the link leads to, or replace the link w
 _USER_FIX: Final = "copy it here, or name the folder it leads to in your settings: library.link_targets"
 
 
-def project_boundary(places: Places) -> Boundary:
+def project_boundary(places: Places) -> PathBoundary:
     """What a workspace brings lies in it, whatever its links say."""
-    return boundary_of(places.project)._replace(fix=_PROJECT_FIX)
+    return directory_boundary(places.project)._replace(fix=_PROJECT_FIX)
 
 
-def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] = ()) -> Boundary:
+def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] = ()) -> PathBoundary:
     """A folder of the user's own may link to folders beside the tools' folders, and to those that settings name."""
     home, kitbag_home = os.path.realpath(places.user_home), os.path.realpath(places.kitbag_home)
-    if slashed(directory).startswith(slashed(places.kitbag_home)):
+    if with_trailing_slash(directory).startswith(with_trailing_slash(places.kitbag_home)):
         own = kitbag_home + directory[len(places.kitbag_home) :]
     else:
         own = home + directory[len(places.user_home) :]
     named = (os.path.realpath(os.path.expanduser(target)) for target in link_targets)
-    beside = dict.fromkeys(map(slashed, (home, os.path.dirname(kitbag_home))))
+    beside = dict.fromkeys(map(with_trailing_slash, (home, os.path.dirname(kitbag_home))))
     beside.pop("/", None)
-    return Boundary(tuple(map(slashed, (own, *named))), tuple(beside), _USER_FIX)
+    return PathBoundary(tuple(map(with_trailing_slash, (own, *named))), tuple(beside), _USER_FIX)
 
 
-def given_boundary(directory: str, workspace: str = "") -> Boundary:
+def boundary_for_directory(directory: str, workspace: str = "") -> PathBoundary:
     """Of a folder that was named on the command line: the repository it lies in, else the folder itself."""
-    if left := _left_by_link(directory, workspace):
-        return boundary_of(left)
+    if left := _escaped_repository(directory, workspace):
+        return directory_boundary(left)
     directory = os.path.realpath(directory)
     probe, home = directory, os.path.realpath(os.path.expanduser("~"))
     while probe not in (home, os.path.dirname(probe)):
         if os.path.lexists(os.path.join(probe, ".git")):
-            return boundary_of(probe)
+            return directory_boundary(probe)
         probe = os.path.dirname(probe)
-    return boundary_of(directory)
+    return directory_boundary(directory)
 
 
-def named_boundary(path: str, workspace: str = "") -> Boundary | None:
+def boundary_for_file(path: str, workspace: str = "") -> PathBoundary | None:
     """Of a file that was named on the command line: the repository or workspace it lies in; None outside of any."""
-    around = _left_by_link(path, workspace) or next(iter(_repositories_around(path, workspace)), "")
-    return boundary_of(around)._replace(fix=_NAMED_FIX) if around else None
+    around = _escaped_repository(path, workspace) or next(iter(_enclosing_repositories(path, workspace)), "")
+    return directory_boundary(around)._replace(fix=_NAMED_FIX) if around else None
 
 
-def check_named_path(path: str, workspace: str = "") -> None:
+def check_path_links(path: str, workspace: str = "") -> None:
     """For a path that was named on the command line. Raises InvalidError where a link on the way leads out of the
     workspace or repository: what lies there was not named."""
-    if left := _left_by_link(path, workspace):
-        raise InvalidError(f"{path}: not read: {boundary_of(left).refusal(os.path.realpath(path))}", _NAMED_FIX)
+    if left := _escaped_repository(path, workspace):
+        raise InvalidError(
+            f"{path}: not read: {directory_boundary(left).violation(os.path.realpath(path))}", _NAMED_FIX
+        )
 
 
-def _left_by_link(path: str, workspace: str) -> str:
+def _escaped_repository(path: str, workspace: str) -> str:
     """The repository or workspace that a path lies in by its name but not when links are followed; else empty."""
-    real = slashed(os.path.realpath(path))
-    around = _repositories_around(path, workspace)
-    return next((one for one in around if not real.startswith(slashed(os.path.realpath(one)))), "")
+    real = with_trailing_slash(os.path.realpath(path))
+    around = _enclosing_repositories(path, workspace)
+    return next((one for one in around if not real.startswith(with_trailing_slash(os.path.realpath(one)))), "")
 
 
-def _repositories_around(path: str, workspace: str) -> list[str]:
+def _enclosing_repositories(path: str, workspace: str) -> list[str]:
     """The repositories that a path lies in by its name, and the workspace, which may be none; the closest first."""
     home, workspace = (os.path.realpath(one) for one in (os.path.expanduser("~"), workspace or find_places().project))
     found: list[str] = []
@@ -205,14 +210,14 @@ def _repositories_around(path: str, workspace: str) -> list[str]:
 
 def find_roots(
     places: Places,
-    kind: Kind,
+    kind: ItemKind,
     precedence: str = "kitbag",
     extra: tuple[str, ...] = (),
     builtin: bool = True,
     link_targets: tuple[str, ...] = (),
 ) -> list[Root]:
     """The directories that exist and may hold `kind`, best first. Plugins are added by the registry."""
-    order = _ORDER.get(precedence, _ORDER["kitbag"])
+    order = _RANKS_BY_PRECEDENCE.get(precedence, _RANKS_BY_PRECEDENCE["kitbag"])
     candidates: list[Root] = []
     inside = project_boundary(places)
     for at, directory in enumerate(extra):
@@ -220,14 +225,14 @@ def find_roots(
     for distance, directory in enumerate(places.project_dirs):
         own = os.path.join(directory, ".kitbag", kind)
         candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance), boundary=inside))
-        for at, (folder, held, dialect) in enumerate(_IN_PROJECTS):
+        for at, (folder, held, dialect) in enumerate(_PROJECT_ROOT_FOLDERS):
             if held == kind:
                 rank = (order[3], distance * 100 + at)
                 path = os.path.join(directory, folder)
                 candidates.append(Root(path, kind, "project", dialect, rank, boundary=inside))
     own = os.path.join(places.kitbag_home, kind)
     candidates.append(Root(own, kind, "user", "kitbag", (order[2], 0)))
-    for at, (folder, held, dialect) in enumerate(_AT_HOME):
+    for at, (folder, held, dialect) in enumerate(_HOME_ROOT_FOLDERS):
         if held == kind:
             rank = (order[4], at)
             candidates.append(Root(os.path.join(places.user_home, folder), kind, "user", dialect, rank))
@@ -237,11 +242,11 @@ def find_roots(
     candidates.sort(key=lambda root: root.rank)
     return [
         root._replace(boundary=user_boundary(places, root.path, link_targets)) if root.scope == "user" else root
-        for root in _existing_once(candidates)
+        for root in _existing_unique(candidates)
     ]
 
 
-def _existing_once(candidates: list[Root]) -> list[Root]:
+def _existing_unique(candidates: list[Root]) -> list[Root]:
     """Without what is missing, and without a second way to the same directory. One that a workspace links to from
     outside is kept, to be reported, and takes nothing away from the way that leads there by right."""
     roots: list[Root] = []
@@ -257,25 +262,25 @@ def _existing_once(candidates: list[Root]) -> list[Root]:
     return roots
 
 
-def extra_roots(directory: str, kind: Kind, at: int = 0, workspace: str = "") -> list[Root]:
+def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = "") -> list[Root]:
     """`--dir DIR`: a folder of items, a folder with `skills/` or `agents/` in it, or a whole workspace."""
     directory = os.path.abspath(directory)
     base = at * 1000
     found: list[Root] = []
     own: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
-    inside = given_boundary(directory, workspace)
-    for offset, (folder, held, dialect) in enumerate((*own, *_IN_PROJECTS)):
+    inside = boundary_for_directory(directory, workspace)
+    for offset, (folder, held, dialect) in enumerate((*own, *_PROJECT_ROOT_FOLDERS)):
         path = os.path.join(directory, folder)
         if held == kind and os.path.isdir(path):
             found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1), boundary=inside))
-    if found or any(os.path.isdir(os.path.join(directory, other)) for other in KINDS):
+    if found or any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS):
         return found
-    if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _holds_skills(directory)):
-        return [Root(directory, kind, "extra", _dialect_of(directory), (EXTRA_RANK, base), boundary=inside)]
+    if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _has_skills(directory)):
+        return [Root(directory, kind, "extra", _infer_dialect(directory), (EXTRA_RANK, base), boundary=inside)]
     return []
 
 
-def _holds_skills(directory: str) -> bool:
+def _has_skills(directory: str) -> bool:
     """A folder of skills; Markdown files in it are not agents."""
     names = os.listdir(directory)
     if "SKILL.md" in names or any(name.startswith(("_persona_", "_team.md", "_subagents")) for name in names):
@@ -283,7 +288,7 @@ def _holds_skills(directory: str) -> bool:
     return any(os.path.isfile(os.path.join(directory, name, "SKILL.md")) for name in names)
 
 
-def _dialect_of(directory: str) -> Dialect:
+def _infer_dialect(directory: str) -> Dialect:
     parts = directory.split(os.sep)
     for part, dialect in _DIALECT_FOLDERS.items():
         if part in parts:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.library.skills import COMMAND, FLAT, Skill, diagnostic, string_list, text_of
-from kitbag.text.frontmatter import read_body, read_head
+from kitbag.library.skills import COMMAND, FLAT, Skill, get_text, to_diagnostic, to_string_list
+from kitbag.text.frontmatter import read_body, read_frontmatter
 from kitbag.text.plain_frontmatter import Metadata
-from kitbag.text.source_files import LINK_OUTSIDE, SourceError, Stamp
+from kitbag.text.source_files import LINK_OUTSIDE, FileStamp, SourceError
 
 
-class Details(NamedTuple):
+class SkillDetails(NamedTuple):
     """The whole head, read on demand."""
 
     metadata: Metadata
@@ -27,29 +27,29 @@ class Details(NamedTuple):
     problems: tuple[Diagnostic, ...]
 
 
-def read_details(skill: Skill) -> Details:
+def read_skill_details(skill: Skill) -> SkillDetails:
     try:
-        _, head = read_head(skill.path, KNOWN_FIELDS, skill.root.boundary)
+        _, head = read_frontmatter(skill.path, KNOWN_FIELDS, skill.root.boundary)
     except SourceError as error:
         gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return Details({}, skill.name, "", (), (), (), (gone,))
+        return SkillDetails({}, skill.name, "", (), (), (), (gone,))
     metadata = head.metadata
     triggers = metadata.get("triggers", metadata.get("trigger"))
-    return Details(
+    return SkillDetails(
         metadata,
-        text_of(metadata, "display_name") or text_of(metadata, "display-name") or skill.name,
-        text_of(metadata, "version"),
-        string_list(metadata.get("tags")),
-        string_list(triggers),
-        string_list(metadata.get("requires")),
-        tuple(diagnostic(skill.path, problem, skill.root.boundary) for problem in head.problems),
+        get_text(metadata, "display_name") or get_text(metadata, "display-name") or skill.name,
+        get_text(metadata, "version"),
+        to_string_list(metadata.get("tags")),
+        to_string_list(triggers),
+        to_string_list(metadata.get("requires")),
+        tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in head.problems),
     )
 
 
 class SkillBody(NamedTuple):
     text: str
     first_line: int
-    stamp: Stamp
+    stamp: FileStamp
     problems: tuple[Diagnostic, ...]
 
 
@@ -62,19 +62,19 @@ def read_skill_body(skill: Skill) -> SkillBody:
         return SkillBody("", 0, (0, 0, 0, 0), (gone,))
     stripped = text.lstrip("\n")
     line += len(text) - len(stripped)
-    noted = tuple(diagnostic(skill.path, problem, skill.root.boundary) for problem in problems)
+    noted = tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in problems)
     return SkillBody(stripped.rstrip(), line, stamp, noted)
 
 
-def resolved_file(skill: Skill) -> str:
+def resolve_skill_file(skill: Skill) -> str:
     """Where its own file lies now. Raises InvalidError where a link has come to lead out of the workspace."""
     real, boundary = os.path.realpath(skill.path), skill.root.boundary
-    if boundary is not None and (why := boundary.refusal(real)):
+    if boundary is not None and (why := boundary.violation(real)):
         raise InvalidError(f"{skill.path}: not read: {why}", boundary.fix)
     return real
 
 
-class Resource(NamedTuple):
+class SkillResource(NamedTuple):
     """A file of the skill beside SKILL.md: level 2."""
 
     path: str
@@ -88,20 +88,20 @@ RESOURCE_LIMIT = 500
 _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
 
 
-class Resources(NamedTuple):
-    files: list[Resource]
+class SkillResources(NamedTuple):
+    files: list[SkillResource]
     """Sorted."""
-    is_cut: bool
+    is_truncated: bool
     """There are more than the limit allows."""
     problems: list[Diagnostic]
     """Links that lead out of the workspace."""
 
 
-def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> Resources:
+def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> SkillResources:
     """Without following links."""
     if skill.flags & (FLAT | COMMAND) or skill.root.refusal(os.path.realpath(skill.directory)):
-        return Resources([], False, [])
-    found: list[Resource] = []
+        return SkillResources([], False, [])
+    found: list[SkillResource] = []
     links: list[str] = []
     pending = [""]
     looked_into = 0
@@ -109,21 +109,21 @@ def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> Resources:
         looked_into += 1
         folder = pending.pop()
         with contextlib.suppress(OSError):
-            pending += _resources_in(skill, folder, limit, found, links)
+            pending += _scan_folder(skill, folder, limit, found, links)
     found.sort()
-    problems = [problem for path in sorted(links[:limit]) if (problem := _link_outside(skill, path)) is not None]
-    return Resources(found[:limit], bool(pending) or len(found) > limit, problems)
+    problems = [problem for path in sorted(links[:limit]) if (problem := _check_link(skill, path)) is not None]
+    return SkillResources(found[:limit], bool(pending) or len(found) > limit, problems)
 
 
-def _link_outside(skill: Skill, path: str) -> Diagnostic | None:
+def _check_link(skill: Skill, path: str) -> Diagnostic | None:
     boundary = skill.root.boundary
-    why = boundary.refusal(os.path.realpath(path)) if boundary is not None else ""
+    why = boundary.violation(os.path.realpath(path)) if boundary is not None else ""
     if not why or boundary is None:
         return None
     return Diagnostic("warning", LINK_OUTSIDE, path, 0, f"not read: {why}", boundary.fix)
 
 
-def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource], links: list[str]) -> list[str]:
+def _scan_folder(skill: Skill, folder: str, limit: int, found: list[SkillResource], links: list[str]) -> list[str]:
     """Adds the files and the links of one folder and answers the folders in it, the first `limit` of each by name."""
     import heapq
 
@@ -141,5 +141,5 @@ def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource], 
             top = relative.split("/", 1)[0] if "/" in relative else ""
             group = top if top in ("scripts", "references", "assets") else "other"
             with contextlib.suppress(OSError):
-                found.append(Resource(relative, group, entry.stat(follow_symlinks=False).st_size))
+                found.append(SkillResource(relative, group, entry.stat(follow_symlinks=False).st_size))
     return below

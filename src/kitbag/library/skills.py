@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.library.names import MAX_NAME, usable_name
+from kitbag.library.names import MAX_NAME, sanitize_name
 from kitbag.library.scopes import Root
-from kitbag.text.frontmatter import Head, field_line, first_paragraph, read_head
-from kitbag.text.hidden_characters import code_points, find_hidden, remove_hidden
-from kitbag.text.plain_frontmatter import Metadata, Value
-from kitbag.text.source_files import Boundary, Problem, SourceError
+from kitbag.text.frontmatter import Frontmatter, find_field_line, first_paragraph, read_frontmatter
+from kitbag.text.hidden_characters import find_hidden, format_code_points, remove_hidden
+from kitbag.text.plain_frontmatter import Metadata, YamlValue
+from kitbag.text.source_files import FileProblem, PathBoundary, SourceError
 
 NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bit for bit in range(7))
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
-_WHEN = ("when_to_use", "when-to-use", "whenToUse")
-_HINT = ("argument-hint", "argument_hint", "argumentHint")
-_EXTRAS = frozenset(_WHEN + _HINT)
-_NOTHING = ("", "null", "~", "Null", "NULL")
+_WHEN_TO_USE_KEYS = ("when_to_use", "when-to-use", "whenToUse")
+_ARGUMENT_HINT_KEYS = ("argument-hint", "argument_hint", "argumentHint")
+_OPTIONAL_KEYS = frozenset(_WHEN_TO_USE_KEYS + _ARGUMENT_HINT_KEYS)
+_EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
 
 
 class Skill(NamedTuple):
@@ -67,7 +67,7 @@ class Skill(NamedTuple):
         return f"{self.description} {self.when_to_use}" if self.description else self.when_to_use
 
 
-def waits_for_files(skill: Skill) -> bool:
+def is_path_activated(skill: Skill) -> bool:
     """It is told of when a file is used that its `paths` match. Commands have no such field."""
     return bool(skill.flags & HAS_PATHS) and not skill.flags & COMMAND
 
@@ -77,7 +77,7 @@ def read_skill(
 ) -> tuple[Skill | None, list[Diagnostic]]:
     """Never raises for content. FileNotFoundError means that there is no such file."""
     try:
-        stamp, head = read_head(path, KNOWN_FIELDS, root.boundary)
+        stamp, head = read_frontmatter(path, KNOWN_FIELDS, root.boundary)
     except SourceError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise error.__cause__ from None
@@ -85,28 +85,28 @@ def read_skill(
     if flags & FLAT and not head.present:
         return None, []
     metadata = head.metadata
-    problems: list[Problem] = [*head.problems] if head.problems else []
+    problems: list[FileProblem] = [*head.problems] if head.problems else []
     written = None if flags & COMMAND else metadata.get("name")
     if written == fallback_name and _is_plain_name(fallback_name):
         name = fallback_name
     else:
-        name = _name(written, fallback_name, flags, problems)
-    description, flags = _description(head, flags, problems)
-    when, hint = ("", "") if _EXTRAS.isdisjoint(metadata) else _extras(metadata, problems)
-    flags |= _flags(metadata, problems)
+        name = _read_name(written, fallback_name, flags, problems)
+    description, flags = _read_description(head, flags, problems)
+    when, hint = ("", "") if _OPTIONAL_KEYS.isdisjoint(metadata) else _read_optional_fields(metadata, problems)
+    flags |= _read_flags(metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
         root, location, hash(stamp), stamp[1], name, full_name, description, when, hint, flags, team, group,
-        string_list(metadata["subagents"]) if "subagents" in metadata else (),
+        to_string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
-    return skill, [diagnostic(path, problem, root.boundary) for problem in problems]
+    return skill, [to_diagnostic(path, problem, root.boundary) for problem in problems]
 
 
-def diagnostic(path: str, problem: Problem, boundary: Boundary | None) -> Diagnostic:
+def to_diagnostic(path: str, problem: FileProblem, boundary: PathBoundary | None) -> Diagnostic:
     severity: Severity = (
         "error" if problem.severity == "error" else "warning" if problem.severity == "warning" else "info"
     )
-    line = field_line(path, problem.field, boundary) if problem.field else problem.line
+    line = find_field_line(path, problem.field, boundary) if problem.field else problem.line
     return Diagnostic(severity, problem.code, path, line, problem.problem, problem.fix)
 
 
@@ -114,35 +114,37 @@ def _is_plain_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").replace("_", "").isalnum() and len(name) <= MAX_NAME
 
 
-def _name(written: Value | None, fallback: str, flags: int, problems: list[Problem]) -> str:
-    name, wrong = usable_name(written, fallback)
+def _read_name(written: YamlValue | None, fallback: str, flags: int, problems: list[FileProblem]) -> str:
+    name, wrong = sanitize_name(written, fallback)
     if flags & COMMAND:  # `:` stands between the folders that it lies in
-        name = ":".join(usable_name(None, part)[0] for part in fallback.split(":"))
+        name = ":".join(sanitize_name(None, part)[0] for part in fallback.split(":"))
     if wrong:
         what = f"{wrong}; it is called {name!r}"
-        problems.append(Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`", "name"))
+        problems.append(
+            FileProblem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`", "name")
+        )
     elif written is not None and name != fallback and not flags & FLAT:
         what = f"called {name!r} but its folder is {fallback!r}"
-        problems.append(Problem("info", "name-not-folder", 2, what, "give the folder and `name` one name", "name"))
+        problems.append(FileProblem("info", "name-not-folder", 2, what, "give the folder and `name` one name", "name"))
     hidden = find_hidden(fallback)
     if hidden:
-        what = f"the file's or folder's name has hidden characters: {code_points(hidden)}"
-        problems.append(Problem("warning", "hidden-characters", 0, what, "rename it"))
+        what = f"the file's or folder's name has hidden characters: {format_code_points(hidden)}"
+        problems.append(FileProblem("warning", "hidden-characters", 0, what, "rename it"))
     return name
 
 
-def _description(head: Head, flags: int, problems: list[Problem]) -> tuple[str, int]:
-    description = text_of(head.metadata, "description")
+def _read_description(head: Frontmatter, flags: int, problems: list[FileProblem]) -> tuple[str, int]:
+    description = get_text(head.metadata, "description")
     if description:
-        return _visible(description, "description", problems), flags
-    paragraph = first_paragraph(head.opening)
+        return _strip_hidden(description, "description", problems), flags
+    paragraph = first_paragraph(head.body_prefix)
     if not head.present:
         what = "no head (`---`) at the start"
     else:
         what = "no `description`"
     instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
     problems.append(
-        Problem(
+        FileProblem(
             "warning",
             "no-description",
             1,
@@ -150,25 +152,25 @@ def _description(head: Head, flags: int, problems: list[Problem]) -> tuple[str, 
             "add `description:` with what it does and when",
         )
     )
-    return _visible(paragraph, "description", problems), flags | NO_DESCRIPTION
+    return _strip_hidden(paragraph, "description", problems), flags | NO_DESCRIPTION
 
 
-def _visible(text: str, field: str, problems: list[Problem]) -> str:
+def _strip_hidden(text: str, field: str, problems: list[FileProblem]) -> str:
     if text.isascii() and text.isprintable():
         return text
     hidden = find_hidden(text)
     if not hidden:
         return text
-    what = f"`{field}` has hidden characters, left out: {code_points(hidden)}"
-    problems.append(Problem("warning", "hidden-characters", 2, what, "remove them", field))
+    what = f"`{field}` has hidden characters, left out: {format_code_points(hidden)}"
+    problems.append(FileProblem("warning", "hidden-characters", 2, what, "remove them", field))
     return remove_hidden(text)
 
 
-def _flags(metadata: Metadata, problems: list[Problem]) -> int:
+def _read_flags(metadata: Metadata, problems: list[FileProblem]) -> int:
     flags = 0
-    if boolean(metadata, "disable-model-invocation", False, problems):
+    if parse_boolean(metadata, "disable-model-invocation", False, problems):
         flags |= NO_MODEL
-    if not boolean(metadata, "user-invocable", True, problems):
+    if not parse_boolean(metadata, "user-invocable", True, problems):
         flags |= NO_USER
     if metadata.get("activation") == "required":
         flags |= REQUIRED
@@ -177,9 +179,9 @@ def _flags(metadata: Metadata, problems: list[Problem]) -> int:
     return flags
 
 
-def boolean(metadata: Metadata, key: str, default: bool, problems: list[Problem]) -> bool:
+def parse_boolean(metadata: Metadata, key: str, default: bool, problems: list[FileProblem]) -> bool:
     value = metadata.get(key, metadata.get(key.replace("-", "_")) if "-" in key else None)
-    if value is None or value in _NOTHING:
+    if value is None or value in _EMPTY_VALUES:
         return default
     word = value.strip().lower() if isinstance(value, str) else ""
     if word in _TRUE:
@@ -188,45 +190,47 @@ def boolean(metadata: Metadata, key: str, default: bool, problems: list[Problem]
         return False
     what = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
     fix = f"write `{key}: true` or `{key}: false`"
-    problems.append(Problem("warning", "not-a-boolean", 2, what, fix, key))
+    problems.append(FileProblem("warning", "not-a-boolean", 2, what, fix, key))
     return default
 
 
-def text_of(metadata: Metadata, key: str) -> str:
+def get_text(metadata: Metadata, key: str) -> str:
     value = metadata.get(key)
     if value is None:
         return ""
-    return as_text(value).strip()
+    return to_text(value).strip()
 
 
-def _extras(metadata: Metadata, problems: list[Problem]) -> tuple[str, str]:
+def _read_optional_fields(metadata: Metadata, problems: list[FileProblem]) -> tuple[str, str]:
     """When to use it and the hint for its arguments, which few have."""
-    when = next((text for key in _WHEN if (text := text_of(metadata, key))), "")
-    hint = next((value for key in _HINT if (value := metadata.get(key))), "")
-    return _visible(when, _WHEN[0], problems), _visible(_hint(hint), _HINT[0], problems)
+    when = next((text for key in _WHEN_TO_USE_KEYS if (text := get_text(metadata, key))), "")
+    hint = next((value for key in _ARGUMENT_HINT_KEYS if (value := metadata.get(key))), "")
+    return _strip_hidden(when, _WHEN_TO_USE_KEYS[0], problems), _strip_hidden(
+        _format_hint(hint), _ARGUMENT_HINT_KEYS[0], problems
+    )
 
 
-def as_text(value: Value) -> str:
+def to_text(value: YamlValue) -> str:
     """One text for whatever YAML made of it."""
     if isinstance(value, str):
-        return "" if value in _NOTHING else value
+        return "" if value in _EMPTY_VALUES else value
     if isinstance(value, list):
-        return " ".join(as_text(item) for item in value)
-    return " ".join(f"{key}: {as_text(item)}" for key, item in value.items())
+        return " ".join(to_text(item) for item in value)
+    return " ".join(f"{key}: {to_text(item)}" for key, item in value.items())
 
 
-def _hint(value: Value) -> str:
+def _format_hint(value: YamlValue) -> str:
     """`[file]` is a list to YAML and a hint to a person."""
     if isinstance(value, list):
-        return "[" + ", ".join(as_text(item) for item in value) + "]"
-    return as_text(value).strip()
+        return "[" + ", ".join(to_text(item) for item in value) + "]"
+    return to_text(value).strip()
 
 
-def string_list(value: Value | None) -> tuple[str, ...]:
+def to_string_list(value: YamlValue | None) -> tuple[str, ...]:
     """A list, or a comma-separated string; nothing else."""
     if isinstance(value, str):
         parts = value.strip("[] ").split(",") if "," in value else value.strip("[] ").split()
         return tuple(part.strip(" '\"") for part in parts if part.strip(" '\""))
     if isinstance(value, list):
-        return tuple(text for item in value if (text := as_text(item).strip()))
+        return tuple(text for item in value if (text := to_text(item).strip()))
     return ()

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, cast
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Root
 from kitbag.library.skills import FLAT, NO_DESCRIPTION, Skill, read_skill
-from kitbag.text.hidden_characters import code_points, find_hidden, one_line, remove_hidden
+from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, remove_hidden
 from kitbag.text.source_files import LINK_OUTSIDE, SourceError, read_text
 
-_LIMIT = 8 * 1024 * 1024
-_WRITE_ANEW = "`kitbag skills index` writes a new one"
+_MAX_BYTES = 8 * 1024 * 1024
+_REGENERATE_FIX = "`kitbag skills index` writes a new one"
 
 
 class ManifestEntry(NamedTuple):
@@ -45,18 +45,18 @@ def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic
     import json
 
     try:
-        text, _, problems = read_text(file, root.boundary, _LIMIT)
-        found += [Diagnostic("warning", p.code, file, p.line, p.problem, _WRITE_ANEW) for p in problems]
+        text, _, problems = read_text(file, root.boundary, _MAX_BYTES)
+        found += [Diagnostic("warning", p.code, file, p.line, p.problem, _REGENERATE_FIX) for p in problems]
         content: Any = json.loads(text)
     except SourceError as error:
         code = error.code if error.code == LINK_OUTSIDE else "manifest"
         found.append(Diagnostic("warning", code, file, 0, error.problem, error.fix))
         return {}, found
     except RecursionError:
-        note("nested too deeply; not used", _WRITE_ANEW)
+        note("nested too deeply; not used", _REGENERATE_FIX)
         return {}, found
     except ValueError as error:
-        note(f"not valid JSON, so not used: {error}", _WRITE_ANEW, getattr(error, "lineno", 0))
+        note(f"not valid JSON, so not used: {error}", _REGENERATE_FIX, getattr(error, "lineno", 0))
         return {}, found
     listed: Any = cast("dict[str, Any]", content).get("skills") if isinstance(content, dict) else content
     if not isinstance(listed, list):
@@ -64,7 +64,7 @@ def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic
         return {}, found
     entries: dict[str, ManifestEntry] = {}
     for at, item in enumerate(cast("list[Any]", listed), 1):
-        entry, wrong = _entry(item, file)
+        entry, wrong = _parse_entry(item, file)
         for problem in wrong:
             note(f"entry {at} of `skills`: {problem}", "correct it")
         if entry is None:
@@ -76,17 +76,17 @@ def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic
     return entries, found
 
 
-def _entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]:
+def _parse_entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]:
     """The entry, and what in it was not used."""
     fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-    name = _text(fields, "name")
+    name = _to_text(fields, "name")
     if not name:
         return None, ["no `name`; skipped"]
     wrong: list[str] = []
-    description = one_line(_text(fields, "description"))
+    description = collapse_whitespace(_to_text(fields, "description"))
     hidden = find_hidden(description)
     if hidden:
-        wrong.append(f"`description` has hidden characters, left out: {code_points(hidden)}")
+        wrong.append(f"`description` has hidden characters, left out: {format_code_points(hidden)}")
     budget = fields.get("token_budget")
     if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0):
         wrong.append("`token_budget` is not a number above 0; not used")
@@ -94,14 +94,14 @@ def _entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]:
     capabilities: Any = fields.get("capabilities")
     able = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
     entry = ManifestEntry(
-        name, _text(fields, "version"), remove_hidden(description), _text(fields, "path"), budget,
-        _text(fields, "tier"), _strings(fields.get("references")), _strings(able.get("inputs")),
-        _strings(able.get("outputs")), _strings(able.get("dispatch_triggers")), file,
+        name, _to_text(fields, "version"), remove_hidden(description), _to_text(fields, "path"), budget,
+        _to_text(fields, "tier"), _to_strings(fields.get("references")), _to_strings(able.get("inputs")),
+        _to_strings(able.get("outputs")), _to_strings(able.get("dispatch_triggers")), file,
     )  # fmt: skip
     return entry, wrong
 
 
-def _text(fields: "dict[str, Any]", key: str) -> str:
+def _to_text(fields: "dict[str, Any]", key: str) -> str:
     """A text, or a number as one; nothing for null, lists and maps."""
     value: Any = fields.get(key)
     if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -109,7 +109,7 @@ def _text(fields: "dict[str, Any]", key: str) -> str:
     return ""
 
 
-def _strings(value: Any) -> tuple[str, ...]:
+def _to_strings(value: Any) -> tuple[str, ...]:
     """A list of texts; one alone is a list of one."""
     listed = cast("list[Any]", value) if isinstance(value, list) else [value]
     return tuple(item for item in listed if isinstance(item, str) and item)
@@ -125,51 +125,51 @@ def apply_manifest(
         return skills, {}
     merged: list[Skill] = []
     by_path: dict[str, ManifestEntry] = {}
-    by_place = {_directory(root, entry): entry for entry in entries.values()}
+    by_place = {_entry_directory(root, entry): entry for entry in entries.values()}
     places = [os.path.normpath(skill.path if skill.flags & FLAT else skill.directory) for skill in skills]
     # An entry whose path leads to a skill speaks of that one, and not of another with its name.
     known = set(places)
-    by_name = {key: entry for key, entry in entries.items() if _directory(root, entry) not in known}
+    by_name = {key: entry for key, entry in entries.items() if _entry_directory(root, entry) not in known}
     for skill, place in zip(skills, places, strict=True):
         entry = by_place.get(place) or by_name.get(skill.name.lower())
         if entry is not None:
             by_path[skill.path] = entry
-            skill = _merge(skill, entry, diagnostics)
+            skill = _apply_entry(skill, entry, diagnostics)
         merged.append(skill)
     used = {entry.name for entry in by_path.values()}
     unused = [entry for entry in entries.values() if entry.name not in used]
     folder = os.path.realpath(root.path)
     met = {os.path.join(folder, skill.location) for skill in skills} if unused else set[str]()
     for entry in unused:
-        skill = _beside(root, entry, met, diagnostics)
+        skill = _load_sibling_skill(root, entry, met, diagnostics)
         if skill is not None:
             by_path[skill.path] = entry
-            merged.append(_merge(skill, entry, diagnostics))
+            merged.append(_apply_entry(skill, entry, diagnostics))
     return merged, by_path
 
 
-def _directory(root: Root, entry: ManifestEntry) -> str:
+def _entry_directory(root: Root, entry: ManifestEntry) -> str:
     """Where the entry says its skill lies. The path of a SKILL.md stands for its directory."""
     path = entry.path.removesuffix("/SKILL.md") or os.path.join(os.path.basename(root.path), entry.name)
     return os.path.normpath(os.path.join(os.path.dirname(root.path), path))
 
 
-def _merge(skill: Skill, entry: ManifestEntry, diagnostics: list[Diagnostic]) -> Skill:
+def _apply_entry(skill: Skill, entry: ManifestEntry, diagnostics: list[Diagnostic]) -> Skill:
     """The head beats the manifest; the manifest fills what the head leaves out."""
-    if not entry.description or entry.description == one_line(skill.description):
+    if not entry.description or entry.description == collapse_whitespace(skill.description):
         return skill
     if skill.flags & NO_DESCRIPTION:
         return skill._replace(description=entry.description, flags=skill.flags & ~NO_DESCRIPTION)
     what = f"describes {skill.name!r} otherwise than its own file, which counts"
-    diagnostics.append(Diagnostic("info", "manifest-differs", entry.file, 0, what, _WRITE_ANEW))
+    diagnostics.append(Diagnostic("info", "manifest-differs", entry.file, 0, what, _REGENERATE_FIX))
     return skill
 
 
-def _beside(root: Root, entry: ManifestEntry, met: set[str], diagnostics: list[Diagnostic]) -> Skill | None:
+def _load_sibling_skill(root: Root, entry: ManifestEntry, met: set[str], diagnostics: list[Diagnostic]) -> Skill | None:
     """A skill that the manifest lists and the walk did not meet; it must lie beside the skills folder."""
     base = os.path.realpath(os.path.dirname(root.path))
     try:
-        directory = os.path.realpath(_directory(root, entry))
+        directory = os.path.realpath(_entry_directory(root, entry))
     except ValueError:  # no file can be called that
         directory = base
     path = os.path.join(directory, "SKILL.md")
@@ -178,7 +178,7 @@ def _beside(root: Root, entry: ManifestEntry, met: set[str], diagnostics: list[D
     if os.path.commonpath((base, directory)) != base or directory == base:
         what, fix = f"the path of {entry.name!r} leads out of {base}; not used", "use a path below it"
     elif not os.path.exists(path):
-        what, fix = f"lists {entry.name!r}, which is not there", _WRITE_ANEW
+        what, fix = f"lists {entry.name!r}, which is not there", _REGENERATE_FIX
     else:
         try:
             skill, found = read_skill(root, path, path, os.path.basename(directory))

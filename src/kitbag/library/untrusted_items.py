@@ -10,20 +10,20 @@ from typing import Literal, NamedTuple
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Places, Root
 
-LeftOutKind = Literal["skill", "command", "agent", "persona"]
+UntrustedItemKind = Literal["skill", "command", "agent", "persona"]
 
 
-class LeftOut(NamedTuple):
-    kind: LeftOutKind
+class UntrustedItem(NamedTuple):
+    kind: UntrustedItemKind
     full_name: str
     path: str
 
 
-class LeftOutError(KitbagError):
+class UntrustedItemError(KitbagError):
     exit_code = 13
 
 
-def is_of_project(root: Root, places: Places) -> bool:
+def is_project_root(root: Root, places: Places) -> bool:
     """By scope, or because a directory that was given by hand lies inside the workspace."""
     if root.scope != "extra" or not places.project_dirs:
         return root.scope == "project"

@@ -12,23 +12,25 @@ from msgspec import Meta
 
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, UsageError
-from kitbag.mcp_server.served_library import text
-from kitbag.packing.catalog import budget_of, render_agents
+from kitbag.mcp_server.served_library import load_text
+from kitbag.packing.catalog import catalog_budget, render_agents
 from kitbag.packing.pack import Packer, PackOptions
-from kitbag.packing.references.permissions import Rights
+from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.task_sources import load_task
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, Work, answer, failure
-from kitbag.tools.delegation import Errand
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolFunction, ToolOutput, error_output, text_output
+from kitbag.tools.delegation import DelegationRequest
 from kitbag.tools.skill import NoArguments
 from kitbag.tools.task import TASK, TaskArguments
 
-LONGEST_TASK: Final = 1_000_000
+MAX_TASK_CHARACTERS: Final = 1_000_000
 
 Variables = Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")]
 
 
 class PackArguments(Arguments, frozen=True):
-    task: Annotated[str, Meta(min_length=1, max_length=LONGEST_TASK, description="Its id, a file, or the task itself.")]
+    task: Annotated[
+        str, Meta(min_length=1, max_length=MAX_TASK_CHARACTERS, description="Its id, a file, or the task itself.")
+    ]
     skills: Annotated[tuple[str, ...], Meta(max_length=20, description="These skills; chosen if not given.")] = ()
     strategy: Literal["", "minimal", "standard", "comprehensive"] = ""
     output_requirements: Literal["manifest+file", "text"] = "manifest+file"
@@ -38,37 +40,39 @@ class PackArguments(Arguments, frozen=True):
     agent: Annotated[str, Meta(max_length=200, description="For this agent.")] = ""
 
 
-async def _agents(_: NoArguments, context: Context) -> Outcome:
+async def _list_agents(_: NoArguments, context: ToolContext) -> ToolOutput:
     agents = context.library.visible_agents()
     if not agents:
-        return answer("There are no agents.", "none")
-    return answer(render_agents(agents, budget_of(context.library.settings)).text, f"{len(agents)} agents")
+        return text_output("There are no agents.", "none")
+    return text_output(render_agents(agents, catalog_budget(context.library.settings)).text, f"{len(agents)} agents")
 
 
-async def _start(arguments: TaskArguments, context: Context) -> Outcome:
+async def _start_agent(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
     delegation = context.delegation
     assert delegation is not None, "the server gives it to every call of this tool"
-    errand = Errand(arguments.subagent_type, arguments.prompt, arguments.description, resume=arguments.resume)
-    refused = await delegation.refused(errand, context.permissions, context.directory)
+    errand = DelegationRequest(
+        arguments.subagent_type, arguments.prompt, arguments.description, resume=arguments.resume
+    )
+    refused = await delegation.request_permission(errand, context.permissions, context.directory)
     if refused:
-        return failure(f"the agent {arguments.subagent_type} was not started: {refused}")
-    return await TASK.work(arguments, context)
+        return error_output(f"the agent {arguments.subagent_type} was not started: {refused}")
+    return await TASK.run(arguments, context)
 
 
 def pack_tool(options: Options) -> Tool[PackArguments]:
-    async def work(arguments: PackArguments, context: Context) -> Outcome:
+    async def work(arguments: PackArguments, context: ToolContext) -> ToolOutput:
         return await asyncio.to_thread(_pack, arguments, context, options)
 
-    return Tool("pack", text("pack"), PackArguments, cast("Work[PackArguments]", work))
+    return Tool("pack", load_text("pack"), PackArguments, cast("ToolFunction[PackArguments]", work))
 
 
-def _pack(arguments: PackArguments, context: Context, options: Options) -> Outcome:
+def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> ToolOutput:
     library, permissions = context.library, context.permissions
-    rights = Rights(
+    rights = ReferencePermissions(
         library.places,
         library.settings,
         trust_workspace=options.trust_workspace,
-        live=permissions.live,
+        live=permissions.live_rules,
         mode=permissions.mode,
     )
     packer = Packer(library, policy=rights)
@@ -85,23 +89,23 @@ def _pack(arguments: PackArguments, context: Context, options: Options) -> Outco
     if written.startswith("{") or "\n" in written:
         task, problems = load_task("-", packer.source(), arguments.task)
     else:
-        task, problems = load_task(_checked(written, context), packer.source())
+        task, problems = load_task(_check_reference(written, context), packer.source())
     payload = packer.pack(task, wanted, problems)
     warnings = [f"Warning: {found.place}: {found.problem}" for found in payload.warnings if found.severity != "info"]
-    return answer("\n".join([payload.text.rstrip("\n"), *warnings]), f"{payload.tokens:,} tokens")
+    return text_output("\n".join([payload.text.rstrip("\n"), *warnings]), f"{payload.tokens:,} tokens")
 
 
-def _checked(reference: str, context: Context) -> str:
+def _check_reference(reference: str, context: ToolContext) -> str:
     """A file is read only where the rules let a model read it."""
     if reference == "-":
         raise UsageError("there is no standard input here", "give the id, a file, or the task itself")
     path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""
     if path and os.path.exists(path):
-        judgement = context.permissions.in_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
+        judgement = context.permissions.with_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
         if judgement.effect != "allow":
             raise InvalidError(f"{reference[:300]} is not read: {judgement.reason}", "give the task itself")
     return reference
 
 
-LIST_AGENTS = Tool("list_agents", text("list_agents"), NoArguments, _agents, reads_only=True)
-START = TASK._replace(work=_start)
+LIST_AGENTS = Tool("list_agents", load_text("list_agents"), NoArguments, _list_agents, read_only=True)
+START_AGENT = TASK._replace(run=_start_agent)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.session import new_id
+from kitbag.agent.session import new_session_id
 from kitbag.assembly.run_options import Options
-from kitbag.assembly.skill_loading import skills_of_run
+from kitbag.assembly.skill_loading import build_session_skills
 from kitbag.errors import InvalidError, KitbagError
-from kitbag.library.untrusted_items import LeftOutError
-from kitbag.mcp_server.served_library import Served
+from kitbag.library.untrusted_items import UntrustedItemError
+from kitbag.mcp_server.served_library import ServedLibrary
 from kitbag.packing.session_skills import SessionSkills
 
 if TYPE_CHECKING:
@@ -24,30 +24,30 @@ IDLE_SECONDS: Final = 30 * 60.0
 """A session over HTTP of which nothing was heard for so long is over."""
 
 
-class Client:
+class ConnectedClient:
     def __init__(self, options: Options) -> None:
-        self.id = new_id()
+        self.id = new_session_id()
         """Stands for the session where skills and tasks ask for one."""
         self.session: ServerSession | None = None
         """The way to it for news that nobody asked for."""
-        self.last_heard = time.monotonic()
+        self.last_active = time.monotonic()
         self.open_requests = 0
         self._options = options
         self._stop = threading.Event()
         self._loading = 0
-        self.has_background = False
+        self.has_background_tasks = False
         """It has begun work that goes on without it, and is told when that ends."""
-        self._served: Served | None = None
+        self._served: ServedLibrary | None = None
         self._skills: SessionSkills | None = None
 
-    def skills(self, served: Served) -> SessionSkills:
+    def session_skills(self, served: ServedLibrary) -> SessionSkills:
         """With what it has loaded so far, as far as it may still see it."""
         if self._skills is None or self._served is not served:
             loaded = self._skills.loaded() if self._skills is not None else []
-            ground = served.ground
-            skills = skills_of_run(ground, self._options, lambda: ground.permissions.mode, self._stop)
+            ground = served.environment
+            skills = build_session_skills(ground, self._options, lambda: ground.permissions.mode, self._stop)
             skills.session_id = self.id
-            skills.restore(one for one in loaded if _may_see(skills, one.name))
+            skills.restore(one for one in loaded if _can_see(skills, one.name))
             self._skills, self._served = skills, served
         return self._skills
 
@@ -66,40 +66,40 @@ class Client:
         self._stop.set()
 
 
-def _may_see(skills: SessionSkills, name: str) -> bool:
+def _can_see(skills: SessionSkills, name: str) -> bool:
     try:
         skills.find(name)
-    except (LeftOutError, InvalidError):
+    except (UntrustedItemError, InvalidError):
         return False
     except KitbagError:
         return True  # its file is gone: what was loaded stays
     return True
 
 
-class Clients:
+class ConnectedClients:
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._known: dict[str, Client] = {}
+        self._clients: dict[str, ConnectedClient] = {}
 
-    def get(self, session_id: str) -> Client:
+    def get(self, session_id: str) -> ConnectedClient:
         """The one of that session; a new one when it is first heard of. Over stdio the id is empty."""
-        client = self._known.get(session_id)
+        client = self._clients.get(session_id)
         if client is None:
-            client = self._known[session_id] = Client(self._options)
-        client.last_heard = time.monotonic()
+            client = self._clients[session_id] = ConnectedClient(self._options)
+        client.last_active = time.monotonic()
         return client
 
-    def stranger(self) -> Client:
+    def create_anonymous(self) -> ConnectedClient:
         """Of a request that belongs to no session: nothing of it is kept."""
-        return Client(self._options)
+        return ConnectedClient(self._options)
 
-    def all(self) -> list[Client]:
-        return list(self._known.values())
+    def all(self) -> list[ConnectedClient]:
+        return list(self._clients.values())
 
     @contextlib.contextmanager
-    def heard(self, session_id: str) -> Generator[None, None, None]:
+    def track_request(self, session_id: str) -> Generator[None, None, None]:
         """While a request of a session is open, it is not idle."""
-        client = self._known.get(session_id)
+        client = self._clients.get(session_id)
         if client is not None:
             client.open_requests += 1
         try:
@@ -107,13 +107,13 @@ class Clients:
         finally:
             if client is not None:
                 client.open_requests -= 1
-                client.last_heard = time.monotonic()
+                client.last_active = time.monotonic()
 
-    def forget(self, session_id: str) -> None:
-        self._known.pop(session_id, None)
+    def remove(self, session_id: str) -> None:
+        self._clients.pop(session_id, None)
 
-    def forget_idle(self) -> None:
+    def remove_idle(self) -> None:
         now = time.monotonic()
-        for session_id, client in list(self._known.items()):
-            if session_id and not client.open_requests and now - client.last_heard > IDLE_SECONDS:
-                del self._known[session_id]
+        for session_id, client in list(self._clients.items()):
+            if session_id and not client.open_requests and now - client.last_active > IDLE_SECONDS:
+                del self._clients[session_id]

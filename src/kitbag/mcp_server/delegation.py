@@ -7,24 +7,24 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from kitbag.mcp_server.client_sessions import Client
-from kitbag.mcp_server.server_state import House
+from kitbag.mcp_server.client_sessions import ConnectedClient
+from kitbag.mcp_server.server_state import ServerState
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Judgement
-from kitbag.tools.delegation import Errand, Report, Stopped
+from kitbag.permissions.model import PermissionDecision
+from kitbag.tools.delegation import DelegationRequest, TaskReport, TaskStopResult
 
 if TYPE_CHECKING:
-    from kitbag.tasks.delegation import Delegated
+    from kitbag.tasks.delegation import TaskDelegation
 
 
-class Delegating:
-    def __init__(self, house: House, client: Client, approver: Approver | None) -> None:
-        self._house = house
+class CallDelegation:
+    def __init__(self, state: ServerState, client: ConnectedClient, approver: Approver | None) -> None:
+        self._state = state
         self._client = client
         self._approver = approver
         self._stack = contextlib.AsyncExitStack()
-        self._made: Delegated | None = None
+        self._delegation: TaskDelegation | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -32,51 +32,53 @@ class Delegating:
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
 
-    async def _delegated(self) -> "Delegated":
-        if self._made is None:
-            from kitbag.tasks.delegation import Delegated
+    async def _open_delegation(self) -> "TaskDelegation":
+        if self._delegation is None:
+            from kitbag.tasks.delegation import TaskDelegation
 
-            inherited, shared = await self._stack.enter_async_context(self._house.inherited())
-            settings_file = inherited.ground.library.settings.user_file
+            inherited, shared = await self._stack.enter_async_context(self._state.agent_setup())
+            settings_file = inherited.environment.library.settings.user_file
             inherited = inherited._replace(approvals=Approvals(self._approver, settings_file))
-            self._made = Delegated(lambda: inherited, self._client.id, shared=shared)
-        return self._made
+            self._delegation = TaskDelegation(lambda: inherited, self._client.id, host=shared)
+        return self._delegation
 
     @property
-    def has_begun(self) -> bool:
-        return self._made is not None and self._made.has_begun
+    def has_started_tasks(self) -> bool:
+        return self._delegation is not None and self._delegation.has_started_tasks
 
-    def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
-        return self._made.facts(agent, resume) if self._made is not None else ()
+    def approval_facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
+        return self._delegation.approval_facts(agent, resume) if self._delegation is not None else ()
 
-    async def refused(self, errand: Errand, permissions: Permissions, directory: str) -> str:
-        return await (await self._delegated()).refused(errand, permissions, directory)
+    async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
+        return await (await self._open_delegation()).request_permission(request, permissions, directory)
 
-    async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
-        report = await (await self._delegated()).start(errand, progress)
+    async def start(self, request: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
+        report = await (await self._open_delegation()).start(request, progress)
         if not report.is_finished:
-            self._client.has_background = True
+            self._client.has_background_tasks = True
         return report
 
     async def start_command(
-        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
-    ) -> Report:
-        return await (await self._delegated()).start_command(command, description, directory, seconds, judgement)
+        self, command: str, description: str, directory: str, timeout_seconds: float, decision: PermissionDecision
+    ) -> TaskReport:
+        return await (await self._open_delegation()).start_command(
+            command, description, directory, timeout_seconds, decision
+        )
 
-    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
-        return await (await self._delegated()).report(task_id, seconds, offset)
+    async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
+        return await (await self._open_delegation()).report(task_id, timeout_seconds, offset)
 
-    async def stop(self, task_id: str) -> Stopped:
-        return await (await self._delegated()).stop(task_id)
+    async def stop(self, task_id: str) -> TaskStopResult:
+        return await (await self._open_delegation()).stop(task_id)
 
-    async def news(self) -> str:
-        return await (await self._delegated()).news()
+    async def take_notifications(self) -> str:
+        return await (await self._open_delegation()).take_notifications()
 
-    def has_news(self) -> bool:
-        return self._made.has_news() if self._made is not None else False
+    def has_notifications(self) -> bool:
+        return self._delegation.has_notifications() if self._delegation is not None else False
 
     def spent(self) -> tuple[int, float]:
-        return self._made.spent() if self._made is not None else (0, 0.0)
+        return self._delegation.spent() if self._delegation is not None else (0, 0.0)
 
-    def unfinished(self) -> list[Report]:
-        return self._made.unfinished() if self._made is not None else []
+    def unfinished(self) -> list[TaskReport]:
+        return self._delegation.unfinished() if self._delegation is not None else []

@@ -12,27 +12,27 @@ from mcp.server import ServerRequestContext
 from mcp_types import ClientCapabilities, ElicitationCapability
 
 from kitbag.errors import InvalidError
-from kitbag.permissions.approvals.approval import Answer, Question
-from kitbag.permissions.approvals.question_view import shown
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
+from kitbag.permissions.approvals.question_view import render_approval
 
-LONGEST_WAIT: Final = 600.0
+ANSWER_TIMEOUT: Final = 600.0
 _ONCE, _ALIKE, _NO = "allow once", "allow what is like it in this task", "no"
 
 
-def eliciting(context: ServerRequestContext[Any, Any]) -> "ElicitingApprover | None":
+def create_approver(context: ServerRequestContext[Any, Any]) -> "ElicitationApprover | None":
     session = context.session
     asked = ClientCapabilities(elicitation=ElicitationCapability())
     can = session.can_send_request and session.check_client_capability(asked)
-    return ElicitingApprover(context) if can else None
+    return ElicitationApprover(context) if can else None
 
 
-class ElicitingApprover:
+class ElicitationApprover:
     one_at_a_time = True
 
     def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
         self._context = context
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Raises KitbagError when nobody can be asked."""
         choices = [_ONCE, _ALIKE, _NO]
         rule = f"\n`{question.suggestion}` is what is like it." if question.suggestion else ""
@@ -41,9 +41,9 @@ class ElicitingApprover:
             "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": choices}},
             "required": ["answer"],
         }
-        message = "\n".join([*shown(question), rule]).rstrip()
+        message = "\n".join([*render_approval(question), rule]).rstrip()
         try:
-            async with asyncio.timeout(LONGEST_WAIT):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 result = await self._context.session.elicit_form(message, schema, self._context.request_id)
         except TimeoutError:
             raise InvalidError("the question was not answered in time", "") from None
@@ -51,7 +51,7 @@ class ElicitingApprover:
             raise InvalidError(f"the client could not ask: {error.error.message}", "") from None
         given = (result.content or {}).get("answer") if result.action == "accept" else None
         if given == _ONCE:
-            return Answer("allow")
+            return ApprovalAnswer("allow")
         if given == _ALIKE:
-            return Answer("allow", "session", question.suggestion)
-        return Answer("deny")
+            return ApprovalAnswer("allow", "session", question.suggestion)
+        return ApprovalAnswer("deny")

@@ -18,46 +18,46 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.client_sessions import IDLE_SECONDS
-from kitbag.mcp_server.http_guard import PATH, Application, Guard
+from kitbag.mcp_server.http_guard import MCP_PATH, Application, HttpGuard
 from kitbag.mcp_server.server import KitbagServer
-from kitbag.mcp_server.server_state import House, Listening
+from kitbag.mcp_server.server_state import HttpOptions, ServerState
 from kitbag.store import private_files
 
-LARGEST_BODY: Final = 4 * 1024 * 1024
-MOST_SESSIONS: Final = 1_000
-MOST_AT_ONCE: Final = 500
-SHORTEST_TOKEN: Final = 32
-LEAVING_SECONDS: Final = 1
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_SESSIONS: Final = 1_000
+MAX_CONCURRENT_REQUESTS: Final = 500
+MIN_TOKEN_LENGTH: Final = 32
+SHUTDOWN_SECONDS: Final = 1
 
 
-async def serve_http(house: House, listening: Listening, tell: Callable[[str], None]) -> None:
+async def serve_http(state: ServerState, listening: HttpOptions, notify: Callable[[str], None]) -> None:
     """Until it is cancelled. Raises UsageError for an address that needs more care, InvalidError for one in use."""
-    _check(listening)
-    own = (_own_token(listening.token_file), listening.token_file) if listening.token_file else None
-    with _bound(listening) as bound:
+    _check_address(listening)
+    own = (_read_token_file(listening.token_file), listening.token_file) if listening.token_file else None
+    with _bind_socket(listening) as bound:
         port = bound.getsockname()[1]
-        home = house.served.ground.places.kitbag_home
-        with _kept_token(home, port, own) as (token, place):
-            server = KitbagServer(house)
+        home = state.served.environment.places.kitbag_home
+        with _store_token(home, port, own) as (token, place):
+            server = KitbagServer(state)
             # The guard holds the door; this is the SDK's own lock behind it.
-            hosts = _hosts(listening, port)
+            hosts = _allowed_hosts(listening, port)
             security = TransportSecuritySettings(
                 allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
             )
             inner = server.streamable_http_app(
-                streamable_http_path=PATH,
-                max_request_body_size=LARGEST_BODY,
+                streamable_http_path=MCP_PATH,
+                max_request_body_size=MAX_BODY_BYTES,
                 session_idle_timeout=IDLE_SECONDS,
-                max_sessions=MOST_SESSIONS,
+                max_sessions=MAX_SESSIONS,
                 transport_security=security,
                 host=listening.host,
             )
-            guard = Guard(cast("Application", inner), hosts, token, house.clients)
-            tell(f"at http://{_shown(listening.host)}:{port}{PATH}; the token is in {place}")
+            guard = HttpGuard(cast("Application", inner), hosts, token, state.clients)
+            notify(f"at http://{_format_host(listening.host)}:{port}{MCP_PATH}; the token is in {place}")
             await _run(guard, bound)
 
 
-async def _run(guard: Guard, bound: socket.socket) -> None:
+async def _run(guard: HttpGuard, bound: socket.socket) -> None:
     config = uvicorn.Config(
         cast("Any", guard),
         log_config=None,
@@ -65,8 +65,8 @@ async def _run(guard: Guard, bound: socket.socket) -> None:
         server_header=False,
         ws="none",
         lifespan="on",
-        limit_concurrency=MOST_AT_ONCE,
-        timeout_graceful_shutdown=LEAVING_SECONDS,
+        limit_concurrency=MAX_CONCURRENT_REQUESTS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=64 * 1024,
     )
     server = _Server(config)
@@ -75,7 +75,7 @@ async def _run(guard: Guard, bound: socket.socket) -> None:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
         server.should_exit = True
-        await asyncio.wait([serving], timeout=LEAVING_SECONDS + 0.5)
+        await asyncio.wait([serving], timeout=SHUTDOWN_SECONDS + 0.5)
         raise
 
 
@@ -89,7 +89,7 @@ class _Server(uvicorn.Server):
 # Where
 
 
-def _check(listening: Listening) -> None:
+def _check_address(listening: HttpOptions) -> None:
     if _is_loopback(listening.host) or listening.token_file:
         return
     problem = f"{listening.host} can be reached from other machines"
@@ -107,7 +107,7 @@ def _is_loopback(host: str) -> bool:
 
 
 @contextlib.contextmanager
-def _bound(listening: Listening) -> Generator[socket.socket, None, None]:
+def _bind_socket(listening: HttpOptions) -> Generator[socket.socket, None, None]:
     host = "127.0.0.1" if listening.host.lower() == "localhost" else listening.host.strip("[]")
     try:
         found = socket.getaddrinfo(host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -126,9 +126,9 @@ def _bound(listening: Listening) -> Generator[socket.socket, None, None]:
         yield bound
 
 
-def _hosts(listening: Listening, port: int) -> frozenset[str]:
+def _allowed_hosts(listening: HttpOptions, port: int) -> frozenset[str]:
     """What may stand in the Host header, besides nothing."""
-    names = {_shown(name) for name in (listening.host, *listening.names)}
+    names = {_format_host(name) for name in (listening.host, *listening.names)}
     if listening.host.lower() in ("127.0.0.1", "localhost"):
         names |= {"127.0.0.1", "localhost"}
     hosts = {name if _has_port(name) else f"{name}:{port}" for name in names}
@@ -141,7 +141,7 @@ def _has_port(name: str) -> bool:
     return name.rpartition(":")[2].isdigit() and not name.endswith("]") and ":" in name
 
 
-def _shown(host: str) -> str:
+def _format_host(host: str) -> str:
     bare = host.strip("[]")
     with contextlib.suppress(ValueError):
         return f"[{bare}]" if ipaddress.ip_address(bare).version == 6 else bare
@@ -152,7 +152,7 @@ def _shown(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _kept_token(home: str, port: int, own: tuple[str, str] | None) -> Generator[tuple[str, str], None, None]:
+def _store_token(home: str, port: int, own: tuple[str, str] | None) -> Generator[tuple[str, str], None, None]:
     """And where it is. A new one for each start, unless it is the person's own, in a file that only the user can read,
     and that is gone when the server is."""
     if own is not None:
@@ -169,7 +169,7 @@ def _kept_token(home: str, port: int, own: tuple[str, str] | None) -> Generator[
             os.unlink(place)
 
 
-def _own_token(path: str) -> str:
+def _read_token_file(path: str) -> str:
     """Raises UsageError for a file that others can read, or that holds no good token."""
     try:
         with open(path, encoding="ascii") as file:
@@ -179,7 +179,7 @@ def _own_token(path: str) -> str:
         raise UsageError(f"--token-file {path}: {error}", "name a file with one line of plain characters") from error
     if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(f"--token-file {path}: others can read it", f"chmod 600 {path}")
-    if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
+    if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
         fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
-        raise UsageError(f"--token-file {path}: a token has at least {SHORTEST_TOKEN} characters and no blanks", fix)
+        raise UsageError(f"--token-file {path}: a token has at least {MIN_TOKEN_LENGTH} characters and no blanks", fix)
     return token

@@ -10,8 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from kitbag.mcp_server.client_sessions import Clients
-from kitbag.mcp_server.tool_calls import GONE
+from kitbag.mcp_server.client_sessions import ConnectedClients
+from kitbag.mcp_server.tool_calls import DISCONNECTED_KEY
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -19,13 +19,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PATH: Final = "/mcp"
-BODY_SECONDS: Final = 30.0
+MCP_PATH: Final = "/mcp"
+BODY_TIMEOUT: Final = 30.0
 """For all of a request's body."""
 
 
-class Guard:
-    def __init__(self, inner: Application, hosts: frozenset[str], token: str, clients: Clients) -> None:
+class HttpGuard:
+    def __init__(self, inner: Application, hosts: frozenset[str], token: str, clients: ConnectedClients) -> None:
         """`hosts`: as they stand in the Host header, in lower case."""
         self._inner = inner
         self._hosts = hosts
@@ -43,13 +43,13 @@ class Guard:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.lower(), []).append(value)
-        refused = self._refused(scope, headers)
+        refused = self._find_rejection(scope, headers)
         if refused is not None:
-            await _refuse(send, *refused)
+            await _send_rejection(send, *refused)
             return
         await self._serve(scope, receive, send, headers)
 
-    def _refused(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> tuple[int, str] | None:
+    def _find_rejection(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> tuple[int, str] | None:
         """Status and reason, where the request goes no further."""
         hosts = headers.get(b"host", [])
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
@@ -59,10 +59,10 @@ class Guard:
             return 403, "requests of other sites are not served"
         if any(site not in (b"same-origin", b"none") for site in headers.get(b"sec-fetch-site", [])):
             return 403, "requests of other sites are not served"
-        if not self._knows(headers.get(b"authorization", [])):
+        if not self._has_valid_token(headers.get(b"authorization", [])):
             return 401, "the token is missing or wrong"
-        if scope["path"] != PATH:
-            return 404, f"there is only {PATH}"
+        if scope["path"] != MCP_PATH:
+            return 404, f"there is only {MCP_PATH}"
         if scope["method"] not in ("GET", "POST", "DELETE"):
             return 405, "this method is not served"
         kind = headers.get(b"content-type", [b""])[0].split(b";")[0].strip().lower()
@@ -70,14 +70,14 @@ class Guard:
             return 403, "the content must be application/json"
         return None
 
-    def _knows(self, given: list[bytes]) -> bool:
+    def _has_valid_token(self, given: list[bytes]) -> bool:
         """Compares all of it, whatever it is, so that the time tells nothing."""
         scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         same = hmac.compare_digest(token.strip(), self._token)
         return same and scheme.lower() == b"bearer"
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, list[bytes]]) -> None:
-        gone = scope[GONE] = asyncio.Event()
+        gone = scope[DISCONNECTED_KEY] = asyncio.Event()
         session_id = headers.get(b"mcp-session-id", [b""])[0].decode("latin-1")
         status = 0
 
@@ -88,15 +88,15 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], (b"x-content-type-options", b"nosniff")]}
             await send(message)
 
-        with self._clients.heard(session_id):
-            await self._inner(scope, _patient(receive, gone), watched)
+        with self._clients.track_request(session_id):
+            await self._inner(scope, _with_body_timeout(receive, gone), watched)
         if scope["method"] == "DELETE" and status < 400:
-            self._clients.forget(session_id)
+            self._clients.remove(session_id)
 
 
-def _patient(receive: Receive, gone: asyncio.Event) -> Receive:
+def _with_body_timeout(receive: Receive, gone: asyncio.Event) -> Receive:
     """Waits for the body only so long, and tells when the other end has left."""
-    end = time.monotonic() + BODY_SECONDS
+    end = time.monotonic() + BODY_TIMEOUT
     has_all = False
 
     async def inner() -> Message:
@@ -114,7 +114,7 @@ def _patient(receive: Receive, gone: asyncio.Event) -> Receive:
     return inner
 
 
-async def _refuse(send: Send, status: int, reason: str) -> None:
+async def _send_rejection(send: Send, status: int, reason: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="kitbag"'))

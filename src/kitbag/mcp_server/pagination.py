@@ -14,15 +14,15 @@ from mcp_types import INVALID_PARAMS
 T = TypeVar("T")
 
 
-def page(items: list[tuple[str, T]], cursor: str | None, size: int) -> tuple[list[tuple[str, T]], str | None]:
+def paginate(items: list[tuple[str, T]], cursor: str | None, size: int) -> tuple[list[tuple[str, T]], str | None]:
     """`items` sorted by their names. Raises MCPError for a cursor that is none of ours."""
-    start = bisect_right([name for name, _ in items], _read(cursor)) if cursor is not None else 0
+    start = bisect_right([name for name, _ in items], _decode_cursor(cursor)) if cursor is not None else 0
     shown = items[start : start + size]
     more = start + size < len(items)
     return shown, base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if more else None
 
 
-def _read(cursor: str) -> str:
+def _decode_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

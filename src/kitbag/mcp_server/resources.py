@@ -28,45 +28,45 @@ from mcp_types import (
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.skills import Skill
-from kitbag.mcp_server.pagination import page
-from kitbag.mcp_server.server_state import LEAST_SECONDS, House
-from kitbag.mcp_server.skill_uris import MAIN, Addresses
-from kitbag.mcp_server.skills_extension import entries_of, entry_of
+from kitbag.mcp_server.pagination import paginate
+from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
+from kitbag.mcp_server.skill_uris import MAIN_FILE, SkillUris
+from kitbag.mcp_server.skills_extension import build_entries, build_entry
 
-RESOURCES_PAGE: Final = 500
-SKILLS_PAGE: Final = 100
-CACHE: Final[dict[str, Any]] = {"ttlMs": int(LEAST_SECONDS * 1_000), "cacheScope": "private"}
-DIRECTORY: Final = "inode/directory"
+RESOURCES_PAGE_SIZE: Final = 500
+SKILLS_PAGE_SIZE: Final = 100
+CACHE_HINTS: Final[dict[str, Any]] = {"ttlMs": int(MIN_REFRESH_SECONDS * 1_000), "cacheScope": "private"}
+DIRECTORY_MEDIA_TYPE: Final = "inode/directory"
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 
 
-class _OfSkill(RequestParams):
+class _SkillParams(RequestParams):
     uri: str
 
 
-class _OfDirectory(PaginatedRequestParams):
+class _DirectoryParams(PaginatedRequestParams):
     uri: str
 
 
-class Resources:
-    def __init__(self, house: House) -> None:
-        self._house = house
+class SkillResources:
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
 
-    def add_to(self, server: Server[Any]) -> None:
+    def register(self, server: Server[Any]) -> None:
         server.add_request_handler("resources/list", PaginatedRequestParams, self._list)
-        server.add_request_handler("resources/templates/list", PaginatedRequestParams, self._templates)
+        server.add_request_handler("resources/templates/list", PaginatedRequestParams, self._list_templates)
         server.add_request_handler("resources/read", ReadResourceRequestParams, self._read)
         server.add_request_handler("skills/list", PaginatedRequestParams, self._list_skills)
-        server.add_request_handler("skills/get", _OfSkill, self._get_skill)
-        server.add_request_handler("resources/directory/read", _OfDirectory, self._read_directory)
+        server.add_request_handler("skills/get", _SkillParams, self._get_skill)
+        server.add_request_handler("resources/directory/read", _DirectoryParams, self._read_directory)
 
-    async def _work(self, look: Callable[[Addresses], T]) -> T:
+    async def _run_in_thread(self, read: Callable[[SkillUris], T]) -> T:
         """Off the event loop; what can't be found or used is the request's fault."""
-        await self._house.fresh(LEAST_SECONDS)
+        await self._state.refreshed(MIN_REFRESH_SECONDS)
 
         def work() -> T:
-            return look(self._house.addresses)
+            return read(self._state.skill_uris)
 
         try:
             return await asyncio.to_thread(work)
@@ -76,14 +76,14 @@ class Resources:
             raise MCPError(INTERNAL_ERROR, f"it could not be read: {error}") from None
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
-        def look(addresses: Addresses) -> ListResourcesResult:
-            shown, cursor = page(addresses.listed, params.cursor, RESOURCES_PAGE)
-            found = [_resource(addresses, skill) for _, skill in shown]
+        def look(addresses: SkillUris) -> ListResourcesResult:
+            shown, cursor = paginate(addresses.listed, params.cursor, RESOURCES_PAGE_SIZE)
+            found = [_skill_resource(addresses, skill) for _, skill in shown]
             return ListResourcesResult(resources=found, next_cursor=cursor)
 
-        return await self._work(look)
+        return await self._run_in_thread(look)
 
-    async def _templates(self, _: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
+    async def _list_templates(self, _: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
         template = ResourceTemplate(
             uri_template="skill://{skill}/{+path}",
             name="skill-file",
@@ -94,7 +94,7 @@ class Resources:
     async def _read(self, _: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
 
-        def look(addresses: Addresses) -> ReadResourceResult:
+        def look(addresses: SkillUris) -> ReadResourceResult:
             found = addresses.find(uri)
             data = addresses.read(addresses.file(found.skill, found.path))
             kind = media_type(found.path)
@@ -106,50 +106,52 @@ class Resources:
                 blob = base64.b64encode(data).decode()
                 return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=kind, blob=blob)])
 
-        return await self._work(look)
+        return await self._run_in_thread(look)
 
     # The skills extension
 
     async def _list_skills(self, _: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        def look(addresses: Addresses) -> dict[str, Any]:
-            shown, cursor = page(addresses.listed, params.cursor, SKILLS_PAGE)
+        def look(addresses: SkillUris) -> dict[str, Any]:
+            shown, cursor = paginate(addresses.listed, params.cursor, SKILLS_PAGE_SIZE)
             more = {"nextCursor": cursor} if cursor is not None else {}
-            return {"resultType": "complete", "skills": entries_of(addresses, shown), **more, **CACHE}
+            return {"resultType": "complete", "skills": build_entries(addresses, shown), **more, **CACHE_HINTS}
 
-        return await self._work(look)
+        return await self._run_in_thread(look)
 
-    async def _get_skill(self, _: Context, params: _OfSkill) -> dict[str, Any]:
-        def look(addresses: Addresses) -> dict[str, Any]:
+    async def _get_skill(self, _: Context, params: _SkillParams) -> dict[str, Any]:
+        def look(addresses: SkillUris) -> dict[str, Any]:
             found = addresses.find(params.uri)
-            if found.path != MAIN:
-                raise NotFoundError(f"no skill is served at {params.uri[:300]}", f"name the skill's {MAIN}")
-            return {"resultType": "complete", "skill": entry_of(addresses, found.skill), **CACHE}
+            if found.path != MAIN_FILE:
+                raise NotFoundError(f"no skill is served at {params.uri[:300]}", f"name the skill's {MAIN_FILE}")
+            return {"resultType": "complete", "skill": build_entry(addresses, found.skill), **CACHE_HINTS}
 
-        return await self._work(look)
+        return await self._run_in_thread(look)
 
-    async def _read_directory(self, _: Context, params: _OfDirectory) -> dict[str, Any]:
-        def look(addresses: Addresses) -> dict[str, Any]:
+    async def _read_directory(self, _: Context, params: _DirectoryParams) -> dict[str, Any]:
+        def look(addresses: SkillUris) -> dict[str, Any]:
             found = addresses.find(params.uri)
             children = addresses.children(found.skill, found.path)
-            shown, cursor = page([(name, is_folder) for name, is_folder in children], params.cursor, RESOURCES_PAGE)
+            shown, cursor = paginate(
+                [(name, is_folder) for name, is_folder in children], params.cursor, RESOURCES_PAGE_SIZE
+            )
             more = {"nextCursor": cursor} if cursor is not None else {}
             listed: list[dict[str, Any]] = []
             for name, is_folder in shown:
                 path = f"{found.path}/{name}" if found.path else name
-                if path == MAIN:
-                    resource = _resource(addresses, found.skill).model_dump(
+                if path == MAIN_FILE:
+                    resource = _skill_resource(addresses, found.skill).model_dump(
                         by_alias=True, mode="json", exclude_none=True
                     )
                     listed.append(resource)
                     continue
-                kind = DIRECTORY if is_folder else media_type(path)
+                kind = DIRECTORY_MEDIA_TYPE if is_folder else media_type(path)
                 listed.append({"uri": addresses.uri(found.skill, path), "name": name, "mimeType": kind})
             return {"resultType": "complete", "resources": listed, **more}
 
-        return await self._work(look)
+        return await self._run_in_thread(look)
 
 
-def _resource(addresses: Addresses, skill: Skill) -> Resource:
+def _skill_resource(addresses: SkillUris, skill: Skill) -> Resource:
     return Resource(
         uri=addresses.uri(skill), name=skill.name, description=skill.description or None, mime_type="text/markdown"
     )

@@ -7,41 +7,41 @@ the old one goes on with it undisturbed. Used by house; uses assembly/ground and
 import os
 from typing import Final, NamedTuple
 
-from kitbag.assembly.environment import Ground, lay_ground, told_left_out
+from kitbag.assembly.environment import AgentEnvironment, load_environment, untrusted_notices
 from kitbag.assembly.run_options import Options
 from kitbag.library.scopes import find_places
-from kitbag.packing.catalog import Budget, budget_of, render_agents, render_skills
-from kitbag.permissions.rules.load import Given
-from kitbag.text.hidden_characters import one_line, remove_hidden
+from kitbag.packing.catalog import Budget, catalog_budget, render_agents, render_skills
+from kitbag.permissions.rules.load import PermissionFlags
+from kitbag.text.hidden_characters import collapse_whitespace, remove_hidden
 
-BRIEF: Final = Budget(descriptions=800, names=300, entry=160)
+BRIEF_BUDGET: Final = Budget(descriptions=800, names=300, entry=160)
 """The catalog in the description of a tool: some clients cut those at 2,048 characters."""
-MOST_LEFT_OUT: Final = 2_000
-MOST_ADDED: Final = 20_000
+MAX_NOTICE_CHARACTERS: Final = 2_000
+MAX_ADDITION_CHARACTERS: Final = 20_000
 
-Mark = dict[tuple[str, str], object]
+LibraryFingerprint = dict[tuple[str, str], object]
 """What each name stands for; two that are equal are the same files unchanged."""
 
 
-class Served(NamedTuple):
-    ground: Ground
+class ServedLibrary(NamedTuple):
+    environment: AgentEnvironment
     instructions: str
     skills_brief: str
     agents_brief: str
-    mark: Mark
-    notes: tuple[str, ...]
+    fingerprint: LibraryFingerprint
+    notices: tuple[str, ...]
     """What the person who started the server should know."""
 
 
-def given_of(options: Options) -> Given:
-    return Given(options.mode, options.only_tools, options.ask, options.no_tools)
+def permission_inputs(options: Options) -> PermissionFlags:
+    return PermissionFlags(options.mode, options.only_tools, options.ask, options.no_tools)
 
 
-def lay_served(options: Options) -> Served:
+def load_served_library(options: Options) -> ServedLibrary:
     """Raises UsageError for a wrong rule or mode, NotFoundError for a team or persona that does not exist."""
-    ground = lay_ground(
+    ground = load_environment(
         find_places(options.directory or None),
-        given=given_of(options),
+        permission_options=permission_inputs(options),
         trust_workspace=options.trust_workspace,
         extra=options.extra,
         team=options.team,
@@ -50,17 +50,21 @@ def lay_served(options: Options) -> Served:
     )
     library = ground.library
     skills, agents = library.visible_skills(), library.visible_agents()
-    whole = budget_of(library.settings)
-    brief = Budget(*map(min, BRIEF, whole))
+    whole = catalog_budget(library.settings)
+    brief = Budget(*map(min, BRIEF_BUDGET, whole))
     rest = whole._replace(descriptions=whole.descriptions - brief.descriptions, names=whole.names - brief.names)
-    left_out = [f"{notice.text}. {notice.fix}" for notice in told_left_out(ground)]
-    parts = [text("instructions"), *(_harmless(note[:MOST_LEFT_OUT]) for note in left_out)]
-    parts += [render_skills(skills, rest, over_mcp=True).text, render_agents(agents, rest).text, *_additions(ground)]
-    mark: Mark = {("trust", ""): (ground.trust.state, ground.trust.items)}
+    left_out = [f"{notice.text}. {notice.fix}" for notice in untrusted_notices(ground)]
+    parts = [load_text("instructions"), *(_escape_notice(note[:MAX_NOTICE_CHARACTERS]) for note in left_out)]
+    parts += [
+        render_skills(skills, rest, over_mcp=True).text,
+        render_agents(agents, rest).text,
+        *_prompt_additions(ground),
+    ]
+    mark: LibraryFingerprint = {("trust", ""): (ground.trust.state, ground.trust.items)}
     mark |= {("skill", skill.full_name): (skill.path, skill.stamp) for skill, _ in skills}
-    mark |= {("agent", agent.full_name): (agent.path, agent.head_stamp) for agent, _ in agents}
+    mark |= {("agent", agent.full_name): (agent.path, agent.frontmatter_stamp) for agent, _ in agents}
     notes = (*left_out, *(f"{found.place}: {found.problem}" for found in ground.diagnostics))
-    return Served(
+    return ServedLibrary(
         ground,
         "\n\n".join(part for part in parts if part),
         render_skills(skills, brief, over_mcp=True).text,
@@ -70,18 +74,18 @@ def lay_served(options: Options) -> Served:
     )
 
 
-def _additions(ground: Ground) -> list[str]:
+def _prompt_additions(ground: AgentEnvironment) -> list[str]:
     """Of the team and the persona that were chosen."""
     persona = ground.library.persona
     added = [ground.library.team_prompt(), persona.system_prompt_additions if persona else ""]
-    return [remove_hidden(part)[:MOST_ADDED] for part in added if part]
+    return [remove_hidden(part)[:MAX_ADDITION_CHARACTERS] for part in added if part]
 
 
-def _harmless(note: str) -> str:
+def _escape_notice(note: str) -> str:
     """Names of things that nobody vouches for."""
-    return remove_hidden(one_line(note)).replace("<", "&lt;")
+    return remove_hidden(collapse_whitespace(note)).replace("<", "&lt;")
 
 
-def text(name: str) -> str:
+def load_text(name: str) -> str:
     with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
         return file.read().strip()

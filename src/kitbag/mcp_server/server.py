@@ -30,34 +30,34 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from kitbag.mcp_server.client_sessions import Client
-from kitbag.mcp_server.resources import Resources
-from kitbag.mcp_server.served_library import Served
-from kitbag.mcp_server.server_state import LEAST_SECONDS, House
+from kitbag.mcp_server.client_sessions import ConnectedClient
+from kitbag.mcp_server.resources import SkillResources
+from kitbag.mcp_server.served_library import ServedLibrary
+from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
 from kitbag.mcp_server.skills_extension import EXTENSION, SETTINGS
-from kitbag.mcp_server.tool_calls import Calls
+from kitbag.mcp_server.tool_calls import ToolCalls
 
 logger = logging.getLogger(__name__)
 
-TELL_SECONDS: Final = 2.0
+NOTIFY_TIMEOUT: Final = 2.0
 """A client that does not read is not waited for."""
 SESSION_HEADER: Final = "mcp-session-id"
-_CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
+_NOTIFICATIONS: Final = NotificationOptions(tools_changed=True, resources_changed=True)
 Context = ServerRequestContext[Any, Any]
 
 
 class KitbagServer(Server[Any]):
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._calls = Calls(house)
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._calls = ToolCalls(state)
         super().__init__(
             "kitbag",
             version=version("kitbag"),
             title="Kitbag",
             description="Skills and agents, at the moment they are needed.",
-            instructions=house.served.instructions,
-            lifespan=self._live,
-            get_tool_input_schema=self._calls.schema,
+            instructions=state.served.instructions,
+            lifespan=self._lifespan,
+            get_tool_input_schema=self._calls.input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -66,34 +66,34 @@ class KitbagServer(Server[Any]):
         self.extensions = {EXTENSION: SETTINGS}
         # Instead of the SDK's own, which measures for a telemetry that nobody has set up.
         self.middleware[:] = [_declare_extension]
-        Resources(house).add_to(self)
+        SkillResources(state).register(self)
         self.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
         self.add_request_handler("server/discover", RequestParams, self._discover)
         self.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
-        house.on_change = self._tell
+        state.on_change = self._notify_clients
 
     def create_initialization_options(self, *_: Any, **__: Any) -> InitializationOptions:
-        return super().create_initialization_options(_CHANGES)
+        return super().create_initialization_options(_NOTIFICATIONS)
 
     @contextlib.asynccontextmanager
-    async def _live(self, _: Server[Any]) -> AsyncGenerator[House, None]:
-        watching = asyncio.ensure_future(self._house.watch())
+    async def _lifespan(self, _: Server[Any]) -> AsyncGenerator[ServerState, None]:
+        watching = asyncio.ensure_future(self._state.watch())
         try:
-            yield self._house
+            yield self._state
         finally:
             self._listen.close()
             watching.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([watching])
-                await self._house.close()
+                await self._state.close()
 
-    def _client(self, context: Context) -> Client:
+    def _find_client(self, context: Context) -> ConnectedClient:
         if context.request is None:
-            return self._house.clients.get("")
+            return self._state.clients.get("")
         session_id = context.request.headers.get(SESSION_HEADER)
         if not session_id or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return self._house.clients.stranger()
-        return self._house.clients.get(session_id)
+            return self._state.clients.create_anonymous()
+        return self._state.clients.get(session_id)
 
     async def _discover(self, context: Context, params: RequestParams) -> DiscoverResult:
         sessions = context.request is not None
@@ -104,30 +104,30 @@ class KitbagServer(Server[Any]):
         )
 
     async def _initialized(self, context: Context, params: NotificationParams) -> None:
-        self._client(context).session = context.session
+        self._find_client(context).session = context.session
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=self._calls.listed(await self._house.fresh(LEAST_SECONDS)))
+        return ListToolsResult(tools=self._calls.list_tools(await self._state.refreshed(MIN_REFRESH_SECONDS)))
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        return await self._calls.call(self._client(context), context, params)
+        return await self._calls.call(self._find_client(context), context, params)
 
-    async def _tell(self, old: Served, new: Served) -> None:
+    async def _notify_clients(self, old: ServedLibrary, new: ServedLibrary) -> None:
         """That the library has changed, to all who are connected."""
         self.instructions = new.instructions
-        for client in self._house.clients.all():
+        for client in self._state.clients.all():
             if client.session is None:
                 continue
             gone = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
-            with gone, anyio.move_on_after(TELL_SECONDS):
+            with gone, anyio.move_on_after(NOTIFY_TIMEOUT):
                 await client.session.send_tool_list_changed()
                 await client.session.send_resource_list_changed()
         await self._bus.publish(ToolsListChanged())
         await self._bus.publish(ResourcesListChanged())
-        addresses = self._house.addresses
+        addresses = self._state.skill_uris
         for _, skill in addresses.listed:
             key = ("skill", skill.full_name)
-            if key in old.mark and old.mark[key] != new.mark.get(key):
+            if key in old.fingerprint and old.fingerprint[key] != new.fingerprint.get(key):
                 await self._bus.publish(ResourceUpdated(addresses.uri(skill)))
 
 

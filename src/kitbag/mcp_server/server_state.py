@@ -13,75 +13,75 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError
-from kitbag.mcp_server.client_sessions import Clients
-from kitbag.mcp_server.served_library import Served, lay_served
-from kitbag.mcp_server.skill_uris import Addresses
+from kitbag.mcp_server.client_sessions import ConnectedClients
+from kitbag.mcp_server.served_library import ServedLibrary, load_served_library
+from kitbag.mcp_server.skill_uris import SkillUris
 
 if TYPE_CHECKING:
-    from kitbag.assembly.inherited import Inherited
-    from kitbag.tasks.delegation import Shared
-    from kitbag.tasks.worker_environments import Grounds
+    from kitbag.assembly.inherited import ParentContext
+    from kitbag.tasks.delegation import TaskHost
+    from kitbag.tasks.worker_environments import SetupCache
 
 logger = logging.getLogger(__name__)
 
-LEAST_SECONDS: Final = 2.0
-SHARE: Final = 100
+MIN_REFRESH_SECONDS: Final = 2.0
+REFRESH_COST_FACTOR: Final = 100
 """Of the time that passes between two looks at the disk, one part in so many is spent looking."""
-Changed = Callable[[Served, Served], Awaitable[None]]
+ChangeCallback = Callable[[ServedLibrary, ServedLibrary], Awaitable[None]]
 
 
-class House:
+class ServerState:
     def __init__(self, options: Options) -> None:
         """Raises KitbagError for options that make no sense here."""
         begun = time.monotonic()
-        self.served = lay_served(options)
+        self.served = load_served_library(options)
         # What the settings said when the server started: a mode that becomes stricter later counts for all clients.
-        self.options = options = options._replace(settings_mode=self.served.ground.live.settings_mode)
-        self._cost = time.monotonic() - begun
-        self.clients = Clients(options)
-        self.on_change: Changed | None = None
-        self._addresses: tuple[Served, Addresses] | None = None
-        self._looked = time.monotonic()
-        self._looking = asyncio.Lock()
-        self._opened = contextlib.AsyncExitStack()
-        self._agents: tuple[Grounds, Shared] | None = None
+        self.options = options = options._replace(settings_mode=self.served.environment.live_rules.settings_mode)
+        self._reload_seconds = time.monotonic() - begun
+        self.clients = ConnectedClients(options)
+        self.on_change: ChangeCallback | None = None
+        self._skill_uris: tuple[ServedLibrary, SkillUris] | None = None
+        self._reloaded_at = time.monotonic()
+        self._reload_lock = asyncio.Lock()
+        self._exit_stack = contextlib.AsyncExitStack()
+        self._task_hosting: tuple[SetupCache, TaskHost] | None = None
 
     @property
-    def addresses(self) -> Addresses:
+    def skill_uris(self) -> SkillUris:
         """Of the skills as resources; worked out when somebody first asks for one."""
-        if self._addresses is None or self._addresses[0] is not self.served:
-            digests = self._addresses[1].digests if self._addresses is not None else None
-            self._addresses = self.served, Addresses(self.served.ground, digests)
-        return self._addresses[1]
+        if self._skill_uris is None or self._skill_uris[0] is not self.served:
+            digests = self._skill_uris[1].digests if self._skill_uris is not None else None
+            self._skill_uris = self.served, SkillUris(self.served.environment, digests)
+        return self._skill_uris[1]
 
     # What is served
 
-    async def fresh(self, seconds: float) -> Served:
+    async def refreshed(self, max_age: float) -> ServedLibrary:
         """What is served, looked at no longer ago than that."""
-        async with self._looking:
-            if time.monotonic() - self._looked >= seconds:
-                await self._look()
+        async with self._reload_lock:
+            if time.monotonic() - self._reloaded_at >= max_age:
+                await self._reload()
         return self.served
 
     async def watch(self) -> None:
         """Until it is cancelled."""
         while True:
-            await asyncio.sleep(max(LEAST_SECONDS, SHARE * self._cost))
-            self.clients.forget_idle()
-            await self.fresh(LEAST_SECONDS)
+            await asyncio.sleep(max(MIN_REFRESH_SECONDS, REFRESH_COST_FACTOR * self._reload_seconds))
+            self.clients.remove_idle()
+            await self.refreshed(MIN_REFRESH_SECONDS)
 
-    async def _look(self) -> None:
+    async def _reload(self) -> None:
         begun = time.monotonic()
         try:
-            new = await asyncio.to_thread(lay_served, self.options)
+            new = await asyncio.to_thread(load_served_library, self.options)
         except (KitbagError, OSError) as error:  # what was served stays: a persona's file is gone, say
             logger.warning("looking at the library again failed: %s", error)
             return
         finally:
-            self._looked = time.monotonic()
-            self._cost = self._looked - begun
+            self._reloaded_at = time.monotonic()
+            self._reload_seconds = self._reloaded_at - begun
         old = self.served
-        if new.mark == old.mark and new.instructions == old.instructions:
+        if new.fingerprint == old.fingerprint and new.instructions == old.instructions:
             return
         self.served = new
         if self.on_change is not None:
@@ -90,46 +90,46 @@ class House:
     # What agents stand on
 
     @contextlib.asynccontextmanager
-    async def inherited(self) -> "AsyncGenerator[tuple[Inherited, Shared], None]":
+    async def agent_setup(self) -> "AsyncGenerator[tuple[ParentContext, TaskHost], None]":
         """By the rules, trust and files as they are now. Raises KitbagError."""
-        from kitbag.tasks.task import Wish
+        from kitbag.tasks.task import TaskRequest
 
-        if self._agents is None:
-            self._agents = self._open_agents()
-        grounds, shared = self._agents
-        async with grounds.of(Wish("", "", directory=self.served.ground.places.cwd)) as inherited:
+        if self._task_hosting is None:
+            self._task_hosting = self._open_task_hosting()
+        grounds, shared = self._task_hosting
+        async with grounds.acquire(TaskRequest("", "", directory=self.served.environment.places.cwd)) as inherited:
             yield inherited, shared
 
-    def _open_agents(self) -> "tuple[Grounds, Shared]":
-        from kitbag.assembly.model_sources import model_sources
+    def _open_task_hosting(self) -> "tuple[SetupCache, TaskHost]":
+        from kitbag.assembly.model_sources import load_model_sources
         from kitbag.assembly.open_journal import open_journal
         from kitbag.events import Notice
         from kitbag.settings import load_settings
         from kitbag.tasks.board import Board
-        from kitbag.tasks.delegation import Shared
-        from kitbag.tasks.standalone_setup import lay_inherited
-        from kitbag.tasks.task import Wish
-        from kitbag.tasks.worker_environments import Grounds
+        from kitbag.tasks.delegation import TaskHost
+        from kitbag.tasks.standalone_setup import load_standalone_setup
+        from kitbag.tasks.task import TaskRequest
+        from kitbag.tasks.worker_environments import SetupCache
 
-        home = self.served.ground.places.kitbag_home
-        journal = open_journal(home, model_sources(load_settings(home, ()))[0])
-        self._opened.callback(journal.close)
+        home = self.served.environment.places.kitbag_home
+        journal = open_journal(home, load_model_sources(load_settings(home, ()))[0])
+        self._exit_stack.callback(journal.close)
 
         def note(notice: Notice) -> None:
             logger.warning("%s", notice.text)
 
-        def lay(wish: Wish) -> "Inherited":
-            return lay_inherited(wish.directory, self.options, self.options.model, None, journal, note)
+        def lay(wish: TaskRequest) -> "ParentContext":
+            return load_standalone_setup(wish.directory, self.options, self.options.model, None, journal, note)
 
-        grounds = Grounds(lay)
-        self._opened.push_async_callback(grounds.close)
-        return grounds, Shared(Board(journal))
+        grounds = SetupCache(lay)
+        self._exit_stack.push_async_callback(grounds.close)
+        return grounds, TaskHost(Board(journal))
 
     async def close(self) -> None:
-        await self._opened.aclose()
+        await self._exit_stack.aclose()
 
 
-class Listening(NamedTuple):
+class HttpOptions(NamedTuple):
     port: int
     """0: any that is free."""
     host: str = "127.0.0.1"

@@ -12,25 +12,25 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from kitbag.assembly.environment import Ground
+from kitbag.assembly.environment import AgentEnvironment
 from kitbag.errors import InvalidError, NotFoundError
-from kitbag.library.skill_files import resolved_file
+from kitbag.library.skill_files import resolve_skill_file
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.permissions.model import is_inside
-from kitbag.permissions.safe_open import open_to_read
+from kitbag.permissions.safe_open import open_for_reading
 
 SCHEME: Final = "skill://"
-MAIN: Final = "SKILL.md"
-LARGEST: Final = 16 * 1024 * 1024
-MOST_FILES: Final = 512
-DEEPEST: Final = 12
-MOST_DIGESTS: Final = 200_000
-_SKIPPED: Final = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"))
-_ELSEWHERE: Final = "from"
+MAIN_FILE: Final = "SKILL.md"
+MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_FILES: Final = 512
+MAX_DEPTH: Final = 12
+MAX_DIGESTS: Final = 200_000
+_SKIPPED_DIRECTORIES: Final = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"))
+_DISAMBIGUATOR: Final = "from"
 """Before an address that would else lie inside that of another skill."""
 
 
-class SkillFile(NamedTuple):
+class ServedFile(NamedTuple):
     """A file as it is served."""
 
     path: str
@@ -44,101 +44,101 @@ class SkillFile(NamedTuple):
         return self.stamp[1]
 
 
-class Found(NamedTuple):
+class SkillLocation(NamedTuple):
     skill: Skill
     path: str
     """What follows the skill in the address; empty: the skill's directory."""
 
 
-Digests = dict[tuple[str, tuple[int, int, int, int]], tuple[str, int]]
+DigestCache = dict[tuple[str, tuple[int, int, int, int]], tuple[str, int]]
 
 
-class Addresses:
+class SkillUris:
     """Of one state of the library."""
 
-    def __init__(self, ground: Ground, digests: Digests | None = None) -> None:
-        self._ground = ground
-        self._reading = ground.permissions.in_mode("default")
+    def __init__(self, environment: AgentEnvironment, digests: DigestCache | None = None) -> None:
+        self._environment = environment
+        self._read_permissions = environment.permissions.with_mode("default")
         """What may be read is the rules' word, whatever the mode is for agents."""
-        self.digests: Digests = digests if digests is not None else {}
-        library = ground.library
-        view = library.view()
-        verdicts = [(skill, library.judge(skill, view)) for skill in library.skills]
+        self.digests: DigestCache = digests if digests is not None else {}
+        library = environment.library
+        view = library.visibility_context()
+        verdicts = [(skill, library.evaluate(skill, view)) for skill in library.skills]
         served = [(skill, verdict.listed) for skill, verdict in verdicts if verdict.model and not skill.flags & COMMAND]
         self._by_key: dict[str, Skill] = {}
         self._paths: dict[str, str] = {}
         # Short ones first: a longer one must not lie inside of them.
-        for skill, _ in sorted(served, key=lambda pair: (_address(pair[0]).count("/"), pair[0].full_name)):
-            path = _address(skill)
+        for skill, _ in sorted(served, key=lambda pair: (_skill_path(pair[0]).count("/"), pair[0].full_name)):
+            path = _skill_path(skill)
             while self._is_taken(path):
-                path = f"{_ELSEWHERE}/{path}"
-            self._by_key[_key(path)] = skill
+                path = f"{_DISAMBIGUATOR}/{path}"
+            self._by_key[_lookup_key(path)] = skill
             self._paths[skill.full_name] = path
         self.listed = sorted((self._paths[skill.full_name], skill) for skill, listed in served if listed)
 
     def _is_taken(self, path: str) -> bool:
-        parts = _key(path).split("/")
+        parts = _lookup_key(path).split("/")
         return any("/".join(parts[:length]) in self._by_key for length in range(1, len(parts) + 1))
 
-    def uri(self, skill: Skill, path: str = MAIN) -> str:
-        tail = "/".join(map(_segment, path.split("/")))
+    def uri(self, skill: Skill, path: str = MAIN_FILE) -> str:
+        tail = "/".join(map(_quote_segment, path.split("/")))
         return f"{SCHEME}{self._paths[skill.full_name]}/{tail}" if path else f"{SCHEME}{self._paths[skill.full_name]}"
 
-    def find(self, uri: str) -> Found:
+    def find(self, uri: str) -> SkillLocation:
         """Raises NotFoundError."""
         if uri.lower().startswith(SCHEME) and len(uri) < 4_096:
             parts = uri[len(SCHEME) :].split("/")
             for length in range(len(parts), 0, -1):
-                skill = self._by_key.get(_key("/".join(parts[:length])))
+                skill = self._by_key.get(_lookup_key("/".join(parts[:length])))
                 if skill is not None:
-                    return Found(skill, "/".join(unquote(part) for part in parts[length:]))
+                    return SkillLocation(skill, "/".join(unquote(part) for part in parts[length:]))
         raise NotFoundError(f"no skill is served at {uri[:300]}", "list the resources to see those there are")
 
     # Files
 
-    def file(self, skill: Skill, path: str) -> SkillFile:
+    def file(self, skill: Skill, path: str) -> ServedFile:
         """Raises NotFoundError when there is none that is served, InvalidError when the skill is not read any more."""
-        main = resolved_file(skill)
+        main = resolve_skill_file(skill)
         parts = path.split("/")
-        if self._reading.decide("Skill", {"skill": skill.full_name}).effect != "allow":
+        if self._read_permissions.decide("Skill", {"skill": skill.full_name}).effect != "allow":
             resolved = ""
-        elif path == MAIN:
+        elif path == MAIN_FILE:
             resolved = main
         elif skill.flags & FLAT or any(part in ("", ".", "..") or "\0" in part for part in parts):
             resolved = ""
         else:
             resolved = os.path.realpath(os.path.join(os.path.dirname(main), path))
-            if not _is_served_place(resolved, os.path.dirname(main)) or any(part in _SKIPPED for part in parts):
+            if not _is_below(resolved, os.path.dirname(main)) or any(part in _SKIPPED_DIRECTORIES for part in parts):
                 resolved = ""
-        found = self._look(path, resolved) if resolved else None
+        found = self._stat_file(path, resolved) if resolved else None
         if found is None:
             raise NotFoundError(f"the skill {skill.full_name} has no file {path[:300]!r}", "its entry lists its files")
         return found
 
-    def _look(self, path: str, resolved: str) -> SkillFile | None:
+    def _stat_file(self, path: str, resolved: str) -> ServedFile | None:
         try:
             status = os.lstat(resolved)
         except (OSError, ValueError):
             return None
-        if not stat.S_ISREG(status.st_mode) or not self._may_read(resolved):
+        if not stat.S_ISREG(status.st_mode) or not self._can_read(resolved):
             return None
-        return SkillFile(path, resolved, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return ServedFile(path, resolved, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
-    def _may_read(self, resolved: str) -> bool:
-        return self._reading.decide("Read", {"file_path": resolved}).effect == "allow"
+    def _can_read(self, resolved: str) -> bool:
+        return self._read_permissions.decide("Read", {"file_path": resolved}).effect == "allow"
 
-    def files(self, skill: Skill) -> list[SkillFile]:
+    def files(self, skill: Skill) -> list[ServedFile]:
         """All that are served, sorted, the main one first. Raises InvalidError when there are too many."""
-        found = [self.file(skill, MAIN)]
+        found = [self.file(skill, MAIN_FILE)]
         for file in self._walk(skill):
             found.append(file)
-            if len(found) > MOST_FILES or sum(one.size for one in found) > LARGEST:
-                limit = f"{MOST_FILES} files or {LARGEST:,} bytes"
+            if len(found) > MAX_FILES or sum(one.size for one in found) > MAX_BYTES:
+                limit = f"{MAX_FILES} files or {MAX_BYTES:,} bytes"
                 raise InvalidError(f"the skill {skill.full_name} has more than {limit}", "make it smaller")
         return [found[0], *sorted(found[1:])]
 
-    def _walk(self, skill: Skill) -> Iterator[SkillFile]:
-        main = resolved_file(skill)
+    def _walk(self, skill: Skill) -> Iterator[ServedFile]:
+        main = resolve_skill_file(skill)
         top = os.path.dirname(main)
         pending = [""] if not skill.flags & FLAT else []
         looked_at = 0
@@ -149,91 +149,91 @@ class Addresses:
             except OSError:
                 continue
             looked_at += len(names)
-            if looked_at > 20 * MOST_FILES:
+            if looked_at > 20 * MAX_FILES:
                 raise InvalidError(f"the skill {skill.full_name} has too many files", "make it smaller")
             for name in names:
                 path = f"{folder}/{name}" if folder else name
                 place = os.path.join(top, path)
                 if os.path.isdir(place) and not os.path.islink(place):
-                    if name not in _SKIPPED and path.count("/") < DEEPEST:
+                    if name not in _SKIPPED_DIRECTORIES and path.count("/") < MAX_DEPTH:
                         pending.append(path)
                     continue
                 resolved = os.path.realpath(place)
-                if path == MAIN or resolved == main or not _is_served_place(resolved, top) or not _is_text(path):
+                if path == MAIN_FILE or resolved == main or not _is_below(resolved, top) or not _is_encodable(path):
                     continue
-                file = self._look(path, resolved)
+                file = self._stat_file(path, resolved)
                 if file is not None:
                     yield file
 
     def children(self, skill: Skill, folder: str) -> list[tuple[str, bool]]:
         """What lies directly in a folder of a skill: names, and whether each is a folder. Raises NotFoundError."""
-        main = resolved_file(skill)
+        main = resolve_skill_file(skill)
         top = os.path.dirname(main)
         parts = folder.split("/") if folder else []
         place = os.path.join(top, folder)
-        wrong = any(part in ("", ".", "..") or part in _SKIPPED or "\0" in part for part in parts)
+        wrong = any(part in ("", ".", "..") or part in _SKIPPED_DIRECTORIES or "\0" in part for part in parts)
         if not folder and skill.flags & FLAT:
-            return [(MAIN, False)]
+            return [(MAIN_FILE, False)]
         if wrong or skill.flags & FLAT or not os.path.isdir(place) or os.path.realpath(place) != place.rstrip("/"):
             raise NotFoundError(f"{self.uri(skill, folder)} is not a directory resource", "")
         found: set[tuple[str, bool]] = set()
         for name in os.listdir(place):
             path = f"{folder}/{name}" if folder else name
             if os.path.isdir(os.path.join(top, path)):
-                if name not in _SKIPPED and not os.path.islink(os.path.join(top, path)):
+                if name not in _SKIPPED_DIRECTORIES and not os.path.islink(os.path.join(top, path)):
                     found.add((name, True))
             elif os.path.realpath(os.path.join(top, path)) == main:
-                found.add((MAIN, False))
-            elif _is_text(path):
+                found.add((MAIN_FILE, False))
+            elif _is_encodable(path):
                 with contextlib.suppress(NotFoundError):
                     found.add((self.file(skill, path).path.rpartition("/")[2], False))
         return sorted(found)
 
-    def read(self, file: SkillFile) -> bytes:
+    def read(self, file: ServedFile) -> bytes:
         """Raises InvalidError."""
-        if file.size > LARGEST:
-            raise InvalidError(f"{file.path} is longer than {LARGEST:,} bytes", "read it from the skill's directory")
-        descriptor = open_to_read(file.resolved, self._ground.workspace, expected_resolved=file.resolved)
+        if file.size > MAX_BYTES:
+            raise InvalidError(f"{file.path} is longer than {MAX_BYTES:,} bytes", "read it from the skill's directory")
+        descriptor = open_for_reading(file.resolved, self._environment.workspace, expected_resolved=file.resolved)
         with open(descriptor, "rb") as opened:
-            data = opened.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise InvalidError(f"{file.path} is longer than {LARGEST:,} bytes", "read it from the skill's directory")
+            data = opened.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InvalidError(f"{file.path} is longer than {MAX_BYTES:,} bytes", "read it from the skill's directory")
         return data
 
-    def digest(self, file: SkillFile) -> tuple[str, int]:
+    def digest(self, file: ServedFile) -> tuple[str, int]:
         """Of its bytes, and how many they are; reckoned once for each state of the file."""
         key = file.resolved, file.stamp
         known = self.digests.get(key)
         if known is None:
             data = self.read(file)
-            known = self.digests[key] = digest_of(data), len(data)
-            if len(self.digests) > MOST_DIGESTS:
+            known = self.digests[key] = compute_digest(data), len(data)
+            if len(self.digests) > MAX_DIGESTS:
                 self.digests.pop(next(iter(self.digests)))
         return known
 
 
-def digest_of(data: bytes) -> str:
+def compute_digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _address(skill: Skill) -> str:
-    return "/".join(_segment(part) for part in (skill.root.plugin or skill.team, skill.name) if part)
+def _skill_path(skill: Skill) -> str:
+    return "/".join(_quote_segment(part) for part in (skill.root.plugin or skill.team, skill.name) if part)
 
 
-def _segment(text: str) -> str:
+def _quote_segment(text: str) -> str:
     return quote(text, safe="", errors="surrogateescape")
 
 
-def _key(path: str) -> str:
+def _lookup_key(path: str) -> str:
     """Some clients write the first part of an address in lower case."""
     return "/".join(unquote(part).casefold() for part in path.split("/"))
 
 
-def _is_served_place(resolved: str, top: str) -> bool:
+def _is_below(resolved: str, top: str) -> bool:
     return is_inside(resolved, top) and resolved != top
 
 
-def _is_text(path: str) -> bool:
+def _is_encodable(path: str) -> bool:
     """A name that an address can hold."""
     try:
         path.encode()

@@ -11,36 +11,36 @@ from typing import Any, Final
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.portability import MAX_DESCRIPTION, MAX_NAME
 from kitbag.library.skills import FLAT, Skill
-from kitbag.mcp_server.skill_uris import MAIN, Addresses, digest_of
-from kitbag.mcp_server.verbatim_frontmatter import NotVerbatimError, verbatim_head
+from kitbag.mcp_server.skill_uris import MAIN_FILE, SkillUris, compute_digest
+from kitbag.mcp_server.verbatim_frontmatter import NotVerbatimError, read_verbatim_frontmatter
 
 EXTENSION: Final = "io.modelcontextprotocol/skills"
 SETTINGS: Final[dict[str, Any]] = {"directoryRead": True}
 
 
-def entry_of(addresses: Addresses, skill: Skill) -> dict[str, Any]:
+def build_entry(uris: SkillUris, skill: Skill) -> dict[str, Any]:
     """Raises KitbagError for a skill that is not served this way, and says why."""
-    if skill.flags & FLAT or not skill.path.endswith(f"/{MAIN}"):
-        raise InvalidError(f"the skill {skill.full_name} is no directory with a {MAIN}", "")
-    files = addresses.files(skill)
-    data = addresses.read(files[0])
+    if skill.flags & FLAT or not skill.path.endswith(f"/{MAIN_FILE}"):
+        raise InvalidError(f"the skill {skill.full_name} is no directory with a {MAIN_FILE}", "")
+    files = uris.files(skill)
+    data = uris.read(files[0])
     try:
-        head = verbatim_head(data)
+        head = read_verbatim_frontmatter(data)
     except NotVerbatimError as error:
         raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {error}", "") from None
-    _check(skill, head)
+    _check_frontmatter(skill, head)
     # The bytes that the head was read from, whatever the file is by now.
-    resources = [{"uri": addresses.uri(skill), "digest": digest_of(data), "size": len(data)}]
+    resources = [{"uri": uris.uri(skill), "digest": compute_digest(data), "size": len(data)}]
     for file in files[1:]:
-        digest, size = addresses.digest(file)
-        resources.append({"uri": addresses.uri(skill, file.path), "digest": digest, "size": size})
-    return {"uri": addresses.uri(skill), "frontmatter": head, "resources": resources}
+        digest, size = uris.digest(file)
+        resources.append({"uri": uris.uri(skill, file.path), "digest": digest, "size": size})
+    return {"uri": uris.uri(skill), "frontmatter": head, "resources": resources}
 
 
-def _check(skill: Skill, head: dict[str, Any]) -> None:
-    name, description = head.get("name"), head.get("description")
+def _check_frontmatter(skill: Skill, frontmatter: dict[str, Any]) -> None:
+    name, description = frontmatter.get("name"), frontmatter.get("description")
     wrong = ""
-    if not isinstance(name, str) or not _is_name(name) or name != skill.name:
+    if not isinstance(name, str) or not _is_valid_name(name) or name != skill.name:
         wrong = "its `name` is not one of lower-case letters, digits and single hyphens"
     elif not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         wrong = f"its `description` is missing or longer than {MAX_DESCRIPTION} characters"
@@ -48,18 +48,18 @@ def _check(skill: Skill, head: dict[str, Any]) -> None:
         raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {wrong}", "")
 
 
-def _is_name(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     plain = unicodedata.normalize("NFKC", name) == name and name == name.lower() and len(name) <= MAX_NAME
     letters = all(char.isalnum() or char == "-" for char in name)
     return bool(name) and plain and letters and "--" not in name and name.strip("-") == name
 
 
-def entries_of(addresses: Addresses, skills: list[tuple[str, Skill]]) -> list[dict[str, Any]]:
+def build_entries(uris: SkillUris, skills: list[tuple[str, Skill]]) -> list[dict[str, Any]]:
     """Those that can be served, in order."""
     found: list[dict[str, Any]] = []
     for _, skill in skills:
         try:
-            found.append(entry_of(addresses, skill))
+            found.append(build_entry(uris, skill))
         except KitbagError:
             continue  # `skills/get` says why
     return found

@@ -21,22 +21,22 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from kitbag.mcp_server.server import KitbagServer
-from kitbag.mcp_server.server_state import House
+from kitbag.mcp_server.server_state import ServerState
 
-LONGEST_LINE: Final = 4 * 1024 * 1024
-_CHUNK: Final = 1 << 16
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+_CHUNK_BYTES: Final = 1 << 16
 
 
-async def serve_stdio(house: House) -> None:
+async def serve_stdio(state: ServerState) -> None:
     """Until the client closes its end."""
-    server = KitbagServer(house)
-    with _own_streams() as (source, sink):
-        async with _messages(source, sink) as (incoming, outgoing):
+    server = KitbagServer(state)
+    with _claim_standard_streams() as (source, sink):
+        async with _message_streams(source, sink) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 @contextlib.contextmanager
-def _own_streams() -> "Any":
+def _claim_standard_streams() -> "Any":
     """Descriptors for the messages alone. They are never closed: a thread may still wait on one."""
     source, sink = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -51,7 +51,7 @@ def _own_streams() -> "Any":
 
 
 @contextlib.asynccontextmanager
-async def _messages(
+async def _message_streams(
     source: int, sink: int
 ) -> "AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]], None]":  # noqa: E501
     arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -61,7 +61,7 @@ async def _messages(
     async def read() -> None:
         async with arriving:
             async for line in _lines(source):
-                message, wrong = _parse(line)
+                message, wrong = _parse_line(line)
                 if message is None:
                     await writer.write(wrong)
                     continue
@@ -82,10 +82,10 @@ async def _messages(
         group.cancel_scope.cancel()
 
 
-def _parse(line: bytes | None) -> tuple[Any, bytes]:
+def _parse_line(line: bytes | None) -> tuple[Any, bytes]:
     """The message, or what is answered to one that is none."""
     if line is None:
-        return None, _refusal(INVALID_REQUEST, f"the message is longer than {LONGEST_LINE:,} bytes", None)
+        return None, _error_response(INVALID_REQUEST, f"the message is longer than {MAX_LINE_BYTES:,} bytes", None)
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False), b""
     except ValidationError:
@@ -93,13 +93,13 @@ def _parse(line: bytes | None) -> tuple[Any, bytes]:
     try:
         given: Any = json.loads(line)
     except (ValueError, RecursionError):
-        return None, _refusal(PARSE_ERROR, "the message is not JSON", None)
+        return None, _error_response(PARSE_ERROR, "the message is not JSON", None)
     request_id = cast("dict[str, Any]", given).get("id") if isinstance(given, dict) else None
     known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
-    return None, _refusal(INVALID_REQUEST, "the message is not a JSON-RPC 2.0 message", known)
+    return None, _error_response(INVALID_REQUEST, "the message is not a JSON-RPC 2.0 message", known)
 
 
-def _refusal(code: int, problem: str, request_id: str | int | None) -> bytes:
+def _error_response(code: int, problem: str, request_id: str | int | None) -> bytes:
     error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": problem}}
     return json.dumps(error).encode() + b"\n"
 
@@ -126,7 +126,7 @@ def _read_lines(source: int, put: Callable[[bytes | None], None], end: bytes) ->
     held, too_long = bytearray(), False
     while True:
         try:
-            chunk = os.read(source, _CHUNK)
+            chunk = os.read(source, _CHUNK_BYTES)
         except OSError:
             chunk = b""
         if not chunk:
@@ -134,13 +134,13 @@ def _read_lines(source: int, put: Callable[[bytes | None], None], end: bytes) ->
         while (at := chunk.find(b"\n")) >= 0:
             held += chunk[:at]
             chunk = chunk[at + 1 :]
-            if too_long or len(held) > LONGEST_LINE:
+            if too_long or len(held) > MAX_LINE_BYTES:
                 put(None)
             elif held.strip():
                 put(bytes(held))
             held, too_long = bytearray(), False
         held += chunk
-        if len(held) > LONGEST_LINE:
+        if len(held) > MAX_LINE_BYTES:
             held, too_long = bytearray(), True
     put(end)
 

@@ -7,14 +7,14 @@ letter. Used by skill_entries. A head that is no plain YAML has no such form.
 import re
 from typing import Any, Final, cast
 
-from kitbag.text.frontmatter import split
+from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.safe_yaml import MAX_DEPTH, MAX_NODES
 
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
-_TRUTH: Final = {word: value for value, words in ((True, "true"), (False, "false"))
+_BOOLEANS: Final = {word: value for value, words in ((True, "true"), (False, "false"))
                  for word in (words, words.title(), words.upper())}  # fmt: skip
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,4000}")
-_BASED: Final = re.compile(r"0o[0-7]{1,1000}|0x[0-9a-fA-F]{1,1000}")
+_OCTAL_OR_HEX: Final = re.compile(r"0o[0-7]{1,1000}|0x[0-9a-fA-F]{1,1000}")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
@@ -22,7 +22,7 @@ class NotVerbatimError(ValueError):
     """Says what about it can't be told as it is."""
 
 
-def verbatim_head(data: bytes) -> dict[str, Any]:
+def read_verbatim_frontmatter(data: bytes) -> dict[str, Any]:
     """Raises NotVerbatimError."""
     import yaml
 
@@ -30,13 +30,13 @@ def verbatim_head(data: bytes) -> dict[str, Any]:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise NotVerbatimError("it is not UTF-8") from None
-    parts = split(text)
+    parts = split_frontmatter(text)
     closed = not any(problem.code == "head-unclosed" for problem in parts.problems)
-    if parts.head is None or not closed or text.split("\n", 1)[0].rstrip() != "---":
+    if parts.frontmatter is None or not closed or text.split("\n", 1)[0].rstrip() != "---":
         raise NotVerbatimError("it does not begin with a head between two lines of ---")
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        value = _Builder(yaml).build(yaml.parse(f"{parts.head}\n", Loader=loader))  # pyright: ignore[reportUnknownMemberType]
+        value = _Builder(yaml).build(yaml.parse(f"{parts.frontmatter}\n", Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise NotVerbatimError(
             f"its head is not plain YAML: {str(error).splitlines()[0] if str(error) else ''}"
@@ -46,7 +46,7 @@ def verbatim_head(data: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-class _Open:
+class _OpenNode:
     __slots__ = ("key", "value")
 
     def __init__(self, value: "list[Any] | dict[str, Any]") -> None:
@@ -59,7 +59,7 @@ class _Builder:
 
     def __init__(self, yaml: Any) -> None:
         self._yaml = yaml
-        self._stack: list[_Open] = []
+        self._stack: list[_OpenNode] = []
         self._result: Any = None
         self._nodes = 0
 
@@ -72,25 +72,25 @@ class _Builder:
                 if documents > 1:
                     raise NotVerbatimError("more than one document")
             elif kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
-                self._place(self._stack.pop().value, "")
+                self._attach(self._stack.pop().value, "")
             elif kind is yaml.AliasEvent:
                 raise NotVerbatimError("an alias")
             elif kind is yaml.ScalarEvent:
-                self._count(event)
-                self._place(_scalar(event.value) if not event.style else event.value, event.value)
+                self._check_limits(event)
+                self._attach(_parse_scalar(event.value) if not event.style else event.value, event.value)
             elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
-                self._count(event)
-                self._stack.append(_Open([] if kind is yaml.SequenceStartEvent else {}))
+                self._check_limits(event)
+                self._stack.append(_OpenNode([] if kind is yaml.SequenceStartEvent else {}))
         return self._result
 
-    def _count(self, event: Any) -> None:
+    def _check_limits(self, event: Any) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or len(self._stack) > MAX_DEPTH:
             raise NotVerbatimError("too large")
         if event.tag is not None or event.anchor is not None:
             raise NotVerbatimError("a tag or an anchor")
 
-    def _place(self, value: Any, written: str) -> None:
+    def _attach(self, value: Any, written: str) -> None:
         if not self._stack:
             self._result = value
             return
@@ -109,15 +109,15 @@ class _Builder:
             parent.key = None
 
 
-def _scalar(text: str) -> Any:
+def _parse_scalar(text: str) -> Any:
     """By the core schema. What JSON has no word for stays as it is written."""
     if text in _NULL:
         return None
-    if text in _TRUTH:
-        return _TRUTH[text]
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _BASED.fullmatch(text):
+    if _OCTAL_OR_HEX.fullmatch(text):
         return int(text[2:], 8 if text[1] == "o" else 16)
     if _FLOAT.fullmatch(text):
         number = float(text)

@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple, cast
 from kitbag.errors import Diagnostic
 from kitbag.messages import Usage
 
-UNKNOWN_WINDOW: Final = 128_000
-UNKNOWN_OUTPUT: Final = 8_192
-LARGEST_OUTPUT: Final = 32_000
+DEFAULT_WINDOW: Final = 128_000
+DEFAULT_OUTPUT: Final = 8_192
+MAX_OUTPUT: Final = 32_000
 """No request asks for more, though some models could give it: it would leave less room for what is sent."""
 
 
-class Known(NamedTuple):
-    window: int = UNKNOWN_WINDOW
-    output: int = UNKNOWN_OUTPUT
+class ModelInfo(NamedTuple):
+    window: int = DEFAULT_WINDOW
+    output: int = DEFAULT_OUTPUT
     input: float | None = None
     cached: float | None = None
     written: float | None = None
@@ -30,9 +30,9 @@ class Known(NamedTuple):
 
     @property
     def max_output(self) -> int:
-        return min(self.output, LARGEST_OUTPUT, max(self.window // 4, 256))
+        return min(self.output, MAX_OUTPUT, max(self.window // 4, 256))
 
-    def price(self, usage: Usage) -> float | None:
+    def cost(self, usage: Usage) -> float | None:
         """None where a price is missing for something that was used."""
         total = 0.0
         default = self.input
@@ -48,47 +48,47 @@ class Known(NamedTuple):
         return total / 1_000_000
 
 
-_KINDS: Final[dict[str, type]] = {
+_FIELD_TYPES: Final[dict[str, type]] = {
     "window": int, "output": int, "input": float, "cached": float, "written": float, "said": float, "images": bool,
 }  # fmt: skip
 
 
-_LEAST: Final = {"window": 1_000, "output": 100}
-_MOST: Final = 1_000_000_000
+_MINIMUMS: Final = {"window": 1_000, "output": 100}
+_MAXIMUM: Final = 1_000_000_000
 
 
 @lru_cache(maxsize=1)
-def _data() -> dict[str, Any]:
+def _load_data() -> dict[str, Any]:
     import tomllib
 
     with open(os.path.join(os.path.dirname(__file__), "models.toml"), "rb") as file:
         return tomllib.load(file)
 
 
-def aliases(provider: str) -> Mapping[str, str]:
+def model_aliases(provider: str) -> Mapping[str, str]:
     """What bare words such as `sonnet` mean at this provider; empty where nothing is known."""
-    return _data()["aliases"].get(provider, {})
+    return _load_data()["aliases"].get(provider, {})
 
 
-def known_names() -> list[str]:
-    return list(_data()["models"])
+def known_model_names() -> list[str]:
+    return list(_load_data()["models"])
 
 
-def look_up(name: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> Known:
+def look_up_model(name: str, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> ModelInfo:
     """`name` is `provider/model`; `own` are the user's entries by the same name, or by the model's alone."""
     model = name.rpartition("/")[2].lower()
     model = model.rpartition(".")[2] if model.startswith(("us.anthropic.", "eu.anthropic.", "anthropic.")) else model
-    entries = cast("dict[str, dict[str, Any]]", _data()["models"])
+    entries = cast("dict[str, dict[str, Any]]", _load_data()["models"])
     best = max((key for key in entries if model.startswith(key)), key=len, default="")
-    found = Known(**entries[best], source=f"models.toml: {best}") if best else Known()
-    mine = {key.lower(): key for key in own or ()}
+    found = ModelInfo(**entries[best], source=f"models.toml: {best}") if best else ModelInfo()
+    mine = {key.lower(): key for key in overrides or ()}
     for key in (model, name.lower()):
-        if own and key in mine:
-            found = found._replace(**own[mine[key]], source=f"settings: {mine[key]}")
+        if overrides and key in mine:
+            found = found._replace(**overrides[mine[key]], source=f"settings: {mine[key]}")
     return found
 
 
-def check_own(name: str, fields: object, path: str) -> tuple[dict[str, Any], list[Diagnostic]]:
+def check_model_settings(name: str, fields: object, path: str) -> tuple[dict[str, Any], list[Diagnostic]]:
     """The user's entry for one model, less what is wrong with it."""
     good: dict[str, Any] = {}
     problems: list[Diagnostic] = []
@@ -98,11 +98,11 @@ def check_own(name: str, fields: object, path: str) -> tuple[dict[str, Any], lis
             Diagnostic("warning", "setting", path, 0, f"`models.{name}` is no table", "write { window = … }")
         )
     for key, value in given.items():
-        kind = _KINDS.get(key)
-        least = _LEAST.get(key, 0)
+        kind = _FIELD_TYPES.get(key)
+        least = _MINIMUMS.get(key, 0)
         if kind is None:
-            what, fix = f"`models.{name}.{key}` is not known", f"known are {', '.join(_KINDS)}"
-        elif not _is(value, kind, least):
+            what, fix = f"`models.{name}.{key}` is not known", f"known are {', '.join(_FIELD_TYPES)}"
+        elif not _is_valid(value, kind, least):
             wanted = {bool: "true or false", int: f"a whole number from {least} up", float: "dollars for a million"}
             what, fix = f"`models.{name}.{key}` is {value!r}", f"write {wanted[kind]}"
         else:
@@ -112,9 +112,9 @@ def check_own(name: str, fields: object, path: str) -> tuple[dict[str, Any], lis
     return good, problems
 
 
-def _is(value: object, kind: type, least: int) -> bool:
+def _is_valid(value: object, kind: type, least: int) -> bool:
     if kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind is int:
-        return isinstance(value, int) and least <= value <= _MOST
-    return isinstance(value, int | float) and least <= value <= _MOST  # which no infinity and no NaN is
+        return isinstance(value, int) and least <= value <= _MAXIMUM
+    return isinstance(value, int | float) and least <= value <= _MAXIMUM  # which no infinity and no NaN is

@@ -5,28 +5,28 @@ Used by setup, once a person has named the place. Follows no redirect, so that a
 
 from typing import Final
 
-from kitbag.models.local_servers import models_in
-from kitbag.models.model_selection import Sources, endpoint
+from kitbag.models.local_servers import parse_model_list
+from kitbag.models.model_selection import ModelSources, provider_endpoint
 
 _SECONDS: Final = 8.0
 _MOST_BYTES: Final = 8 << 20
 
 
-async def list_models(provider: str, sources: Sources) -> list[str]:
+async def list_models(provider: str, sources: ModelSources) -> list[str]:
     """Empty where the list can't be had: a name can be written all the same. Raises UsageError for a bad address."""
     import asyncio
 
     import httpx2
 
-    place = endpoint(provider, sources)
+    place = provider_endpoint(provider, sources)
     if not place.address:
         return []
     key = sources.environment.get(place.key_variable, "").strip() if place.key_variable else ""
     if place.protocol == "anthropic":
-        from kitbag.models.adapters.anthropic import VERSION
+        from kitbag.models.adapters.anthropic import API_VERSION
 
         url = f"{place.address}/v1/models?limit=1000"
-        headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+        headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
     else:
         url, headers = f"{place.address}/models", {"authorization": f"Bearer {key}"} if key else {}
     try:
@@ -44,4 +44,4 @@ async def list_models(provider: str, sources: Sources) -> list[str]:
                     return []
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, UnicodeError):
         return []
-    return models_in(bytes(body))
+    return parse_model_list(bytes(body))

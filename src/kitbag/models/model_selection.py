@@ -9,16 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kitbag.errors import InvalidError, UsageError
-from kitbag.models.catalog import Known, aliases, look_up
-from kitbag.models.local_servers import PORTS, first_model, local_address
+from kitbag.models.catalog import ModelInfo, look_up_model, model_aliases
+from kitbag.models.local_servers import LOCAL_PORTS, first_local_model, local_address
 from kitbag.models.provider import Provider
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
 OPENROUTER_URL: Final = "https://openrouter.ai/api/v1"
-BUILT_IN: Final = ("offline", "scripted")
-_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
-_WORDS: Final = frozenset(("sonnet", "opus", "haiku", "fable", "fast", "default", "inherit"))
+BUILT_IN_MODELS: Final = ("offline", "scripted")
+_KEY_VARIABLES: Final = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+}
+_ALIASES: Final = frozenset(("sonnet", "opus", "haiku", "fable", "fast", "default", "inherit"))
 
 
 class ProviderSettings(NamedTuple):
@@ -31,28 +35,28 @@ class ProviderSettings(NamedTuple):
     """The environment variable that holds the key."""
 
 
-class Sources(NamedTuple):
+class ModelSources(NamedTuple):
     """All that a choice may depend on."""
 
     environment: Mapping[str, str]
-    setting: str = ""
+    model_setting: str = ""
     """`model` in the user's settings."""
     providers: Mapping[str, ProviderSettings] = {}
     models: Mapping[str, Mapping[str, Any]] = {}
-    probe: bool = True
+    probe_local: bool = True
     """Whether to look for model servers on this machine."""
-    kept: Mapping[str, str] = {}
+    stored_keys: Mapping[str, str] = {}
     """Keys that the person typed once, by variable (store/kept_keys); those of known providers are in `environment`."""
 
 
-class Chosen(NamedTuple):
+class SelectedModel(NamedTuple):
     provider: str
     model: str
-    known: Known
-    why: str
+    info: ModelInfo
+    reason: str
     """Where the choice came from, in words."""
     connect: Callable[[], Provider]
-    file: str = ""
+    script_file: str = ""
     """Of a script."""
 
     @property
@@ -60,12 +64,12 @@ class Chosen(NamedTuple):
         return f"{self.provider}/{self.model}" if self.model != self.provider else self.provider
 
     @property
-    def again(self) -> str:
+    def reference(self) -> str:
         """What leads to the same choice once more."""
-        return f"{self.name}:{self.file}" if self.file else self.name
+        return f"{self.name}:{self.script_file}" if self.script_file else self.name
 
 
-class Endpoint(NamedTuple):
+class ProviderEndpoint(NamedTuple):
     """Where a provider is reached, and under which variable its key lies."""
 
     address: str
@@ -74,89 +78,89 @@ class Endpoint(NamedTuple):
     needs_key: bool
 
 
-def choose(sources: Sources, flag: str = "", parent: Chosen | None = None) -> Chosen:
+def select_model(sources: ModelSources, flag: str = "", parent: SelectedModel | None = None) -> SelectedModel:
     """Raises UsageError for a name that leads nowhere, InvalidError for a key that is missing."""
     for name, why in (
         (flag, "--model"),
         (sources.environment.get("KITBAG_MODEL", ""), "KITBAG_MODEL in your environment"),
-        (sources.setting, "`model` in your settings"),
+        (sources.model_setting, "`model` in your settings"),
     ):
         if name.strip() == "inherit" and parent is not None:
             return parent
         if name.strip() not in ("", "inherit"):
             try:
-                return resolve(name, sources, why, parent)
+                return resolve_model(name, sources, why, parent)
             except UsageError as error:
                 raise UsageError(f"{error.problem} (from {why})", error.fix) from None
-    return parent if parent is not None else _found(sources)
+    return parent if parent is not None else _detect_model(sources)
 
 
-def resolve(name: str, sources: Sources, why: str, parent: Chosen | None = None) -> Chosen:
+def resolve_model(name: str, sources: ModelSources, reason: str, parent: SelectedModel | None = None) -> SelectedModel:
     """A name as a person or an agent file writes it."""
     name = name.strip()
-    if name in BUILT_IN or name.startswith("scripted:"):
-        return _built_in(name, sources, why)
+    if name in BUILT_IN_MODELS or name.startswith("scripted:"):
+        return _built_in_model(name, sources, reason)
     provider, slash, model = name.partition("/")
-    if not slash and name in _WORDS:
-        return _alias(name, sources, why, parent)
+    if not slash and name in _ALIASES:
+        return _resolve_alias(name, sources, reason, parent)
     if not slash:
-        provider, model = _provider_of(name, parent), name
-    if not model or not provider or provider in BUILT_IN:
+        provider, model = _infer_provider(name, parent), name
+    if not model or not provider or provider in BUILT_IN_MODELS:
         raise UsageError(f"{name!r} names no model", "write provider/model, such as anthropic/claude-sonnet-4-5")
-    known = look_up(f"{provider}/{model}", sources.models)
-    return Chosen(provider, model, known, why, lambda: connect(provider, sources))
+    known = look_up_model(f"{provider}/{model}", sources.models)
+    return SelectedModel(provider, model, known, reason, lambda: connect_provider(provider, sources))
 
 
-def _alias(name: str, sources: Sources, why: str, parent: Chosen | None) -> Chosen:
+def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: SelectedModel | None) -> SelectedModel:
     """At the parent's provider, or at the first that has a key; one that knows no such word takes what it has."""
-    base = parent if parent is not None else _found(sources)
-    model = aliases(base.provider).get(name, "")
+    base = parent if parent is not None else _detect_model(sources)
+    model = model_aliases(base.provider).get(name, "")
     if model:
-        return resolve(f"{base.provider}/{model}", sources, f"{why}: {name}")
-    if parent is None and base.provider in BUILT_IN:
+        return resolve_model(f"{base.provider}/{model}", sources, f"{reason}: {name}")
+    if parent is None and base.provider in BUILT_IN_MODELS:
         fix = "`kitbag setup` connects one; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
         raise InvalidError(f"there is no key for any provider that could be meant by {name!r}", fix)
-    return base._replace(why=f"{why}: {name}, which {base.provider} does not have")
+    return base._replace(reason=f"{reason}: {name}, which {base.provider} does not have")
 
 
-def _provider_of(name: str, parent: Chosen | None) -> str:
+def _infer_provider(name: str, parent: SelectedModel | None) -> str:
     """Of a model without one: the family says whose it is."""
     lower = name.lower()
     if lower.startswith("claude"):
         return "anthropic"
     if lower.startswith(("gpt-", "o1", "o3", "o4", "chatgpt", "codex")) and not lower.startswith("gpt-oss"):
         return "openai"
-    if parent is not None and parent.provider not in BUILT_IN:
+    if parent is not None and parent.provider not in BUILT_IN_MODELS:
         return parent.provider
     fix = "write provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3; `offline` needs no key"
     raise UsageError(f"whose model is {name!r}?", fix)
 
 
-def _found(sources: Sources) -> Chosen:
+def _detect_model(sources: ModelSources) -> SelectedModel:
     for provider in ("anthropic", "openai"):
         variable = key_variable(provider, sources)
         if sources.environment.get(variable, "").strip():
-            why = f"{variable} is {'kept by setup' if is_kept(variable, sources) else 'set'}"
-            return resolve(f"{provider}/{aliases(provider)['default']}", sources, why)
-    for provider in PORTS if sources.probe else ():
-        address = endpoint(provider, sources).address
-        model = first_model(address)
+            why = f"{variable} is {'kept by setup' if is_stored_key(variable, sources) else 'set'}"
+            return resolve_model(f"{provider}/{model_aliases(provider)['default']}", sources, why)
+    for provider in LOCAL_PORTS if sources.probe_local else ():
+        address = provider_endpoint(provider, sources).address
+        model = first_local_model(address)
         if model:
-            return resolve(f"{provider}/{model}", sources, f"{provider} answers at {address}")
-    return _built_in("offline", sources, "no key is set and no model server answers on this machine")
+            return resolve_model(f"{provider}/{model}", sources, f"{provider} answers at {address}")
+    return _built_in_model("offline", sources, "no key is set and no model server answers on this machine")
 
 
-def _built_in(name: str, sources: Sources, why: str) -> Chosen:
+def _built_in_model(name: str, sources: ModelSources, reason: str) -> SelectedModel:
     kind, _, path = name.partition(":")
-    known = look_up(kind, sources.models)
+    known = look_up_model(kind, sources.models)
 
     def offline() -> Provider:
-        from kitbag.models.offline.model import Offline
+        from kitbag.models.offline.model import OfflineModel
 
-        return Offline()
+        return OfflineModel()
 
     if kind == "offline":
-        return Chosen(kind, kind, known, why, offline)
+        return SelectedModel(kind, kind, known, reason, offline)
     script = path or sources.environment.get("KITBAG_SCRIPT", "")
 
     def scripted() -> Provider:
@@ -166,30 +170,30 @@ def _built_in(name: str, sources: Sources, why: str) -> Chosen:
             raise UsageError("`scripted` has no script", "write scripted:FILE.json, or set KITBAG_SCRIPT")
         return Scripted(load_script(script))
 
-    return Chosen(kind, kind, known, why, scripted, os.path.abspath(script) if script else "")
+    return SelectedModel(kind, kind, known, reason, scripted, os.path.abspath(script) if script else "")
 
 
 # Where a provider is
 
 
-def key_variable(provider: str, sources: Sources) -> str:
+def key_variable(provider: str, sources: ModelSources) -> str:
     """The key of one provider is never sent to another: whoever has none of these names says which it is."""
     own = sources.providers.get(provider, ProviderSettings())
-    return own.key_env or _KEYS.get(provider, "")
+    return own.key_env or _KEY_VARIABLES.get(provider, "")
 
 
-def is_kept(variable: str, sources: Sources) -> bool:
+def is_stored_key(variable: str, sources: ModelSources) -> bool:
     """Whether its key is the one that setup keeps."""
-    return variable in sources.kept and sources.environment.get(variable) == sources.kept[variable]
+    return variable in sources.stored_keys and sources.environment.get(variable) == sources.stored_keys[variable]
 
 
-def endpoint(provider: str, sources: Sources) -> Endpoint:
+def provider_endpoint(provider: str, sources: ModelSources) -> ProviderEndpoint:
     """Raises UsageError for an address that is none. No address: not one of ours."""
     own = sources.providers.get(provider, ProviderSettings())
     variable = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}.get(provider, "")
     given = own.base_url or (sources.environment.get(variable, "").strip() if variable else "")
     usual = {"anthropic": ANTHROPIC_URL, "openai": OPENAI_URL, "openrouter": OPENROUTER_URL}.get(provider, "")
-    if not given and provider in PORTS:
+    if not given and provider in LOCAL_PORTS:
         usual = local_address(provider, sources.environment)
     address = (given or usual).rstrip("/")
     if address and not address.startswith(("http://", "https://")):
@@ -201,37 +205,37 @@ def endpoint(provider: str, sources: Sources) -> Endpoint:
     own = sources.providers.get(provider)
     needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL) or bool(own and own.key_env)
     protocol = protocol or ("responses" if address == OPENAI_URL else "chat")
-    return Endpoint(address, key_variable(provider, sources), protocol, needs_key)
+    return ProviderEndpoint(address, key_variable(provider, sources), protocol, needs_key)
 
 
-def known_providers(sources: Sources) -> list[str]:
-    return list(dict.fromkeys((*_KEYS, *PORTS, *sources.providers)))
+def known_providers(sources: ModelSources) -> list[str]:
+    return list(dict.fromkeys((*_KEY_VARIABLES, *LOCAL_PORTS, *sources.providers)))
 
 
-def connect(provider: str, sources: Sources) -> Provider:
+def connect_provider(provider: str, sources: ModelSources) -> Provider:
     """The adapter for a provider, with its key. Raises InvalidError where the key is missing."""
     from kitbag.models.adapters import wire
 
-    place = endpoint(provider, sources)
+    place = provider_endpoint(provider, sources)
     if not place.address:
-        return _other(provider, sources)
-    key = _key(provider, place, sources.environment)
+        return _pydantic_ai_provider(provider, sources)
+    key = _api_key(provider, place, sources.environment)
     if place.protocol == "anthropic":
-        from kitbag.models.adapters.anthropic import VERSION, Anthropic
+        from kitbag.models.adapters.anthropic import API_VERSION, Anthropic
 
-        headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
-        return Anthropic(wire.Endpoint(provider, place.address, headers))
-    there = wire.Endpoint(provider, place.address, {"authorization": f"Bearer {key}"} if key else {})
+        headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
+        return Anthropic(wire.ApiEndpoint(provider, place.address, headers))
+    there = wire.ApiEndpoint(provider, place.address, {"authorization": f"Bearer {key}"} if key else {})
     if place.protocol == "responses":
         from kitbag.models.adapters.openai_responses import OpenAIResponses
 
         return OpenAIResponses(there)
     from kitbag.models.adapters.openai_chat import OpenAIChat
 
-    return OpenAIChat(there, new_names=place.address == OPENAI_URL)
+    return OpenAIChat(there, completion_limit=place.address == OPENAI_URL)
 
 
-def _key(provider: str, place: Endpoint, environment: Mapping[str, str]) -> str:
+def _api_key(provider: str, place: ProviderEndpoint, environment: Mapping[str, str]) -> str:
     variable = place.key_variable
     key = environment.get(variable, "").strip() if variable else ""
     if not key and place.needs_key:
@@ -244,7 +248,7 @@ def _key(provider: str, place: Endpoint, environment: Mapping[str, str]) -> str:
     return key
 
 
-def _other(provider: str, sources: Sources) -> Provider:
+def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
     """Through the adapter of the extra `models`, where it is installed."""
     from kitbag.models.adapters.pydantic_ai import PydanticAI
 

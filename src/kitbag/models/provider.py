@@ -20,7 +20,7 @@ class ToolSpec(NamedTuple):
     """JSON schema of an object, without `$ref`."""
 
 
-class Block(NamedTuple):
+class SystemBlock(NamedTuple):
     """A stretch of the system prompt."""
 
     text: str
@@ -28,10 +28,10 @@ class Block(NamedTuple):
     """All up to here stays the same from request to request: a mark for the provider's cache."""
 
 
-class Request(NamedTuple):
+class ModelRequest(NamedTuple):
     model: str
     """As the provider calls it, without `provider/`."""
-    system: tuple[Block, ...]
+    system: tuple[SystemBlock, ...]
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output: int = 8192
@@ -39,15 +39,15 @@ class Request(NamedTuple):
     """low, medium, high; empty: the provider's own default."""
 
 
-class TextPiece(msgspec.Struct, frozen=True):
+class TextChunk(msgspec.Struct, frozen=True):
     text: str
 
 
-class ThinkingPiece(msgspec.Struct, frozen=True):
+class ThinkingChunk(msgspec.Struct, frozen=True):
     text: str
 
 
-class CallBegun(msgspec.Struct, frozen=True):
+class ToolCallBegun(msgspec.Struct, frozen=True):
     """A tool call is being written; shown, never run."""
 
     id: str
@@ -58,7 +58,7 @@ StopReason = Literal["end", "tools", "length", "refusal", "other"]
 """Only after `end` and `tools` the reply is complete; `other` is every word that an adapter does not know."""
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     """The whole reply, last in a stream. A stream that ends without one was cut off."""
 
     message: Message
@@ -74,7 +74,7 @@ class Reply(NamedTuple):
         return self.stop in ("end", "tools")
 
 
-Piece = TextPiece | ThinkingPiece | CallBegun | Reply
+StreamItem = TextChunk | ThinkingChunk | ToolCallBegun | ModelReply
 
 FailureKind = Literal["transient", "overloaded", "cut", "auth", "too-long", "spent", "bad-request", "unreachable"]
 """transient, overloaded, cut and unreachable may pass; the others won't."""
@@ -86,15 +86,15 @@ class ModelError(KitbagError):
     exit_code = 7
 
     def __init__(
-        self, kind: FailureKind, problem: str, fix: str = "", *, wait: float | None = None, status: int = 0
+        self, kind: FailureKind, problem: str, fix: str = "", *, retry_after: float | None = None, status: int = 0
     ) -> None:
         super().__init__(problem, fix)
         self.kind: FailureKind = kind
-        self.wait = wait
+        self.retry_after = retry_after
         self.status = status
 
     @property
-    def may_pass(self) -> bool:
+    def is_retryable(self) -> bool:
         return self.kind in ("transient", "overloaded", "cut", "unreachable")
 
 
@@ -102,7 +102,7 @@ class Provider(Protocol):
     @property
     def name(self) -> str: ...
 
-    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         """Pieces as they come, then one Reply. Raises ModelError. Closing the generator ends the request."""
         ...
 

@@ -13,23 +13,23 @@ from typing import Any, NamedTuple, cast
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Message, Part, Text, Thinking, Usage
-from kitbag.models.adapters.wire import tool_call
+from kitbag.models.adapters.wire import parse_tool_call
 from kitbag.models.provider import (
-    CallBegun,
     FailureKind,
     ModelError,
-    Piece,
-    Reply,
-    Request,
+    ModelReply,
+    ModelRequest,
     StopReason,
-    TextPiece,
-    ThinkingPiece,
+    StreamItem,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
 )
 from kitbag.text.tokens import estimate_tokens
 
 NAME = "scripted"
-_LONGEST_DELAY = 3_600
-_KINDS: dict[int, FailureKind] = {
+_MAX_DELAY = 3_600
+_FAILURE_KINDS: dict[int, FailureKind] = {
     400: "bad-request", 401: "auth", 402: "spent", 403: "auth", 413: "too-long", 429: "overloaded", 529: "overloaded",
 }  # fmt: skip
 
@@ -77,7 +77,7 @@ class Step(NamedTuple):
     def message(self, name: str = NAME) -> Message:
         parts: list[Part] = [Thinking(self.thinking, name, "scripted")] if self.thinking else []
         parts += [Text(self.text)] if self.text else []
-        parts += [tool_call(*call) for call in self.calls]
+        parts += [parse_tool_call(*call) for call in self.calls]
         return Message("assistant", tuple(parts))
 
     @property
@@ -87,13 +87,13 @@ class Step(NamedTuple):
         return self.stop or ("tools" if self.calls else "end")
 
 
-Answer = Callable[[Seen], "Step | str"]
+ReplyFunction = Callable[[Seen], "Step | str"]
 
 
 class Rule(NamedTuple):
     """Replies for the conversations that it is about: both patterns must be found."""
 
-    steps: "Sequence[Step | Answer]"
+    steps: "Sequence[Step | ReplyFunction]"
     system: str = ""
     first: str = ""
     last: str = ""
@@ -112,10 +112,10 @@ class Script:
         """The reply, and the fault that happens this time."""
         for number, rule in enumerate(self.rules):
             if rule.applies(seen):
-                return self._step(number, rule, seen)
+                return self._reply_of(number, rule, seen)
         return Step(text="(The script has no reply for this conversation.)"), None
 
-    def _step(self, number: int, rule: Rule, seen: Seen) -> tuple[Step, Fault | None]:
+    def _reply_of(self, number: int, rule: Rule, seen: Seen) -> tuple[Step, Fault | None]:
         if seen.turns >= len(rule.steps):
             return Step(text="(The script has ended.)"), None
         found = rule.steps[seen.turns]
@@ -145,41 +145,41 @@ def load_script(path: str) -> Script:
 def script_of(value: object) -> Script:
     """`["text", {...}]`, `{"replies": [...]}` or `{"rules": [{"system": "regex", "replies": [...]}]}`."""
     if isinstance(value, list):
-        return Script((Rule(_steps(cast("list[object]", value), "replies")),))
-    fields = _object(value, "the script")
+        return Script((Rule(_parse_replies(cast("list[object]", value), "replies")),))
+    fields = _require_object(value, "the script")
     rules: list[Rule] = []
     given = fields.get("rules", [])
     if not isinstance(given, list):
         raise InvalidError("`rules` is no list", "write a list of rules")
     for at, item in enumerate(cast("list[object]", given)):
-        rule = _object(item, f"rules[{at}]")
+        rule = _require_object(item, f"rules[{at}]")
         patterns = {name: str(rule.get(name, "")) for name in ("system", "first", "last")}
         for name, pattern in patterns.items():
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise InvalidError(f"rules[{at}].{name} is no pattern: {error}", "correct it") from error
-        rules.append(Rule(_steps(rule.get("replies"), f"rules[{at}].replies"), **patterns))
+        rules.append(Rule(_parse_replies(rule.get("replies"), f"rules[{at}].replies"), **patterns))
     if "replies" in fields:
-        rules.append(Rule(_steps(fields["replies"], "replies")))
+        rules.append(Rule(_parse_replies(fields["replies"], "replies")))
     if not rules:
         raise InvalidError("the script has neither `replies` nor `rules`", "add a list of replies")
     return Script(rules)
 
 
-def _steps(value: object, place: str) -> list[Step]:
+def _parse_replies(value: object, place: str) -> list[Step]:
     if not isinstance(value, list):
         raise InvalidError(f"`{place}` is no list", "write a list of replies")
-    return [_step_of(item, f"{place}[{at}]") for at, item in enumerate(cast("list[object]", value))]
+    return [_parse_reply(item, f"{place}[{at}]") for at, item in enumerate(cast("list[object]", value))]
 
 
 _FIELDS = frozenset(("text", "thinking", "calls", "stop", "usage", "fault", "delay", "stop_reason"))
 
 
-def _step_of(value: object, place: str) -> Step:
+def _parse_reply(value: object, place: str) -> Step:
     if isinstance(value, str):
         return Step(text=value)
-    fields = _object(value, place)
+    fields = _require_object(value, place)
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
         raise InvalidError(f"{place} has an unknown field `{unknown[0]}`", f"known are {', '.join(sorted(_FIELDS))}")
@@ -187,13 +187,13 @@ def _step_of(value: object, place: str) -> Step:
     delay = fields.get("delay", 0)
     if fields.get("stop") not in (None, "end", "tools", "length", "refusal"):
         raise InvalidError(f"{place}.stop is {fields['stop']!r}", "write end, tools, length or refusal")
-    if not isinstance(delay, int | float) or not 0 <= delay <= _LONGEST_DELAY:
-        raise InvalidError(f"{place}.delay is {delay!r}", f"write seconds, from 0 to {_LONGEST_DELAY}")
+    if not isinstance(delay, int | float) or not 0 <= delay <= _MAX_DELAY:
+        raise InvalidError(f"{place}.delay is {delay!r}", f"write seconds, from 0 to {_MAX_DELAY}")
     try:
         return Step(
             text=str(fields.get("text", "")),
             thinking=str(fields.get("thinking", "")),
-            calls=tuple(_call(item, f"{place}.calls[{at}]") for at, item in enumerate(fields.get("calls", ()))),
+            calls=tuple(_parse_call(item, f"{place}.calls[{at}]") for at, item in enumerate(fields.get("calls", ()))),
             stop=fields.get("stop"),
             usage=Usage(**fields["usage"]) if "usage" in fields else None,
             fault=Fault(**fault) if fault else None,
@@ -204,20 +204,20 @@ def _step_of(value: object, place: str) -> Step:
         raise InvalidError(f"{place}: {error}", "correct the reply") from error
 
 
-def _call(value: object, place: str) -> tuple[str, str, str]:
-    fields = _object(value, place)
+def _parse_call(value: object, place: str) -> tuple[str, str, str]:
+    fields = _require_object(value, place)
     arguments = fields.get("arguments", {})
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return str(fields.get("id") or f"call_{os.urandom(6).hex()}"), str(fields.get("name", "")), text
 
 
-def _object(value: object, place: str) -> dict[str, Any]:
+def _require_object(value: object, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidError(f"{place} is no object", "write a JSON object")
     return cast("dict[str, Any]", value)
 
 
-def seen_in(request: Request) -> Seen:
+def seen_in(request: ModelRequest) -> Seen:
     def text(message: Message) -> str:
         results = [piece.text for result in message.results for piece in result.content if isinstance(piece, Text)]
         return "\n".join([*results, message.text])
@@ -237,32 +237,34 @@ class Scripted:
     def __init__(self, script: Script) -> None:
         self.name = NAME
         self.script = script
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
 
     async def close(self) -> None:
         return None
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         self.requests.append(request)
         step, fault = self.script.next(seen_in(request))
         await asyncio.sleep(step.delay)
         if fault is not None:
             if fault.kind in ("cut-text", "no-end", "idle") and step.text:
-                yield TextPiece(step.text[: len(step.text) // 2])
+                yield TextChunk(step.text[: len(step.text) // 2])
             if fault.kind == "idle":
-                await asyncio.sleep(fault.seconds or _LONGEST_DELAY)
-            kind = _KINDS.get(fault.status, "transient")
+                await asyncio.sleep(fault.seconds or _MAX_DELAY)
+            kind = _FAILURE_KINDS.get(fault.status, "transient")
             raise ModelError(kind, fault.body or f"scripted fault {fault.status or fault.kind}", status=fault.status)
         if step.thinking:
-            yield ThinkingPiece(step.thinking)
+            yield ThinkingChunk(step.thinking)
         for start in range(0, len(step.text), 40):
-            yield TextPiece(step.text[start : start + 40])
+            yield TextChunk(step.text[start : start + 40])
         for call_id, name, _ in step.calls:
-            yield CallBegun(call_id, name)
-        yield Reply(step.message(), step.ends_with, step.usage or counted(request, step), NAME, step.stop_reason)
+            yield ToolCallBegun(call_id, name)
+        yield ModelReply(
+            step.message(), step.ends_with, step.usage or estimate_usage(request, step), NAME, step.stop_reason
+        )
 
 
-def counted(request: Request, step: Step) -> Usage:
+def estimate_usage(request: ModelRequest, step: Step) -> Usage:
     """What a provider would bill, by estimate: the whole request, and the reply."""
     shown = sum(estimate_tokens(block.text) for block in request.system)
     shown += sum(estimate_tokens(f"{tool.name}{tool.description}{json.dumps(tool.schema)}") for tool in request.tools)

@@ -6,19 +6,19 @@ import functools
 import ipaddress
 from typing import NamedTuple
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Standing(NamedTuple):
+class AddressClass(NamedTuple):
     reason: str
     """Why it is not public, as words after "it is"; empty when it is public."""
-    openable: bool = False
+    can_be_allowed: bool = False
     """Whether a name that the user opened may lead here. The rest must be named by their address."""
 
 
-_PUBLIC = Standing("")
-_BLOCKED = (
+_PUBLIC = AddressClass("")
+_BLOCKED_NETWORKS = (
     ("0.0.0.0/8", "this machine", False),
     ("10.0.0.0/8", "in a private network", True),
     ("100.64.0.0/10", "in a provider's shared network", True),
@@ -63,8 +63,10 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 @functools.cache
-def _tables() -> tuple[tuple[_Network, Standing], ...]:
-    return tuple((ipaddress.ip_network(text), Standing(reason, openable)) for text, reason, openable in _BLOCKED)
+def _blocked_networks() -> tuple[tuple[_Network, AddressClass], ...]:
+    return tuple(
+        (ipaddress.ip_network(text), AddressClass(reason, openable)) for text, reason, openable in _BLOCKED_NETWORKS
+    )
 
 
 @functools.cache
@@ -72,7 +74,7 @@ def _global_unicast() -> ipaddress.IPv6Network:
     return ipaddress.IPv6Network("2000::/3")
 
 
-def read_address(text: str) -> Address | None:
+def parse_address(text: str) -> IPAddress | None:
     """None for a name, for a scoped address, and for every spelling but the usual one."""
     try:
         address = ipaddress.ip_address(text)
@@ -81,13 +83,13 @@ def read_address(text: str) -> Address | None:
     return None if address.version == 6 and address.scope_id else address
 
 
-def standing(address: Address) -> Standing:
-    for network, found in _tables():
+def classify_address(address: IPAddress) -> AddressClass:
+    for network, found in _blocked_networks():
         if address.version == network.version and address in network:
             return found
     if address.version == 6:
         if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
-            return Standing("an IPv4 address behind ISATAP")
+            return AddressClass("an IPv4 address behind ISATAP")
         if address not in _global_unicast():
-            return Standing("not in use on the public network")
+            return AddressClass("not in use on the public network")
     return _PUBLIC

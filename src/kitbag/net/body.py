@@ -11,20 +11,20 @@ from typing import Final
 from kitbag.net.errors import FetchError
 
 ACCEPTED_CODINGS: Final = "gzip, deflate"
-_PIECE = 64 * 1024
-_SLICE = 4 * 1024
+_MAX_OUTPUT = 64 * 1024
+_MAX_INPUT = 4 * 1024
 """How much is given to zlib at once; what follows the end of a member is copied each time, so it is little."""
 
 
-class Body:
+class ResponseBody:
     """Give it what comes with `feed` until that says no more is wanted; then ask `ends_early`."""
 
-    __slots__ = ("_coding", "_inflater", "content", "limit", "over")
+    __slots__ = ("_coding", "_inflater", "content", "exceeded_limit", "limit")
 
     def __init__(self, codings: str, limit: int) -> None:
         self.content = bytearray()
         self.limit = limit
-        self.over = False
+        self.exceeded_limit = False
         """Whether there was more than the limit."""
         self._coding = _single_coding(codings)
         self._inflater = _Inflater(self._coding) if self._coding in ("gzip", "deflate") else None
@@ -40,12 +40,12 @@ class Body:
             room = self.limit - len(self.content)
             self.content += piece[:room]
             if len(piece) > room:
-                self.over = True
+                self.exceeded_limit = True
                 return False
         return True
 
     @property
-    def ends_early(self) -> bool:
+    def is_incomplete(self) -> bool:
         return self._inflater is not None and self._inflater.is_open
 
 
@@ -72,8 +72,8 @@ class _Inflater:
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
         try:
-            for start in range(0, len(data), _SLICE):
-                yield from self._inflate(data[start : start + _SLICE])
+            for start in range(0, len(data), _MAX_INPUT):
+                yield from self._inflate(data[start : start + _MAX_INPUT])
         except zlib.error as error:
             raise FetchError(
                 "The server's answer is damaged: it can't be decompressed.",
@@ -97,8 +97,8 @@ class _Inflater:
                     return
                 self._engine = None
                 continue
-            piece = self._engine.decompress(data, _PIECE)
-            more = len(piece) == _PIECE and not self._engine.eof
+            piece = self._engine.decompress(data, _MAX_OUTPUT)
+            more = len(piece) == _MAX_OUTPUT and not self._engine.eof
             data = self._engine.unused_data if self._engine.eof else self._engine.unconsumed_tail
             if piece:
                 yield piece

@@ -16,19 +16,19 @@ from typing import Any, Final, cast
 import anyio
 import httpcore2
 
-from kitbag.net.addresses import Address, read_address
+from kitbag.net.addresses import IPAddress, parse_address
 from kitbag.net.errors import FetchError
-from kitbag.net.hosts import shown_host
-from kitbag.net.policy import HostPolicy, not_public
-from kitbag.net.urls import Target
+from kitbag.net.hosts import display_host
+from kitbag.net.policy import HostPolicy, not_public_error
+from kitbag.net.urls import FetchTarget
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
 """From a host name to its addresses, as text. An OSError says that there are none."""
-MOST_ATTEMPTS: Final = 4
+MAX_ATTEMPTS: Final = 4
 """Addresses of one name that are tried until one can be connected to."""
 
 
-async def look_up(host: str) -> Sequence[str]:
+async def resolve_host(host: str) -> Sequence[str]:
     """What the system says. In a thread that nobody waits for at exit, since a lookup can't be stopped."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[str]] = loop.create_future()
@@ -61,7 +61,7 @@ class OverLimitError(Exception):
     """More was sent than is read. The one who knows what was being read says so in words."""
 
 
-class Meter:
+class ByteMeter:
     """Counts what is read, and says how much more may be."""
 
     __slots__ = ("count", "limit")
@@ -74,20 +74,20 @@ class Meter:
         self.limit = self.count + more
 
     @property
-    def room(self) -> int:
+    def remaining(self) -> int:
         """One more than the limit, since only the byte after it shows that there is too much."""
         return self.limit + 1 - self.count
 
 
 class MeteredStream(httpcore2.AsyncNetworkStream):
-    def __init__(self, stream: httpcore2.AsyncNetworkStream, meter: Meter) -> None:
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, meter: ByteMeter) -> None:
         self._stream = stream
         self._meter = meter
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if self._meter.room <= 0:
+        if self._meter.remaining <= 0:
             raise OverLimitError
-        data = await self._stream.read(min(max_bytes, self._meter.room), timeout)
+        data = await self._stream.read(min(max_bytes, self._meter.remaining), timeout)
         self._meter.count += len(data)
         return data
 
@@ -106,14 +106,14 @@ class MeteredStream(httpcore2.AsyncNetworkStream):
         return self._stream.get_extra_info(info)
 
 
-class Guard(httpcore2.AsyncNetworkBackend):
+class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     """The network as one request may use it: one host and port, and only at addresses that are allowed."""
 
     def __init__(
         self,
-        target: Target,
+        target: FetchTarget,
         policy: HostPolicy | None,
-        meter: Meter,
+        meter: ByteMeter,
         resolver: Resolver | None,
         network: httpcore2.AsyncNetworkBackend | None,
     ) -> None:
@@ -121,7 +121,7 @@ class Guard(httpcore2.AsyncNetworkBackend):
         self._target = target
         self._policy = policy
         self._meter = meter
-        self._resolver = resolver or look_up
+        self._resolver = resolver or resolve_host
         self._network = network or cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
         self._stream: httpcore2.AsyncNetworkStream | None = None
         self.peer = ""
@@ -153,34 +153,34 @@ class Guard(httpcore2.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
 
-    async def _checked_addresses(self) -> list[Address]:
-        literal = read_address(self._target.host)
+    async def _checked_addresses(self) -> list[IPAddress]:
+        literal = parse_address(self._target.host)
         try:
             answer = await self._resolver(self._target.host) if literal is None else [self._target.host]
         except OSError as error:
-            raise self._unknown() from error
-        checked: dict[Address, None] = {}
-        for address in map(read_address, answer):
+            raise self._unresolved_error() from error
+        checked: dict[IPAddress, None] = {}
+        for address in map(parse_address, answer):
             if address is None:
-                raise not_public(self._target, "at an address of this machine's own network")
+                raise not_public_error(self._target, "at an address of this machine's own network")
             if self._policy is not None:
                 self._policy.check_address(self._target, address)
             checked[address] = None
         if not checked:
-            raise self._unknown()
-        return _families_in_turn(list(checked))
+            raise self._unresolved_error()
+        return _interleave_families(list(checked))
 
-    def _unknown(self) -> FetchError:
+    def _unresolved_error(self) -> FetchError:
         return FetchError(
-            f"No address was found for {shown_host(self._target.host)}.",
+            f"No address was found for {display_host(self._target.host)}.",
             "Check the spelling of the host, and that this machine has a network.",
             "network",
         )
 
     async def _connect(
-        self, addresses: Sequence[Address], port: int, timeout: float | None
+        self, addresses: Sequence[IPAddress], port: int, timeout: float | None
     ) -> httpcore2.AsyncNetworkStream:
-        tried = addresses[:MOST_ATTEMPTS]
+        tried = addresses[:MAX_ATTEMPTS]
         share = None if timeout is None else timeout / len(tried)
         problem: Exception = httpcore2.ConnectError()
         for address in tried:
@@ -190,20 +190,20 @@ class Guard(httpcore2.AsyncNetworkBackend):
                 problem = error
                 continue
             self._stream = stream
-            self._check_ends(stream, address, port)
+            self._check_endpoints(stream, address, port)
             self.peer = str(address)
             return stream
         raise problem
 
-    def _check_ends(self, stream: httpcore2.AsyncNetworkStream, address: Address, port: int) -> None:
+    def _check_endpoints(self, stream: httpcore2.AsyncNetworkStream, address: IPAddress, port: int) -> None:
         peer: tuple[str, int] | None = stream.get_extra_info("server_addr")
-        if not peer or (read_address(peer[0]), peer[1]) != (address, port):
-            raise not_public(self._target, "answered by another address than the one that was connected to")
+        if not peer or (parse_address(peer[0]), peer[1]) != (address, port):
+            raise not_public_error(self._target, "answered by another address than the one that was connected to")
         here: tuple[str, int] | None = stream.get_extra_info("client_addr")
-        if self._policy is None or self._policy.opens(self._target) or not here:
+        if self._policy is None or self._policy.allows_private(self._target) or not here:
             return
-        if read_address(here[0]) == address:
-            raise not_public(self._target, "this machine, by its own public address")
+        if parse_address(here[0]) == address:
+            raise not_public_error(self._target, "this machine, by its own public address")
 
     async def close(self) -> None:
         """What was connected, also when it came to nothing: the library forgets a TLS greeting that is cancelled."""
@@ -212,7 +212,7 @@ class Guard(httpcore2.AsyncNetworkBackend):
                 await self._stream.aclose()
 
 
-def _families_in_turn(addresses: Sequence[Address]) -> list[Address]:
+def _interleave_families(addresses: Sequence[IPAddress]) -> list[IPAddress]:
     """The first one's family first, then one of each, so that a network without IPv6 costs one attempt."""
     first = [address for address in addresses if address.version == addresses[0].version]
     other = [address for address in addresses if address.version != addresses[0].version]

@@ -49,36 +49,36 @@ _NAMES = {
 _ENCODINGS = {name: encoding for encoding, names in _NAMES.items() for name in names.split()}
 
 
-def media_type(header: str) -> str:
+def parse_media_type(header: str) -> str:
     """`text/html`, in lower case and without parameters; empty when the header is not one."""
     found = header.partition(";")[0].strip().lower()
     return found if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", found) else ""
 
 
-def encoding_of(header: str, body: bytes) -> str:
+def detect_encoding(header: str, body: bytes) -> str:
     """The encoding to read the body with; empty when it is not text."""
-    kind = media_type(header)
+    kind = parse_media_type(header)
     if not _TEXT_TYPES.fullmatch(kind) and (kind or b"\0" in body[:_SNIFFED]):
         return ""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if body.startswith(mark):
             return encoding
     named = _CHARSET.search(header.lower())
-    if named and (known := _known(named[1])):
+    if named and (known := _find_encoding(named[1])):
         return known
     in_page = _DECLARATION.match(body) if "xml" in kind else None
     if in_page is None and kind in ("text/html", "application/xhtml+xml"):
         in_page = _META.search(body, 0, _SNIFFED)
-    if in_page and (known := _known(in_page[1].decode("ascii"))):
+    if in_page and (known := _find_encoding(in_page[1].decode("ascii"))):
         # A page that could be searched as ASCII is not in UTF-16, whatever it says.
         return "utf-8" if known.startswith("utf-16") else known
     return "utf-8"
 
 
-def _known(name: str) -> str:
+def _find_encoding(name: str) -> str:
     return _ENCODINGS.get(re.sub("[^a-z0-9]", "", name.lower()), "")
 
 
-def read_text(body: bytes, encoding: str, whole: bool) -> str:
+def decode_body(body: bytes, encoding: str, complete: bool) -> str:
     """What can't be read becomes U+FFFD; a character that the end of a cut body split is left out."""
-    return codecs.getincrementaldecoder(encoding)("replace").decode(body, final=whole)
+    return codecs.getincrementaldecoder(encoding)("replace").decode(body, final=complete)

@@ -7,22 +7,22 @@ from typing import Literal, NamedTuple
 
 from kitbag.errors import KitbagError
 
-Kind = Literal["url", "policy", "address", "network", "certificate", "time", "limit", "redirect", "response"]
+FetchErrorKind = Literal["url", "policy", "address", "network", "certificate", "time", "limit", "redirect", "response"]
 """What was in the way: the URL itself, the user's rules, where it leads, or how the other side answers."""
 
 
-class Redirect(NamedTuple):
+class FetchRedirect(NamedTuple):
     """One step of the way from the URL that was asked for to the one that answered."""
 
     status: int
     url: str
     """Where it led, whole: the query is in it."""
-    other_host: bool
+    is_cross_host: bool
 
 
 class FetchError(KitbagError):
-    def __init__(self, problem: str, fix: str, kind: Kind) -> None:
+    def __init__(self, problem: str, fix: str, kind: FetchErrorKind) -> None:
         super().__init__(problem, fix)
-        self.kind: Kind = kind
-        self.redirects: tuple[Redirect, ...] = ()
+        self.kind: FetchErrorKind = kind
+        self.redirects: tuple[FetchRedirect, ...] = ()
         """The steps before this happened; the last one is the one that was refused, if a redirect was."""

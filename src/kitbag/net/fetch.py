@@ -10,15 +10,15 @@ import time
 from typing import Literal, NamedTuple
 
 from kitbag.errors import UsageError
-from kitbag.net.content import encoding_of, media_type, read_text
-from kitbag.net.errors import FetchError, Redirect
-from kitbag.net.policy import HostPolicy, Limits
-from kitbag.net.urls import Target, parse_target, redirected
+from kitbag.net.content import decode_body, detect_encoding, parse_media_type
+from kitbag.net.errors import FetchError, FetchRedirect
+from kitbag.net.policy import FetchLimits, HostPolicy
+from kitbag.net.urls import FetchTarget, parse_url, resolve_redirect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kitbag.net.body import Body
-    from kitbag.net.exchange import Exchange, Route, Sent
+    from kitbag.net.body import ResponseBody
+    from kitbag.net.exchange import HttpExchange, NetworkRoute, RequestPayload
 
 Method = Literal["GET", "HEAD"]
 _REDIRECTING = (301, 302, 303, 307, 308)
@@ -32,16 +32,16 @@ _KEPT_HEADERS = (
     "retry-after",
 )
 _HEADER_CHARACTERS = 1000
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS = FetchLimits()
 
 
 class Timings(NamedTuple):
-    head: float
+    first_response: float
     """Seconds until the last response began, redirects included."""
     total: float
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """What came back, whatever its status. All of it is data from outside: escape it before showing it."""
 
     url: str
@@ -54,8 +54,8 @@ class Fetched(NamedTuple):
     encoding: str
     """Of the text; empty when the body is not text."""
     body: bytes
-    redirects: tuple[Redirect, ...]
-    cut: str
+    redirects: tuple[FetchRedirect, ...]
+    truncation_reason: str
     """Why the body is not whole, as words after "its body"; empty when it is."""
     address: str
     """The IP address that answered; a proxy's when there is one."""
@@ -67,67 +67,67 @@ class Fetched(NamedTuple):
 
     @property
     def truncated(self) -> bool:
-        return bool(self.cut)
+        return bool(self.truncation_reason)
 
     @property
     def text(self) -> str | None:
         """None when the body is not text."""
-        return read_text(self.body, self.encoding, whole=not self.cut) if self.encoding else None
+        return decode_body(self.body, self.encoding, complete=not self.truncation_reason) if self.encoding else None
 
 
 async def fetch(
     url: str,
     *,
     policy: HostPolicy,
-    limits: Limits = _DEFAULT_LIMITS,
+    limits: FetchLimits = _DEFAULT_LIMITS,
     method: Method = "GET",
-    route: "Route | None" = None,
-) -> Fetched:
+    route: "NetworkRoute | None" = None,
+) -> FetchResult:
     """Raises FetchError for all that goes wrong outside. Can be cancelled at any time."""
     if method not in ("GET", "HEAD"):
         raise UsageError("Only GET and HEAD are sent.", "Use a command for anything else; it can be asked about.")
-    return await _travel(_Trip(policy, limits, method, route), url, limits)
+    return await _run_fetch(_FetchState(policy, limits, method, route), url, limits)
 
 
-async def call(
+async def call_api(
     url: str,
     *,
     policy: HostPolicy,
     headers: tuple[tuple[str, str], ...] = (),
     body: bytes | None = None,
-    limits: Limits = _DEFAULT_LIMITS,
-    route: "Route | None" = None,
-) -> Fetched:
+    limits: FetchLimits = _DEFAULT_LIMITS,
+    route: "NetworkRoute | None" = None,
+) -> FetchResult:
     """A POST if there is a body, else a GET. What is sent may be secret, so no redirect is followed."""
-    from kitbag.net.exchange import Sent
+    from kitbag.net.exchange import RequestPayload
 
     limits = limits._replace(redirects=0)
     method = "GET" if body is None else "POST"
-    return await _travel(_Trip(policy, limits, method, route, Sent(headers, body)), url, limits)
+    return await _run_fetch(_FetchState(policy, limits, method, route, RequestPayload(headers, body)), url, limits)
 
 
-async def _travel(trip: "_Trip", url: str, limits: Limits) -> Fetched:
+async def _run_fetch(state: "_FetchState", url: str, limits: FetchLimits) -> FetchResult:
     import anyio
 
     try:
-        with anyio.move_on_after(limits.seconds) as time_limit:
-            await trip.go(parse_target(url))
+        with anyio.move_on_after(limits.total_timeout) as time_limit:
+            await state.run(parse_url(url))
         if time_limit.cancelled_caught:
-            trip.time_is_up()
-        return trip.fetched()
+            state.handle_timeout()
+        return state.result()
     except FetchError as error:
-        error.redirects = tuple(trip.redirects)
+        error.redirects = tuple(state.redirects)
         raise
 
 
-def fetch_now(
+def fetch_sync(
     url: str,
     *,
     policy: HostPolicy,
-    limits: Limits = _DEFAULT_LIMITS,
+    limits: FetchLimits = _DEFAULT_LIMITS,
     method: Method = "GET",
-    route: "Route | None" = None,
-) -> Fetched:
+    route: "NetworkRoute | None" = None,
+) -> FetchResult:
     """For code that is not asynchronous."""
     import asyncio
 
@@ -138,132 +138,137 @@ def fetch_now(
     raise UsageError("fetch_now would block the event loop it is called in.", "Await fetch instead.")
 
 
-class _Trip:
+class _FetchState:
     """One fetch under way: what is known of it so far, so that a limit can end it anywhere."""
 
     __slots__ = (
         "_body",
-        "_cut",
-        "_head_at",
+        "_first_response_at",
         "_limits",
         "_method",
+        "_payload",
         "_policy",
         "_response",
         "_route",
-        "_sent",
         "_started",
         "_target",
+        "_truncation_reason",
         "redirects",
     )
 
     def __init__(
-        self, policy: HostPolicy, limits: Limits, method: str, route: "Route | None", sent: "Sent | None" = None
+        self,
+        policy: HostPolicy,
+        limits: FetchLimits,
+        method: str,
+        route: "NetworkRoute | None",
+        sent: "RequestPayload | None" = None,
     ) -> None:
-        self.redirects: list[Redirect] = []
+        self.redirects: list[FetchRedirect] = []
         self._policy = policy
         self._limits = limits
         self._method = method
         self._route = route
-        self._sent = sent
-        self._started = self._head_at = time.monotonic()
-        self._target: Target | None = None
-        self._response: Exchange | None = None
-        self._body: Body | None = None
-        self._cut = ""
+        self._payload = sent
+        self._started = self._first_response_at = time.monotonic()
+        self._target: FetchTarget | None = None
+        self._response: HttpExchange | None = None
+        self._body: ResponseBody | None = None
+        self._truncation_reason = ""
 
-    async def go(self, target: Target) -> None:
+    async def run(self, target: FetchTarget) -> None:
         seen = {target.url}
         while True:
             location = await self._request(target)
             if location is None:
                 return
-            target = self._follow(target, location, seen)
+            target = self._follow_redirect(target, location, seen)
 
-    async def _request(self, target: Target) -> tuple[int, str] | None:
+    async def _request(self, target: FetchTarget) -> tuple[int, str] | None:
         """The status and Location of a redirect; None when the response is the last one, and read."""
-        from kitbag.net.body import Body
-        from kitbag.net.exchange import Route, Sent, exchange
+        from kitbag.net.body import ResponseBody
+        from kitbag.net.exchange import NetworkRoute, RequestPayload, open_exchange
 
         self._policy.check(target)
         self._target = target
-        way, sent = self._route or Route(), self._sent or Sent()
-        async with exchange(target, self._method, self._policy, self._limits, way, sent) as response:
-            self._head_at = time.monotonic()
+        way, sent = self._route or NetworkRoute(), self._payload or RequestPayload()
+        async with open_exchange(target, self._method, self._policy, self._limits, way, sent) as response:
+            self._first_response_at = time.monotonic()
             if response.status in _REDIRECTING and response.values("location"):
-                return response.status, _location(target, response.values("location"))
+                return response.status, _read_location(target, response.values("location"))
             self._response = response
             codings = b",".join(response.values("content-encoding")).decode("latin-1")
-            self._body = Body(codings, self._limits.body_bytes)
-            self._cut = await response.read_into(self._body)
+            self._body = ResponseBody(codings, self._limits.body_bytes)
+            self._truncation_reason = await response.read_into(self._body)
         return None
 
-    def _follow(self, target: Target, found: tuple[int, str], seen: set[str]) -> Target:
+    def _follow_redirect(self, target: FetchTarget, found: tuple[int, str], seen: set[str]) -> FetchTarget:
         status, location = found
         try:
-            following = redirected(target, location)
+            following = resolve_redirect(target, location)
         except FetchError as error:
-            raise FetchError(f"{target.shown} leads on. {error.problem}", error.fix, error.kind) from error
-        self.redirects.append(Redirect(status, following.url, following.host != target.host))
+            raise FetchError(f"{target.display_url} leads on. {error.problem}", error.fix, error.kind) from error
+        self.redirects.append(FetchRedirect(status, following.url, following.host != target.host))
         if len(self.redirects) > self._limits.redirects:
             most = self._limits.redirects
-            raise _not_followed(target, f"after {most} redirects it leads on" if most else "none is here")
+            raise _redirect_error(target, f"after {most} redirects it leads on" if most else "none is here")
         if following.url in seen:
-            raise _not_followed(target, "it leads in a circle")
+            raise _redirect_error(target, "it leads in a circle")
         if (target.scheme, following.scheme) == ("https", "http"):
-            raise _not_followed(target, "it leads from https to http")
-        if self._policy.opens(following) and not self._policy.opens(target):
-            raise _not_followed(target, f"a public host leads to {following.place}, which is only open to you")
+            raise _redirect_error(target, "it leads from https to http")
+        if self._policy.allows_private(following) and not self._policy.allows_private(target):
+            raise _redirect_error(target, f"a public host leads to {following.host_port}, which is only open to you")
         seen.add(following.url)
         return following
 
-    def time_is_up(self) -> None:
-        self._cut = f"did not come whole in {self._limits.seconds:g} seconds"
+    def handle_timeout(self) -> None:
+        self._truncation_reason = f"did not come whole in {self._limits.total_timeout:g} seconds"
         if self._body is None:
-            where = self._target.shown if self._target else "The URL"
+            where = self._target.display_url if self._target else "The URL"
             raise FetchError(
-                f"{where} did not answer in {self._limits.seconds:g} seconds.",
+                f"{where} did not answer in {self._limits.total_timeout:g} seconds.",
                 "Try again later, or fetch the page from another place.",
                 "time",
             )
 
-    def fetched(self) -> Fetched:
+    def result(self) -> FetchResult:
         target, response, body = self._target, self._response, self._body
         assert target is not None and response is not None and body is not None  # noqa: PT018 - one fact
-        if self._cut and self._limits.over == "refuse":
+        if self._truncation_reason and self._limits.on_excess == "refuse":
             raise FetchError(
-                f"What {target.shown} sent was not taken: its body {self._cut}.",
+                f"What {target.display_url} sent was not taken: its body {self._truncation_reason}.",
                 "Raise the limit if that much is meant, or fetch something smaller.",
                 "limit",
             )
         content = bytes(body.content)
         kept = {name: value.decode("latin-1")[:_HEADER_CHARACTERS] for name, value in reversed(response.headers)}
         content_type = kept.get("content-type", "")
-        return Fetched(
+        return FetchResult(
             url=target.url,
             status=response.status,
             headers=tuple((name, kept[name]) for name in _KEPT_HEADERS if name in kept),
-            content_type=media_type(content_type),
-            encoding=encoding_of(content_type, content),
+            content_type=parse_media_type(content_type),
+            encoding=detect_encoding(content_type, content),
             body=content,
             redirects=tuple(self.redirects),
-            cut=self._cut,
+            truncation_reason=self._truncation_reason,
             address=response.peer,
-            timings=Timings(self._head_at - self._started, time.monotonic() - self._started),
+            timings=Timings(self._first_response_at - self._started, time.monotonic() - self._started),
         )
 
 
-def _location(target: Target, values: list[bytes]) -> str:
+def _read_location(target: FetchTarget, values: list[bytes]) -> str:
     """One place, whatever is said twice."""
     try:
         (location,) = {value.decode() for value in values}
     except ValueError:  # several different ones, or bytes that are no text
-        raise _not_followed(target, "it does not say clearly where it leads") from None
+        raise _redirect_error(target, "it does not say clearly where it leads") from None
     return location
 
 
-def _not_followed(target: Target, why: str) -> FetchError:
+def _redirect_error(target: FetchTarget, reason: str) -> FetchError:
     return FetchError(
-        f"The redirect of {target.shown} was not followed: {why}.",
+        f"The redirect of {target.display_url} was not followed: {reason}.",
         "If that page is meant, fetch it by its own URL.",
         "redirect",
     )

@@ -27,23 +27,23 @@ _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _PATTERN_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _FOUR_NUMBERS = re.compile(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})")
-_MOST_CHARACTERS = 253
+_MAX_HOST_LENGTH = 253
 
 
-def normal_host(text: str) -> str:
+def normalize_host(text: str) -> str:
     """Lower case, ASCII, no trailing dot; an IPv6 address compressed and without brackets. Else a ValueError."""
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
         if ":" not in text:
             raise ValueError("brackets are for IPv6 addresses")
     if ":" in text:
-        return _normal_ipv6(text)
+        return _normalize_ipv6(text)
     host = (text if text.isascii() else _ascii_name(text)).lower()
     host = host.removesuffix(".")
     if not host:
         raise ValueError("it names no host")
     labels = host.split(".")
-    if len(host) > _MOST_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
+    if len(host) > _MAX_HOST_LENGTH or not all(_LABEL.fullmatch(label) for label in labels):
         raise ValueError("its host is not a name that can be looked up")
     # What resolvers read as an IPv4 address in an unusual base or with parts left out is one by the last label.
     if _NUMBER.fullmatch(labels[-1]) and not _is_ipv4(host):
@@ -55,7 +55,7 @@ def _is_ipv4(host: str) -> bool:
     return _FOUR_NUMBERS.fullmatch(host) is not None and all(int(part) < 256 for part in host.split("."))
 
 
-def _normal_ipv6(text: str) -> str:
+def _normalize_ipv6(text: str) -> str:
     import ipaddress
 
     if "%" in text:
@@ -67,7 +67,7 @@ def _normal_ipv6(text: str) -> str:
 
 
 def _ascii_name(text: str) -> str:
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MAX_HOST_LENGTH:
         raise ValueError("its host is too long")
     import idna
 
@@ -79,19 +79,19 @@ def _ascii_name(text: str) -> str:
         ) from None
 
 
-def is_address(host: str) -> bool:
+def is_ip_address(host: str) -> bool:
     """Of a normal host: whether it is an IP address and not a name."""
     return ":" in host or _is_ipv4(host)
 
 
 def is_local_name(host: str) -> bool:
     """Of a normal host: a name without a dot, or one that only a local network gives out."""
-    if is_address(host):
+    if is_ip_address(host):
         return False
     return "." not in host or any(host.endswith(f".{suffix}") for suffix in LOCAL_SUFFIXES)
 
 
-def shown_host(host: str) -> str:
+def display_host(host: str) -> str:
     """A normal host for people: one from another script in both forms, so that look-alikes show."""
     if not any(label.startswith("xn--") for label in host.split(".")):
         return f"[{host}]" if ":" in host else host
@@ -103,10 +103,10 @@ def shown_host(host: str) -> str:
         return host
 
 
-def normal_pattern(text: str) -> str:
+def normalize_host_pattern(text: str) -> str:
     """The pattern in one spelling. A UsageError when it could match nothing or not what it seems to."""
     try:
-        return _normal_pattern(text.strip())
+        return _normalize_pattern(text.strip())
     except ValueError as error:
         raise UsageError(
             f"{text[:80]!r} is not a host pattern: {error}.",
@@ -114,14 +114,14 @@ def normal_pattern(text: str) -> str:
         ) from None
 
 
-def _normal_pattern(text: str) -> str:
+def _normalize_pattern(text: str) -> str:
     if text == "*" or "*" not in text:
-        return text if text == "*" else normal_host(text)
+        return text if text == "*" else normalize_host(text)
     below = "*." if text.startswith("*.") else ""
     rest = text.removeprefix(below)
     if "*" not in rest:
-        rest = normal_host(rest)
-        if is_address(rest):
+        rest = normalize_host(rest)
+        if is_ip_address(rest):
             raise ValueError("there are no hosts below an address")
         return below + rest
     rest = rest.lower().removesuffix(".")
@@ -134,12 +134,12 @@ def host_matches(pattern: str, host: str) -> bool:
     """Whether the host is one the pattern names. What is no pattern or no host matches nothing: check rules
     with `normal_pattern` when they are read, and refuse a URL that `parse_target` refuses."""
     try:
-        wanted, given = _normal_pattern(pattern.strip()), normal_host(host)
+        wanted, given = _normalize_pattern(pattern.strip()), normalize_host(host)
     except ValueError:
         return False
     if wanted in ("*", given):
         return True
-    if "*" not in wanted or is_address(given):
+    if "*" not in wanted or is_ip_address(given):
         return False
     labels = given.split(".")
     below = wanted.startswith("*.")

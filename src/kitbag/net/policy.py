@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from kitbag.errors import UsageError
-from kitbag.net.addresses import Address, read_address, standing
+from kitbag.net.addresses import IPAddress, classify_address, parse_address
 from kitbag.net.errors import FetchError
-from kitbag.net.hosts import host_matches, is_local_name, normal_pattern, shown_host
-from kitbag.net.urls import Target, parse_target
+from kitbag.net.hosts import display_host, host_matches, is_local_name, normalize_host_pattern
+from kitbag.net.urls import FetchTarget, parse_url
 
 
-class Limits(NamedTuple):
-    seconds: float = 30
+class FetchLimits(NamedTuple):
+    total_timeout: float = 30
     """For everything: names, connections, redirects and the body."""
-    connect_seconds: float = 10
-    idle_seconds: float = 15
+    connect_timeout: float = 10
+    idle_timeout: float = 15
     """Without a single byte."""
     wire_bytes: int = 10 * 1024 * 1024
     """Of the body as it is sent, framing included."""
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     header_bytes: int = 64 * 1024
     headers: int = 200
     redirects: int = 5
-    over: Literal["cut", "refuse"] = "cut"
+    on_excess: Literal["cut", "refuse"] = "cut"
     """A body that is longer, slower or ends early: keep what came and say so, or refuse it."""
 
 
@@ -40,16 +40,16 @@ class HostPolicy:
     __slots__ = ("allow", "allow_private", "deny")
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = (), allow_private: Iterable[str] = ()) -> None:
-        self.allow = tuple(normal_pattern(pattern) for pattern in allow)
-        self.deny = tuple(normal_pattern(pattern) for pattern in deny)
-        self.allow_private = frozenset(_place(text) for text in allow_private)
+        self.allow = tuple(normalize_host_pattern(pattern) for pattern in allow)
+        self.deny = tuple(normalize_host_pattern(pattern) for pattern in deny)
+        self.allow_private = frozenset(_parse_host_port(text) for text in allow_private)
 
-    def opens(self, target: Target) -> bool:
-        return target.place in self.allow_private
+    def allows_private(self, target: FetchTarget) -> bool:
+        return target.host_port in self.allow_private
 
-    def check(self, target: Target) -> None:
+    def check(self, target: FetchTarget) -> None:
         """Of the host as it is named; where it leads is checked when it is connected to."""
-        host = shown_host(target.host)
+        host = display_host(target.host)
         for pattern in self.deny:
             if host_matches(pattern, target.host):
                 raise FetchError(
@@ -59,46 +59,46 @@ class HostPolicy:
                 )
         if self.allow and not any(host_matches(pattern, target.host) for pattern in self.allow):
             raise FetchError(
-                f"{host} is not fetched from: only {_some(self.allow)} is allowed.",
+                f"{host} is not fetched from: only {_list_some(self.allow)} is allowed.",
                 "Add a rule that allows this host, or fetch from one that is allowed.",
                 "policy",
             )
-        literal = read_address(target.host)
+        literal = parse_address(target.host)
         if literal is not None:
             self.check_address(target, literal)
-        elif is_local_name(target.host) and not self.opens(target):
-            raise not_public(target, "a name of this machine or of a local network")
+        elif is_local_name(target.host) and not self.allows_private(target):
+            raise not_public_error(target, "a name of this machine or of a local network")
 
-    def check_address(self, target: Target, address: Address) -> None:
+    def check_address(self, target: FetchTarget, address: IPAddress) -> None:
         """Of one address that the target leads to. A place that is opened by name leads to networks inside, not to
         link-local and reserved addresses: those must be opened by their address."""
-        found = standing(address)
-        named = read_address(target.host) is not None
-        if not found.reason or (self.opens(target) and (named or found.openable)):
+        found = classify_address(address)
+        named = parse_address(target.host) is not None
+        if not found.reason or (self.allows_private(target) and (named or found.can_be_allowed)):
             return
-        raise not_public(target, found.reason if named else f"at {address}, which is {found.reason}")
+        raise not_public_error(target, found.reason if named else f"at {address}, which is {found.reason}")
 
 
-def not_public(target: Target, what: str) -> FetchError:
+def not_public_error(target: FetchTarget, what: str) -> FetchError:
     return FetchError(
-        f"{shown_host(target.host)} is not fetched from: it is {what}.",
-        f"Only public addresses are fetched. If this one is meant, open {target.place} in your own settings.",
+        f"{display_host(target.host)} is not fetched from: it is {what}.",
+        f"Only public addresses are fetched. If this one is meant, open {target.host_port} in your own settings.",
         "address",
     )
 
 
-def _place(text: str) -> str:
+def _parse_host_port(text: str) -> str:
     try:
-        target = parse_target(f"http://{text}")
+        target = parse_url(f"http://{text}")
     except FetchError as error:
-        raise UsageError(f"{text[:80]!r} is not a place to open: {error.problem}", _PLACE_FIX) from None
+        raise UsageError(f"{text[:80]!r} is not a place to open: {error.problem}", _HOST_PORT_FIX) from None
     if target.path != "/" or not text.endswith(f":{target.port}"):
-        raise UsageError(f"{text[:80]!r} is not a place to open: a host and its port are needed.", _PLACE_FIX)
-    return target.place
+        raise UsageError(f"{text[:80]!r} is not a place to open: a host and its port are needed.", _HOST_PORT_FIX)
+    return target.host_port
 
 
-_PLACE_FIX = "Write host:port, such as localhost:8000 or [::1]:8000."
+_HOST_PORT_FIX = "Write host:port, such as localhost:8000 or [::1]:8000."
 
 
-def _some(patterns: tuple[str, ...]) -> str:
+def _list_some(patterns: tuple[str, ...]) -> str:
     return ", ".join(patterns[:3]) + (f" and {len(patterns) - 3} more" if len(patterns) > 3 else "")

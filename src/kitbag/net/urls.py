@@ -7,18 +7,18 @@ import re
 from typing import Final, NamedTuple
 
 from kitbag.net.errors import FetchError
-from kitbag.net.hosts import normal_host, shown_host
+from kitbag.net.hosts import display_host, normalize_host
 
 PORTS: Final = {"http": 80, "https": 443}
-MOST_CHARACTERS: Final = 8192
+MAX_URL_LENGTH: Final = 8192
 _FORBIDDEN = re.compile("[\x00-\x20\x7f-\x9f\\\\\ud800-\udfff]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):(.*)")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::([0-9]{0,5}))?")
-_KEPT = "/?:@!$&'()*+,;=-._~%[]"
-_SHOWN_CHARACTERS = 120
+_UNQUOTED = "/?:@!$&'()*+,;=-._~%[]"
+_MAX_DISPLAY_LENGTH = 120
 
 
-class Target(NamedTuple):
+class FetchTarget(NamedTuple):
     """A URL taken apart."""
 
     scheme: str
@@ -31,15 +31,15 @@ class Target(NamedTuple):
     @property
     def authority(self) -> str:
         """As in a Host header: the port only when it is not the scheme's own."""
-        return self._host if self.port == PORTS[self.scheme] else self.place
+        return self._bracketed_host if self.port == PORTS[self.scheme] else self.host_port
 
     @property
-    def place(self) -> str:
+    def host_port(self) -> str:
         """`host:port`, as the user's policy names it."""
-        return f"{self._host}:{self.port}"
+        return f"{self._bracketed_host}:{self.port}"
 
     @property
-    def _host(self) -> str:
+    def _bracketed_host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
 
     @property
@@ -47,76 +47,78 @@ class Target(NamedTuple):
         return f"{self.scheme}://{self.authority}{self.path}"
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """For messages: without the query, which may hold secrets."""
         port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
         path = self.path.partition("?")[0]
-        if len(path) > _SHOWN_CHARACTERS:
-            path = path[:_SHOWN_CHARACTERS] + "..."
-        return f"{self.scheme}://{shown_host(self.host)}{port}{path}"
+        if len(path) > _MAX_DISPLAY_LENGTH:
+            path = path[:_MAX_DISPLAY_LENGTH] + "..."
+        return f"{self.scheme}://{display_host(self.host)}{port}{path}"
 
 
-def parse_target(url: str) -> Target:
+def parse_url(url: str) -> FetchTarget:
     """What is not plainly an http or https URL is a FetchError that quotes nothing of it."""
-    if len(url) > MOST_CHARACTERS:
-        raise _refused(f"it is longer than {MOST_CHARACTERS} characters")
+    if len(url) > MAX_URL_LENGTH:
+        raise _url_error(f"it is longer than {MAX_URL_LENGTH} characters")
     found = _FORBIDDEN.search(url)
     if found:
         what = "a backslash" if found[0] == "\\" else f"the character U+{ord(found[0]):04X}"
-        raise _refused(f"it has {what} in it", "Percent-encode what is meant to be in it, a space as %20.")
+        raise _url_error(f"it has {what} in it", "Percent-encode what is meant to be in it, a space as %20.")
     scheme, rest = _split_scheme(url)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
-        raise _refused("it has a user name in it", "Remove what is before the @; credentials are never sent.")
+        raise _url_error("it has a user name in it", "Remove what is before the @; credentials are never sent.")
     host, port = _split_authority(authority, scheme)
-    return Target(scheme, host, port, _ascii_path(rest[len(authority) :]))
+    return FetchTarget(scheme, host, port, _ascii_path(rest[len(authority) :]))
 
 
-def redirected(target: Target, location: str) -> Target:
+def resolve_redirect(target: FetchTarget, location: str) -> FetchTarget:
     """Where a Location header leads. It obeys the same rules as the first URL."""
-    if _SCHEME.fullmatch(location) or _FORBIDDEN.search(location) or len(location) > MOST_CHARACTERS:
-        return parse_target(location)  # whole, or wrong in a way that urljoin would tidy away
+    if _SCHEME.fullmatch(location) or _FORBIDDEN.search(location) or len(location) > MAX_URL_LENGTH:
+        return parse_url(location)  # whole, or wrong in a way that urljoin would tidy away
     import urllib.parse
 
     try:
         joined = urllib.parse.urljoin(target.url, location)
     except ValueError:
-        raise _refused("it can't be joined to the URL that led to it") from None
-    return parse_target(joined)
+        raise _url_error("it can't be joined to the URL that led to it") from None
+    return parse_url(joined)
 
 
-def _refused(problem: str, fix: str = "Give a whole URL, such as https://docs.python.org/3/.") -> FetchError:
+def _url_error(problem: str, fix: str = "Give a whole URL, such as https://docs.python.org/3/.") -> FetchError:
     return FetchError(f"This URL can't be fetched: {problem}.", fix, "url")
 
 
 def _split_scheme(url: str) -> tuple[str, str]:
     match = _SCHEME.fullmatch(url)
     if match is None:
-        raise _refused("it has no scheme")
+        raise _url_error("it has no scheme")
     scheme, rest = match[1].lower(), match[2]
     if scheme not in PORTS:
-        raise _refused(f"only http and https are fetched, not {scheme}")
+        raise _url_error(f"only http and https are fetched, not {scheme}")
     if not rest.startswith("//"):
-        raise _refused(f"after {scheme}: two slashes and a host must follow")
+        raise _url_error(f"after {scheme}: two slashes and a host must follow")
     return scheme, rest[2:]
 
 
 def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        raise _refused("its host and port can't be told apart", "Put an IPv6 address in brackets; a port is a number.")
+        raise _url_error(
+            "its host and port can't be told apart", "Put an IPv6 address in brackets; a port is a number."
+        )
     try:
-        host = normal_host(match[1])
+        host = normalize_host(match[1])
     except ValueError as error:
-        raise _refused(str(error)) from None
+        raise _url_error(str(error)) from None
     port = int(match[2]) if match[2] else PORTS[scheme]
     if not 0 < port < 65536:
-        raise _refused("there is no such port")
+        raise _url_error("there is no such port")
     return host, port
 
 
 def _ascii_path(rest: str) -> str:
     import urllib.parse
 
-    path = urllib.parse.quote(rest.partition("#")[0], safe=_KEPT)
+    path = urllib.parse.quote(rest.partition("#")[0], safe=_UNQUOTED)
     return path if path.startswith("/") else f"/{path}"

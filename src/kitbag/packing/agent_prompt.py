@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
-from kitbag.ledger import Entry, Ledger, kept
-from kitbag.library.agents import Agent
+from kitbag.ledger import Entry, Ledger, full_entry
+from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
-from kitbag.packing.catalog import budget_of, render_skills
-from kitbag.packing.git_state import git_state
-from kitbag.packing.preload import preload
-from kitbag.text.hidden_characters import one_line, reveal_hidden
+from kitbag.packing.catalog import catalog_budget, render_skills
+from kitbag.packing.git_state import read_git_state
+from kitbag.packing.preload import preload_skills
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
-_HERE = os.path.dirname(__file__)
-MODES = {
+_PROMPT_DIR = os.path.dirname(__file__)
+MODE_DESCRIPTIONS = {
     "plan": ("Read-Only", "You are in read-only mode. Use only tools that read information. Do not modify anything."),
     "default": ("Ask First", "Actions that change something may need the user's approval."),
     "acceptEdits": ("Edits Accepted", "You may edit files in the workspace. Other changes may need approval."),
@@ -29,7 +29,7 @@ MODES = {
 }
 
 
-class Environment(NamedTuple):
+class EnvironmentInfo(NamedTuple):
     cwd: str
     platform: str
     date: str
@@ -41,41 +41,41 @@ class Environment(NamedTuple):
         return "\n".join([*lines, f"- Git: {self.git}"] if self.git else lines)
 
 
-def environment_here(cwd: str, root: str = "") -> Environment:
+def detect_environment(cwd: str, root: str = "") -> EnvironmentInfo:
     """`root`: the workspace, where its git state is to be told."""
-    state = git_state(root) if root else None
-    return Environment(
-        one_line(reveal_hidden(cwd)),
+    state = read_git_state(root) if root else None
+    return EnvironmentInfo(
+        collapse_whitespace(reveal_hidden(cwd)),
         platform.system().lower(),
         time.strftime("%Y-%m-%d"),
-        one_line(reveal_hidden(state.render())) if state else "",
+        collapse_whitespace(reveal_hidden(state.render())) if state else "",
     )
 
 
-class Prompt(NamedTuple):
+class AgentPrompt(NamedTuple):
     ledger: Ledger
     warnings: tuple[Diagnostic, ...]
 
 
-def compose_prompt(
-    agent: Agent,
+def compose_agent_prompt(
+    agent: AgentFile,
     registry: Registry,
     count: Callable[[str], int],
-    environment: Environment,
+    environment: EnvironmentInfo,
     task: str = "",
     skills_budget: int = 15_000,
-) -> Prompt:
-    preloads = preload(agent, registry, skills_budget, count)
-    title, words = MODES[agent.permission_mode]
+) -> AgentPrompt:
+    preloads = preload_skills(agent, registry, skills_budget, count)
+    title, words = MODE_DESCRIPTIONS[agent.permission_mode]
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope
 
     def part(kind: str, source: str, text: str, scope: str = "built-in") -> Entry:
-        return kept(kind, source, text, count, scope)
+        return full_entry(kind, source, text, count, scope)
 
-    about = f"## Agent Type: {one_line(agent.full_name)}\n{one_line(agent.description)}\n\n"
+    about = f"## Agent Type: {collapse_whitespace(agent.full_name)}\n{collapse_whitespace(agent.description)}\n\n"
     entries = [
-        part("identity", "compose.identity", _file("prompt_identity.md") + "\n\n"),
+        part("identity", "compose.identity", _read_prompt_file("prompt_identity.md") + "\n\n"),
         part("agent-type", agent.path, about, scope),
         part("mode", "compose.mode", f"## Mode: {title}\n{words}\n\n"),
     ]
@@ -85,18 +85,18 @@ def compose_prompt(
     if agent.tools.allows("Skill"):
         already = {skill.full_name for skill in preloads.skills}
         pairs = [pair for pair in registry.visible_skills(agent) if pair[0].full_name not in already]
-        catalog = render_skills(pairs, budget_of(registry.settings)).text
+        catalog = render_skills(pairs, catalog_budget(registry.settings)).text
         if catalog:
             entries.append(part("catalog", "compose.catalog", f"{catalog}\n\n"))
     if body:
         entries.append(part("instructions", agent.path, f"## Additional Instructions\n{body}\n\n", scope))
     entries.append(part("environment", "compose.environment", f"## Environment\n{environment.render()}\n\n"))
-    entries.append(part("guidelines", "compose.guidelines", _file("prompt_guidelines.md") + "\n"))
+    entries.append(part("guidelines", "compose.guidelines", _read_prompt_file("prompt_guidelines.md") + "\n"))
     if task:
         entries.append(part("task", "task", f"\n## Your Task\n{task.strip()}\n"))
-    return Prompt(Ledger(tuple(entries)), preloads.warnings)
+    return AgentPrompt(Ledger(tuple(entries)), preloads.warnings)
 
 
-def _file(name: str) -> str:
-    with open(os.path.join(_HERE, name), encoding="utf-8") as file:
+def _read_prompt_file(name: str) -> str:
+    with open(os.path.join(_PROMPT_DIR, name), encoding="utf-8") as file:
         return file.read().strip()

@@ -9,22 +9,22 @@ from typing import Literal, NamedTuple
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_skill_body
 from kitbag.library.skills import Skill
-from kitbag.library.untrusted_items import LeftOut
+from kitbag.library.untrusted_items import UntrustedItem
 from kitbag.library.visibility import Verdict
-from kitbag.packing.catalog import Budget, entry_of, listed_in, name_in_list, render_skills
-from kitbag.text.human_format import short_home
+from kitbag.packing.catalog import Budget, catalog_name, parse_catalog_lines, render_entry, render_skills
+from kitbag.text.human_format import shorten_home
 from kitbag.text.tokens import estimate_tokens
 
-Shown = Literal["described", "shortened", "by name", "no"]
+CatalogListing = Literal["described", "shortened", "by name", "no"]
 _SINCE = "since this conversation began"
 
 
-class Standing(NamedTuple):
+class SkillStatus(NamedTuple):
     skill: Skill
     verdict: Verdict
-    shown: Shown
+    listing: CatalogListing
     """In the catalog that the model has."""
-    why: str
+    reason: str
     """Empty: it is described, and nothing stands in its way."""
     listed_tokens: int
     """What its line in that catalog costs."""
@@ -36,38 +36,40 @@ class Standing(NamedTuple):
         return self.skill.full_name
 
 
-def standings(library: Registry, catalog: str, budget: Budget) -> list[Standing]:
+def skill_statuses(library: Registry, catalog: str, budget: Budget) -> list[SkillStatus]:
     """In the order of their names. `catalog`: as the prompt has it, empty where it has none; `budget`: by which the
     next one is made."""
-    there = listed_in(catalog)
-    fresh = listed_in(render_skills(library.visible_skills(), budget).text)
-    view = library.view()
-    return [_standing(skill, library.judge(skill, view), there, fresh, budget) for skill in library.skills]
+    there = parse_catalog_lines(catalog)
+    fresh = parse_catalog_lines(render_skills(library.visible_skills(), budget).text)
+    view = library.visibility_context()
+    return [_skill_status(skill, library.evaluate(skill, view), there, fresh, budget) for skill in library.skills]
 
 
-def standing_of(library: Registry, skill: Skill, catalog: str, budget: Budget) -> Standing:
-    fresh = listed_in(render_skills(library.visible_skills(), budget).text)
-    return _standing(skill, library.judge(skill), listed_in(catalog), fresh, budget)
+def skill_status(library: Registry, skill: Skill, catalog: str, budget: Budget) -> SkillStatus:
+    fresh = parse_catalog_lines(render_skills(library.visible_skills(), budget).text)
+    return _skill_status(skill, library.evaluate(skill), parse_catalog_lines(catalog), fresh, budget)
 
 
-def _standing(skill: Skill, verdict: Verdict, there: dict[str, str], fresh: dict[str, str], budget: Budget) -> Standing:
-    name = name_in_list(skill)
+def _skill_status(
+    skill: Skill, verdict: Verdict, there: dict[str, str], fresh: dict[str, str], budget: Budget
+) -> SkillStatus:
+    name = catalog_name(skill)
     line, next_line = there.get(name, ""), fresh.get(name, "")
-    shown = _shown(skill, line, budget)
-    why = short_home(_why(verdict, shown, _shown(skill, next_line, budget), has_catalog=bool(there)))
+    shown = _listing_of(skill, line, budget)
+    why = shorten_home(_explain(verdict, shown, _listing_of(skill, next_line, budget), has_catalog=bool(there)))
     listed = estimate_tokens(line) if line else 0
-    return Standing(skill, verdict, shown, why, listed, estimate_tokens(read_skill_body(skill).text))
+    return SkillStatus(skill, verdict, shown, why, listed, estimate_tokens(read_skill_body(skill).text))
 
 
-def _shown(skill: Skill, line: str, budget: Budget) -> Shown:
+def _listing_of(skill: Skill, line: str, budget: Budget) -> CatalogListing:
     if not line:
         return "no"
-    if line == f"- {name_in_list(skill)}":
+    if line == f"- {catalog_name(skill)}":
         return "by name"
-    return "described" if line == entry_of(skill, budget.entry) else "shortened"
+    return "described" if line == render_entry(skill, budget.entry) else "shortened"
 
 
-def _why(verdict: Verdict, shown: Shown, next_shown: Shown, *, has_catalog: bool) -> str:
+def _explain(verdict: Verdict, shown: CatalogListing, next_shown: CatalogListing, *, has_catalog: bool) -> str:
     if shown != next_shown and shown == "no" and has_catalog:
         return f"it came, or was switched on, {_SINCE}: the model was told, and can load it"
     if shown != "no" and next_shown == "no":
@@ -88,8 +90,8 @@ def _why(verdict: Verdict, shown: Shown, next_shown: Shown, *, has_catalog: bool
     return ""
 
 
-def left_out_skills(library: Registry) -> list[LeftOut]:
+def skills_awaiting_trust(library: Registry) -> list[UntrustedItem]:
     """Of a workspace that is not trusted: what would be there if it were."""
-    if not library.leave_out_project:
+    if not library.omit_project:
         return []
-    return [item for item in library.left_out() if item.kind in ("skill", "command")]
+    return [item for item in library.untrusted_items() if item.kind in ("skill", "command")]

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import KitbagError
-from kitbag.ledger import Entry, Status
+from kitbag.ledger import Entry, EntryStatus
 from kitbag.library.skills import Skill
 from kitbag.text.sections import parse_sections
-from kitbag.text.truncate import first_lines, truncate_body, truncate_sections
+from kitbag.text.truncate import truncate_body, truncate_by_sections, truncate_to_first_lines
 
 MINIMAL_LINES = 50
-Count = Callable[[str], int]
+CountTokens = Callable[[str], int]
 
 
 class Budgets(NamedTuple):
@@ -27,16 +27,16 @@ class Budgets(NamedTuple):
     """How much of the total may be used at spawn, in percent."""
 
 
-def token_count(written: object) -> int | None:
+def parse_token_count(written: object) -> int | None:
     """A number of tokens as somebody wrote it."""
     if not isinstance(written, str) or not written.isascii() or not written.isdigit() or len(written) > 9:
         return None
     return int(written) or None
 
 
-def _minimal(body: str, count: Count) -> str:
-    start = first_lines(body, MINIMAL_LINES, count)
-    if not start.cuts:
+def _minimal_body(body: str, count: CountTokens) -> str:
+    start = truncate_to_first_lines(body, MINIMAL_LINES, count)
+    if not start.omissions:
         return body
     end = len(os.path.commonprefix([start.text, body]))  # noqa: RUF071 - characters are what is meant
     missing = [
@@ -65,12 +65,12 @@ class OverBudgetError(KitbagError):
         self.excess = over
 
 
-class Part:
+class PayloadPart:
     """One text that is kept, cut or omitted as a whole: a skill's main text, or a reference of it."""
 
     __slots__ = ("_count", "_tokens", "full", "kind", "level", "reason", "scope", "source", "text")
 
-    def __init__(self, kind: str, source: str, scope: str, level: str, text: str, count: Count) -> None:
+    def __init__(self, kind: str, source: str, scope: str, level: str, text: str, count: CountTokens) -> None:
         self.kind, self.source, self.scope, self.level = kind, source, scope, level
         self.text = text
         self._count = count
@@ -81,25 +81,27 @@ class Part:
     def tokens(self) -> int:
         return self._tokens
 
-    def become(self, text: str, reason: str, level: str | None = None) -> None:
+    def replace_text(self, text: str, reason: str, level: str | None = None) -> None:
         self.text = text
         self._tokens = self._count(text)
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
         self.level = level or self.level
 
-    def entry(self) -> Entry:
-        status: Status = "omitted" if not self.text else "cut" if self.reason else "kept"
+    def to_entry(self) -> Entry:
+        status: EntryStatus = "omitted" if not self.text else "cut" if self.reason else "kept"
         cut = max(self.full - self._tokens, 0) if self.reason else 0
         tokens = self._tokens if self.text else 0
         return Entry(self.kind, self.source, self.scope, self.level, self.text, tokens, cut, status, self.reason)
 
 
-class SkillPiece:
+class PackedSkill:
     """A skill on its way into the payload."""
 
     __slots__ = ("_count", "body", "cap", "head", "lowered", "main", "references", "skill", "title")
 
-    def __init__(self, skill: Skill, title: str, head: str, body: str, count: Count, cap: int | None = None) -> None:
+    def __init__(
+        self, skill: Skill, title: str, head: str, body: str, count: CountTokens, cap: int | None = None
+    ) -> None:
         self.skill = skill
         self.title = title
         self.head = head
@@ -107,8 +109,8 @@ class SkillPiece:
         self.cap = cap
         self.lowered = False
         self._count = count
-        self.main = Part("skill", skill.path, skill.root.scope, "L1", self._with(body), count)
-        self.references: list[Part] = []
+        self.main = PayloadPart("skill", skill.path, skill.root.scope, "L1", self._with(body), count)
+        self.references: list[PayloadPart] = []
 
     def _with(self, body: str) -> str:
         parts = (self.title, self.head, body.strip("\n"))
@@ -119,24 +121,24 @@ class SkillPiece:
         return self.main.tokens + sum(reference.tokens for reference in self.references)
 
     def to_metadata(self, reason: str) -> None:
-        self.main.become(self._with(""), reason, "L0")
+        self.main.replace_text(self._with(""), reason, "L0")
 
     def omit(self, reason: str) -> None:
-        self.main.become("", reason, "L0")
+        self.main.replace_text("", reason, "L0")
 
-    def to_minimal(self, reason: str) -> bool:
+    def shrink_to_minimal(self, reason: str) -> bool:
         """The first lines, and of what follows them that which may never be cut. False: it is not longer anyway."""
-        text = _minimal(self.body, self._count)
+        text = _minimal_body(self.body, self._count)
         if self._count(text) >= self._count(self.body):
             return False
-        self.main.become(self._with(text), reason)
+        self.main.replace_text(self._with(text), reason)
         return True
 
     def cut_sections(self, allowed: int, reason: str) -> None:
         room = max(allowed - self._count(self._with("")), 0)
-        done = truncate_sections(self.body, room, self._count)
-        if done.cuts:
-            titles = ", ".join(cut.what for cut in done.cuts[:4]) + (", ..." if len(done.cuts) > 4 else "")
+        done = truncate_by_sections(self.body, room, self._count)
+        if done.omissions:
+            titles = ", ".join(cut.what for cut in done.omissions[:4]) + (", ..." if len(done.omissions) > 4 else "")
             self._shrink(done.text, f"{reason}: {titles}")
 
     def cut_lines(self, allowed: int, reason: str) -> None:
@@ -146,7 +148,7 @@ class SkillPiece:
     def _shrink(self, body: str, reason: str) -> None:
         text = self._with(body)
         if self._count(text) < self.main.tokens:
-            self.main.become(text, reason)
+            self.main.replace_text(text, reason)
 
     def shrink_to_cap(self) -> None:
         """`token_budget` in the manifest or the head caps one skill."""
@@ -155,21 +157,21 @@ class SkillPiece:
         why = f"its own token_budget of {self.cap:,}"
         for reference in reversed(self.references):
             if self.tokens > self.cap and reference.text:
-                reference.become("", why)
+                reference.replace_text("", why)
         if self.tokens > self.cap:
             self.cut_sections(self.cap, why)
         if self.tokens > self.cap:
             self.cut_lines(self.cap, why)
 
-    def entries(self) -> list[Entry]:
-        return [self.main.entry(), *(reference.entry() for reference in self.references)]
+    def to_entries(self) -> list[Entry]:
+        return [self.main.to_entry(), *(reference.to_entry() for reference in self.references)]
 
 
-def fit(pieces: list[SkillPiece], others: int, skills_limit: int, spawn_limit: int) -> None:
+def fit_to_budget(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_limit: int) -> None:
     """`others` is what protocol, task and output take. Raises OverBudgetError when the floor is too much."""
     for piece in pieces:
         piece.shrink_to_cap()
-    limit = min(skills_limit, spawn_limit - others)
+    limit = min(skills_limit, spawn_limit - other_tokens)
     why = "over budget"
 
     def over() -> bool:
@@ -180,13 +182,13 @@ def fit(pieces: list[SkillPiece], others: int, skills_limit: int, spawn_limit: i
     for piece in reversed(pieces):
         for reference in reversed(piece.references):
             if over() and reference.text:
-                reference.become("", f"{why}: references go first")
+                reference.replace_text("", f"{why}: references go first")
     for piece in reversed(pieces[1:]):
         if over():
             piece.to_metadata(f"{why}: a supporting skill shrinks to its metadata")
     primary = pieces[0]
     if over():
-        primary.lowered = primary.to_minimal(f"{why}: lower strategy")
+        primary.lowered = primary.shrink_to_minimal(f"{why}: lower strategy")
     if over():
         primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{why}: cut by sections")
     if over():
@@ -198,4 +200,4 @@ def fit(pieces: list[SkillPiece], others: int, skills_limit: int, spawn_limit: i
         tokens = sum(piece.tokens for piece in pieces)
         if tokens > skills_limit:
             raise OverBudgetError("skills", tokens, skills_limit)
-        raise OverBudgetError("total", tokens + others, spawn_limit)
+        raise OverBudgetError("total", tokens + other_tokens, spawn_limit)

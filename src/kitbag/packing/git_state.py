@@ -9,15 +9,15 @@ import os
 import re
 from typing import NamedTuple
 
-from kitbag.text.source_files import Boundary, SourceError, open_regular, read_bytes, slashed
+from kitbag.text.source_files import PathBoundary, SourceError, open_regular_file, read_bytes, with_trailing_slash
 
-_LONGEST = 4_096
-_MOST_PACKED = 64 << 20
+_MAX_LINE_BYTES = 4_096
+_MAX_PACKED_BYTES = 64 << 20
 _CHUNK = 1 << 20
 _REF = re.compile(r"refs/[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
-_ELSEWHERE = "refs/heads/.invalid"
+_REFTABLE_HEAD = "refs/heads/.invalid"
 """What HEAD says where branches are kept in a table that only git reads."""
 
 
@@ -37,27 +37,27 @@ class GitState(NamedTuple):
         return f"{self.branch}, no commits yet" if self.unborn else self.branch
 
 
-def git_state(directory: str) -> GitState | None:
+def read_git_state(directory: str) -> GitState | None:
     """None where no repository can be recognised."""
     git = _git_directory(directory)
     if not git:
         return None
-    head = _line(git, "HEAD")
+    head = _read_first_line(git, "HEAD")
     if _SHA.fullmatch(head):
         return GitState("", head[:12])
     ref = head.removeprefix("ref:").strip()
-    if not head.startswith("ref:") or not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref == _ELSEWHERE:
+    if not head.startswith("ref:") or not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref == _REFTABLE_HEAD:
         return None
-    shared = _shared(git)
+    shared = _common_directory(git)
     for place in dict.fromkeys((git, shared)):
-        sha = _line(place, ref)
+        sha = _read_first_line(place, ref)
         if _SHA.fullmatch(sha):
-            return GitState(_branch(ref), sha[:12])
-    sha, whole = _packed(shared, ref)
-    return GitState(_branch(ref), sha[:12], whole and not sha and not os.path.lexists(os.path.join(shared, ref)))
+            return GitState(_branch_name(ref), sha[:12])
+    sha, whole = _find_packed_ref(shared, ref)
+    return GitState(_branch_name(ref), sha[:12], whole and not sha and not os.path.lexists(os.path.join(shared, ref)))
 
 
-def _branch(ref: str) -> str:
+def _branch_name(ref: str) -> str:
     return ref.removeprefix("refs/heads/")
 
 
@@ -67,58 +67,58 @@ def _git_directory(directory: str) -> str:
     path = os.path.join(directory, ".git")
     if os.path.isdir(path) and not os.path.islink(path):
         return path
-    line = _line(directory, ".git")
+    line = _read_first_line(directory, ".git")
     if not line.startswith("gitdir:") or "\0" in line:
         return ""
     git = os.path.realpath(os.path.join(directory, line.removeprefix("gitdir:").strip()))
-    return git if _leads_back(git, directory) else ""
+    return git if _points_back(git, directory) else ""
 
 
-def _leads_back(git: str, here: str) -> bool:
+def _points_back(git: str, here: str) -> bool:
     """So that no workspace can have another repository's branch told to a model."""
-    back = _line(git, "gitdir")
+    back = _read_first_line(git, "gitdir")
     if back:  # a worktree's folder names the `.git` file it belongs to
         return os.path.realpath(os.path.join(git, back)) == os.path.join(here, ".git")
     try:
-        text = read_bytes(os.path.join(git, "config"), _inside(git), _CHUNK)[0].decode("utf-8", "replace")
+        text = read_bytes(os.path.join(git, "config"), _repository_boundary(git), _CHUNK)[0].decode("utf-8", "replace")
     except SourceError:
         return False
     return any(os.path.realpath(os.path.join(git, found)) == here for found in _WORKTREE.findall(text))
 
 
-def _shared(git: str) -> str:
+def _common_directory(git: str) -> str:
     """Where the branches of a worktree are: two folders up, and nowhere else."""
-    common = _line(git, "commondir")
+    common = _read_first_line(git, "commondir")
     above = os.path.dirname(os.path.dirname(git))
     return above if common and os.path.normpath(os.path.join(git, common)) == above else git
 
 
-def _inside(folder: str) -> Boundary:
+def _repository_boundary(folder: str) -> PathBoundary:
     """No link leads out of the repository: another file's first line could have the shape of a commit."""
-    return Boundary((slashed(folder),))
+    return PathBoundary((with_trailing_slash(folder),))
 
 
-def _line(folder: str, name: str) -> str:
+def _read_first_line(folder: str, name: str) -> str:
     """The first line of a small regular file below this folder that is no link; empty for everything else."""
     path = os.path.join(folder, name)
     if os.path.islink(path):
         return ""
     try:
-        data, _, _ = read_bytes(path, _inside(folder), _LONGEST)
+        data, _, _ = read_bytes(path, _repository_boundary(folder), _MAX_LINE_BYTES)
     except SourceError:
         return ""
     return data.decode("utf-8", "replace").partition("\n")[0].strip()
 
 
-def _packed(shared: str, ref: str) -> tuple[str, bool]:
+def _find_packed_ref(shared: str, ref: str) -> tuple[str, bool]:
     """The commit of a branch in the file that holds many, and whether all of it was looked at."""
     path = os.path.join(shared, "packed-refs")
     try:
-        descriptor, status = open_regular(path, _inside(shared))
+        descriptor, status = open_regular_file(path, _repository_boundary(shared))
     except SourceError:
         return "", not os.path.lexists(path)
     wanted = re.compile(rb"\n([0-9a-f]{40}(?:[0-9a-f]{24})?) " + re.escape(ref.encode()) + rb"\r?\n")
-    rest, left = b"\n", _MOST_PACKED
+    rest, left = b"\n", _MAX_PACKED_BYTES
     try:
         while left > 0 and (chunk := os.read(descriptor, _CHUNK)):
             left -= len(chunk)
@@ -126,10 +126,10 @@ def _packed(shared: str, ref: str) -> tuple[str, bool]:
             if found := wanted.search(rest):
                 return found[1].decode(), True
             last = rest[rest.rfind(b"\n") :]
-            rest = last if len(last) <= _LONGEST else b"\0"  # no branch has so long a line
+            rest = last if len(last) <= _MAX_LINE_BYTES else b"\0"  # no branch has so long a line
     except OSError:
         return "", False
     finally:
         os.close(descriptor)
     found = wanted.search(rest + b"\n")
-    return (found[1].decode() if found else ""), status.st_size <= _MOST_PACKED
+    return (found[1].decode() if found else ""), status.st_size <= _MAX_PACKED_BYTES

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-MOST_IMPORTS: Final = 500
-_LONGEST_PATH = 1_024
+MAX_IMPORTS: Final = 500
+_MAX_PATH = 1_024
 _INLINE = re.compile(
     r"\\[\\`@]|(?P<ticks>`+)|(?P<comment><!--)"
     r"|(?<![^\s(\[{*_\"'])@(?:\"(?P<quoted>[^\"\x00-\x1f]+)\"|(?P<path>(?:\\ |[^\s\\`\"<>|\x00-\x1f])+))"
@@ -28,14 +28,14 @@ def find_imports(text: str) -> list[tuple[int, int, str]]:
 
     for start, end in scan_blocks(text).prose:
         if text.find("@", start, end) >= 0:
-            for one in _in_paragraph(text, start, end):
+            for one in _imports_in_paragraph(text, start, end):
                 found.append(one)
-                if len(found) == MOST_IMPORTS:
+                if len(found) == MAX_IMPORTS:
                     return found
     return found
 
 
-def _in_paragraph(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+def _imports_in_paragraph(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
     runs: dict[int, list[int]] | None = None
     last_closing = text.rfind("-->", start, end)
     at = start
@@ -53,11 +53,11 @@ def _in_paragraph(text: str, start: int, end: int) -> Iterator[tuple[int, int, s
         elif found["comment"]:
             if at <= last_closing:
                 at = text.index("-->", at, end) + 3
-        elif (path := found["quoted"] or found["path"]) and len(path) <= _LONGEST_PATH:
+        elif (path := found["quoted"] or found["path"]) and len(path) <= _MAX_PATH:
             yield found.start(), found.end(), path.replace("\\ ", " ")
 
 
-def block_comments(text: str) -> list[tuple[int, int]]:
+def find_block_comments(text: str) -> list[tuple[int, int]]:
     """Start and end of each comment that begins a line outside of fences; one that never ends is text."""
     comments: list[tuple[int, int]] = []
     at = 0

@@ -9,13 +9,21 @@ import os
 import re
 from typing import Any, Literal, NamedTuple, cast
 
-from kitbag.text.source_files import SourceError, boundary_of, read_text
+from kitbag.text.source_files import SourceError, directory_boundary, read_text
 
 OutputKind = Literal["manifest+file", "text"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("manifest+file", "text")
-Outcome = Literal["complete", "partial", "blocked"]
-OUTCOMES: tuple[Outcome, ...] = ("complete", "partial", "blocked")
-_KEYS = {"id": str, "file": str, "title": str, "date": str, "status": str, "key_findings": list, "needs_followup": list}
+ContractOutcome = Literal["complete", "partial", "blocked"]
+CONTRACT_OUTCOMES: tuple[ContractOutcome, ...] = ("complete", "partial", "blocked")
+_MANIFEST_KEYS = {
+    "id": str,
+    "file": str,
+    "title": str,
+    "date": str,
+    "status": str,
+    "key_findings": list,
+    "needs_followup": list,
+}
 _STATUS_LINE = re.compile(r"status: (complete|partial|blocked)")
 
 
@@ -40,7 +48,7 @@ class OutputContract(NamedTuple):
         return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], text)
 
 
-def contract_for(task_id: str, kind: OutputKind, date: str) -> OutputContract:
+def make_contract(task_id: str, kind: OutputKind, date: str) -> OutputContract:
     """File names are made of the id, reduced to what is safe in a path."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", task_id).strip(".-")[:64] or "task"
     if safe != task_id:  # two ids must not share a file
@@ -49,7 +57,7 @@ def contract_for(task_id: str, kind: OutputKind, date: str) -> OutputContract:
 
 
 class OutputReport(NamedTuple):
-    outcome: Outcome | None
+    outcome: ContractOutcome | None
     """None when the answer does not say."""
     problems: tuple[str, ...]
 
@@ -68,11 +76,11 @@ def check_output(answer: str, contract: OutputContract, workspace: str) -> Outpu
         if match is None:
             return OutputReport(None, ("the last line is not `status: complete`, `partial` or `blocked`",))
         missing = () if len(lines) > 1 else ("there is no result above the status line",)
-        return OutputReport(cast(Outcome, match[1]), missing)
+        return OutputReport(cast(ContractOutcome, match[1]), missing)
     problems: list[str] = []
     if len(lines) > 1:
         problems.append(f"the answer has {len(lines)} lines, one is asked for")
-    outcome = _said(lines[-1], contract)
+    outcome = _parse_outcome(lines[-1], contract)
     if outcome is None:
         wanted = f"{contract.task_id} complete. See {contract.manifest_file} for summary."
         problems.append(f"the answer does not end with `{wanted}` (or partial, blocked)")
@@ -80,14 +88,14 @@ def check_output(answer: str, contract: OutputContract, workspace: str) -> Outpu
     return OutputReport(outcome, tuple(problems))
 
 
-def _said(line: str, contract: OutputContract) -> Outcome | None:
-    for outcome in OUTCOMES:
+def _parse_outcome(line: str, contract: OutputContract) -> ContractOutcome | None:
+    for outcome in CONTRACT_OUTCOMES:
         if line == f"{contract.task_id} {outcome}. See {contract.manifest_file} for summary.":
             return outcome
     return None
 
 
-def _check_files(contract: OutputContract, workspace: str, outcome: Outcome | None) -> list[str]:
+def _check_files(contract: OutputContract, workspace: str, outcome: ContractOutcome | None) -> list[str]:
     problems: list[str] = []
     path = os.path.join(workspace, contract.output_file)
     if not os.path.isfile(path):
@@ -96,16 +104,18 @@ def _check_files(contract: OutputContract, workspace: str, outcome: Outcome | No
     elif os.path.getsize(path) == 0:
         problems.append(f"the file {contract.output_file} is empty")
     try:
-        text, _, _ = read_text(os.path.join(workspace, contract.manifest_file), boundary_of(workspace))
+        text, _, _ = read_text(os.path.join(workspace, contract.manifest_file), directory_boundary(workspace))
     except SourceError:
         return [*problems, f"{contract.manifest_file} was not written"]
     mine = [
-        entry for entry in map(_parse, text.split("\n")) if entry is not None and entry.get("id") == contract.task_id
+        entry
+        for entry in map(_parse_manifest_line, text.split("\n"))
+        if entry is not None and entry.get("id") == contract.task_id
     ]
     if not mine:
         return [*problems, f"{contract.manifest_file} has no line for {contract.task_id}"]
     entry = mine[-1]
-    for key, kind in _KEYS.items():
+    for key, kind in _MANIFEST_KEYS.items():
         if not isinstance(entry.get(key), kind):
             problems.append(f"the line in {contract.manifest_file} has no {key} that is a {kind.__name__}")
     if outcome is not None and entry.get("status") != outcome:
@@ -115,7 +125,7 @@ def _check_files(contract: OutputContract, workspace: str, outcome: Outcome | No
     return problems
 
 
-def _parse(line: str) -> dict[str, Any] | None:
+def _parse_manifest_line(line: str) -> dict[str, Any] | None:
     import json
 
     try:

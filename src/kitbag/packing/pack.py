@@ -10,34 +10,42 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
-from kitbag.ledger import Entry, Ledger, kept
-from kitbag.library.agents import Agent
+from kitbag.ledger import Entry, Ledger, full_entry
+from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
-from kitbag.library.skill_files import Details, list_resources
+from kitbag.library.skill_files import SkillDetails, list_resources
 from kitbag.library.skills import Skill
-from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit, token_count
-from kitbag.packing.loading_strategy import Choice, Strategy, choose_strategy
-from kitbag.packing.output_contract import OutputContract, OutputKind, contract_for
-from kitbag.packing.preload import Preloads, preload
-from kitbag.packing.references.permissions import Rights
+from kitbag.packing.fit import (
+    MINIMAL_LINES,
+    Budgets,
+    OverBudgetError,
+    PackedSkill,
+    PayloadPart,
+    fit_to_budget,
+    parse_token_count,
+)
+from kitbag.packing.loading_strategy import Strategy, StrategyChoice, choose_strategy
+from kitbag.packing.output_contract import OutputContract, OutputKind, make_contract
+from kitbag.packing.preload import PreloadedSkills, preload_skills
+from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.references.resolve import (
-    Ask,
-    Decision,
-    Limits,
-    Policy,
-    Prepared,
-    Request,
-    Source,
-    finish,
-    prepare,
-    settle,
+    AskAboutReferences,
+    PreparedReferences,
+    ReferenceDecision,
+    ReferenceLimits,
+    ReferencePolicy,
+    ReferenceRequest,
+    ReferenceSource,
+    apply_references,
+    prepare_references,
+    settle_requests,
 )
 from kitbag.packing.skill_delivery import replace_path_variables
-from kitbag.packing.skill_selection import Dispatch, Selected, check_model, select_skills
-from kitbag.packing.task_sources import Task, TaskSource, load_task
+from kitbag.packing.skill_selection import SelectedSkill, TriggerIndex, check_model_compatibility, select_skills
+from kitbag.packing.task_sources import PackTask, TaskSource, load_task
 from kitbag.settings import Settings
-from kitbag.text.frontmatter import split
-from kitbag.text.hidden_characters import code_points, find_hidden, reveal_hidden
+from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
 from kitbag.text.source_files import SourceError, read_text
 from kitbag.text.tokens import TokenCounter, token_counter
 
@@ -47,10 +55,10 @@ PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builti
 class Payload(NamedTuple):
     """What a subagent is given, and how it came to be that."""
 
-    task: Task
+    task: PackTask
     ledger: Ledger
-    choice: Choice
-    selected: tuple[Selected, ...]
+    choice: StrategyChoice
+    selected: tuple[SelectedSkill, ...]
     warnings: tuple[Diagnostic, ...]
     contract: OutputContract
     counter: str
@@ -90,13 +98,13 @@ class PackOptions(NamedTuple):
     available: int | None = None
     used: int = 0
     model: str = ""
-    agent: Agent | None = None
+    agent: AgentFile | None = None
     budgets: Mapping[str, int] = {}
     """For this call alone, over what settings and the agent's file say."""
 
 
 class _SkillText(NamedTuple):
-    head: str
+    frontmatter: str
     body: str
     body_line: int
     problems: tuple[Diagnostic, ...]
@@ -107,27 +115,27 @@ class Packer:
         self,
         registry: Registry,
         *,
-        policy: Policy | None = None,
+        policy: ReferencePolicy | None = None,
         budgets: Budgets | None = None,
         counter: TokenCounter | None = None,
-        limits: Limits | None = None,
+        limits: ReferenceLimits | None = None,
         progress: Callable[[str, float], None] | None = None,
-        ask: Ask | None = None,
+        ask: AskAboutReferences | None = None,
     ) -> None:
         self.registry = registry
-        self.budgets = budgets or budgets_of(registry.settings)
+        self.budgets = budgets or budgets_from_settings(registry.settings)
         self.counter = counter or token_counter()
-        self.policy = policy or Rights(registry.places, registry.settings)
+        self.policy = policy or ReferencePermissions(registry.places, registry.settings)
         self.ask = ask
-        self.limits = limits or Limits()
+        self.limits = limits or ReferenceLimits()
         self.progress = progress
-        self.dispatch = Dispatch(registry)
+        self.trigger_index = TriggerIndex(registry)
         self.reads = 0
         """How many skill files have been read, for all packs of this Packer."""
         self.uses = 0
-        self._largest = ""
+        self._largest_insertion = ""
         """What to tell about the last text that was resolved, if it turns out to be too long."""
-        self._answered: set[Request] = set()
+        self._allowed_requests: set[ReferenceRequest] = set()
         self._texts: dict[str, _SkillText] = {}
         self._references: dict[str, tuple[list[tuple[str, str]], list[Diagnostic]]] = {}
 
@@ -137,22 +145,24 @@ class Packer:
             self.registry.places, settings.get("pack.task_command"), settings.get("pack.children_command")
         )
 
-    def pack(self, task: Task, options: PackOptions | None = None, warnings: list[Diagnostic] | None = None) -> Payload:
+    def pack(
+        self, task: PackTask, options: PackOptions | None = None, warnings: list[Diagnostic] | None = None
+    ) -> Payload:
         """Raises InvalidError (6), RefusedError (6 or 13) or OverBudgetError (10)."""
         options = options or PackOptions()
         warnings = list(warnings or [])
-        budgets = budgets_for(self.budgets, options.agent, options.budgets)
+        budgets = resolve_budgets(self.budgets, options.agent, options.budgets)
         count = self.counter.count
-        protocol = kept("protocol", "builtin/protocol.md", _protocol(), count, "built-in")
-        values = {**self.registry.settings.values(), **task.values, **options.values}
-        preloads = self._preloads(options, budgets.skills, warnings)
-        selected, found = select_skills(task, self.dispatch, options.skills)
+        protocol = full_entry("protocol", "builtin/protocol.md", _read_protocol(), count, "built-in")
+        values = {**self.registry.settings.variables(), **task.values, **options.values}
+        preloads = self._preload_skills(options, budgets.skills, warnings)
+        selected, found = select_skills(task, self.trigger_index, options.skills)
         already = {skill.full_name for skill in preloads.skills}
         skills = [one.skill for one in selected if one.skill.full_name not in already]
-        described, *bodies = self._prepared(task, skills, values)
-        task_entry = self._task_entry(task, described, warnings)
-        contract = contract_for(task.id, options.output, time.strftime("%Y-%m-%d"))
-        output = kept(
+        described, *bodies = self._prepare_references(task, skills, values)
+        task_entry = self._render_task(task, described, warnings)
+        contract = make_contract(task.id, options.output, time.strftime("%Y-%m-%d"))
+        output = full_entry(
             "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in"
         )
         for entry, limit, name in (
@@ -160,65 +170,69 @@ class Packer:
             (task_entry, budgets.task, "task"),
         ):
             if entry.tokens > limit:
-                raise OverBudgetError(name, entry.tokens, limit, self._largest if name == "task" else "")
+                raise OverBudgetError(name, entry.tokens, limit, self._largest_insertion if name == "task" else "")
         warnings += found
         available = budgets.total if options.available is None else options.available
         overhead = budgets.protocol + budgets.task
         choice = choose_strategy(task, len(selected), available, options.used, overhead, options.strategy)
         pieces = [
-            self._piece(skill, body, choice.strategy, values, warnings, options.model)
+            self._pack_skill(skill, body, choice.strategy, values, warnings, options.model)
             for skill, body in zip(skills, bodies, strict=True)
         ]
-        heading = kept("skills", "assembly", "## Skill Context\n\n", count, "built-in")
+        heading = full_entry("skills", "assembly", "## Skill Context\n\n", count, "built-in")
         others = protocol.tokens + heading.tokens + task_entry.tokens + output.tokens + preloads.tokens
         window = min(budgets.total, available)
         spawn_limit = min(window * budgets.fill // 100, window - options.used)
         if pieces:
-            fit(pieces, others, budgets.skills - preloads.tokens, spawn_limit)
+            fit_to_budget(pieces, others, budgets.skills - preloads.tokens, spawn_limit)
         elif others > spawn_limit:
             raise OverBudgetError("total", others, spawn_limit)
-        entries = [protocol, heading, *(entry for piece in pieces for entry in piece.entries())]
+        entries = [protocol, heading, *(entry for piece in pieces for entry in piece.to_entries())]
         costs = {entry.source: entry.tokens for entry in preloads.entries}
         entries += [
-            _left_to_preload(one.skill, costs.get(one.skill.path, 0))
+            _preloaded_entry(one.skill, costs.get(one.skill.path, 0))
             for one in selected
             if one.skill.full_name in already
         ]
         if pieces and pieces[0].lowered:
-            choice = Choice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
+            choice = StrategyChoice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
         ledger = Ledger((*entries, task_entry, output))
         warnings += [_cut_warning(entry) for entry in entries if entry.tokens_cut and "budget" in entry.reason]
-        warnings += [_over_cap(piece) for piece in pieces if piece.cap is not None and piece.tokens > piece.cap]
+        warnings += [_over_cap_warning(piece) for piece in pieces if piece.cap is not None and piece.tokens > piece.cap]
         return Payload(
             task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name
         )
 
-    def _preloads(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> Preloads:
+    def _preload_skills(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> PreloadedSkills:
         if options.agent is None:
-            return Preloads((), (), ())
-        preloads = preload(options.agent, self.registry, limit, self.counter.count)
+            return PreloadedSkills((), (), ())
+        preloads = preload_skills(options.agent, self.registry, limit, self.counter.count)
         warnings += preloads.warnings
         return preloads
 
-    def _prepared(self, task: Task, skills: list[Skill], values: Mapping[str, str]) -> list[Prepared]:
+    def _prepare_references(
+        self, task: PackTask, skills: list[Skill], values: Mapping[str, str]
+    ) -> list[PreparedReferences]:
         """The task's text and the skills', everything in them settled at once: before any of them reads or runs."""
         places = self.registry.places
         line = task.description_line or 1
-        sources = [Source(task.description, task.source, "project", places.cwd, places.project, line)]
+        sources = [ReferenceSource(task.description, task.source, "project", places.cwd, places.project, line)]
         for skill in skills:
-            text, root = self._text(skill), skill.root.plugin_path or places.project
-            sources.append(Source(text.body, skill.path, skill.root.scope, skill.directory, root, text.body_line))
-        prepared = [prepare(source, values, self.policy, self.limits) for source in sources]
-        requests = [self._known(request) for one in prepared for request in one.plan.requests]
-        settle(requests, self.ask)
-        self._answered.update(request for request in requests if request.decision.verdict == "ask")
+            text, root = self._skill_text(skill), skill.root.plugin_path or places.project
+            sources.append(
+                ReferenceSource(text.body, skill.path, skill.root.scope, skill.directory, root, text.body_line)
+            )
+        prepared = [prepare_references(source, values, self.policy, self.limits) for source in sources]
+        requests = [self._reuse_answer(request) for one in prepared for request in one.plan.requests]
+        settle_requests(requests, self.ask)
+        self._allowed_requests.update(request for request in requests if request.decision.verdict == "ask")
         return prepared
 
-    def _known(self, request: Request) -> Request:
+    def _reuse_answer(self, request: ReferenceRequest) -> ReferenceRequest:
         """What was answered for one child of an epic is not asked again for the next."""
-        return request._replace(decision=Decision("allow")) if request in self._answered else request
+        return request._replace(decision=ReferenceDecision("allow")) if request in self._allowed_requests else request
 
-    def _task_entry(self, task: Task, prepared: Prepared, warnings: list[Diagnostic]) -> Entry:
+    def _render_task(self, task: PackTask, prepared: PreparedReferences, warnings: list[Diagnostic]) -> Entry:
         lines = [f"- ID: {task.id}", f"- Title: {task.title}" if task.title else ""]
         for label, value in (
             ("Type", task.type), ("Size", task.size), ("Complexity", task.complexity),
@@ -227,57 +241,61 @@ class Packer:
         ):  # fmt: skip
             lines.append(f"- {label}: {value}" if value else "")
         about = "\n".join(line for line in lines if line)
-        description = self._resolved(prepared, warnings)
+        description = self._resolve_references(prepared, warnings)
         text = f"## Task\n\n{about}\n\n" + (f"{description.strip()}\n\n" if description.strip() else "")
-        return kept("task", task.source, text, self.counter.count, "project")
+        return full_entry("task", task.source, text, self.counter.count, "project")
 
-    def _resolved(self, prepared: Prepared, warnings: list[Diagnostic]) -> str:
+    def _resolve_references(self, prepared: PreparedReferences, warnings: list[Diagnostic]) -> str:
         source = prepared.source
-        done = finish(prepared, self.limits, self.policy, workspace=self.registry.places.cwd, progress=self.progress)
+        done = apply_references(
+            prepared, self.limits, self.policy, workspace=self.registry.places.cwd, progress=self.progress
+        )
         warnings += done.warnings
         largest = max(done.insertions, key=lambda one: one.length, default=None)
-        self._largest = ""
+        self._largest_insertion = ""
         if largest is not None and largest.length > 2000:
             at = source.first_line + source.text.count("\n", 0, largest.offset)
             size = f"{largest.bytes:,} bytes"
-            self._largest = f"the largest part is {largest.origin} ({size}), named near {source.path}:{at}; name less"
+            self._largest_insertion = (
+                f"the largest part is {largest.origin} ({size}), named near {source.path}:{at}; name less"
+            )
         return done.text
 
-    def _piece(
+    def _pack_skill(
         self,
         skill: Skill,
-        prepared: Prepared,
+        prepared: PreparedReferences,
         strategy: Strategy,
         values: Mapping[str, str],
         warnings: list[Diagnostic],
         model: str,
-    ) -> SkillPiece:
+    ) -> PackedSkill:
         self.uses += 1
-        details = self.dispatch.details(skill)
-        warnings += check_model(skill, details, model)
+        details = self.trigger_index.details(skill)
+        warnings += check_model_compatibility(skill, details, model)
         self._check_inputs(skill, values, warnings)
-        text = self._text(skill)
+        text = self._skill_text(skill)
         warnings += text.problems
         count = self.counter.count
-        body = replace_path_variables(self._resolved(prepared, warnings), skill)
+        body = replace_path_variables(self._resolve_references(prepared, warnings), skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
-        piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details))
+        piece = PackedSkill(skill, title, text.frontmatter, body, count, self._token_cap(skill, details))
         if strategy == "minimal":
-            piece.to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
+            piece.shrink_to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
         if strategy == "comprehensive":
             directory = skill.directory
             for path, content in self._reference_texts(skill, warnings):
                 block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
                 piece.references.append(
-                    Part("reference", os.path.join(directory, path), skill.root.scope, "L2", block, count)
+                    PayloadPart("reference", os.path.join(directory, path), skill.root.scope, "L2", block, count)
                 )
         return piece
 
-    def _cap(self, skill: Skill, details: Details) -> int | None:
+    def _token_cap(self, skill: Skill, details: SkillDetails) -> int | None:
         written = details.metadata.get("token_budget", details.metadata.get("token-budget"))
         if written is not None:
-            return token_count(written)
+            return parse_token_count(written)
         entry = self.registry.manifest_entry(skill)
         return entry.token_budget if entry else None
 
@@ -288,25 +306,25 @@ class Packer:
                 what = f"the input {name} of {skill.full_name} has no value"
                 warnings.append(Diagnostic("warning", "missing-input", skill.path, 0, what, f"give --var {name}=..."))
 
-    def _text(self, skill: Skill) -> _SkillText:
+    def _skill_text(self, skill: Skill) -> _SkillText:
         found = self._texts.get(skill.path)
         if found is None:
-            found = self._texts[skill.path] = self._read(skill)
+            found = self._texts[skill.path] = self._read_skill_text(skill)
         return found
 
-    def _read(self, skill: Skill) -> _SkillText:
+    def _read_skill_text(self, skill: Skill) -> _SkillText:
         try:
             text, _, _ = read_text(skill.path, skill.root.boundary)
         except SourceError as error:
             raise InvalidError(f"{skill.path}: {error.problem}", error.fix) from error
         self.reads += 1
-        parts = split(text)
+        parts = split_frontmatter(text)
         problems: tuple[Diagnostic, ...] = ()
         hidden = find_hidden(parts.body)
         if hidden:
-            what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+            what = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
             problems = (Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them"),)
-        head = f"---\n{reveal_hidden(parts.head).strip()}\n---" if parts.head else ""
+        head = f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else ""
         return _SkillText(head, reveal_hidden(parts.body).strip("\n"), parts.body_line, problems)
 
     def _reference_texts(self, skill: Skill, warnings: list[Diagnostic]) -> list[tuple[str, str]]:
@@ -328,12 +346,12 @@ class Packer:
         return found[0]
 
 
-def _left_to_preload(skill: Skill, cost: int) -> Entry:
+def _preloaded_entry(skill: Skill, cost: int) -> Entry:
     why = "the agent preloads it; a skill is never injected twice"
     return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, cost, "omitted", why)
 
 
-def _over_cap(piece: SkillPiece) -> Diagnostic:
+def _over_cap_warning(piece: PackedSkill) -> Diagnostic:
     what = f"{piece.tokens:,} tokens, though its token_budget is {piece.cap:,}: the rest of it may never be cut"
     return Diagnostic("warning", "over-cap", piece.skill.path, 0, what, "raise token_budget, or shorten its rules")
 
@@ -343,19 +361,19 @@ def _cut_warning(entry: Entry) -> Diagnostic:
     return Diagnostic("warning", "cut", entry.source, 0, what, "raise the budget, or make it shorter")
 
 
-def _protocol() -> str:
+def _read_protocol() -> str:
     with open(PROTOCOL_FILE, encoding="utf-8") as file:
         return file.read().strip() + "\n\n"
 
 
-def budgets_of(settings: Settings) -> Budgets:
+def budgets_from_settings(settings: Settings) -> Budgets:
     return Budgets(*(settings.get(f"budget.{name}") for name in Budgets._fields))
 
 
-def budgets_for(budgets: Budgets, agent: Agent | None, call: Mapping[str, int]) -> Budgets:
+def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
     """Settings, then `token-budget` of the agent's file (its skills), then the call."""
     written = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
-    if (own := token_count(written)) is not None:
+    if (own := parse_token_count(written)) is not None:
         budgets = budgets._replace(skills=own)
     unknown = set(call) - set(Budgets._fields)
     if unknown:

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, KitbagError
-from kitbag.ledger import Entry, kept
-from kitbag.library.agents import Agent
+from kitbag.ledger import Entry, full_entry
+from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.packing.skill_delivery import deliver
-from kitbag.text.frontmatter import field_line
+from kitbag.packing.skill_delivery import render_skill
+from kitbag.text.frontmatter import find_field_line
 
 
-class Preloads(NamedTuple):
+class PreloadedSkills(NamedTuple):
     skills: tuple[Skill, ...]
     entries: tuple[Entry, ...]
     warnings: tuple[Diagnostic, ...]
@@ -26,7 +26,7 @@ class Preloads(NamedTuple):
         return sum(entry.tokens for entry in self.entries)
 
 
-def preload(agent: Agent, registry: Registry, limit: int, count: Callable[[str], int]) -> Preloads:
+def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Callable[[str], int]) -> PreloadedSkills:
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []
     warnings: list[Diagnostic] = []
@@ -36,28 +36,28 @@ def preload(agent: Agent, registry: Registry, limit: int, count: Callable[[str],
         what = f"the skill {name!r} is not preloaded: {problem}"
         warnings.append(
             Diagnostic(
-                "warning", "preload", agent.path, field_line(agent.path, "skills", agent.root.boundary), what, fix
+                "warning", "preload", agent.path, find_field_line(agent.path, "skills", agent.root.boundary), what, fix
             )
         )
 
     for name in agent.skills:
         try:
-            skill = _find(name, agent, registry)
+            skill = _find_skill(name, agent, registry)
         except KitbagError as error:
             warn(name, error.problem, error.fix)
             continue
         if skill.full_name in skills:
             continue
-        verdict = registry.judge(skill)
+        verdict = registry.evaluate(skill)
         if not verdict.preload:
             warn(name, verdict.reason or "it is closed to agents", "open it, or remove it from `skills:`")
             continue
-        delivery = deliver(skill)
+        delivery = render_skill(skill)
         warnings += delivery.problems
         if any(problem.severity == "error" for problem in delivery.problems):
             warn(name, "it can't be read", "mend the file")
             continue
-        entry = kept("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
+        entry = full_entry("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
         if entry.tokens > left:
             room = f"{entry.tokens:,} tokens, and {max(left, 0):,} are left of the skills budget"
             warn(name, room, "raise budget.skills")
@@ -67,13 +67,13 @@ def preload(agent: Agent, registry: Registry, limit: int, count: Callable[[str],
         left -= entry.tokens
         skills[skill.full_name] = skill
         entries.append(entry)
-    return Preloads(tuple(skills.values()), tuple(entries), tuple(warnings))
+    return PreloadedSkills(tuple(skills.values()), tuple(entries), tuple(warnings))
 
 
-def _find(name: str, agent: Agent, registry: Registry) -> Skill:
+def _find_skill(name: str, agent: AgentFile, registry: Registry) -> Skill:
     """A plugin's agent looks in its own plugin first."""
     if agent.root.plugin:
-        own = registry.skills.exact(f"{agent.root.plugin}:{name}")
+        own = registry.skills.get_exact(f"{agent.root.plugin}:{name}")
         if own is not None:
             return own
     return registry.find_skill(name)

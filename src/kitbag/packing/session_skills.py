@@ -12,41 +12,41 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
-from kitbag.library.names import key_of, slug
+from kitbag.library.names import normalize_name, slugify
 from kitbag.library.registry import Registry
-from kitbag.library.skill_files import read_details
-from kitbag.library.skills import Skill, as_text, string_list
+from kitbag.library.skill_files import read_skill_details
+from kitbag.library.skills import Skill, to_string_list, to_text
 from kitbag.library.visibility import Verdict
-from kitbag.packing.skill_delivery import Delivery, deliver, path_variables, shown_path
-from kitbag.packing.skill_permissions import SkillRights, Withhold, by_scope, rights_of
+from kitbag.packing.skill_delivery import RenderedSkill, path_variables, printable_path, render_skill
+from kitbag.packing.skill_permissions import DenyGrant, SkillPermissions, deny_grant_by_scope, read_skill_permissions
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
-    from kitbag.packing.substitutions import Given
+    from kitbag.packing.substitutions import InvocationArguments
 
-By = Literal["model", "user", "preload"]
-Prepare = Callable[[Skill, str, int, "Given"], tuple[str, tuple[Diagnostic, ...]]]
+RequestedBy = Literal["model", "user", "preload"]
+PrepareSkill = Callable[[Skill, str, int, "InvocationArguments"], tuple[str, tuple[Diagnostic, ...]]]
 """(skill, its instructions, the line they begin at, arguments) -> (what is delivered instead, warnings)."""
-_WHO: dict[By, str] = {"model": "a model", "user": "a person", "preload": "an agent's `skills:`"}
+_REQUESTER_NAMES: dict[RequestedBy, str] = {"model": "a model", "user": "a person", "preload": "an agent's `skills:`"}
 
 
-class Delivered(NamedTuple):
+class SkillDelivery(NamedTuple):
     name: str
     text: str
     """What the model gets: the whole block, only what is new, or one line."""
     tokens: int
     digest: str
     problems: tuple[Diagnostic, ...] = ()
-    loaded: "Loaded | None" = None
+    loaded: "LoadedSkill | None" = None
     """What is loaded now because of it; None for a receipt, and for what lives only one turn."""
-    whole: Delivery | None = None
+    rendered: RenderedSkill | None = None
     """All of the skill as it is now."""
-    rights: SkillRights | None = None
+    permissions: SkillPermissions | None = None
     """What it changes about the tools until the person speaks again."""
 
 
-class Fork(NamedTuple):
+class SkillFork(NamedTuple):
     """A skill with `context: fork`: not for this conversation, but the task of an agent of its own."""
 
     name: str
@@ -56,11 +56,11 @@ class Fork(NamedTuple):
     problems: tuple[Diagnostic, ...] = ()
 
 
-class Loaded(NamedTuple):
+class LoadedSkill(NamedTuple):
     name: str
     tokens: int
-    at: str
-    by: By
+    loaded_at: str
+    loaded_by: RequestedBy
     digest: str
     arguments: str
     text: str
@@ -73,108 +73,110 @@ class SessionSkills:
     def __init__(
         self,
         library: Registry,
-        prepare: Prepare | None = None,
+        prepare: PrepareSkill | None = None,
         clock: Callable[[], float] = time.time,
-        withhold: Withhold = by_scope,
+        deny_grant: DenyGrant = deny_grant_by_scope,
     ) -> None:
         """`withhold`: why a skill does not get what its `allowed-tools` ask for."""
         self.library = library
         self.session_id = ""
         """What `${CLAUDE_SESSION_ID}` in a skill stands for."""
-        self._prepare = prepare or _without_commands
-        self._withhold = withhold
-        self._in_use: list[SkillRights] = []
+        self._prepare = prepare or _prepare_without_commands
+        self._deny_grant = deny_grant
+        self._active_permissions: list[SkillPermissions] = []
         self._clock = clock
-        self._loaded: dict[str, Loaded] = {}
+        self._loaded: dict[str, LoadedSkill] = {}
         """The one that was asked for last stands last."""
         self._preloaded = ""
         self._lock = threading.RLock()
 
-    def stand_in_prompt(self, preloaded: str) -> None:
+    def set_preloaded_text(self, preloaded: str) -> None:
         """The text of the skills that an agent starts with: what stands there is not delivered once more."""
         self._preloaded = preloaded
 
     def begin_turn(self) -> None:
         """The person has spoken: what skills allowed or took away is over."""
         with self._lock:
-            self._in_use = []
+            self._active_permissions = []
 
-    def in_use(self) -> tuple[SkillRights, ...]:
+    def active_permissions(self) -> tuple[SkillPermissions, ...]:
         """What the skills that were asked for since then change about the tools, in their order."""
         with self._lock:
-            return tuple(self._in_use)
+            return tuple(self._active_permissions)
 
-    def load(self, name: str, arguments: str = "", by: By = "model") -> Delivered:
+    def load(self, name: str, arguments: str = "", by: RequestedBy = "model") -> SkillDelivery:
         """Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed or broken, and
         what its commands end in."""
         with self._lock:
             skill = self.find(name, by)
-        metadata = read_details(skill).metadata
-        rights, problems = rights_of(skill, metadata, self.library.places, self._withhold, by)
-        delivery = self._deliver(skill, arguments, metadata)  # commands take their time: others may load meanwhile
+        metadata = read_skill_details(skill).metadata
+        rights, problems = read_skill_permissions(skill, metadata, self.library.places, self._deny_grant, by)
+        delivery = self._render(skill, arguments, metadata)  # commands take their time: others may load meanwhile
         delivery = delivery._replace(problems=(*delivery.problems, *problems))
         with self._lock:
-            if rights and not any(map(rights.is_like, self._in_use)):
-                self._in_use.append(rights)
-            return self._record(skill.full_name, delivery, arguments, by)._replace(rights=rights or None)
+            if rights and not any(map(rights.equals_ignoring_requester, self._active_permissions)):
+                self._active_permissions.append(rights)
+            return self._record(skill.full_name, delivery, arguments, by)._replace(permissions=rights or None)
 
-    def fork(self, name: str, arguments: str = "", by: By = "model") -> Fork | None:
+    def fork(self, name: str, arguments: str = "", by: RequestedBy = "model") -> SkillFork | None:
         """None for a skill that belongs into the conversation. Raises what `load` raises."""
         with self._lock:
             skill = self.find(name, by)
-        metadata = read_details(skill).metadata
-        if as_text(metadata.get("context", "")).strip().lower() != "fork":
+        metadata = read_skill_details(skill).metadata
+        if to_text(metadata.get("context", "")).strip().lower() != "fork":
             return None
-        delivery = self._deliver(skill, arguments, metadata)
-        agent = as_text(metadata.get("agent", "")).strip() or "general-purpose"
-        model = as_text(metadata.get("model", "")).strip()
-        return Fork(skill.full_name, agent, "" if model == "inherit" else model, delivery.text, delivery.problems)
+        delivery = self._render(skill, arguments, metadata)
+        agent = to_text(metadata.get("agent", "")).strip() or "general-purpose"
+        model = to_text(metadata.get("model", "")).strip()
+        return SkillFork(skill.full_name, agent, "" if model == "inherit" else model, delivery.text, delivery.problems)
 
-    def _record(self, name: str, delivery: Delivery, arguments: str, by: By) -> Delivered:
+    def _record(self, name: str, delivery: RenderedSkill, arguments: str, by: RequestedBy) -> SkillDelivery:
         digest = _digest(delivery.text)
         if delivery.text in self._preloaded:
-            return _delivered(name, f"The skill {name} stands in your instructions: follow it.", digest, delivery)
+            return _make_delivery(name, f"The skill {name} stands in your instructions: follow it.", digest, delivery)
         known = self._loaded.pop(name, None)
         if known is not None and known.digest == digest:
             self._loaded[name] = known
-            text = f"The skill {name} is loaded already ({known.tokens} tokens, {known.at}), unchanged: follow it."
-            return _delivered(name, text, digest, delivery)
+            text = (
+                f"The skill {name} is loaded already ({known.tokens} tokens, {known.loaded_at}), unchanged: follow it."
+            )
+            return _make_delivery(name, text, digest, delivery)
         if by == "user":  # for one turn: it is not kept, and what is kept stays
             if known is not None:
                 self._loaded[name] = known
-            return _delivered(name, delivery.text, digest, delivery)
+            return _make_delivery(name, delivery.text, digest, delivery)
         text = delivery.text
         if known is not None:
-            from kitbag.packing.skill_receipts import what_is_new
+            from kitbag.packing.skill_receipts import render_changes
 
-            text = what_is_new(name, _why_again(known, arguments), known.text, delivery.text)
+            text = render_changes(name, _reload_reason(known, arguments), known.text, delivery.text)
         tokens = estimate_tokens(delivery.text)
-        loaded = self._loaded[name] = Loaded(name, tokens, self._now(), by, digest, arguments, delivery.text)
-        return _delivered(name, text, digest, delivery)._replace(loaded=loaded)
+        loaded = self._loaded[name] = LoadedSkill(name, tokens, self._now(), by, digest, arguments, delivery.text)
+        return _make_delivery(name, text, digest, delivery)._replace(loaded=loaded)
 
-    def find(self, name: str, by: By = "model") -> Skill:
+    def find(self, name: str, by: RequestedBy = "model") -> Skill:
         """A skill that whoever asks may load. Only such ones are suggested for a name that is unknown."""
         try:
             skill = self.library.find_skill(name)
         except NotFoundError as error:
-            skills, view = self.library.skills, self.library.view()
-            close = [skills.get(other) for other in skills.close(name, 20)]
-            names = [skill.full_name for skill in close if _may(self.library.judge(skill, view), by)][:5]
+            skills, view = self.library.skills, self.library.visibility_context()
+            close = [skills.get(other) for other in skills.suggest(name, 20)]
+            names = [skill.full_name for skill in close if _is_allowed(self.library.evaluate(skill, view), by)][:5]
             hint = f"did you mean {', '.join(names)}?" if names else "use a name from the catalog, or search"
             raise NotFoundError(error.problem, hint) from None
-        verdict = self.library.judge(skill)
-        if not _may(verdict, by):
-            raise InvalidError(f"{skill.full_name!r} can't be loaded by {_WHO[by]}: {verdict.reason}")
+        verdict = self.library.evaluate(skill)
+        if not _is_allowed(verdict, by):
+            raise InvalidError(f"{skill.full_name!r} can't be loaded by {_REQUESTER_NAMES[by]}: {verdict.reason}")
         return skill
 
-    def _deliver(self, skill: Skill, arguments: str, metadata: Metadata) -> Delivery:
-        from kitbag.packing.substitutions import Given
+    def _render(self, skill: Skill, arguments: str, metadata: Metadata) -> RenderedSkill:
+        from kitbag.packing.substitutions import InvocationArguments
 
-        names = string_list(metadata.get("arguments"))
-        variables = (("CLAUDE_PROJECT_DIR", shown_path(self.library.places.project)),)
+        names = to_string_list(metadata.get("arguments"))
+        variables = (("CLAUDE_PROJECT_DIR", printable_path(self.library.places.project)),)
         if self.session_id:
             variables = (*variables, ("CLAUDE_SESSION_ID", self.session_id))
-        given = Given(arguments, names, skill.root.dialect == "opencode", variables)
+        given = InvocationArguments(arguments, names, skill.root.dialect == "opencode", variables)
         notes: list[Diagnostic] = []
 
         def prepared(body: str, first_line: int) -> str:
@@ -182,7 +184,7 @@ class SessionSkills:
             notes.extend(warnings)
             return text
 
-        delivery = deliver(skill, arguments, prepared)
+        delivery = render_skill(skill, arguments, prepared)
         failed = next((problem for problem in delivery.problems if problem.severity == "error"), None)
         if failed is not None or not os.path.exists(skill.path):
             what = failed.problem if failed else "can't be read any more"
@@ -196,60 +198,60 @@ class SessionSkills:
             if found is not None:
                 del self._loaded[found]
                 # What it took away stays so, or unloading would be a way around it.
-                left = (one._replace(grants=()) if one.skill == found else one for one in self._in_use)
-                self._in_use = [one for one in left if one]
+                left = (one._replace(grants=()) if one.skill == found else one for one in self._active_permissions)
+                self._active_permissions = [one for one in left if one]
             return found
 
     def loaded_name(self, name: str) -> str | None:
         """What was loaded under that name, also when its file is gone since."""
         with self._lock:
-            wanted = key_of(name)
+            wanted = normalize_name(name)
             for full in self._loaded:
-                if key_of(full) == wanted:
+                if normalize_name(full) == wanted:
                     return full
             try:
                 found = self.library.find_skill(name).full_name
             except KitbagError:
-                short = slug(name)
-                ends = [full for full in self._loaded if short and slug(_last_part(full)) == short]
+                short = slugify(name)
+                ends = [full for full in self._loaded if short and slugify(_last_part(full)) == short]
                 return ends[0] if len(ends) == 1 else None
             return found if found in self._loaded else None
 
-    def loaded(self) -> list[Loaded]:
+    def loaded(self) -> list[LoadedSkill]:
         """The one that was asked for last stands last."""
         with self._lock:
             return list(self._loaded.values())
 
-    def restore(self, loaded: Iterable[Loaded]) -> None:
+    def restore(self, loaded: Iterable[LoadedSkill]) -> None:
         """What a resumed conversation already holds, in the order of its times."""
-        ordered = sorted(loaded, key=lambda one: one.at)
+        ordered = sorted(loaded, key=lambda one: one.loaded_at)
         with self._lock:
             self._loaded = {one.name: one for one in ordered}
 
-    def reattachment(self, each: int = 5_000, altogether: int = 25_000) -> list[Delivered]:
+    def reattach_after_compaction(self, per_skill: int = 5_000, total: int = 25_000) -> list[SkillDelivery]:
         """After compaction: the most recent first, each cut to its limit. What does not fit is no longer loaded, and
         a line says so; what was cut counts as loaded with the text it has now, so that loading it again brings the
         rest. `loaded` of each is what the conversation holds from here on."""
-        from kitbag.packing.skill_receipts import shortened
+        from kitbag.packing.skill_receipts import truncate_block
 
-        attached: list[Delivered] = []
-        left = altogether
+        attached: list[SkillDelivery] = []
+        left = total
         with self._lock:
-            kept: dict[str, Loaded] = {}
+            kept: dict[str, LoadedSkill] = {}
             for one in reversed(self._loaded.values()):
-                text = shortened(one.text, min(each, left))
+                text = truncate_block(one.text, min(per_skill, left))
                 if not text:
                     note = (
                         f"[The skill {one.name} was loaded and is not any more, to make room: load it again if needed.]"
                     )
-                    attached.append(Delivered(one.name, note, estimate_tokens(note), one.digest))
+                    attached.append(SkillDelivery(one.name, note, estimate_tokens(note), one.digest))
                     continue
                 tokens = estimate_tokens(text)
                 left -= tokens
                 if text != one.text:
                     one = one._replace(text=text, tokens=tokens, digest=_digest(text))
                 kept[one.name] = one
-                attached.append(Delivered(one.name, text, tokens, one.digest, loaded=one))
+                attached.append(SkillDelivery(one.name, text, tokens, one.digest, loaded=one))
             self._loaded = dict(reversed(kept.items()))
         return attached
 
@@ -257,19 +259,21 @@ class SessionSkills:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
 
 
-def _without_commands(skill: Skill, body: str, first_line: int, given: "Given") -> tuple[str, tuple[Diagnostic, ...]]:
-    from kitbag.packing.substitutions import Substitution
+def _prepare_without_commands(
+    skill: Skill, body: str, first_line: int, given: "InvocationArguments"
+) -> tuple[str, tuple[Diagnostic, ...]]:
+    from kitbag.packing.substitutions import ArgumentSubstitution
 
     del first_line
-    substitution = Substitution(given, body, path_variables(skill))
-    return substitution.with_rest(substitution.in_text(body)), ()
+    substitution = ArgumentSubstitution(given, body, path_variables(skill))
+    return substitution.append_unused_arguments(substitution.substitute_in_text(body)), ()
 
 
-def _delivered(name: str, text: str, digest: str, whole: Delivery) -> Delivered:
-    return Delivered(name, text, estimate_tokens(text), digest, whole.problems, whole=whole)
+def _make_delivery(name: str, text: str, digest: str, whole: RenderedSkill) -> SkillDelivery:
+    return SkillDelivery(name, text, estimate_tokens(text), digest, whole.problems, rendered=whole)
 
 
-def _why_again(known: Loaded, arguments: str) -> str:
+def _reload_reason(known: LoadedSkill, arguments: str) -> str:
     from kitbag.text.truncate import MARKER
 
     if MARKER in known.text:
@@ -277,7 +281,7 @@ def _why_again(known: Loaded, arguments: str) -> str:
     return "the arguments are others" if arguments != known.arguments else "its text is another by now"
 
 
-def _may(verdict: Verdict, by: By) -> bool:
+def _is_allowed(verdict: Verdict, by: RequestedBy) -> bool:
     return verdict.user if by == "user" else verdict.preload if by == "preload" else verdict.model
 
 

@@ -8,25 +8,25 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
-from kitbag.library.skill_files import Resource, list_resources, read_skill_body
+from kitbag.library.skill_files import SkillResource, list_resources, read_skill_body
 from kitbag.library.skills import Skill
-from kitbag.text.hidden_characters import code_points, find_hidden, one_line, reveal_hidden
+from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, reveal_hidden
 
-MOST_FILES_NAMED = 40
-CLOSING = "</skill-invocation>"
-_OUR_TAG = re.compile(r"<(?=\s*/?\s*skill-invocation)", re.IGNORECASE)
+MAX_FILES_NAMED = 40
+CLOSING_TAG = "</skill-invocation>"
+_RESERVED_TAG = re.compile(r"<(?=\s*/?\s*skill-invocation)", re.IGNORECASE)
 
 
-class Delivery(NamedTuple):
+class RenderedSkill(NamedTuple):
     text: str
     """The whole block."""
     body: str
     """Only the instructions, path variables replaced."""
-    resources: tuple[Resource, ...]
+    resources: tuple[SkillResource, ...]
     problems: tuple[Diagnostic, ...]
 
 
-def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str] | None = None) -> Delivery:
+def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str] | None = None) -> RenderedSkill:
     """`prepare` gets the instructions and the line they begin at, and answers what is delivered instead; path
     variables are then its business, so that none is looked for in what it puts in."""
     read = read_skill_body(skill)
@@ -34,7 +34,7 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
     hidden = find_hidden(read.text)
     if hidden:
         line = read.first_line + read.text.count("\n", 0, hidden[0][0])
-        what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+        what = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
         problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
     body = reveal_hidden(read.text)
     if prepare is None:
@@ -43,22 +43,22 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
         body = reveal_hidden(prepare(body, read.first_line))
     resources, more, links = list_resources(skill)
     problems += links
-    header = [f"Skill directory: {shown_path(skill.directory)}"]
+    header = [f"Skill directory: {printable_path(skill.directory)}"]
     if arguments:
-        header.append(f"User arguments: {one_line(reveal_hidden(arguments))}")
-    header += _files("Scripts (run with Bash)", "scripts", resources)
-    header += _files("References (open with Read)", "references", resources)
+        header.append(f"User arguments: {collapse_whitespace(reveal_hidden(arguments))}")
+    header += _file_list("Scripts (run with Bash)", "scripts", resources)
+    header += _file_list("References (open with Read)", "references", resources)
     if more:
         header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
-    inside = _OUR_TAG.sub("&lt;", "\n".join([*header, "", body]))
-    text = f'<skill-invocation name="{_attribute(skill.full_name)}">\n{inside}\n{CLOSING}'
-    return Delivery(text, body, tuple(resources), tuple(problems))
+    inside = _RESERVED_TAG.sub("&lt;", "\n".join([*header, "", body]))
+    text = f'<skill-invocation name="{_escape_attribute(skill.full_name)}">\n{inside}\n{CLOSING_TAG}'
+    return RenderedSkill(text, body, tuple(resources), tuple(problems))
 
 
 def path_variables(skill: Skill) -> dict[str, str]:
-    variables = {"SKILL_ROOT": shown_path(skill.directory), "CLAUDE_SKILL_DIR": shown_path(skill.directory)}
+    variables = {"SKILL_ROOT": printable_path(skill.directory), "CLAUDE_SKILL_DIR": printable_path(skill.directory)}
     if skill.root.plugin_path:
-        variables["CLAUDE_PLUGIN_ROOT"] = shown_path(skill.root.plugin_path)
+        variables["CLAUDE_PLUGIN_ROOT"] = printable_path(skill.root.plugin_path)
     return variables
 
 
@@ -69,19 +69,19 @@ def replace_path_variables(text: str, skill: Skill) -> str:
     return text
 
 
-def shown_path(path: str) -> str:
+def printable_path(path: str) -> str:
     """As it is, unless it has line breaks or hidden characters, which no honest path has."""
-    return one_line(reveal_hidden(path)) if not path.isprintable() else path
+    return collapse_whitespace(reveal_hidden(path)) if not path.isprintable() else path
 
 
-def _attribute(text: str) -> str:
+def _escape_attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
-def _files(label: str, group: str, resources: list[Resource]) -> list[str]:
-    names = [shown_path(resource.path) for resource in resources if resource.group == group]
+def _file_list(label: str, group: str, resources: list[SkillResource]) -> list[str]:
+    names = [printable_path(resource.path) for resource in resources if resource.group == group]
     if not names:
         return []
-    more = len(names) - MOST_FILES_NAMED
-    shown = ", ".join(names[:MOST_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_FILES_NAMED
+    shown = ", ".join(names[:MAX_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
     return [f"{label}: {shown}"]

@@ -14,50 +14,50 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.scopes import Places
-from kitbag.library.skills import Skill, diagnostic
+from kitbag.library.skills import Skill, to_diagnostic
 from kitbag.packing.skill_delivery import path_variables
 from kitbag.permissions.model import is_inside
-from kitbag.permissions.rules.rule import Rule
-from kitbag.permissions.rules.tool_list_rules import grants_of
-from kitbag.text.hidden_characters import one_line, reveal_hidden
-from kitbag.text.plain_frontmatter import Metadata, Value
+from kitbag.permissions.rules.rule import PermissionRule
+from kitbag.permissions.rules.tool_list_rules import skill_grants
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.text.plain_frontmatter import Metadata, YamlValue
 
 if TYPE_CHECKING:
-    from kitbag.permissions.trust.workspace_trust import Trust
+    from kitbag.permissions.trust.workspace_trust import WorkspaceTrust
 
-Withhold = Callable[[Skill], str]
+DenyGrant = Callable[[Skill], str]
 """Why a skill is not given what it asks for; empty when it is."""
-_ALLOWED: Final = ("allowed-tools", "allowed_tools", "allowedTools")
-_RESTRICTED: Final = ("restrict-tools", "restrict_tools", "restrictTools")
-_DENIED: Final = ("disallowed-tools", "disallowed_tools", "disallowedTools")
+_ALLOWED_KEYS: Final = ("allowed-tools", "allowed_tools", "allowedTools")
+_RESTRICTED_KEYS: Final = ("restrict-tools", "restrict_tools", "restrictTools")
+_DENIED_KEYS: Final = ("disallowed-tools", "disallowed_tools", "disallowedTools")
 _BLANK: Final = ("", "null", "~", "Null", "NULL")
-_MOST_NAMED: Final = 12
+_MAX_NAMED: Final = 12
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+")
 """Nothing in it has a meaning of its own in a rule."""
 
 
-class SkillRights(NamedTuple):
+class SkillPermissions(NamedTuple):
     skill: str
     source: str
     """The skill's file."""
-    by: str = "model"
+    requested_by: str = "model"
     """Who asked for the skill."""
-    grants: tuple[Rule, ...] = ()
-    limit: ToolAccess | None = None
-    asked: tuple[str, ...] = ()
+    grants: tuple[PermissionRule, ...] = ()
+    tool_limit: ToolAccess | None = None
+    denied_grants: tuple[str, ...] = ()
     """What `allowed-tools` names, and was not given."""
-    withheld: str = ""
+    denial_reason: str = ""
     """Why not."""
 
     def __bool__(self) -> bool:
-        return bool(self.grants or self.limit is not None or self.asked)
+        return bool(self.grants or self.tool_limit is not None or self.denied_grants)
 
-    def is_like(self, other: "SkillRights") -> bool:
+    def equals_ignoring_requester(self, other: "SkillPermissions") -> bool:
         """The same, whoever asked for it."""
-        return self._replace(by=other.by) == other
+        return self._replace(requested_by=other.requested_by) == other
 
-    def limit_in_words(self) -> str:
-        limit = self.limit
+    def describe_limit(self) -> str:
+        limit = self.tool_limit
         if limit is None:
             return ""
         if limit.mode == "none":
@@ -66,70 +66,70 @@ class SkillRights(NamedTuple):
         if limit.mode == "allow":
             limited = {rule.partition("(")[0] for rule in limit.specifiers}
             names = [name for name in limit.names if name not in limited]
-            words.append(f"only these tools can be used: {_named((*names, *limit.specifiers))}")
+            words.append(f"only these tools can be used: {_join_names((*names, *limit.specifiers))}")
         if limit.denied:
-            words.append(f"these can't be used: {_named(limit.denied)}")
+            words.append(f"these can't be used: {_join_names(limit.denied)}")
         return "; ".join(words)
 
-    def for_person(self) -> str:
+    def user_notice(self) -> str:
         """In a line, behind the skill's name; empty when nothing changes."""
         words: list[str] = []
         if self.grants:
-            words.append(f"{_named(rule.text for rule in self.grants)} without asking")
-        if self.asked:
-            words.append(f"it asks for {_named(self.asked)}, which it does not get: {self.withheld}")
-        if limit := self.limit_in_words():
+            words.append(f"{_join_names(rule.text for rule in self.grants)} without asking")
+        if self.denied_grants:
+            words.append(f"it asks for {_join_names(self.denied_grants)}, which it does not get: {self.denial_reason}")
+        if limit := self.describe_limit():
             words.append(limit)
         return f"until your next message: {'; '.join(words)}" if words else ""
 
-    def for_model(self) -> str:
+    def model_notice(self) -> str:
         """What it has to know so as not to try in vain; empty when nothing is taken away."""
-        limit = self.limit_in_words()
+        limit = self.describe_limit()
         return f"[While this skill is in use, until the user speaks again: {limit}.]" if limit else ""
 
 
-def rights_of(
-    skill: Skill, metadata: Metadata, places: Places, withhold: Withhold, by: str = "model"
-) -> tuple[SkillRights, tuple[Diagnostic, ...]]:
+def read_skill_permissions(
+    skill: Skill, metadata: Metadata, places: Places, deny_grant: DenyGrant, requested_by: str = "model"
+) -> tuple[SkillPermissions, tuple[Diagnostic, ...]]:
     """By the skill's head. A limit that can't be read leaves no tool, and says so."""
     problems: list[Diagnostic] = []
-    rights = SkillRights(skill.full_name, skill.path, by)
-    restricted, denied = _written(metadata, _RESTRICTED), _written(metadata, _DENIED)
+    rights = SkillPermissions(skill.full_name, skill.path, requested_by)
+    restricted, denied = _field_value(metadata, _RESTRICTED_KEYS), _field_value(metadata, _DENIED_KEYS)
     if restricted is not None or denied is not None:
         access, wrong = parse_tools(restricted, denied, skill.root.dialect)
-        problems += (diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong)
-        rights = rights._replace(limit=access if access.mode not in ("inherit", "all") or access.denied else None)
-    asked = _written(metadata, _ALLOWED)
+        problems += (to_diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong)
+        rights = rights._replace(tool_limit=access if access.mode not in ("inherit", "all") or access.denied else None)
+    asked = _field_value(metadata, _ALLOWED_KEYS)
     if asked is None:
         return rights, tuple(problems)
     access, wrong = parse_tools(asked, dialect=skill.root.dialect)
     problems += (
-        diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong if problem.severity != "error"
+        to_diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong if problem.severity != "error"
     )
     if access.mode == "all":
         what = "`allowed-tools: *` names no tool, so nothing is allowed by it"
         problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, what, "name the tools that it needs"))
-    grants, more = grants_of(_with_paths(access, skill, places), skill.path, places.project)
+    grants, more = skill_grants(_expand_path_variables(access, skill, places), skill.path, places.project)
     problems += more
-    why = withhold(skill) if grants else ""
+    why = deny_grant(skill) if grants else ""
     if why:
-        return rights._replace(asked=tuple(rule.text for rule in grants), withheld=why), tuple(problems)
+        return rights._replace(denied_grants=tuple(rule.text for rule in grants), denial_reason=why), tuple(problems)
     return rights._replace(grants=grants), tuple(problems)
 
 
-def _written(metadata: Metadata, spellings: tuple[str, ...]) -> Value | None:
+def _field_value(metadata: Metadata, spellings: tuple[str, ...]) -> YamlValue | None:
     found = next((metadata[key] for key in spellings if key in metadata), None)
     return None if isinstance(found, str) and found.strip() in _BLANK else found
 
 
-def _with_paths(access: ToolAccess, skill: Skill, places: Places) -> ToolAccess:
+def _expand_path_variables(access: ToolAccess, skill: Skill, places: Places) -> ToolAccess:
     """`Bash(${CLAUDE_SKILL_DIR}/scripts/x.sh:*)`: the path in its place, unless it would mean more than itself."""
     variables = {**path_variables(skill), "CLAUDE_PROJECT_DIR": places.project}
     usable = {name: path for name, path in variables.items() if _PLAIN_PATH.fullmatch(path)}
-    return access._replace(specifiers=tuple(_filled(rule, usable) for rule in access.specifiers))
+    return access._replace(specifiers=tuple(_fill_rule(rule, usable) for rule in access.specifiers))
 
 
-def _filled(rule: str, variables: Mapping[str, str]) -> str:
+def _fill_rule(rule: str, variables: Mapping[str, str]) -> str:
     if rule.startswith("Bash("):
         for name, path in variables.items():
             rule = rule.replace(f"${{{name}}}", path)
@@ -139,25 +139,25 @@ def _filled(rule: str, variables: Mapping[str, str]) -> str:
 # --- who is given what it asks for ----------------------------------------------------------------------------------
 
 
-def by_scope(skill: Skill) -> str:
+def deny_grant_by_scope(skill: Skill) -> str:
     """Where nothing is known about trust: neither a project's nor a plugin's skill is given anything."""
     if skill.root.scope in ("user", "built-in"):
         return ""
-    return _NOT_FOR_PLUGINS if skill.root.scope == "plugin" else "whether its folder is trusted is not known"
+    return _PLUGIN_DENIAL if skill.root.scope == "plugin" else "whether its folder is trusted is not known"
 
 
-_NOT_FOR_PLUGINS: Final = "a plugin's skill allows nothing by itself; add a rule to your settings for what you want"
+_PLUGIN_DENIAL: Final = "a plugin's skill allows nothing by itself; add a rule to your settings for what you want"
 
 
-def by_trust(trust: "Trust", places: Places) -> Withhold:
+def deny_grant_by_trust(trust: "WorkspaceTrust", places: Places) -> DenyGrant:
     """A project's skill is given what stood in it when the person trusted the workspace."""
 
     def withhold(skill: Skill) -> str:
         scope = skill.root.scope
         of_project = scope == "project" or (scope == "extra" and _is_in_project(skill, places))
         if not of_project:
-            return _NOT_FOR_PLUGINS if scope == "plugin" else ""
-        if trust.for_now or (trust.state == "trusted" and _knew(trust, skill)):
+            return _PLUGIN_DENIAL if scope == "plugin" else ""
+        if trust.for_this_run or (trust.state == "trusted" and _was_trusted_with_tools(trust, skill)):
             return ""
         return "it was not there when the workspace was trusted; `kitbag trust` shows it, and asks"
 
@@ -168,29 +168,29 @@ def _is_in_project(skill: Skill, places: Places) -> bool:
     return bool(places.project_dirs) and is_inside(os.path.realpath(skill.path), os.path.realpath(places.project))
 
 
-def _knew(trust: "Trust", skill: Skill) -> bool:
+def _was_trusted_with_tools(trust: "WorkspaceTrust", skill: Skill) -> bool:
     """Whether all that the file says about tools was there when it was looked at."""
-    from kitbag.permissions.trust.capabilities import document_acts
+    from kitbag.permissions.trust.capabilities import document_capabilities
     from kitbag.text.source_files import SourceError, read_text
 
     try:
-        acts = document_acts(read_text(skill.path, skill.root.boundary)[0])[0]
+        acts = document_capabilities(read_text(skill.path, skill.root.boundary)[0])[0]
     except SourceError:
         return False
     known = {
         (act.kind, act.text)
         for item in trust.items
         if skill.path in (os.path.join(trust.folder, item.path), os.path.join(trust.root, item.path))
-        for act in item.acts
+        for act in item.capabilities
     }
     return all((act.kind, act.text) in known for act in acts if act.kind == "tools")
 
 
-def _named(names: Iterable[str]) -> str:
-    texts = list(dict.fromkeys(map(_safe, names)))
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
+def _join_names(names: Iterable[str]) -> str:
+    texts = list(dict.fromkeys(map(_printable, names)))
+    more = f" and {len(texts) - _MAX_NAMED} more" if len(texts) > _MAX_NAMED else ""
+    return ", ".join(texts[:_MAX_NAMED]) + more
 
 
-def _safe(text: str) -> str:
-    return one_line(reveal_hidden(text))[:200].replace("<", "&lt;")
+def _printable(text: str) -> str:
+    return collapse_whitespace(reveal_hidden(text))[:200].replace("<", "&lt;")

@@ -3,18 +3,18 @@
 Used by session_skills. Works on whole lines of the block, and in time that grows with its length, whatever is in it.
 """
 
-from kitbag.packing.skill_delivery import CLOSING
+from kitbag.packing.skill_delivery import CLOSING_TAG
 from kitbag.text.tokens import estimate_tokens
-from kitbag.text.truncate import truncate_lines
+from kitbag.text.truncate import truncate_by_lines
 
-_MOST_COMPARED = 400
+_MAX_COMPARED_LINES = 400
 """Lines on each side that are compared one by one; comparing takes their product."""
 
 
-def what_is_new(name: str, why: str, old: str, new: str) -> str:
+def render_changes(name: str, reason: str, old: str, new: str) -> str:
     """The lines that came and those that went; the whole block where that would be no shorter."""
     came, went = _difference(old.splitlines(), new.splitlines())
-    pieces = [f"The skill {name} is loaded already, but {why}."]
+    pieces = [f"The skill {name} is loaded already, but {reason}."]
     if came:
         pieces += ["These lines of it are new:", *came]
     if went:
@@ -35,7 +35,7 @@ def _difference(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
             break
         end += 1
     old, new = old[start : len(old) - end], new[start : len(new) - end]
-    if len(old) > _MOST_COMPARED or len(new) > _MOST_COMPARED:
+    if len(old) > _MAX_COMPARED_LINES or len(new) > _MAX_COMPARED_LINES:
         return new, old
     import difflib
 
@@ -48,12 +48,12 @@ def _difference(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
     return came, went
 
 
-def shortened(block: str, tokens: int) -> str:
+def truncate_block(block: str, tokens: int) -> str:
     """The block with as many of its first lines as fit, and with its closing tag; nothing where none fits."""
     if estimate_tokens(block) <= tokens:
         return block
-    inside = block.removesuffix(f"\n{CLOSING}")
-    room = tokens - estimate_tokens(f"\n{CLOSING}") - 1
-    cut = truncate_lines(inside, room, estimate_tokens).text if room > 0 else ""
-    text = f"{cut}\n{CLOSING}"
+    inside = block.removesuffix(f"\n{CLOSING_TAG}")
+    room = tokens - estimate_tokens(f"\n{CLOSING_TAG}") - 1
+    cut = truncate_by_lines(inside, room, estimate_tokens).text if room > 0 else ""
+    text = f"{cut}\n{CLOSING_TAG}"
     return text if cut.count("\n") > 1 and estimate_tokens(text) <= tokens else ""

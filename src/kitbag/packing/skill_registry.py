@@ -12,15 +12,15 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places, find_places
-from kitbag.library.skill_files import Details, read_details
+from kitbag.library.skill_files import SkillDetails, read_skill_details
 from kitbag.library.skills import Skill
-from kitbag.packing.catalog import DEFAULT_WINDOW, Catalog, Format, budget_of, render_agents, render_skills
+from kitbag.packing.catalog import DEFAULT_WINDOW, Catalog, CatalogFormat, catalog_budget, render_agents, render_skills
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.text.source_files import Stamp, stamp_of
+from kitbag.text.source_files import FileStamp, file_stamp
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
-    from kitbag.library.agents import Agent
+    from kitbag.library.agents import AgentFile
 
 
 class SkillMetadata(NamedTuple):
@@ -41,7 +41,7 @@ class SkillIndex(NamedTuple):
     """Metadata only: what a session knows at start."""
 
     skills: dict[str, Skill]
-    subagents: "dict[str, Agent]"
+    subagents: "dict[str, AgentFile]"
     diagnostics: list[Diagnostic]
 
     @property
@@ -82,36 +82,36 @@ class SkillRegistry:
     ) -> None:
         self.library = library or Registry(places or find_places(cwd), extra=extra, team=team, persona=persona)
         self.session = SessionSkills(self.library)
-        self._read: dict[str, tuple[Stamp, SkillDefinition]] = {}
+        self._read: dict[str, tuple[FileStamp, SkillDefinition]] = {}
 
     def scan_skills(self) -> SkillIndex:
         """Heads only; raises NotFoundError for a team or persona that does not exist."""
         skills = {skill.full_name: skill for skill, _ in self.library.visible_skills()}
         return SkillIndex(skills, self.get_available_subagents(), self.library.diagnostics())
 
-    def get_skill_catalog(self, format: Format = "table", window_tokens: int = DEFAULT_WINDOW) -> str:  # noqa: A002
+    def get_skill_catalog(self, format: CatalogFormat = "table", window_tokens: int = DEFAULT_WINDOW) -> str:  # noqa: A002
         return self.catalog(format, window_tokens).text
 
-    def catalog(self, format: Format = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
-        budget = budget_of(self.library.settings, window_tokens)
+    def catalog(self, format: CatalogFormat = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
+        budget = catalog_budget(self.library.settings, window_tokens)
         return render_skills(self.library.visible_skills(), budget, format)
 
-    def agent_catalog(self, format: Format = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
-        budget = budget_of(self.library.settings, window_tokens)
+    def agent_catalog(self, format: CatalogFormat = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
+        budget = catalog_budget(self.library.settings, window_tokens)
         return render_agents(self.library.visible_agents(), budget, format)
 
-    def get_available_subagents(self) -> "dict[str, Agent]":
+    def get_available_subagents(self) -> "dict[str, AgentFile]":
         return {agent.full_name: agent for agent, _ in self.library.visible_agents()}
 
     def list_skill_names(self) -> list[str]:
         """Every skill that a model may load, listed in the catalog or not."""
-        view = self.library.view()
-        return [skill.full_name for skill in self.library.skills if self.library.judge(skill, view).model]
+        view = self.library.visibility_context()
+        return [skill.full_name for skill in self.library.skills if self.library.evaluate(skill, view).model]
 
     def has_skill(self, skill_name: str) -> bool:
         """A model may load it."""
         try:
-            return self.library.judge(self.library.find_skill(skill_name)).model
+            return self.library.evaluate(self.library.find_skill(skill_name)).model
         except KitbagError:
             return False
 
@@ -125,16 +125,16 @@ class SkillRegistry:
         or whose file can't be read any more.
         """
         skill = self.session.find(skill_name)
-        stamp = current_stamp(skill)
+        stamp = skill_file_stamp(skill)
         known = self._read.get(skill.full_name)
         if known is not None and known[0] == stamp and self.is_skill_loaded(skill.full_name):
             return known[1]
         delivered = self.session.load(skill.full_name)
-        whole = delivered.whole
+        whole = delivered.rendered
         if stamp is None or whole is None:  # it went away at this moment
             raise InvalidError(f"{skill.path}: can't be read any more", "restore the file")
         definition = SkillDefinition(
-            metadata_of(skill, read_details(skill)),
+            skill_metadata(skill, read_skill_details(skill)),
             whole.body,
             whole.text,
             estimate_tokens(whole.text),
@@ -152,14 +152,14 @@ class SkillRegistry:
         return LoadedSkillContext(
             [one.name for one in loaded],
             sum(one.tokens for one in loaded),
-            max((one.at for one in loaded), default=""),
+            max((one.loaded_at for one in loaded), default=""),
         )
 
     def get_loaded_skills_summary(self) -> str:
         loaded = self.session.loaded()
         if not loaded:
             return "No skills are loaded."
-        lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.at}" for one in loaded]
+        lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.loaded_at}" for one in loaded]
         lines.append(f"{len(lines)} loaded, {sum(one.tokens for one in loaded)} tokens in all.")
         return "\n".join(lines)
 
@@ -168,14 +168,14 @@ class SkillRegistry:
         return self.library.refresh()
 
 
-def current_stamp(skill: Skill) -> Stamp | None:
+def skill_file_stamp(skill: Skill) -> FileStamp | None:
     try:
-        return stamp_of(os.stat(skill.path))
+        return file_stamp(os.stat(skill.path))
     except OSError:
         return None
 
 
-def metadata_of(skill: Skill, details: Details) -> SkillMetadata:
+def skill_metadata(skill: Skill, details: SkillDetails) -> SkillMetadata:
     return SkillMetadata(
         skill.name,
         skill.full_name,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from kitbag.packing.references.shell_quoting import Filled, fill_command
+from kitbag.packing.references.shell_quoting import FilledCommand, fill_command
 
 _ARGUMENT = r"ARGUMENTS(?:\[(?P<place>[0-9]+)\])?(?!\w)|(?P<number>[0-9]+)(?!\w)"
 _NUMBER = re.compile(r"(?<!\\)(?:\\\\)*+\$([0-9]{1,6})(?!\w)")
@@ -19,13 +19,13 @@ _BARE = frozenset(("CLAUDE_SESSION_ID",))
 """Understood without braces too: no command's environment has it."""
 
 
-class Given(NamedTuple):
+class InvocationArguments(NamedTuple):
     """The arguments of one invocation."""
 
     text: str = ""
     names: tuple[str, ...] = ()
     """As the skill declares them, in order."""
-    from_one: bool = False
+    one_based: bool = False
     """OpenCode counts from one, and its last number takes all that is left."""
     variables: tuple[tuple[str, str], ...] = ()
     """Of the session, put in like paths: `${CLAUDE_SESSION_ID}`."""
@@ -39,19 +39,19 @@ class Given(NamedTuple):
             return self.text.split()
 
 
-class Substitution:
+class ArgumentSubstitution:
     """What one invocation puts into one skill. `used` tells afterwards whether a place for arguments was filled."""
 
-    def __init__(self, given: Given, whole: str, paths: Mapping[str, str] | None = None) -> None:
+    def __init__(self, arguments: InvocationArguments, full_text: str, paths: Mapping[str, str] | None = None) -> None:
         """`whole`: all of the skill's text, for the highest number in it; `paths`: the path variables by name."""
-        self._given = given
-        self._paths = {**dict(given.variables), **(paths or {})}
-        self._last = max(map(int, _NUMBER.findall(whole)), default=0) if given.from_one else 0
-        self.used = False
+        self._arguments = arguments
+        self._paths = {**dict(arguments.variables), **(paths or {})}
+        self._highest_number = max(map(int, _NUMBER.findall(full_text)), default=0) if arguments.one_based else 0
+        self.has_used_arguments = False
 
     @cached_property
     def _words(self) -> list[str]:
-        return self._given.words
+        return self._arguments.words
 
     @cached_property
     def _tokens(self) -> re.Pattern[str]:
@@ -59,25 +59,25 @@ class Substitution:
             usable = sorted((name for name in names if name and not name.isdigit()), key=len, reverse=True)
             return "|".join(map(re.escape, usable)) or _NO_NAME
 
-        name = rf"(?P<name>{one_of(self._given.names)})(?!\w)"
+        name = rf"(?P<name>{one_of(self._arguments.names)})(?!\w)"
         path = rf"\$\{{(?P<path>{one_of(self._paths)})\}}|\$(?P<bare>{one_of(_BARE & self._paths.keys())})(?!\w)"
         return re.compile(rf"(?<!\\)(?P<slashes>\\*+)\$(?:{_ARGUMENT}|{name})|{path}")
 
-    def in_text(self, text: str) -> str:
+    def substitute_in_text(self, text: str) -> str:
         def put(found: "re.Match[str]") -> str:
             if (path := found["path"] or found["bare"]) is not None:
                 return self._paths[path]
             slashes = found["slashes"]
             if len(slashes) % 2:  # escaped: as it is written, without the backslash
                 return found[0][1:]
-            value = self._value(found)
+            value = self._take_value(found)
             return found[0] if value is None else slashes + value
 
         return self._tokens.sub(put, text)
 
-    def in_command(self, command: str) -> Filled:
+    def substitute_in_command(self, command: str) -> FilledCommand:
         """As it would be run: arguments and paths are single words, whatever stands in them."""
-        mark = _unused_word("\n".join((command, self._given.text, *self._paths.values())))
+        mark = _unused_word("\n".join((command, self._arguments.text, *self._paths.values())))
         values: dict[str, str] = {}
 
         def name_for(value: str) -> str:
@@ -93,7 +93,7 @@ class Substitution:
             slashes = found["slashes"]
             if len(slashes) % 2:
                 return found[0][1:]
-            value = self._value(found)
+            value = self._take_value(found)
             return found[0] if value is None else slashes + name_for(value)
 
         filled = fill_command(self._tokens.sub(put, command), values)
@@ -102,30 +102,30 @@ class Substitution:
             return filled._replace(text=command, unsafe=why)
         return filled
 
-    def with_rest(self, text: str) -> str:
+    def append_unused_arguments(self, text: str) -> str:
         """A skill that had no place for the arguments gets them at its end."""
-        given = self._given.text.strip()
-        return f"{text}\n\nARGUMENTS: {given}" if given and not self.used else text
+        given = self._arguments.text.strip()
+        return f"{text}\n\nARGUMENTS: {given}" if given and not self.has_used_arguments else text
 
-    def _value(self, found: "re.Match[str]") -> str | None:
+    def _take_value(self, found: "re.Match[str]") -> str | None:
         """None: there is no such argument, and the token stays as it is written."""
         value = self._look_up(found["name"], found["place"], found["number"])
-        self.used = self.used or value is not None
+        self.has_used_arguments = self.has_used_arguments or value is not None
         return value
 
     def _look_up(self, name: str | None, place: str | None, number: str | None) -> str | None:
         words = self._words
         if name is not None:
-            at = self._given.names.index(name)
+            at = self._arguments.names.index(name)
             return words[at] if at < len(words) else ""
         written = place or number
         if written is None:
-            return self._given.text
+            return self._arguments.text
         if len(written) > 6:
             return None
         at = int(written)
-        if self._given.from_one:
-            if number and at == self._last and 0 < at <= len(words):
+        if self._arguments.one_based:
+            if number and at == self._highest_number and 0 < at <= len(words):
                 return " ".join(words[at - 1 :])
             at -= 1
         return words[at] if 0 <= at < len(words) else None

@@ -9,24 +9,31 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
-from kitbag.library.scopes import Places, named_boundary, project_boundary
-from kitbag.text.frontmatter import parse_head, split
-from kitbag.text.hidden_characters import code_points, find_hidden, one_line, reveal_hidden
-from kitbag.text.safe_yaml import YamlError, read_yaml
-from kitbag.text.source_files import LINK_OUTSIDE, Boundary, SourceError, decode, read_text, slashed
+from kitbag.library.scopes import Places, boundary_for_file, project_boundary
+from kitbag.text.frontmatter import parse_frontmatter, split_frontmatter
+from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, reveal_hidden
+from kitbag.text.safe_yaml import YamlError, parse_yaml
+from kitbag.text.source_files import (
+    LINK_OUTSIDE,
+    PathBoundary,
+    SourceError,
+    decode_text,
+    read_text,
+    with_trailing_slash,
+)
 
 if TYPE_CHECKING:
     import subprocess
 
-SUFFIXES = (".json", ".yaml", ".yml", ".md")
-FIELDS = frozenset(
+TASK_SUFFIXES = (".json", ".yaml", ".yml", ".md")
+TASK_FIELDS = frozenset(
     ("id", "title", "description", "type", "size", "labels", "complexity", "depends", "parent", "children", "files")
 )
-COMMAND_SECONDS = 30
-_LIMIT = 4 * 1024 * 1024
+COMMAND_TIMEOUT = 30
+_MAX_BYTES = 4 * 1024 * 1024
 
 
-class Task(NamedTuple):
+class PackTask(NamedTuple):
     id: str
     title: str
     description: str
@@ -74,11 +81,11 @@ class TaskSource(NamedTuple):
     children_command: str = ""
 
 
-def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> tuple[Task, list[Diagnostic]]:
+def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> tuple[PackTask, list[Diagnostic]]:
     """Raises NotFoundError (exit 4) when there is no such task, InvalidError when it can't be read."""
     if reference == "-":
         try:
-            text = decode(sys.stdin.buffer.read(_LIMIT))[0] if stdin is None else stdin
+            text = decode_text(sys.stdin.buffer.read(_MAX_BYTES))[0] if stdin is None else stdin
         except SourceError as error:
             raise InvalidError(f"standard input: {error.problem}", "pipe a task as JSON, YAML or Markdown") from error
         if not text.strip():
@@ -86,9 +93,9 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
         return parse_task(text, "", "standard input")
     path = _find_file(reference, source.places)
     if path is not None:
-        return _read_task(path, named_boundary(path, source.places.project))
+        return _read_task(path, boundary_for_file(path, source.places.project))
     if source.task_command:
-        text = run_configured(source.task_command, reference, source.places.cwd)
+        text = run_task_command(source.task_command, reference, source.places.cwd)
         return parse_task(text, ".json", f"command: {source.task_command}", reference)
     where = "no file .kitbag/tasks/" + reference + "{.json,.yaml,.md}"
     raise NotFoundError(
@@ -96,31 +103,31 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
     )
 
 
-def _read_task(path: str, boundary: Boundary | None) -> tuple[Task, list[Diagnostic]]:
+def _read_task(path: str, boundary: PathBoundary | None) -> tuple[PackTask, list[Diagnostic]]:
     try:
-        text, _, problems = read_text(path, boundary, _LIMIT)
+        text, _, problems = read_text(path, boundary, _MAX_BYTES)
     except SourceError as error:
         raise InvalidError(f"{path}: {error.problem}", error.fix) from error
-    task, warnings = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
+    task, warnings = parse_task(text, os.path.splitext(path)[1], path, _file_stem(path))
     return task, [*(Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems), *warnings]
 
 
-def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diagnostic]]:
+def load_children(task: PackTask, source: TaskSource) -> tuple[list[PackTask], list[Diagnostic]]:
     """The tasks of an epic: those it lists, those that name it as their parent, or the configured command's."""
     problems: list[Diagnostic] = []
-    found: list[Task] = []
+    found: list[PackTask] = []
     if source.children_command and not task.children:
-        text = run_configured(source.children_command, task.id, source.places.cwd)
-        for item in _listed(_parse_json(text, source.children_command), source.children_command):
+        text = run_task_command(source.children_command, task.id, source.places.cwd)
+        for item in _parse_children(_parse_json(text, source.children_command), source.children_command):
             if isinstance(item, str):
                 child, warnings = load_task(item, source)
             else:
-                child, warnings = _from_fields(item, source.children_command, "", 0)
+                child, warnings = _task_from_fields(item, source.children_command, "", 0)
             if child.id != task.id:
                 found.append(child)
             problems += warnings
         return found, problems
-    for name in task.children or _named_parent(task.id, source.places, problems):
+    for name in task.children or _find_children(task.id, source.places, problems):
         try:
             child, warnings = _load_child(name, source)
         except (NotFoundError, InvalidError) as error:
@@ -131,29 +138,29 @@ def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diag
     return found, problems
 
 
-def _load_child(name: str, source: TaskSource) -> tuple[Task, list[Diagnostic]]:
+def _load_child(name: str, source: TaskSource) -> tuple[PackTask, list[Diagnostic]]:
     """A file that a task names, and no person: only one of the workspace is read, and none that holds secrets."""
     path = _find_file(name, source.places)
     if path is None:
         return load_task(name, source)
     boundary, real = project_boundary(source.places), os.path.realpath(path)
-    if why := boundary.refusal(real, real != os.path.abspath(path)):
+    if why := boundary.violation(real, real != os.path.abspath(path)):
         raise InvalidError(f"{path}: not read: {why}", "name a task of this workspace, or pack that file by itself")
     return _read_task(path, boundary)
 
 
-def _stem(path: str) -> str:
+def _file_stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def _folders(places: Places) -> list[str]:
+def _task_folders(places: Places) -> list[str]:
     return [os.path.join(directory, ".kitbag", "tasks") for directory in places.project_dirs or (places.cwd,)]
 
 
 def _find_file(reference: str, places: Places) -> str | None:
     inside = reference and os.sep not in reference and reference not in (".", "..") and "\0" not in reference
-    for folder in _folders(places) if inside else ():
-        for suffix in SUFFIXES:
+    for folder in _task_folders(places) if inside else ():
+        for suffix in TASK_SUFFIXES:
             path = os.path.join(folder, reference + suffix)
             if os.path.isfile(path):
                 return path
@@ -163,13 +170,13 @@ def _find_file(reference: str, places: Places) -> str | None:
     return path if path and os.path.isfile(path) else None
 
 
-def _listed(value: Any, command: str) -> list[Any]:
+def _parse_children(value: Any, command: str) -> list[Any]:
     """The children in what a tool printed: a list of tasks or ids, or an object that has one."""
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         for key in ("children", "tasks", "items", "data", "result", "task", "epic"):
             if isinstance(fields.get(key), list | dict):
-                return _listed(fields[key], command)
+                return _parse_children(fields[key], command)
     items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [None]
     for item in items:
         known = isinstance(item, dict) and any(cast("dict[str, Any]", item).get(key) for key in ("id", "title"))
@@ -178,19 +185,19 @@ def _listed(value: Any, command: str) -> list[Any]:
     return items
 
 
-def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> list[str]:
+def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> list[str]:
     names: list[str] = []
     boundary = project_boundary(places)
-    for folder in _folders(places):
-        if why := boundary.refusal(slashed(os.path.realpath(folder))) if os.path.isdir(folder) else "":
+    for folder in _task_folders(places):
+        if why := boundary.violation(with_trailing_slash(os.path.realpath(folder))) if os.path.isdir(folder) else "":
             problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {why}", boundary.fix))
             continue
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-            if name.endswith(SUFFIXES):
+            if name.endswith(TASK_SUFFIXES):
                 path = os.path.join(folder, name)
                 try:
-                    text = read_text(path, boundary, _LIMIT)[0]
-                    child, _ = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
+                    text = read_text(path, boundary, _MAX_BYTES)[0]
+                    child, _ = parse_task(text, os.path.splitext(path)[1], path, _file_stem(path))
                 except (SourceError, InvalidError) as error:
                     what = f"may be a child of {task_id}, but can't be read: {error}"
                     problems.append(Diagnostic("warning", "task-unreadable", path, 0, what, "correct the file"))
@@ -200,21 +207,21 @@ def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> l
     return names
 
 
-def run_configured(command: str, task_id: str, cwd: str) -> str:
+def run_task_command(command: str, task_id: str, cwd: str) -> str:
     """`{id}` becomes one argument and never an option; no shell is involved. A failure means that there is no such
     task."""
     import shlex
     import subprocess
 
-    words = _filled(shlex.split(command), task_id)
+    words = _fill_task_id(shlex.split(command), task_id)
     try:
-        done = _run(words, cwd)
+        done = _run_process(words, cwd)
     except FileNotFoundError as error:
         raise InvalidError(
             f"the task command can't be run: {words[0]} is not there", "correct pack.task_command"
         ) from error
     except subprocess.TimeoutExpired as error:
-        what = f"the task command took more than {COMMAND_SECONDS} seconds: {' '.join(words)}"
+        what = f"the task command took more than {COMMAND_TIMEOUT} seconds: {' '.join(words)}"
         raise InvalidError(what, "correct pack.task_command") from error
     except OSError as error:
         raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
@@ -222,10 +229,10 @@ def run_configured(command: str, task_id: str, cwd: str) -> str:
         said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
         detail = f": {said[-1]}" if said else ""
         raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {done.returncode}{detail}")
-    return done.stdout[:_LIMIT].decode("utf-8", "replace")
+    return done.stdout[:_MAX_BYTES].decode("utf-8", "replace")
 
 
-def _filled(words: list[str], task_id: str) -> list[str]:
+def _fill_task_id(words: list[str], task_id: str) -> list[str]:
     """Raises InvalidError where the program could read the id as an option."""
     for at, word in enumerate(words):
         if task_id.startswith("-") and word.startswith("{id}") and "--" not in words[:at]:
@@ -234,7 +241,7 @@ def _filled(words: list[str], task_id: str) -> list[str]:
     return [word.replace("{id}", task_id) for word in words]
 
 
-def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
+def _run_process(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
     """In a process group of its own, so that nothing of it is left when it takes too long."""
     import signal
     import subprocess
@@ -246,33 +253,33 @@ def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
         words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
     ) as process:
         try:
-            output, errors = process.communicate(timeout=COMMAND_SECONDS)
+            output, errors = process.communicate(timeout=COMMAND_TIMEOUT)
         except BaseException:
             signal_child_group(process.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
-def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Task, list[Diagnostic]]:
+def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[PackTask, list[Diagnostic]]:
     """JSON, YAML, or Markdown whose head has the fields and whose body is the description."""
     if suffix == ".json" or (not suffix and text.lstrip().startswith(("{", "["))):
-        found = _many(_parse_json(text, source))
+        found = _task_objects(_parse_json(text, source))
         if not found or not any(found[0].get(key) for key in ("id", "title", "description")):
             raise InvalidError(f"{source}: holds no task", 'write {"id": ..., "title": ...}')
-        return _from_fields(found[0], source, name, 0)
+        return _task_from_fields(found[0], source, name, 0)
     if suffix in (".yaml", ".yml"):
         try:
-            value, _ = read_yaml(text)
+            value, _ = parse_yaml(text)
         except YamlError as error:
             line = error.problem.line + 1
             raise InvalidError(f"{source}:{line}: {error.problem.problem}", error.problem.fix) from error
         if not isinstance(value, dict):
             raise InvalidError(f"{source}: is not a list of `key: value` lines", "write `id:`, `title:` and so on")
-        return _from_fields(cast("dict[str, Any]", value), source, name, 0)
+        return _task_from_fields(cast("dict[str, Any]", value), source, name, 0)
     if not suffix and not text.lstrip().startswith("---") and (fields := _yaml_fields(text)):
-        return _from_fields(fields, source, name, 0)
-    parts = split(text)
-    head = parse_head(text, [], FIELDS)
+        return _task_from_fields(fields, source, name, 0)
+    parts = split_frontmatter(text)
+    head = parse_frontmatter(text, [], TASK_FIELDS)
     noted = [Diagnostic("warning", p.code, source, p.line, p.problem, p.fix) for p in head.problems]
     fields = cast("dict[str, Any]", dict(head.metadata))
     body = parts.body.strip()
@@ -284,25 +291,25 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Tas
     if not fields.get("title"):
         first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
         fields["title"] = first[:120]
-    task, problems = _from_fields(fields, source, name, line)
+    task, problems = _task_from_fields(fields, source, name, line)
     return task, [*noted, *problems]
 
 
 def _yaml_fields(text: str) -> dict[str, Any]:
     """What is piped in may be YAML; prose is not taken for it."""
     try:
-        value, _ = read_yaml(text)
+        value, _ = parse_yaml(text)
     except YamlError:
         return {}
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    return fields if FIELDS & fields.keys() else {}
+    return fields if TASK_FIELDS & fields.keys() else {}
 
 
 def _parse_json(text: str, source: str) -> Any:
-    from kitbag.text.safe_json import read_json
+    from kitbag.text.safe_json import parse_json
 
     try:
-        return read_json(text)
+        return parse_json(text)
     except RecursionError as error:
         raise InvalidError(f"{source}: {error}", "write a plain task") from error
     except ValueError as error:
@@ -310,7 +317,7 @@ def _parse_json(text: str, source: str) -> Any:
         raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "correct the JSON at that line") from error
 
 
-def _many(value: Any) -> list[dict[str, Any]]:
+def _task_objects(value: Any) -> list[dict[str, Any]]:
     """The tasks in what a tool printed: a task, a list, or either below `task`, `tasks`, `data`, `result`."""
     if isinstance(value, list):
         return [cast("dict[str, Any]", item) for item in cast("list[Any]", value) if isinstance(item, dict)]
@@ -320,11 +327,11 @@ def _many(value: Any) -> list[dict[str, Any]]:
     for key in ("task", "tasks", "data", "result", "children"):
         inner = fields.get(key)
         if isinstance(inner, dict | list) and not ("id" in fields and "title" in fields):
-            return _many(inner)
+            return _task_objects(inner)
     return [fields]
 
 
-def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> tuple[Task, list[Diagnostic]]:
+def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> tuple[PackTask, list[Diagnostic]]:
     problems: list[Diagnostic] = []
 
     def text(key: str) -> str:
@@ -339,10 +346,10 @@ def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> t
         """Nothing hidden, and all but the description on one line."""
         hidden = find_hidden(value)
         if hidden:
-            what = f"`{key}` of the task has hidden characters, shown as [U+...]: {code_points(hidden)}"
+            what = f"`{key}` of the task has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             problems.append(Diagnostic("warning", "hidden-characters", source, line, what, "remove them"))
             value = reveal_hidden(value)
-        return value if key == "description" else one_line(value)
+        return value if key == "description" else collapse_whitespace(value)
 
     def texts(key: str) -> tuple[str, ...]:
         value = fields.get(key)
@@ -356,11 +363,11 @@ def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> t
             problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a list"))
         return ()
 
-    known = Task(
+    known = PackTask(
         text("id") or name or "task", text("title"), text("description"), text("type").lower(), text("size").lower(),
         texts("labels"), text("complexity").lower(), texts("depends"), text("parent") or text("parentId"),
         texts("children"), texts("files"),
-        {k: str(value) for k, value in fields.items() if k not in FIELDS and isinstance(value, str | int | float)},
+        {k: str(value) for k, value in fields.items() if k not in TASK_FIELDS and isinstance(value, str | int | float)},
         source, line,
     )  # fmt: skip
     return known, problems

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kitbag.text.secret_paths import plain_part, plain_parts
+from kitbag.text.secret_paths import normalize_path_part, normalize_path_parts
 
 _GIT: Final = "git runs what is written there"
 _AGENT: Final = "it configures agents, or is given to them"
@@ -76,18 +76,18 @@ HOME_SEQUENCES: Final = (
     ("library", "launchagents"),
     ("library", "launchdaemons"),
 )
-_SYSTEM_PLACES = re.compile(
+_SYSTEM_PATHS = re.compile(
     r"/etc/(?:cron[^/]*|anacrontab|profile|profile\.d|bash\.bashrc|bashrc|zsh[^/]*|environment|ld\.so[^/]*|sudoers[^/]*"
     r"|pam\.d|security|systemd|init\.d|rc[^/]*|ssh|gitconfig|xdg/autostart|passwd|shadow|group|hosts)(?:/|$)"
     r"|/var/spool/(?:cron|at|anacron)(?:/|$)|/(?:usr/)?(?:lib|local/lib)/systemd(?:/|$)|/library/launch"
 )
 
 
-def _reasons(*groups: tuple[Iterable[str], str]) -> Mapping[str, str]:
+def _reason_by_name(*groups: tuple[Iterable[str], str]) -> Mapping[str, str]:
     return {name: reason for names, reason in groups for name in names}
 
 
-_CONTROL: Final = _reasons(
+_CONTROL_NAMES: Final = _reason_by_name(
     (GIT_NAMES, _GIT), (AGENT_NAMES, _AGENT), (EDITOR_NAMES, _EDITOR), (TOOL_NAMES, _TOOL), (START_NAMES, _START)
 )
 _SEQUENCES: Final = tuple(
@@ -100,7 +100,7 @@ _SEQUENCE_STARTS: Final = frozenset(sequence.partition("/")[0] for sequence, _ i
 
 def is_control_name(part: str) -> bool:
     """One part alone, as a directory lists it."""
-    return plain_part(part) in _CONTROL
+    return normalize_path_part(part) in _CONTROL_NAMES
 
 
 def control_reason(path: str) -> str:
@@ -108,9 +108,9 @@ def control_reason(path: str) -> str:
 
     `path` is absolute and normalised. Only the test for a repository's insides looks at the disk.
     """
-    parts = plain_parts(path)
+    parts = normalize_path_parts(path)
     for at, part in enumerate(parts):
-        reason = _CONTROL.get(part)
+        reason = _CONTROL_NAMES.get(part)
         if reason and not _is_checkout(parts, at):
             return f"`{part}`: {reason}"
         if part in _SEQUENCE_STARTS:
@@ -119,9 +119,9 @@ def control_reason(path: str) -> str:
                 # Its folder counts when it is replaced itself, not for what else lies in it.
                 if below.startswith(sequence + "/") or sequence.startswith(below):
                     return f"`{sequence}`: {reason}"
-    if _SYSTEM_PLACES.match(path.casefold()):
+    if _SYSTEM_PATHS.match(path.casefold()):
         return _SYSTEM
-    if git_directory_of(path):
+    if enclosing_bare_repository(path):
         return f"it lies in a repository's own folder: {_GIT}"
     return ""
 
@@ -131,21 +131,23 @@ def _is_checkout(parts: list[str], at: int) -> bool:
     return parts[at] in AGENT_NAMES and len(parts) > at + 3 and parts[at + 1] == "worktrees"
 
 
-def git_directory_of(path: str) -> str:
+def enclosing_bare_repository(path: str) -> str:
     """The repository without a `.git` that holds `path`, or would once `path` is there; empty when there is none.
 
     A folder is one as soon as it has `HEAD` and `objects` (or `commondir`), and git then obeys the `config` in it.
     """
-    place, added = _deepest_that_exists(path)
+    place, added = _deepest_existing(path)
     while place:
-        if _has(place, "HEAD", added) and (_has(place, "objects", added) or _has(place, "commondir", added)):
+        if _has_entry(place, "HEAD", added) and (
+            _has_entry(place, "objects", added) or _has_entry(place, "commondir", added)
+        ):
             return place
         place, _, name = place.rpartition("/")
-        added = plain_part(name)
+        added = normalize_path_part(name)
     return ""
 
 
-def _deepest_that_exists(path: str) -> tuple[str, str]:
+def _deepest_existing(path: str) -> tuple[str, str]:
     """With the next part below it: in what does not exist there is nothing. Few looks, however deep the path is."""
     parts = path.split("/")
     low, high = 1, len(parts)
@@ -155,14 +157,14 @@ def _deepest_that_exists(path: str) -> tuple[str, str]:
             low = middle
         else:
             high = middle - 1
-    return "/".join(parts[:low]), plain_part(parts[low]) if low < len(parts) else ""
+    return "/".join(parts[:low]), normalize_path_part(parts[low]) if low < len(parts) else ""
 
 
-def _has(place: str, name: str, added: str) -> bool:
+def _has_entry(place: str, name: str, added: str) -> bool:
     return added == name.casefold() or os.path.lexists(f"{place}/{name}")
 
 
-def kind_reason(mode: int) -> str:
+def file_type_reason(mode: int) -> str:
     """Why what is there can't be read or written like a file, by its `st_mode`; directories can be listed."""
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return ""

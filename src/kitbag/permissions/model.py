@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 Effect = Literal["allow", "ask", "deny"]
 STRICTEST_EFFECT_FIRST: tuple[Effect, ...] = ("deny", "ask", "allow")
-Profile = Literal["none", "read-only", "workspace"]
+SandboxProfile = Literal["none", "read-only", "workspace"]
 """Which sandbox a command runs in: none, one that can write nowhere, one that can write in the workspace."""
 
 
@@ -20,21 +20,21 @@ class Workspace(NamedTuple):
     home: str
     """The user's home directory."""
     kitbag_home: str
-    also_writable: tuple[str, ...] = ()
+    extra_write_roots: tuple[str, ...] = ()
     """Other roots that the user opened for writing, resolved."""
-    also_readable: tuple[str, ...] = ()
+    extra_read_roots: tuple[str, ...] = ()
     """Other roots that may be read, such as the directories of skills in use."""
 
     @property
     def write_roots(self) -> tuple[str, ...]:
-        return (self.root, *self.also_writable)
+        return (self.root, *self.extra_write_roots)
 
     @property
     def read_roots(self) -> tuple[str, ...]:
-        return (self.root, *self.also_writable, *self.also_readable)
+        return (self.root, *self.extra_write_roots, *self.extra_read_roots)
 
 
-class Protection(NamedTuple):
+class SandboxSupport(NamedTuple):
     """What the machine can hold a command in; found by trying, not by looking."""
 
     kind: Literal["bubblewrap", "sandlock", "none"]
@@ -45,13 +45,13 @@ class Protection(NamedTuple):
     """Why nothing better runs here."""
     fix: str = ""
 
-    def holds(self, profile: Profile) -> bool:
+    def supports(self, profile: SandboxProfile) -> bool:
         if profile == "none":
             return True
         return self.kind != "none" and (profile == "read-only" or self.carve_outs)
 
 
-class Part(NamedTuple):
+class DecisionPart(NamedTuple):
     """One thing that an action would do, and what was decided about it."""
 
     what: str
@@ -64,13 +64,13 @@ class Part(NamedTuple):
     """The file with its line, `command line`, `session`; empty when no rule decided."""
 
 
-class Judgement(NamedTuple):
+class PermissionDecision(NamedTuple):
     """The answer to `may it?`: the strictest of its parts."""
 
     effect: Effect
     reason: str
-    parts: tuple[Part, ...] = ()
-    sandbox: Profile = "none"
+    parts: tuple[DecisionPart, ...] = ()
+    sandbox: SandboxProfile = "none"
     """What a command must run in for the judgement to hold."""
     network: bool = False
     """Whether that sandbox lets it reach the network."""
@@ -82,7 +82,7 @@ class Judgement(NamedTuple):
         return self.effect, parts, self.sandbox, self.network
 
 
-def strictest(parts: tuple[Part, ...]) -> Part:
+def strictest_part(parts: tuple[DecisionPart, ...]) -> DecisionPart:
     """The first of the strictest ones. There must be one."""
     return min(parts, key=lambda part: STRICTEST_EFFECT_FIRST.index(part.effect))
 

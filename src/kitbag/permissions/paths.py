@@ -10,20 +10,20 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from kitbag.permissions.control_paths import control_reason, kind_reason
+from kitbag.permissions.control_paths import control_reason, file_type_reason
 from kitbag.permissions.model import Workspace, is_inside
-from kitbag.store.api_keys import FILE as KEYS
-from kitbag.text.secret_paths import private_reason, special_reason
+from kitbag.store.api_keys import KEYS_FILE as KEYS
+from kitbag.text.secret_paths import secret_path_reason, special_path_reason
 
-MOST_LINKS: Final = 40
+MAX_LINKS: Final = 40
 """As in the kernel."""
-_MOST_STEPS = 5000
-_LONGEST_PATH = 4096
-_LONGEST_PART = 255
+_MAX_STEPS = 5000
+_MAX_PATH_BYTES = 4096
+_MAX_PART_BYTES = 255
 _CHECKOUT = re.compile("/worktrees/[^/]+/.")
 
 
-class Facts(NamedTuple):
+class PathFacts(NamedTuple):
     requested: str
     """Absolute, and normalised by its words alone."""
     resolved: str
@@ -31,56 +31,56 @@ class Facts(NamedTuple):
     readable: bool
     """Requested and resolved are inside the roots that may be read, and nothing is special. So is `/dev/null`."""
     writable: bool
-    control: str = ""
+    control_reason: str = ""
     """Why writing there changes what programs do unasked. For each of these: empty when it does not."""
-    private: str = ""
+    private_reason: str = ""
     """Why it holds secrets."""
-    special: str = ""
+    special_reason: str = ""
     """Why it can't be judged or is no file: then it is neither readable nor writable."""
-    between: tuple[str, ...] = ()
+    link_spellings: tuple[str, ...] = ()
     """What it is called on the way, when a link leads to a link: a rule that names one of them means it."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
         """Every name it has: a rule that denies denies it if it matches one of them."""
-        return tuple(dict.fromkeys((self.requested, *self.between, self.resolved)))
+        return tuple(dict.fromkeys((self.requested, *self.link_spellings, self.resolved)))
 
 
-class Followed(NamedTuple):
+class ResolvedPath(NamedTuple):
     resolved: str
-    between: tuple[str, ...] = ()
+    link_spellings: tuple[str, ...] = ()
     problem: str = ""
 
 
-def examine(path: str, workspace: Workspace, directory: str = "") -> Facts:
+def examine_path(path: str, workspace: Workspace, directory: str = "") -> PathFacts:
     """Never raises. `directory` is where a relative path starts: the workspace's root when it is not given."""
     written, problem = _absolute(path, workspace, directory)
-    problem = problem or _unusable(written)
+    problem = problem or _name_problem(written)
     if not problem:
         # One spelling for one name: bytes that were escaped one by one are the characters they make up.
         written = os.fsdecode(os.fsencode(written))
-    requested = _normal(written)
-    followed = Followed(requested) if problem else follow(written)
+    requested = _normalize(written)
+    followed = ResolvedPath(requested) if problem else resolve_links(written)
     resolved = followed.resolved
-    spellings = tuple(dict.fromkeys((requested, *followed.between, resolved)))
+    spellings = tuple(dict.fromkeys((requested, *followed.link_spellings, resolved)))
     special = problem or followed.problem
-    special = special or next((reason for one in spellings if (reason := special_reason(one))), "")
-    special = special or _kind(resolved)
+    special = special or next((reason for one in spellings if (reason := special_path_reason(one))), "")
+    special = special or _file_type_problem(resolved)
     control = next((reason for one in spellings if (reason := control_reason(one))), "")
-    return Facts(
+    return PathFacts(
         requested,
         resolved,
-        readable=not special and _is_open(requested, resolved, workspace.read_roots),
-        writable=not special and _is_open(requested, resolved, workspace.write_roots),
-        control=control or _own(spellings, workspace),
-        private=next((reason for one in spellings if (reason := private_reason(one))), "")
-        or _own_secret(spellings, workspace),
-        special=special,
-        between=followed.between,
+        readable=not special and _is_accessible(requested, resolved, workspace.read_roots),
+        writable=not special and _is_accessible(requested, resolved, workspace.write_roots),
+        control_reason=control or _kitbag_control_reason(spellings, workspace),
+        private_reason=next((reason for one in spellings if (reason := secret_path_reason(one))), "")
+        or _kitbag_private_reason(spellings, workspace),
+        special_reason=special,
+        link_spellings=followed.link_spellings,
     )
 
 
-def follow(path: str) -> Followed:
+def resolve_links(path: str) -> ResolvedPath:
     """Where an absolute path leads. `link/..` is the parent of the link's target, as it is for the kernel.
 
     What does not exist is taken by its words, so a link to nothing leads to what would be created.
@@ -91,8 +91,8 @@ def follow(path: str) -> Followed:
     while pending:
         part = pending.pop()
         steps += 1
-        if steps > _MOST_STEPS:
-            return Followed(_rest(at, part, pending), tuple(between), "its links are too long to follow")
+        if steps > _MAX_STEPS:
+            return ResolvedPath(_unresolved(at, part, pending), tuple(between), "its links are too long to follow")
         if part == "..":
             at = at.rpartition("/")[0]
             continue
@@ -102,24 +102,24 @@ def follow(path: str) -> Followed:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
                 problem = f"it can't be looked at: {error.strerror}"
-                return Followed(_rest(at, part, pending), tuple(between), problem)
+                return ResolvedPath(_unresolved(at, part, pending), tuple(between), problem)
             at = here
             continue
         links += 1
-        if links > MOST_LINKS:
-            return Followed(_rest(at, part, pending), tuple(between), "its links lead in a circle")
+        if links > MAX_LINKS:
+            return ResolvedPath(_unresolved(at, part, pending), tuple(between), "its links lead in a circle")
         at = "" if target.startswith("/") else at
         pending.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
-        between.append(_normal(f"{at}/{'/'.join(reversed(pending))}"))
+        between.append(_normalize(f"{at}/{'/'.join(reversed(pending))}"))
     resolved = at or "/"
-    return Followed(resolved, tuple(one for one in between if one != resolved))
+    return ResolvedPath(resolved, tuple(one for one in between if one != resolved))
 
 
-def _rest(at: str, part: str, pending: list[str]) -> str:
-    return _normal("/".join((at, part, *reversed(pending))))
+def _unresolved(at: str, part: str, pending: list[str]) -> str:
+    return _normalize("/".join((at, part, *reversed(pending))))
 
 
-def _normal(path: str) -> str:
+def _normalize(path: str) -> str:
     return "/" + os.path.normpath(path).lstrip("/")
 
 
@@ -146,38 +146,38 @@ def _home_of(name: str) -> str:
         return ""
 
 
-def _unusable(path: str) -> str:
+def _name_problem(path: str) -> str:
     if "\0" in path:
         return "it holds a NUL character"
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError:
         return "it holds half a character, which no name can"
-    if len(encoded) >= _LONGEST_PATH or any(len(part) > _LONGEST_PART for part in encoded.split(b"/")):
+    if len(encoded) >= _MAX_PATH_BYTES or any(len(part) > _MAX_PART_BYTES for part in encoded.split(b"/")):
         return "it is too long for a path"
     return ""
 
 
-def _kind(resolved: str) -> str:
+def _file_type_problem(resolved: str) -> str:
     if resolved == "/dev/null":
         return ""
     try:
-        return kind_reason(os.lstat(resolved).st_mode)
+        return file_type_reason(os.lstat(resolved).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
         return f"it can't be looked at: {getattr(error, 'strerror', '') or error}"
 
 
-def _is_open(requested: str, resolved: str, roots: tuple[str, ...]) -> bool:
+def _is_accessible(requested: str, resolved: str, roots: tuple[str, ...]) -> bool:
     if resolved == "/dev/null":
-        return requested == resolved or _is_inside_one(requested, roots)
-    if not _is_inside_one(resolved, roots):
+        return requested == resolved or _is_inside_any(requested, roots)
+    if not _is_inside_any(resolved, roots):
         return False
-    return _is_inside_one(requested, roots) or _is_alias(requested, roots)
+    return _is_inside_any(requested, roots) or _is_alias(requested, roots)
 
 
-def _is_inside_one(path: str, roots: tuple[str, ...]) -> bool:
+def _is_inside_any(path: str, roots: tuple[str, ...]) -> bool:
     return any(is_inside(path, root) for root in roots)
 
 
@@ -185,30 +185,30 @@ def _is_alias(requested: str, roots: tuple[str, ...]) -> bool:
     """A root under another name: `/link/app/x`, where `/link` leads to the folder that holds the root."""
     while requested != "/":
         requested = os.path.dirname(requested)
-        if follow(requested).resolved in roots:
+        if resolve_links(requested).resolved in roots:
             return True
     return False
 
 
-def _own(spellings: tuple[str, ...], workspace: Workspace) -> str:
+def _kitbag_control_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
     """What only this user's places say."""
-    for place in _names_of(workspace.kitbag_home):
+    for place in _spellings_of(workspace.kitbag_home):
         for one in spellings:
             # Checkouts in its `worktrees` hold ordinary files.
             if is_inside(one, place) and not _CHECKOUT.match(one, len(place)):
                 return "it belongs to Kitbag itself: settings, rules and what was agreed to"
-    if any(is_inside(one, place) for place in _names_of(f"{workspace.home}/bin") for one in spellings):
+    if any(is_inside(one, place) for place in _spellings_of(f"{workspace.home}/bin") for one in spellings):
         return "programs there are run by their names"
     return ""
 
 
-def _own_secret(spellings: tuple[str, ...], workspace: Workspace) -> str:
+def _kitbag_private_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
     """The keys that setup keeps, wherever the Kitbag home is."""
-    places = {f"{place}/{KEYS}" for place in _names_of(workspace.kitbag_home)}
+    places = {f"{place}/{KEYS}" for place in _spellings_of(workspace.kitbag_home)}
     return "your keys for models are kept there" if not places.isdisjoint(spellings) else ""
 
 
 @lru_cache(maxsize=64)
-def _names_of(place: str) -> tuple[str, str]:
+def _spellings_of(place: str) -> tuple[str, str]:
     """Remembered: where the user's own folders are does not change while we run."""
-    return place, follow(place).resolved
+    return place, resolve_links(place).resolved

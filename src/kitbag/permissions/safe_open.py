@@ -14,49 +14,49 @@ from collections.abc import Generator
 from typing import Literal, NamedTuple
 
 from kitbag.errors import InvalidError
-from kitbag.permissions.control_paths import kind_reason
+from kitbag.permissions.control_paths import file_type_reason
 from kitbag.permissions.model import Workspace
-from kitbag.permissions.paths import Facts, examine
+from kitbag.permissions.paths import PathFacts, examine_path
 
 # A descriptor that only stands for a place: it needs no right to read the folder, and exists on Linux only.
-_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_ASK = "ask the user to allow exactly that path"
-_CHANGED = "look at it again; something else may be working in that folder"
+_OPEN_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ASK_FIX = "ask the user to allow exactly that path"
+_CHANGED_FIX = "look at it again; something else may be working in that folder"
 
 
-class BeneathError(InvalidError):
+class SafeOpenError(InvalidError):
     """The place can't be used: it is outside, protected, no file, gone, or changed while it was opened."""
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     name: str
     kind: Literal["file", "directory", "link", "other"]
 
 
-def open_to_read(path: str, workspace: Workspace, *, expected_resolved: str = "") -> int:
+def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str = "") -> int:
     """A descriptor of a regular file, never one that could block. Its size is `os.fstat`'s; the caller closes it."""
-    place = expected_resolved or _to_read(path, workspace)
-    with _parent(place) as (parent, name), _told(place):
-        _must_be_file(place, os.lstat(name, dir_fd=parent))  # first, because opening a device may do something
-        descriptor = os.open(name, _READ, dir_fd=parent)
+    place = expected_resolved or _resolve_for_reading(path, workspace)
+    with _open_parent(place) as (parent, name), _map_errors(place):
+        _require_file(place, os.lstat(name, dir_fd=parent))  # first, because opening a device may do something
+        descriptor = os.open(name, _OPEN_READ, dir_fd=parent)
         try:
-            _must_be_file(place, os.fstat(descriptor))
+            _require_file(place, os.fstat(descriptor))
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
 
-def read_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> list[Entry]:
+def read_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> list[DirectoryEntry]:
     """In the order of their names."""
-    place = expected_resolved or _to_read(path, workspace)
-    with _directory(place) as folder, _told(place):
+    place = expected_resolved or _resolve_for_reading(path, workspace)
+    with _open_directory(place) as folder, _map_errors(place):
         readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
             with os.scandir(readable) as entries:
-                return sorted(Entry(entry.name, _kind(entry)) for entry in entries)
+                return sorted(DirectoryEntry(entry.name, _entry_kind(entry)) for entry in entries)
         finally:
             os.close(readable)
 
@@ -67,17 +67,17 @@ def write_file(
     """Replaces the file at once or not at all; makes the folders above it. A file that exists keeps its mode and
     owner. A link in the last place is followed where it leads to a place inside."""
     if path.endswith("/"):
-        raise BeneathError(f"{path} names a folder, not a file", "leave out the slash at its end")
-    place = expected_resolved or _to_write(path, workspace)
-    with _parent(place, create=True) as (parent, name), _told(place):
-        before = _before(place, name, parent)
+        raise SafeOpenError(f"{path} names a folder, not a file", "leave out the slash at its end")
+    place = expected_resolved or _resolve_for_writing(path, workspace)
+    with _open_parent(place, create=True) as (parent, name), _map_errors(place):
+        before = _stat_existing(place, name, parent)
         temporary = f".kitbag-{os.urandom(8).hex()}.tmp"
         # A new file gets what the user's mask leaves; content that had stricter rights is never seen with wider ones.
-        descriptor = os.open(temporary, _NEW, 0o666 if before is None and mode is None else 0o600, dir_fd=parent)
+        descriptor = os.open(temporary, _OPEN_NEW, 0o666 if before is None and mode is None else 0o600, dir_fd=parent)
         try:
             with open(descriptor, "wb", buffering=0) as file:
                 _write_all(file.fileno(), data)
-                _take_over(file.fileno(), before, mode)
+                _copy_owner_and_mode(file.fileno(), before, mode)
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -87,7 +87,7 @@ def write_file(
 
 def make_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> None:
     """With the folders above it; one that exists is fine."""
-    with _directory(expected_resolved or _to_write(path, workspace), create=True):
+    with _open_directory(expected_resolved or _resolve_for_writing(path, workspace), create=True):
         pass
 
 
@@ -96,72 +96,72 @@ def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "")
     if not expected_resolved:
         folder, name = os.path.split(path)
         if name in ("", ".", ".."):
-            raise BeneathError(f"{path} names a folder, not a file")
+            raise SafeOpenError(f"{path} names a folder, not a file")
         # Only the links of its folder are followed.
-        expected_resolved = f"{_to_write(folder or '.', workspace)}/{name}"
-        if reason := examine(expected_resolved, workspace).control:
-            raise BeneathError(f"{path} is protected: {reason}", _ASK)
-    with _parent(expected_resolved) as (parent, name), _told(expected_resolved):
+        expected_resolved = f"{_resolve_for_writing(folder or '.', workspace)}/{name}"
+        if reason := examine_path(expected_resolved, workspace).control_reason:
+            raise SafeOpenError(f"{path} is protected: {reason}", _ASK_FIX)
+    with _open_parent(expected_resolved) as (parent, name), _map_errors(expected_resolved):
         os.unlink(name, dir_fd=parent)
 
 
 @contextlib.contextmanager
-def folder_of(resolved: str) -> Generator[tuple[int, str], None, None]:
+def open_parent(resolved: str) -> Generator[tuple[int, str], None, None]:
     """For what has no function of its own here: the folder of a place, reached without a link, and its name in it."""
-    with _parent(resolved) as found, _told(resolved):
+    with _open_parent(resolved) as found, _map_errors(resolved):
         yield found
 
 
-def _to_read(path: str, workspace: Workspace) -> str:
-    facts = examine(path, workspace)
-    if not facts.special and not facts.readable:
-        raise _outside(facts, "read")
-    return _usable(facts)
+def _resolve_for_reading(path: str, workspace: Workspace) -> str:
+    facts = examine_path(path, workspace)
+    if not facts.special_reason and not facts.readable:
+        raise _outside_error(facts, "read")
+    return _require_usable(facts)
 
 
-def _to_write(path: str, workspace: Workspace) -> str:
-    facts = examine(path, workspace)
-    if not facts.special and not facts.writable:
-        raise _outside(facts, "written")
-    if facts.control:
-        raise BeneathError(f"{facts.requested} is protected: {facts.control}", _ASK)
-    return _usable(facts)
+def _resolve_for_writing(path: str, workspace: Workspace) -> str:
+    facts = examine_path(path, workspace)
+    if not facts.special_reason and not facts.writable:
+        raise _outside_error(facts, "written")
+    if facts.control_reason:
+        raise SafeOpenError(f"{facts.requested} is protected: {facts.control_reason}", _ASK_FIX)
+    return _require_usable(facts)
 
 
-def _outside(facts: Facts, done: str) -> BeneathError:
+def _outside_error(facts: PathFacts, done: str) -> SafeOpenError:
     leads = f" leads to {facts.resolved}, which" if facts.resolved != facts.requested else ""
-    return BeneathError(
+    return SafeOpenError(
         f"{facts.requested}{leads} is outside the workspace and is not {done}", "use a path inside the workspace"
     )
 
 
-def _usable(facts: Facts) -> str:
-    if facts.special:
-        raise BeneathError(f"{facts.requested} can't be used: {facts.special}")
+def _require_usable(facts: PathFacts) -> str:
+    if facts.special_reason:
+        raise SafeOpenError(f"{facts.requested} can't be used: {facts.special_reason}")
     return facts.resolved
 
 
 @contextlib.contextmanager
-def _parent(place: str, *, create: bool = False) -> Generator[tuple[int, str], None, None]:
+def _open_parent(place: str, *, create: bool = False) -> Generator[tuple[int, str], None, None]:
     folder, name = os.path.split(place)
     if name in ("", ".", ".."):
-        raise BeneathError(f"{place} names a folder, not a file")
-    with _directory(folder, create=create) as descriptor:
+        raise SafeOpenError(f"{place} names a folder, not a file")
+    with _open_directory(folder, create=create) as descriptor:
         yield descriptor, name
 
 
 @contextlib.contextmanager
-def _directory(place: str, *, create: bool = False) -> Generator[int, None, None]:
+def _open_directory(place: str, *, create: bool = False) -> Generator[int, None, None]:
     """The folder itself, reached without a single link, so that nothing put in its way is entered."""
     if not place.startswith("/") or ".." in place.split("/"):
-        raise BeneathError(f"{place} is not resolved")
-    with _told(place):
-        descriptor = os.open("/", _PLACE)
+        raise SafeOpenError(f"{place} is not resolved")
+    with _map_errors(place):
+        descriptor = os.open("/", _OPEN_DIRECTORY)
     try:
         for part in place.split("/"):
             if part:
-                with _told(place):
-                    deeper = _enter(descriptor, part, create=create)
+                with _map_errors(place):
+                    deeper = _open_child(descriptor, part, create=create)
                 os.close(descriptor)
                 descriptor = deeper
         yield descriptor
@@ -169,35 +169,35 @@ def _directory(place: str, *, create: bool = False) -> Generator[int, None, None
         os.close(descriptor)
 
 
-def _enter(folder: int, part: str, *, create: bool) -> int:
+def _open_child(folder: int, part: str, *, create: bool) -> int:
     try:
-        return os.open(part, _PLACE, dir_fd=folder)
+        return os.open(part, _OPEN_DIRECTORY, dir_fd=folder)
     except FileNotFoundError:
         if not create:
             raise
     with contextlib.suppress(FileExistsError):
         os.mkdir(part, dir_fd=folder)
-    return os.open(part, _PLACE, dir_fd=folder)
+    return os.open(part, _OPEN_DIRECTORY, dir_fd=folder)
 
 
-def _before(place: str, name: str, parent: int) -> os.stat_result | None:
+def _stat_existing(place: str, name: str, parent: int) -> os.stat_result | None:
     try:
         before = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
         return None
-    _must_be_file(place, before)
+    _require_file(place, before)
     if not os.access(name, os.W_OK, dir_fd=parent, effective_ids=True, follow_symlinks=False):
-        raise BeneathError(f"{place} is read-only", "make it writable first if it is meant to be changed")
+        raise SafeOpenError(f"{place} is read-only", "make it writable first if it is meant to be changed")
     return before
 
 
-def _must_be_file(place: str, found: os.stat_result) -> None:
+def _require_file(place: str, found: os.stat_result) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise BeneathError(f"{place} has become a link", _CHANGED)
+        raise SafeOpenError(f"{place} has become a link", _CHANGED_FIX)
     if stat.S_ISDIR(found.st_mode):
-        raise BeneathError(f"{place} is a folder, not a file")
-    if reason := kind_reason(found.st_mode):
-        raise BeneathError(f"{place} can't be used: {reason}")
+        raise SafeOpenError(f"{place} is a folder, not a file")
+    if reason := file_type_reason(found.st_mode):
+        raise SafeOpenError(f"{place} can't be used: {reason}")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -206,7 +206,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def _take_over(descriptor: int, before: os.stat_result | None, mode: int | None) -> None:
+def _copy_owner_and_mode(descriptor: int, before: os.stat_result | None, mode: int | None) -> None:
     """Rights to run as somebody else are not passed on to new content."""
     if before is not None:
         now = os.fstat(descriptor)
@@ -219,7 +219,7 @@ def _take_over(descriptor: int, before: os.stat_result | None, mode: int | None)
         os.fchmod(descriptor, mode & 0o777)
 
 
-def _kind(entry: "os.DirEntry[str]") -> Literal["file", "directory", "link", "other"]:
+def _entry_kind(entry: "os.DirEntry[str]") -> Literal["file", "directory", "link", "other"]:
     if entry.is_symlink():
         return "link"
     if entry.is_dir(follow_symlinks=False):
@@ -228,16 +228,16 @@ def _kind(entry: "os.DirEntry[str]") -> Literal["file", "directory", "link", "ot
 
 
 @contextlib.contextmanager
-def _told(place: str) -> Generator[None, None, None]:
+def _map_errors(place: str) -> Generator[None, None, None]:
     """The system's errors as ours."""
     try:
         yield
     except FileNotFoundError as error:
-        raise BeneathError(f"{place} does not exist") from error
+        raise SafeOpenError(f"{place} does not exist") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             problem = f"{place} can't be reached: a part of it is no folder, or has become a link"
-            raise BeneathError(problem, _CHANGED) from error
-        raise BeneathError(f"{place} can't be used: {error.strerror or error}") from error
+            raise SafeOpenError(problem, _CHANGED_FIX) from error
+        raise SafeOpenError(f"{place} can't be used: {error.strerror or error}") from error
     except ValueError as error:  # a NUL character, or half of one
-        raise BeneathError(f"{place} can't be used: {error}") from error
+        raise SafeOpenError(f"{place} can't be used: {error}") from error

@@ -17,81 +17,81 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-from kitbag.processes.descendants import MARK, SESSION, Leash
-from kitbag.processes.signals import child_has_exited, signal_child_group
+from kitbag.processes.descendants import MARKER_VARIABLE, SESSION_VARIABLE, DescendantTracker
+from kitbag.processes.signals import has_child_exited, signal_child_group
 
-FLOOD_BYTES: Final = 256 * 1024 * 1024
+MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 """What is thrown away before a command that never stops printing is stopped."""
-GRACE: Final = 0.5
+GRACE_SECONDS: Final = 0.5
 """Seconds between asking a command to end and killing it."""
 _CHUNK = 1 << 18
 _POLL = 0.05
 _DRAIN_BYTES = 1 << 20
-SEQUENCE: Final = re.compile(
+TERMINAL_SEQUENCE: Final = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\\\)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
 )
 _OVERSTRUCK = re.compile("[^\n]\x08")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-Tick = Callable[[float], None]
+ProgressCallback = Callable[[float], None]
 """Called with the seconds since the start, each second that a command takes."""
-Stopped = Literal["", "time", "output", "asked"]
+StopReason = Literal["", "time", "output", "asked"]
 """Why we ended it: it took too long, it printed without end, or its `stop` was set."""
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     text: str
     directory: str
     environment: Mapping[str, str]
-    seconds: float
-    characters: int
+    timeout: float
+    max_characters: int
     """The most of its output that is kept."""
     stop: threading.Event | None = None
     """Set by whoever wants it to end; then nothing of it is left within about a second."""
-    heard: Callable[[bytes], None] | None = None
+    on_output: Callable[[bytes], None] | None = None
     """Given what it prints, as it comes, whatever is kept."""
     descriptors: tuple[int, ...] = ()
     """Open files that it is given."""
-    flood: int = FLOOD_BYTES
+    max_output_bytes: int = MAX_OUTPUT_BYTES
     """Bytes of output at which it is stopped; 0: never."""
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     text: str
     """What it printed, without terminal sequences and control characters, cut at the limit."""
     status: int
     """As in the shell; negative for a signal."""
-    stopped: Stopped
-    cut: int
+    stop_reason: StopReason
+    truncated_bytes: int
     """Bytes of output that are not in `text`."""
     notes: tuple[str, ...] = ()
     """What a sandbox undid of it, as sentences."""
 
 
-class Runner(Protocol):
-    def __call__(self, command: Command, tick: Tick | None, /) -> Ran: ...
+class CommandRunner(Protocol):
+    def __call__(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult: ...
 
 
 def run_command(
-    command: Command,
-    tick: Tick | None = None,
+    command: ShellCommand,
+    tick: ProgressCallback | None = None,
     /,
     *,
     prefix: Sequence[str] = (),
     descriptors: Sequence[int] = (),
-    started: Callable[[], None] = lambda: None,
-    nothing_outlives: bool = False,
-) -> Ran:
+    on_started: Callable[[], None] = lambda: None,
+    ends_with_prefix: bool = False,
+) -> CommandResult:
     """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`.
 
     It inherits `descriptors`; `started` is called when it runs, before we wait for it. `nothing_outlives`: all its
     processes end with the prefix, as in a process namespace, so that none need be looked for.
     """
     if command.stop is not None and command.stop.is_set():
-        return Ran("it was stopped before it began", -signal.SIGTERM, "asked", 0)
-    leash = Leash(held=not nothing_outlives, session=command.environment.get(SESSION, ""))
+        return CommandResult("it was stopped before it began", -signal.SIGTERM, "asked", 0)
+    leash = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
     try:
-        return _run(command, tick, [*prefix], descriptors, started, leash, nothing_outlives)
+        return _run(command, tick, [*prefix], descriptors, on_started, leash, ends_with_prefix)
     except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun
         leash.end_all()
         raise
@@ -100,21 +100,24 @@ def run_command(
 
 
 def _run(
-    command: Command,
-    tick: Tick | None,
+    command: ShellCommand,
+    tick: ProgressCallback | None,
     prefix: list[str],
     descriptors: Sequence[int],
     started: Callable[[], None],
-    leash: Leash,
+    leash: DescendantTracker,
     nothing_outlives: bool,
-) -> Ran:
+) -> CommandResult:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    output = _Output(command.characters, command.heard)
+    output = _Output(command.max_characters, command.on_output)
     try:
         process = subprocess.Popen(  # noqa: S603 - running what policy allowed is what this module is for
             [*prefix, shell, "-c", "--", command.text],
             cwd=command.directory,
-            env={**command.environment, MARK: leash.variable(command.environment.get(MARK, ""))},
+            env={
+                **command.environment,
+                MARKER_VARIABLE: leash.marker_value(command.environment.get(MARKER_VARIABLE, "")),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -124,29 +127,29 @@ def _run(
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Ran(f"can't be started: {reason}", 126, "", 0)
+        return CommandResult(f"can't be started: {reason}", 126, "", 0)
     pipe = process.stdout.fileno() if process.stdout else -1
-    stopped: Stopped = ""
+    stopped: StopReason = ""
     try:
-        leash.begin(process.pid)
+        leash.track(process.pid)
         started()
         os.set_blocking(pipe, False)
         with _exit_descriptor(process.pid) as exited:
             stopped = _follow(process.pid, pipe, exited, output, command, tick)
             if stopped:
                 signal_child_group(process.pid, signal.SIGTERM)
-                _has_exited(process.pid, exited, GRACE)
+                _has_exited(process.pid, exited, GRACE_SECONDS)
     finally:
         # Before it is waited for, so that the group's number can't belong to anybody else yet.
         signal_child_group(process.pid, signal.SIGKILL)
         if not nothing_outlives:
             leash.end_all()
-        _drain(pipe, output)
+        _drain_output(pipe, output)
         if process.stdout:
             process.stdout.close()
         status = process.wait()
     text, cut = output.result()
-    return Ran(text, status, stopped, cut)
+    return CommandResult(text, status, stopped, cut)
 
 
 @contextlib.contextmanager
@@ -168,17 +171,19 @@ def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
     if exited is not None:
         return exited in _readable([exited], seconds)
     deadline = time.monotonic() + seconds
-    while not child_has_exited(pid):
+    while not has_child_exited(pid):
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL)
     return True
 
 
-def _follow(pid: int, pipe: int, exited: int | None, output: "_Output", command: Command, tick: Tick | None) -> Stopped:
+def _follow(
+    pid: int, pipe: int, exited: int | None, output: "_Output", command: ShellCommand, tick: ProgressCallback | None
+) -> StopReason:
     """Until it exits, or why it has to be stopped."""
     start = time.monotonic()
-    deadline, next_tick = start + command.seconds, start + 1.0
+    deadline, next_tick = start + command.timeout, start + 1.0
     watched = [pipe] if exited is None else [pipe, exited]
     looks_up = exited is None or command.stop is not None
     while True:
@@ -194,7 +199,7 @@ def _follow(pid: int, pipe: int, exited: int | None, output: "_Output", command:
         ready = _readable(watched, min(wait, _POLL) if looks_up else wait)
         if pipe in ready and not output.read(pipe):
             watched.remove(pipe)
-        if command.flood and output.seen > command.flood:
+        if command.max_output_bytes and output.seen > command.max_output_bytes:
             return "output"
         if (exited in ready) if exited is not None else _has_exited(pid, None, 0):
             return ""
@@ -208,7 +213,7 @@ def _readable(descriptors: list[int], seconds: float) -> set[int]:
     return {descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)}
 
 
-def _drain(pipe: int, output: "_Output") -> None:
+def _drain_output(pipe: int, output: "_Output") -> None:
     """What still lies in the pipe. Bounded: a process that escaped might go on writing."""
     left = output.seen + _DRAIN_BYTES
     while output.seen < left and _readable([pipe], 0) and output.read(pipe):
@@ -257,6 +262,6 @@ def clean_output(text: str) -> str:
     """Text as a terminal would leave it: no sequences, no control characters, LF, no line breaks at its end."""
     if not text.isprintable():
         text = text.replace("\r\n", "\n")
-        text = SEQUENCE.sub("", text)
+        text = TERMINAL_SEQUENCE.sub("", text)
         text = _CONTROL.sub("", _OVERSTRUCK.sub("", text).replace("\r", "\n"))
     return text.rstrip("\n")

@@ -30,7 +30,7 @@ def is_pid(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 < value <= HIGHEST_PID
 
 
-def exists(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     """Also as a zombie, and as another user's."""
     if not is_pid(pid):
         return False
@@ -43,25 +43,25 @@ def exists(pid: int) -> bool:
     return True
 
 
-def info_of(pid: int) -> ProcessInfo | None:
+def process_info(pid: int) -> ProcessInfo | None:
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
         return ProcessInfo(fields[19], fields[0], int(fields[1]))
     except (OSError, IndexError, ValueError):
-        found = _ps(pid)
+        found = _run_ps(pid)
         return ProcessInfo(" ".join(found[:5]), found[6][:1], int(found[5])) if found else None
 
 
-def user_of(pid: int) -> int | None:
+def process_user(pid: int) -> int | None:
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
-        found = _ps(pid)
+        found = _run_ps(pid)
         return int(found[7]) if found else None
 
 
-def holds_file(pid: int, path: str) -> bool | None:
+def has_file_open(pid: int, path: str) -> bool | None:
     """Whether it has this file open."""
     if not _has_proc():
         return None
@@ -78,18 +78,18 @@ def holds_file(pid: int, path: str) -> bool | None:
     return False
 
 
-def ancestors() -> set[int]:
+def ancestor_pids() -> set[int]:
     """Whoever this process descends from."""
     found: set[int] = set()
     parent = os.getppid()
     while parent > 0 and parent not in found:
         found.add(parent)
-        info = info_of(parent)
+        info = process_info(parent)
         parent = info.parent if info is not None else 0
     return found
 
 
-def children() -> set[int]:
+def child_pids() -> set[int]:
     """Of all our threads: whoever started a process is its parent. None where the system does not say."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ def _has_proc() -> bool:
     return os.path.exists("/proc/self/stat")
 
 
-def _ps(pid: int) -> list[str]:
+def _run_ps(pid: int) -> list[str]:
     """Five fields of the start, then parent, state and user; empty where that can't be told."""
     if _has_proc():
         return []

@@ -15,16 +15,16 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
-Stopped = Literal["", "time", "enough", "cancelled"]
+ProcessStopReason = Literal["", "time", "enough", "cancelled"]
 """Why a process was ended before its time; empty when it was not."""
 _ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
 _CHUNK = 1 << 18
-_MOST_ERRORS = 1 << 16
+_MAX_ERROR_BYTES = 1 << 16
 _POLL = 0.05
-_ENDING_SECONDS = 2.0
+_CANCEL_TIMEOUT = 2.0
 
 
-async def in_thread(work: Callable[[threading.Event], T]) -> T:
+async def run_in_thread(work: Callable[[threading.Event], T]) -> T:
     """Cancelling sets the event and waits for the work to see it, so that nothing goes on behind the caller's back."""
     stop = threading.Event()
     running = asyncio.ensure_future(asyncio.to_thread(work, stop))
@@ -32,39 +32,39 @@ async def in_thread(work: Callable[[threading.Event], T]) -> T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait([running], timeout=_ENDING_SECONDS)
+        await asyncio.wait([running], timeout=_CANCEL_TIMEOUT)
         if running.done() and not running.cancelled():
             running.exception()  # looked at, or asyncio complains about it
         raise
 
 
-class Folder(NamedTuple):
+class OpenDirectory(NamedTuple):
     descriptor: int
-    resolved: str
+    path: str
     """What it was called when it was opened."""
 
 
-class Ended(NamedTuple):
+class ProcessResult(NamedTuple):
     status: int
     """Negative for a signal."""
     errors: str
     """What it said on its error output."""
-    stopped: Stopped = ""
+    stop_reason: ProcessStopReason = ""
 
 
 def run_process(
-    words: Sequence[str],
-    folder: Folder,
-    take: Callable[[bytes], bool],
+    arguments: Sequence[str],
+    directory: OpenDirectory,
+    on_output: Callable[[bytes], bool],
     stop: threading.Event,
-    seconds: float,
+    timeout: float,
     stdin: int = subprocess.DEVNULL,
-) -> Ended:
+) -> ProcessResult:
     """`take` is given what it prints, and says whether it wants more. Raises OSError when it can't be started."""
-    held = f"/proc/self/fd/{folder.descriptor}"  # this very folder, whatever has its name by now
+    held = f"/proc/self/fd/{directory.descriptor}"  # this very folder, whatever has its name by now
     process = subprocess.Popen(  # noqa: S603 - the program is ours, and words are never read by a shell
-        list(words),
-        cwd=held if os.path.isdir(held) else folder.resolved,
+        list(arguments),
+        cwd=held if os.path.isdir(held) else directory.path,
         env=_ENVIRONMENT,
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -74,17 +74,17 @@ def run_process(
     )
     with process:
         try:
-            deadline = time.monotonic() + seconds
-            stopped, errors = _follow(process, take, stop, deadline)
+            deadline = time.monotonic() + timeout
+            stopped, errors = _follow(process, on_output, stop, deadline)
             stopped = stopped or _wait(process, stop, deadline)
         finally:
             process.kill()
-    return Ended(process.returncode, errors.decode("utf-8", "replace"), stopped)
+    return ProcessResult(process.returncode, errors.decode("utf-8", "replace"), stopped)
 
 
 def _follow(
     process: "subprocess.Popen[bytes]", take: Callable[[bytes], bool], stop: threading.Event, deadline: float
-) -> tuple[Stopped, bytes]:
+) -> tuple[ProcessStopReason, bytes]:
     output, complaints = _descriptor(process.stdout), _descriptor(process.stderr)
     errors = bytearray()
     # poll, because select can't watch descriptors above 1,023.
@@ -103,13 +103,13 @@ def _follow(
                 poller.unregister(descriptor)
                 open_ones -= 1
             elif descriptor == complaints:
-                errors += chunk[: _MOST_ERRORS - len(errors)]
+                errors += chunk[: _MAX_ERROR_BYTES - len(errors)]
             elif not take(chunk):
                 return "enough", bytes(errors)
     return "", bytes(errors)
 
 
-def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: float) -> Stopped:
+def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: float) -> ProcessStopReason:
     """For its end, which need not come when it has closed its output."""
     with _exit_watch(process.pid) as watch:
         while not stop.is_set():
@@ -146,7 +146,7 @@ def _descriptor(stream: object) -> int:
     return int(fileno())
 
 
-class Feed:
+class StdinFeed:
     """Bytes for a process to read, written by a thread of its own, which ends when the process does."""
 
     def __init__(self, write: Callable[[int], None]) -> None:
@@ -154,7 +154,7 @@ class Feed:
         self.readable, self._writable = os.pipe()
         self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
 
-    def __enter__(self) -> "Feed":
+    def __enter__(self) -> "StdinFeed":
         self._thread.start()
         return self
 

@@ -12,29 +12,29 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kitbag.processes.process_table import ancestors, info_of, is_pid
+from kitbag.processes.process_table import ancestor_pids, is_pid, process_info
 
 if TYPE_CHECKING:
     import subprocess
 
-Check = Callable[[int], str]
+ProcessCheck = Callable[[int], str]
 """Why the process of this number is not the one that is meant; empty when it is."""
 HAS_ENDED: Final = "has ended"
-_CAN_T_PIN: Final = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
+_PIDFD_UNAVAILABLE: Final = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
 """An old kernel, a filter of system calls, too many open files."""
 _detached: "list[subprocess.Popen[bytes]]" = []
 
 
-def send_signal(pid: object, number: signal.Signals, check: Check, *, spare_ancestors: bool = True) -> str:
+def send_signal(pid: object, number: signal.Signals, check: ProcessCheck, *, spare_ancestors: bool = True) -> str:
     """Empty when it was sent, else why not, to be read after "the process". `check` is called when it is pinned.
     `spare_ancestors`: false for a worker, which is detached from whoever started it."""
     if not is_pid(pid):
         return "is not a process number"
-    if reason := _protected(pid, spare_ancestors):
+    if reason := _protection_reason(pid, spare_ancestors):
         return reason
     descriptor: int | None = None
     try:
-        descriptor = _opened(pid)
+        descriptor = _open_pidfd(pid)
         if reason := check(pid):
             return reason
         if descriptor is None:
@@ -64,7 +64,7 @@ def detach(child: "subprocess.Popen[bytes]") -> None:
     _detached[:] = [one for one in (*_detached, child) if one.returncode is None]
 
 
-def end_child(pid: int) -> None:
+def kill_child(pid: int) -> None:
     """A direct child, with the group that it leads."""
     if any(one.pid == pid and one.returncode is None for one in _detached):
         return None
@@ -75,11 +75,11 @@ def end_child(pid: int) -> None:
     return None
 
 
-def child_has_exited(pid: int) -> bool:
+def has_child_exited(pid: int) -> bool:
     """Of a direct child, which is not waited for by that. Raises ChildProcessError when it was before."""
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    info = info_of(pid)  # macOS before Python 3.13
+    info = process_info(pid)  # macOS before Python 3.13
     if info is None or info.parent != os.getpid():
         raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
     return info.has_ended
@@ -88,29 +88,29 @@ def child_has_exited(pid: int) -> bool:
 def _is_unreaped_child(pid: int) -> bool:
     """Running, or ended and not waited for."""
     try:
-        child_has_exited(pid)
+        has_child_exited(pid)
     except OSError:
         return False
     return True
 
 
-def _protected(pid: int, spare_ancestors: bool) -> str:
+def _protection_reason(pid: int, spare_ancestors: bool) -> str:
     if pid == 1:
         return "is init, the first process of the system"
     if pid in (os.getpid(), os.getpgrp()) or os.path.exists(f"/proc/self/task/{pid}"):
         return "is this process or leads its process group"
-    if spare_ancestors and pid in ancestors():
+    if spare_ancestors and pid in ancestor_pids():
         return "is a process that this one was started by"
     return ""
 
 
-def _opened(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     """None where the system has no pidfd. Raises ProcessLookupError when there is no such process."""
     try:
         return os.pidfd_open(pid)
     except AttributeError:
         return None
     except OSError as error:
-        if error.errno in _CAN_T_PIN:
+        if error.errno in _PIDFD_UNAVAILABLE:
             return None
         raise ProcessLookupError(error.errno, error.strerror) from error  # perhaps a thread's number

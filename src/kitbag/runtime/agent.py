@@ -10,11 +10,11 @@ Used by every interface. Opens the journal and chooses the model when it is ente
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
-from kitbag.tasks.delegation import Delegated
+from kitbag.tasks.delegation import TaskDelegation
 
 __all__ = ["Agent", "Options", "newest_session"]
 
 
 class Agent(BaseAgent):
-    def make_delegation(self) -> Delegated:
-        return Delegated(self.inherited, self.session.id, has_past=bool(self.options.resume))
+    def make_delegation(self) -> TaskDelegation:
+        return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))

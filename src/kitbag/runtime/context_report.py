@@ -9,28 +9,28 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kitbag.agent.context_ledger import (
-    AtThisMoment,
-    Carried,
-    Piece,
-    Turn,
-    before_last_reply,
-    pieces_of,
-    request_bytes,
-    turns_of,
+    ContextPiece,
+    ContextSnapshot,
+    ContextSource,
+    TurnUsage,
+    count_request_bytes,
+    list_context_pieces,
+    read_turn_usage,
+    session_before_last_reply,
 )
-from kitbag.agent.model_config import Room
+from kitbag.agent.model_config import ContextWindow
 from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
 from kitbag.agent.session_list import newest_session
-from kitbag.assembly.model_sources import model_sources
-from kitbag.assembly.switch_notices import seen_in
-from kitbag.assembly.tool_list import every_tool
+from kitbag.assembly.model_sources import load_model_sources
+from kitbag.assembly.switch_notices import header_persona_name
+from kitbag.assembly.tool_list import all_tools
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.library.skill_files import read_skill_body
-from kitbag.models.catalog import Known, look_up
+from kitbag.models.catalog import ModelInfo, look_up_model
 from kitbag.models.provider import ToolSpec
-from kitbag.packing.catalog import listed_in
+from kitbag.packing.catalog import parse_catalog_lines
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.text.tokens import estimate_tokens
@@ -39,98 +39,100 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 
-class Counted(NamedTuple):
+class ContextInputs(NamedTuple):
     session: Session
     """Its records and its name; what it carries now is in `carried`."""
-    carried: Carried
+    source: ContextSource
     library: Registry
     model: str
-    known: Known
+    known: ModelInfo
     specs: Sequence[ToolSpec]
-    turns: list[Turn]
+    turns: list[TurnUsage]
     before: Session | None
     """As it was when the last request was sent that the provider counted."""
 
 
-def context_of(places: Places, session_id: str = "") -> dict[str, Any]:
+def report_session_context(places: Places, session_id: str = "") -> dict[str, Any]:
     """Of a stored session. Raises NotFoundError where there is no such session, or none in this directory."""
-    with Journal.open(journal_path(places.kitbag_home), Redactor.of_environment(os.environ)) as journal:
+    with Journal.open(journal_path(places.kitbag_home), Redactor.from_environment(os.environ)) as journal:
         session = resume(journal, session_id or newest_session(journal, places.cwd))
-        turns = turns_of(session)
-        before = before_last_reply(session)
+        turns = read_turn_usage(session)
+        before = session_before_last_reply(session)
     header = session.header
     library = Registry(
         places,
         team=header.team,
         persona=header.persona,
-        leave_out_project=not session.made_for.get("trusted", False),
+        omit_project=not session.prompt_inputs.get("trusted", False),
     )
-    sources, _ = model_sources(library.settings, probe=False)
-    known = look_up(header.model, sources.models)
-    return _told(Counted(session, session, library, header.model, known, _specs(session), turns, before))
+    sources, _ = load_model_sources(library.settings, probe=False)
+    known = look_up_model(header.model, sources.models)
+    return _build_report(
+        ContextInputs(session, session, library, header.model, known, _recorded_tool_specs(session), turns, before)
+    )
 
 
-def context_of_agent(agent: "Agent") -> Callable[[], dict[str, Any]]:
+def prepare_agent_report(agent: "Agent") -> Callable[[], dict[str, Any]]:
     """Of a live session: takes hold of what stands in it now, and gives what counts it, for another thread."""
     session = agent.session
-    carried, specs = AtThisMoment(session), agent.toolset.specs()
-    library, chosen = agent.ground.library, agent.chosen
+    carried, specs = ContextSnapshot(session), agent.toolset.specs()
+    library, chosen = agent.environment.library, agent.chosen
 
     def count() -> dict[str, Any]:
-        turns, before = turns_of(session), before_last_reply(session)
-        return _told(Counted(session, carried, library, chosen.name, chosen.known, specs, turns, before))
+        turns, before = read_turn_usage(session), session_before_last_reply(session)
+        return _build_report(ContextInputs(session, carried, library, chosen.name, chosen.info, specs, turns, before))
 
     return count
 
 
-def _told(counted: Counted) -> dict[str, Any]:
-    session, carried, specs = counted.session, counted.carried, counted.specs
+def _build_report(inputs: ContextInputs) -> dict[str, Any]:
+    session, carried, specs = inputs.session, inputs.source, inputs.specs
     messages = carried.messages()
     replies = sum(message.role == "assistant" for message in messages)
-    pieces = pieces_of(carried, specs, max(len(counted.turns) - replies, 0) + 1)
+    pieces = list_context_pieces(carried, specs, max(len(inputs.turns) - replies, 0) + 1)
     system = [str(entry["text"]) for entry in carried.prompt]
     return {
         "session": session.id,
         "directory": session.header.directory,
-        "model": counted.model,
+        "model": inputs.model,
         "mode": session.header.mode,
-        "persona": seen_in(session.header),
-        **_room(counted.known, pieces),
-        "tokens": _tokens(pieces),
+        "persona": header_persona_name(session.header),
+        **_window_fields(inputs.known, pieces),
+        "tokens": _sum_tokens(pieces),
         "bytes": sum(piece.bytes for piece in pieces),
-        "request_bytes": request_bytes(system, specs, messages),
-        "groups": _groups(pieces),
-        "skills": _skills(counted.library, carried, pieces),
-        "tools": _tools(pieces),
-        "agents": _named(pieces, "agent"),
-        "memory": _named(pieces, "memory"),
-        "turns": [{**turn._asdict(), **_standing(pieces, turn)} for turn in counted.turns],
-        "last_request": _last_request(counted),
+        "request_bytes": count_request_bytes(system, specs, messages),
+        "groups": _group_pieces(pieces),
+        "skills": _skill_costs(inputs.library, carried, pieces),
+        "tools": _tool_costs(pieces),
+        "agents": _rows_of_kind(pieces, "agent"),
+        "memory": _rows_of_kind(pieces, "memory"),
+        "turns": [{**turn._asdict(), **_turn_footprint(pieces, turn)} for turn in inputs.turns],
+        "last_request": _compare_last_request(inputs),
         "pieces": [piece.to_json() for piece in pieces],
         "warnings": list(session.warnings),
     }
 
 
-def _specs(session: Session) -> list[ToolSpec]:
-    names = session.made_for.get("tools", [])
-    return [tool.spec for tool in every_tool() if tool.name in names]
+def _recorded_tool_specs(session: Session) -> list[ToolSpec]:
+    names = session.prompt_inputs.get("tools", [])
+    return [tool.spec for tool in all_tools() if tool.name in names]
 
 
-def _tokens(pieces: Iterable[Piece]) -> int:
+def _sum_tokens(pieces: Iterable[ContextPiece]) -> int:
     return sum(piece.tokens for piece in pieces)
 
 
-def _room(known: Known, pieces: list[Piece]) -> dict[str, int]:
+def _window_fields(known: ModelInfo, pieces: list[ContextPiece]) -> dict[str, int]:
     """The window, where the conversation is compacted, and what is left until then."""
-    prefix = _tokens(piece for piece in pieces if not piece.turn)
-    full = Room(known.window, known.max_output).full_at(prefix)
-    return {"window": known.window, "compacted_at": full, "left": max(full - _tokens(pieces), 0)}
+    prefix = _sum_tokens(piece for piece in pieces if not piece.turn)
+    full = ContextWindow(known.window, known.max_output).compaction_threshold(prefix)
+    return {"window": known.window, "compacted_at": full, "left": max(full - _sum_tokens(pieces), 0)}
 
 
-def _skills(library: Registry, session: Carried, pieces: list[Piece]) -> dict[str, Any]:
+def _skill_costs(library: Registry, source: ContextSource, pieces: list[ContextPiece]) -> dict[str, Any]:
     """What skills cost as they are listed, as they are loaded, and what they would cost if all were loaded."""
-    catalog = next((str(one["text"]) for one in session.prompt if (one["kind"], one["source"]) == _CATALOG), "")
-    listed = {name: estimate_tokens(line) for name, line in listed_in(catalog).items()}
+    catalog = next((str(one["text"]) for one in source.prompt if (one["kind"], one["source"]) == _CATALOG), "")
+    listed = {name: estimate_tokens(line) for name, line in parse_catalog_lines(catalog).items()}
     loaded: dict[str, int] = {}
     for piece in pieces:
         if piece.kind in ("skill", "one-turn"):
@@ -138,11 +140,11 @@ def _skills(library: Registry, session: Carried, pieces: list[Piece]) -> dict[st
     possible = {
         skill.full_name: estimate_tokens(read_skill_body(skill).text)
         for skill in library.skills
-        if library.judge(skill).model
+        if library.evaluate(skill).model
     }
     names = dict.fromkeys((*loaded, *possible))
     return {
-        "listed": _tokens(piece for piece in pieces if (piece.kind, piece.name) == _CATALOG),
+        "listed": _sum_tokens(piece for piece in pieces if (piece.kind, piece.name) == _CATALOG),
         "loaded": sum(loaded.values()),
         "possible": sum(possible.values()),
         "each": [
@@ -160,7 +162,7 @@ def _skills(library: Registry, session: Carried, pieces: list[Piece]) -> dict[st
 _CATALOG = ("catalog", "skills")
 
 
-def _tools(pieces: list[Piece]) -> list[dict[str, Any]]:
+def _tool_costs(pieces: list[ContextPiece]) -> list[dict[str, Any]]:
     """For each tool what its description costs, and what calling it has cost so far."""
     rows: dict[str, dict[str, Any]] = {}
     for piece in pieces:
@@ -172,11 +174,11 @@ def _tools(pieces: list[Piece]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _named(pieces: list[Piece], kind: str) -> list[dict[str, Any]]:
-    return [row for row in _groups(pieces) if row["kind"] == kind]
+def _rows_of_kind(pieces: list[ContextPiece], kind: str) -> list[dict[str, Any]]:
+    return [row for row in _group_pieces(pieces) if row["kind"] == kind]
 
 
-def _groups(pieces: list[Piece]) -> list[dict[str, Any]]:
+def _group_pieces(pieces: list[ContextPiece]) -> list[dict[str, Any]]:
     """One row for each kind and name, in the order of the request."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for piece in pieces:
@@ -189,19 +191,19 @@ def _groups(pieces: list[Piece]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _standing(pieces: list[Piece], turn: Turn) -> dict[str, int]:
+def _turn_footprint(pieces: list[ContextPiece], turn: TurnUsage) -> dict[str, int]:
     """What of a turn is in the window now."""
     own = [piece for piece in pieces if piece.turn == turn.number]
-    return {"tokens": _tokens(own), "bytes": sum(piece.bytes for piece in own)}
+    return {"tokens": _sum_tokens(own), "bytes": sum(piece.bytes for piece in own)}
 
 
-def _last_request(counted: Counted) -> dict[str, int]:
+def _compare_last_request(inputs: ContextInputs) -> dict[str, int]:
     """The provider's own count of the last request that it counted, beside our estimate of the same request."""
-    before = counted.before
+    before = inputs.before
     if before is None:
         return {"provider": 0, "ours": 0, "residual": 0}
-    provider = next(turn.shown for turn in reversed(counted.turns) if turn.shown or turn.said)
+    provider = next(turn.shown for turn in reversed(inputs.turns) if turn.shown or turn.said)
     # The tools of servers are not in the records: those of now stand for those of then.
-    of_servers = [spec for spec in counted.specs if spec.name.startswith("mcp__")]
-    ours = _tokens(pieces_of(before, [*_specs(before), *of_servers]))
+    of_servers = [spec for spec in inputs.specs if spec.name.startswith("mcp__")]
+    ours = _sum_tokens(list_context_pieces(before, [*_recorded_tool_specs(before), *of_servers]))
     return {"provider": provider, "ours": ours, "residual": provider - ours}

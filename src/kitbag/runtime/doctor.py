@@ -9,51 +9,51 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, KitbagError, worst_first
-from kitbag.library.foreign_config import inert_configuration
-from kitbag.library.library_checks import nested_skills, skill_contents
+from kitbag.library.foreign_config import check_foreign_config
+from kitbag.library.library_checks import check_skill_contents, find_nested_skills
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places, project_boundary
-from kitbag.permissions.model import Protection
-from kitbag.permissions.trust.workspace_items import look
-from kitbag.sandbox.confine import protection
-from kitbag.text.human_format import count
+from kitbag.permissions.model import SandboxSupport
+from kitbag.permissions.trust.workspace_items import scan_workspace
+from kitbag.sandbox.confine import detect_sandbox
+from kitbag.text.human_format import format_count
 from kitbag.text.source_files import LINK_OUTSIDE
 
 
-class FoundIn(NamedTuple):
+class LibraryRootSummary(NamedTuple):
     path: str
     kind: str
     scope: str
     items: int
 
 
-class Findings(NamedTuple):
+class DoctorReport(NamedTuple):
     diagnostics: list[Diagnostic]
     """The worst first."""
-    roots: list[FoundIn]
+    roots: list[LibraryRootSummary]
     """Each directory that gave something, the best first."""
-    protection: Protection
+    protection: SandboxSupport
     counts: dict[str, int]
     """skills, agents, personas, errors, warnings, infos."""
 
-    def in_words(self) -> str:
+    def summarize(self) -> str:
         nouns = ("skill", "agent", "persona", "error", "warning")
-        return " · ".join(count(self.counts[f"{noun}s"], noun) for noun in nouns)
+        return " · ".join(format_count(self.counts[f"{noun}s"], noun) for noun in nouns)
 
     @property
-    def is_good(self) -> bool:
+    def is_healthy(self) -> bool:
         return not self.counts["errors"] + self.counts["warnings"]
 
 
-def examine(registry: Registry, more: Iterable[Diagnostic] = ()) -> Findings:
+def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorReport:
     """`more`: what the caller knows besides."""
     diagnostics = worst_first(
         [
             *registry.diagnostics(),
-            *nested_skills(registry.skills),
-            *skill_contents(registry.skills),
-            *inert_configuration(registry.places),
-            *_workspace_links(registry.places),
+            *find_nested_skills(registry.skills),
+            *check_skill_contents(registry.skills),
+            *check_foreign_config(registry.places),
+            *_unfollowed_links(registry.places),
             *_changed_plugins(registry.places.kitbag_home),
             *more,
         ]
@@ -68,14 +68,14 @@ def examine(registry: Registry, more: Iterable[Diagnostic] = ()) -> Findings:
         "warnings": warnings,
         "infos": len(diagnostics) - errors - warnings,
     }
-    return Findings(diagnostics, _roots(registry), protection(), counts)
+    return DoctorReport(diagnostics, _summarize_roots(registry), detect_sandbox(), counts)
 
 
-def _workspace_links(places: Places) -> list[Diagnostic]:
+def _unfollowed_links(places: Places) -> list[Diagnostic]:
     """Links of the workspace that are not followed, wherever they are: in a skill's folder, among the tasks, ..."""
     found: list[Diagnostic] = []
-    for item in look(places).items:
-        for act in item.acts:
+    for item in scan_workspace(places).items:
+        for act in item.capabilities:
             if act.kind == "link" and act.note:
                 path = os.path.join(places.project, item.path)
                 found.append(Diagnostic("error", LINK_OUTSIDE, path, 0, act.note, project_boundary(places).fix))
@@ -84,13 +84,13 @@ def _workspace_links(places: Places) -> list[Diagnostic]:
 
 def _changed_plugins(home: str) -> list[Diagnostic]:
     """Plugins whose files are not what was installed. Reads all of their files."""
-    from kitbag.library.plugins.installed import installed
-    from kitbag.library.plugins.store import verify
+    from kitbag.library.plugins.installed import load_installed
+    from kitbag.library.plugins.store import verify_plugin
 
     found: list[Diagnostic] = []
-    for plugin in installed(home)[0]:
+    for plugin in load_installed(home)[0]:
         try:
-            changes = verify(home, plugin.name)
+            changes = verify_plugin(home, plugin.name)
         except KitbagError as error:
             found.append(Diagnostic("error", "plugin-changed", plugin.path, 0, error.problem, error.fix))
             continue
@@ -102,7 +102,7 @@ def _changed_plugins(home: str) -> list[Diagnostic]:
     return found
 
 
-def _roots(registry: Registry) -> list[FoundIn]:
+def _summarize_roots(registry: Registry) -> list[LibraryRootSummary]:
     counts: dict[tuple[str, str, str], int] = {}
     ranks: dict[str, tuple[int, int]] = {}
     for item in [*registry.skills, *registry.agents, *registry.personas]:
@@ -110,4 +110,4 @@ def _roots(registry: Registry) -> list[FoundIn]:
         counts[key] = counts.get(key, 0) + 1
         ranks[item.root.path] = item.root.rank
     ordered = sorted(counts, key=lambda key: (ranks[key[0]], key))
-    return [FoundIn(os.path.normpath(key[0]), key[1], key[2], counts[key]) for key in ordered]
+    return [LibraryRootSummary(os.path.normpath(key[0]), key[1], key[2], counts[key]) for key in ordered]

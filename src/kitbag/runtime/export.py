@@ -11,82 +11,82 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from kitbag.agent.context_ledger import split_said
-from kitbag.agent.resume import records_of
+from kitbag.agent.context_ledger import split_user_text
+from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
-from kitbag.agent.session_records import Header, Totals
+from kitbag.agent.session_records import SessionHeader, SessionTotals
 from kitbag.errors import KitbagError
 from kitbag.messages import Image, Part, Text, Thinking, ToolCall, ToolResult, message_from_json, part_from_json
-from kitbag.store.journal import Journal, Record
-from kitbag.text.hidden_characters import one_line, reveal_hidden
-from kitbag.text.human_format import count, money
+from kitbag.store.journal import Journal, JournalRecord
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.text.human_format import format_cost, format_count
 
-FORMAT: Final = "kitbag-conversation"
+EXPORT_FORMAT: Final = "kitbag-conversation"
 _KINDS: Final = ("user", "note", "reply", "result", "skill", "skill-dropped", "switched", "compacted", "ended")
 _TICKS = re.compile(r"`{3,}")
 _CODE_OR_TAG = re.compile(r"(`+)[^`\n]+\1(?!`)|<(?=[A-Za-z/!?])(?!https?://[^\s<>]*>)")
 """Code inside of a line; and where something begins that a viewer would take for HTML."""
-_LARGEST: Final = 500_000
+_MAX_PARSED_CHARS: Final = 500_000
 """Characters of a reply in which code blocks are looked for."""
-_BESIDE: Final = {"changes": "What had changed in the library", "suggestions": "Skills that were suggested"}
+_ATTACHMENT_TITLES: Final = {"changes": "What had changed in the library", "suggestions": "Skills that were suggested"}
 
 
-class About(NamedTuple):
+class ExportInfo(NamedTuple):
     """What a document says at its head."""
 
     session: str
-    header: Header
-    totals: Totals
-    others: float
+    header: SessionHeader
+    totals: SessionTotals
+    other_agents_cost: float
     """What agents cost that this one started."""
 
 
-def about(session: Session, others: float = 0.0) -> About:
+def collect_export_info(session: Session, other_agents_cost: float = 0.0) -> ExportInfo:
     """Taken where the session lives; the rest may be done in another thread."""
-    return About(session.id, session.header, session.totals, others)
+    return ExportInfo(session.id, session.header, session.totals, other_agents_cost)
 
 
-def as_json(journal: Journal, told: About) -> str:
+def export_json(journal: Journal, info: ExportInfo) -> str:
     """The records that make up the conversation, in their order, each with its time."""
-    totals = told.totals
+    totals = info.totals
     entries = [
         {"kind": record.kind, "at": record.at, **record.body}
-        for record in records_of(journal, told.session)
+        for record in read_session_records(journal, info.session)
         if record.kind in _KINDS
     ]
     document = {
-        "format": FORMAT,
+        "format": EXPORT_FORMAT,
         "version": 1,
-        "session": told.session,
-        **{name: getattr(told.header, name) for name in ("directory", "model", "mode", "agent", "team", "persona")},
-        "started": told.header.started,
+        "session": info.session,
+        **{name: getattr(info.header, name) for name in ("directory", "model", "mode", "agent", "team", "persona")},
+        "started": info.header.started,
         "totals": {
             "turns": totals.turns,
             "usage": totals.usage._asdict(),
             "cost": None if totals.unpriced else totals.cost,
-            "cost_of_other_agents": told.others,
+            "cost_of_other_agents": info.other_agents_cost,
         },
         "entries": entries,
     }
     # Only ASCII: what is hidden in a text is seen as what it is.
-    return json.dumps(journal.redactor.value(document), indent=2) + "\n"
+    return json.dumps(journal.redactor.redact_value(document), indent=2) + "\n"
 
 
-def as_markdown(journal: Journal, told: About) -> str:
-    writer = _Writer()
-    for record in records_of(journal, told.session):
+def export_markdown(journal: Journal, info: ExportInfo) -> str:
+    writer = _MarkdownWriter()
+    for record in read_session_records(journal, info.session):
         try:
-            writer.take(record)
+            writer.add(record)
         except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError):
             writer.pieces.append("*A record can't be read; what it says is left out.*")
     writer.close_calls()
-    text = "\n\n".join((*_head(told), *writer.pieces, *_foot(told))) + "\n"
-    return journal.redactor.text(reveal_hidden(text))
+    text = "\n\n".join((*_render_header(info), *writer.pieces, *_render_footer(info))) + "\n"
+    return journal.redactor.redact_text(reveal_hidden(text))
 
 
-def _head(told: About) -> Iterator[str]:
-    header = told.header
-    yield f"# Conversation {told.session}"
+def _render_header(info: ExportInfo) -> Iterator[str]:
+    header = info.header
+    yield f"# Conversation {info.session}"
     who = header.persona or header.team
     facts = (
         ("Started", header.started.replace("T", " ").removesuffix("Z")),
@@ -96,27 +96,27 @@ def _head(told: About) -> Iterator[str]:
         ("Persona", who),
         ("Directory", header.directory),
     )
-    yield "\n".join(f"- {label}: {_inline(value)}" for label, value in facts if value)
+    yield "\n".join(f"- {label}: {_escape_inline(value)}" for label, value in facts if value)
 
 
-def _foot(told: About) -> Iterator[str]:
-    totals, usage = told.totals, told.totals.usage
-    sent = usage.shown_to_model
-    cost = f"at least {money(totals.cost)}" if totals.unpriced else money(totals.cost)
-    others = f", and {money(told.others)} by other agents" if told.others else ""
+def _render_footer(info: ExportInfo) -> Iterator[str]:
+    totals, usage = info.totals, info.totals.usage
+    sent = usage.total_input
+    cost = f"at least {format_cost(totals.cost)}" if totals.unpriced else format_cost(totals.cost)
+    others = f", and {format_cost(info.other_agents_cost)} by other agents" if info.other_agents_cost else ""
     yield "---"
-    yield f"{count(totals.turns, 'turn')} · {sent:,} tokens sent, {usage.output:,} said · {cost}{others}"
+    yield f"{format_count(totals.turns, 'turn')} · {sent:,} tokens sent, {usage.output:,} said · {cost}{others}"
 
 
-class _Writer:
+class _MarkdownWriter:
     """One record after the other."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self._calls: dict[str, ToolCall] = {}
+        self._open_calls: dict[str, ToolCall] = {}
         """Without a result so far."""
 
-    def take(self, record: Record) -> None:
+    def add(self, record: JournalRecord) -> None:
         body = record.body
         match record.kind:
             case "user":
@@ -124,126 +124,128 @@ class _Writer:
                 shown = {int(index): str(name) for index, name in body.get("one_turn", ())}
                 self.pieces.append(f"## You, {record.at[:16].replace('T', ' ')}")
                 for at, part in enumerate(message_from_json(body["message"]).parts):
-                    self.pieces += [_skill(shown[at], part)] if at in shown else _said(part)
+                    self.pieces += [_render_skill(shown[at], part)] if at in shown else _render_user_part(part)
             case "note":
-                self.pieces.append(_folded("Background work", _fenced(message_from_json(body["message"]).text)))
+                self.pieces.append(_render_details("Background work", _fence(message_from_json(body["message"]).text)))
             case "reply":
                 self.close_calls()
-                self._reply(body)
+                self._add_reply(body)
             case "result":
-                self._result(body)
+                self._add_result(body)
             case "skill":
                 by = {"model": "the model", "user": "you"}.get(str(body.get("by")), str(body.get("by")))
-                told = f"{_inline(str(body['name']))}, {int(body['tokens']):,} tokens, by {by}"
+                told = f"{_escape_inline(str(body['name']))}, {int(body['tokens']):,} tokens, by {by}"
                 self.pieces.append(f"*Skill loaded: {told}*")
             case "skill-dropped":
-                self.pieces.append(f"*Skill unloaded: {_inline(str(body['name']))}: {_inline(str(body['reason']))}*")
+                self.pieces.append(
+                    f"*Skill unloaded: {_escape_inline(str(body['name']))}: {_escape_inline(str(body['reason']))}*"
+                )
             case "switched":
                 told = [
                     f"{one['what']} {one['before'] or 'none'} → {one['after'] or 'none'}" for one in body["changes"]
                 ]
-                self.pieces.append(f"*Changed: {_inline(', '.join(told))}*")
+                self.pieces.append(f"*Changed: {_escape_inline(', '.join(told))}*")
             case "compacted":
                 sizes = f"from {int(body['before']):,} to {int(body['after']):,} tokens"
                 self.pieces.append(
-                    _folded(f"Here the conversation was made shorter, {sizes}", _fenced(str(body["summary"])))
+                    _render_details(f"Here the conversation was made shorter, {sizes}", _fence(str(body["summary"])))
                 )
             case "ended" if body.get("status") != "completed":
                 self.close_calls()
-                error = f": {_inline(str(body['error']))}" if body.get("error") else ""
-                self.pieces.append(f"*It ended: {_inline(str(body['status']))}{error}*")
+                error = f": {_escape_inline(str(body['error']))}" if body.get("error") else ""
+                self.pieces.append(f"*It ended: {_escape_inline(str(body['status']))}{error}*")
             case _:
                 pass
 
-    def _reply(self, body: Any) -> None:
-        self.pieces.append(f"## {_inline(str(body.get('model') or 'The model'))}")
+    def _add_reply(self, body: Any) -> None:
+        self.pieces.append(f"## {_escape_inline(str(body.get('model') or 'The model'))}")
         for part in message_from_json(body["message"]).parts:
             match part:
                 case Text():
-                    self.pieces.append(_markdown(part.text.strip("\n")))
+                    self.pieces.append(_escape_markdown(part.text.strip("\n")))
                 case Thinking():
-                    self.pieces.append(_folded("Thought", _fenced(part.text)))
+                    self.pieces.append(_render_details("Thought", _fence(part.text)))
                 case ToolCall():
-                    self._calls[part.id] = part
+                    self._open_calls[part.id] = part
                 case _:
-                    self.pieces += _said(part)
+                    self.pieces += _render_user_part(part)
         if body.get("incomplete"):
-            self.pieces.append(f"*The reply was cut off: {_inline(str(body['incomplete']))}*")
+            self.pieces.append(f"*The reply was cut off: {_escape_inline(str(body['incomplete']))}*")
 
-    def _result(self, body: Any) -> None:
+    def _add_result(self, body: Any) -> None:
         result = part_from_json(body["result"])
         if not isinstance(result, ToolResult):
             return
-        call = self._calls.pop(result.call_id, None)
+        call = self._open_calls.pop(result.call_id, None)
         name = call.name if call is not None else "A tool"
-        summary = one_line(str(body.get("summary", "")))
+        summary = collapse_whitespace(str(body.get("summary", "")))
         failed = " (failed)" if result.is_error else ""
-        texts = [_fenced(part.text) if isinstance(part, Text) else _image(part) for part in result.content]
-        inner = "\n\n".join((*([_arguments(call)] if call is not None else []), *texts))
-        self.pieces.append(_folded(f"{name}{failed}: {summary}" if summary else f"{name}{failed}", inner))
+        texts = [_fence(part.text) if isinstance(part, Text) else _render_image(part) for part in result.content]
+        inner = "\n\n".join((*([_render_arguments(call)] if call is not None else []), *texts))
+        self.pieces.append(_render_details(f"{name}{failed}: {summary}" if summary else f"{name}{failed}", inner))
 
     def close_calls(self) -> None:
         """Those of which no outcome is known."""
-        for call in self._calls.values():
-            self.pieces.append(_folded(f"{call.name} (no result)", _arguments(call)))
-        self._calls = {}
+        for call in self._open_calls.values():
+            self.pieces.append(_render_details(f"{call.name} (no result)", _render_arguments(call)))
+        self._open_calls = {}
 
 
-def _arguments(call: ToolCall) -> str:
-    return _fenced(json.dumps(call.arguments, ensure_ascii=False, indent=2), "json")
+def _render_arguments(call: ToolCall) -> str:
+    return _fence(json.dumps(call.arguments, ensure_ascii=False, indent=2), "json")
 
 
-def _said(part: Part) -> list[str]:
+def _render_user_part(part: Part) -> list[str]:
     """The person's words as they are, quoted, and what was put beside them folded."""
     if isinstance(part, Image):
-        return [_image(part)]
+        return [_render_image(part)]
     if not isinstance(part, Text):
         return []
     found: list[str] = []
-    for kind, name, text in split_said(part.text):
+    for kind, name, text in split_user_text(part.text):
         if kind in ("user", "summary") and text.strip():
             found.append("\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n")))
-        elif kind in _BESIDE:
-            found.append(_folded(_BESIDE[kind], _fenced(text)))
+        elif kind in _ATTACHMENT_TITLES:
+            found.append(_render_details(_ATTACHMENT_TITLES[kind], _fence(text)))
         elif text.strip():
-            found.append(_folded(f"@{name}" if kind == "mentioned" else f"Skill {name}", _fenced(text)))
+            found.append(_render_details(f"@{name}" if kind == "mentioned" else f"Skill {name}", _fence(text)))
     return found
 
 
-def _skill(name: str, part: Part) -> str:
+def _render_skill(name: str, part: Part) -> str:
     text = part.text if isinstance(part, Text) else ""
-    return _folded(f"Skill {name}, for this message", _fenced(text))
+    return _render_details(f"Skill {name}, for this message", _fence(text))
 
 
-def _image(part: Image) -> str:
-    return f"*[an image, {_inline(part.media_type)}, {len(part.data) * 3 // 4:,} bytes]*"
+def _render_image(part: Image) -> str:
+    return f"*[an image, {_escape_inline(part.media_type)}, {len(part.data) * 3 // 4:,} bytes]*"
 
 
-def _folded(title: str, inner: str) -> str:
-    return f"<details>\n<summary>{html.escape(one_line(title))}</summary>\n\n{inner}\n\n</details>"
+def _render_details(title: str, inner: str) -> str:
+    return f"<details>\n<summary>{html.escape(collapse_whitespace(title))}</summary>\n\n{inner}\n\n</details>"
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _fence(text: str, language: str = "") -> str:
     """With more ticks than any line of it has, so that nothing in it ends it."""
     longest = max((len(found) for found in _TICKS.findall(text)), default=2)
     ticks = "`" * (longest + 1)
     return f"{ticks}{language}\n{text.strip(chr(10))}\n{ticks}"
 
 
-def _markdown(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """What a model wrote, so that it hides nothing, neither in it nor behind it: an open comment or an open code block
     would take in all that follows."""
     lines = text.split("\n")
-    code, closing = _code_lines(text, lines) if len(text) <= _LARGEST else (set[int](), "")
-    shown = [line if at in code else _CODE_OR_TAG.sub(_seen, line) for at, line in enumerate(lines)]
+    code, closing = _find_code_lines(text, lines) if len(text) <= _MAX_PARSED_CHARS else (set[int](), "")
+    shown = [line if at in code else _CODE_OR_TAG.sub(_escape_tag, line) for at, line in enumerate(lines)]
     return "\n".join([*shown, closing] if closing else shown)
 
 
-def _seen(found: re.Match[str]) -> str:
+def _escape_tag(found: re.Match[str]) -> str:
     return found[0] if found[1] else "&lt;"
 
 
-def _code_lines(text: str, lines: list[str]) -> tuple[set[int], str]:
+def _find_code_lines(text: str, lines: list[str]) -> tuple[set[int], str]:
     """Where code blocks are, and what closes the last one where nothing does."""
     from markdown_it import MarkdownIt
 
@@ -261,10 +263,10 @@ def _code_lines(text: str, lines: list[str]) -> tuple[set[int], str]:
     return code, closing
 
 
-def _inline(text: str) -> str:
+def _escape_inline(text: str) -> str:
     """One line of words that is no markup."""
-    return re.sub(r"([\\`*_<\[\]#|])", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*_<\[\]#|])", r"\\\1", collapse_whitespace(text))
 
 
-def usual_name(session_id: str, ending: str = "md") -> str:
+def default_file_name(session_id: str, ending: str = "md") -> str:
     return f"kitbag-{time.strftime('%Y-%m-%d')}-{session_id}.{ending}"

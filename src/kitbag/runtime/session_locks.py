@@ -16,31 +16,34 @@ from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
 _FOLDER: Final = "open"
-_TRIES: Final = 1_000
+_MAX_ATTEMPTS: Final = 1_000
 _PAUSE: Final = 0.001
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def held_open(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
+def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
     """Where that can't be said, nobody is kept from anything."""
     descriptor = -1
-    if not _is_name(session_id):
+    if not _is_file_name(session_id):
         yield
         return
-    with contextlib.suppress(OSError, StoreError), private_files.directory(_state(kitbag_home), _FOLDER) as inside:
-        descriptor = _taken(inside, session_id)
+    with (
+        contextlib.suppress(OSError, StoreError),
+        private_files.open_directory(_state_folder(kitbag_home), _FOLDER) as inside,
+    ):
+        descriptor = _acquire(inside, session_id)
     try:
         yield
     finally:
         if descriptor >= 0:
-            _let_go(_path(kitbag_home, session_id), descriptor)
+            _release(_lock_path(kitbag_home, session_id), descriptor)
 
 
-def _taken(inside: int, name: str) -> int:
+def _acquire(inside: int, name: str) -> int:
     """Whoever looks whether it is open has it for a moment, and may remove it before we have locked it: then that was
     not the file that others will look at. -1: it could not be had."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         descriptor = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -51,25 +54,25 @@ def _taken(inside: int, name: str) -> int:
     return -1
 
 
-def is_open(kitbag_home: str, session_id: str) -> bool:
+def is_session_open(kitbag_home: str, session_id: str) -> bool:
     """Also here. One that nobody has is forgotten."""
-    if not _is_name(session_id):
+    if not _is_file_name(session_id):
         return False
     try:
-        descriptor = os.open(_path(kitbag_home, session_id), _FLAGS)
+        descriptor = os.open(_lock_path(kitbag_home, session_id), _FLAGS)
     except OSError:
         return False
-    return not _let_go(_path(kitbag_home, session_id), descriptor)
+    return not _release(_lock_path(kitbag_home, session_id), descriptor)
 
 
-def check_not_open(kitbag_home: str, session_id: str) -> None:
+def check_session_not_open(kitbag_home: str, session_id: str) -> None:
     """Raises InvalidError where it is."""
-    if is_open(kitbag_home, session_id):
+    if is_session_open(kitbag_home, session_id):
         fix = f"leave it there first, or go on in a copy of it: kitbag --resume {session_id} --fork"
         raise InvalidError(f"conversation {session_id} is open in another window", fix)
 
 
-def _let_go(path: str, descriptor: int) -> bool:
+def _release(path: str, descriptor: int) -> bool:
     """Whether nobody else has it: then its file is removed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,14 +97,14 @@ def _is_at(path: str, descriptor: int, inside: int | None = None) -> bool:
     return (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino)
 
 
-def _is_name(session_id: str) -> bool:
+def _is_file_name(session_id: str) -> bool:
     """Else it would lead to another file, which would be removed."""
     return "/" not in session_id and "\0" not in session_id and session_id not in ("", ".", "..")
 
 
-def _path(kitbag_home: str, session_id: str) -> str:
-    return os.path.join(_state(kitbag_home), _FOLDER, session_id)
+def _lock_path(kitbag_home: str, session_id: str) -> str:
+    return os.path.join(_state_folder(kitbag_home), _FOLDER, session_id)
 
 
-def _state(kitbag_home: str) -> str:
+def _state_folder(kitbag_home: str) -> str:
     return os.path.join(kitbag_home, "state")

@@ -17,22 +17,28 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kitbag.permissions.model import Profile, Workspace, is_inside
-from kitbag.processes.command_runner import Command, Ran, Tick, run_command
+from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
+from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
 from kitbag.processes.process_table import is_pid
-from kitbag.sandbox.filesystem_view import SCRATCH, environment_inside, environment_outside, real_workspace, view_of
-from kitbag.sandbox.mounts import EMPTY_FILE, Mounts, held_still
+from kitbag.sandbox.filesystem_view import (
+    SCRATCH_DIRECTORIES,
+    build_view,
+    command_environment,
+    launcher_environment,
+    with_real_paths,
+)
+from kitbag.sandbox.mounts import EMPTY_FILE, Mounts, protect_paths
 from kitbag.sandbox.placeholders import SandboxError
 from kitbag.sandbox.seccomp import seccomp_program
 
 SCRATCH_FOLDER: Final = "/tmp"  # noqa: S108 - a private one
-_FIRST_PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
+_PREFERRED_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
 _START_SECONDS = 10.0
 _END_SECONDS = 5.0
-_MOST_TRIES = 30
+_MAX_TRIES = 30
 """To begin, while what is to be hidden or held goes away between our look and the mount."""
-_OWN = b"bwrap: "
-_LONGEST_COMPLAINT = 4_096
+_BWRAP_PREFIX = b"bwrap: "
+_MAX_MESSAGE_BYTES = 4_096
 # Without a user namespace, root runs without any capability. Without a /proc of its own there is none at all: the
 # machine's would show other processes, and through them the file system that we hide.
 _VARIANTS = (
@@ -151,7 +157,7 @@ class _Status:
         return None
 
 
-class _Heard:
+class _OutputFilter:
     """Passes on what a command prints, but not what bubblewrap itself says when it can't begin."""
 
     __slots__ = ("_held", "_listener", "_passes")
@@ -165,8 +171,8 @@ class _Heard:
         if self._passes:
             return self._listener(chunk)
         self._held += chunk
-        is_complaint = self._held.startswith(_OWN) or _OWN.startswith(self._held)
-        if not is_complaint or len(self._held) > _LONGEST_COMPLAINT:
+        is_complaint = self._held.startswith(_BWRAP_PREFIX) or _BWRAP_PREFIX.startswith(self._held)
+        if not is_complaint or len(self._held) > _MAX_MESSAGE_BYTES:
             self.release()
         return None
 
@@ -177,24 +183,29 @@ class _Heard:
         self._held = b""
 
 
-def run(
-    bubblewrap: Bubblewrap, command: Command, tick: Tick | None, profile: Profile, network: bool, workspace: Workspace
-) -> Ran:
+def run_in_bubblewrap(
+    bubblewrap: Bubblewrap,
+    command: ShellCommand,
+    tick: ProgressCallback | None,
+    profile: SandboxProfile,
+    network: bool,
+    workspace: Workspace,
+) -> CommandResult:
     """Raises SandboxError when the command did not run."""
-    workspace = real_workspace(workspace)
+    workspace = with_real_paths(workspace)
     writable = workspace.write_roots if profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
-    inside = environment_inside(command.environment, workspace.home, SCRATCH_FOLDER)
+    inside = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
     for tries in itertools.count(1):
-        with held_still(writable, workspace) as still:
+        with protect_paths(writable, workspace) as still:
             # Looked at last: somebody's sockets may come and go, and on a busy machine we are slow.
-            view = view_of(workspace, network, writable)
-            mounts = Mounts(view, still.held, writable, _numbers(bubblewrap.version))
+            view = build_view(workspace, network, writable)
+            mounts = Mounts(view, still.held, writable, _version_numbers(bubblewrap.version))
             ran = _start(bubblewrap, command, inside, tick, network, mounts)
-            has_lost = isinstance(ran, _NotStartedError) and mounts.has_lost_something()
+            has_lost = isinstance(ran, _NotStartedError) and mounts.has_vanished_path()
         if not isinstance(ran, _NotStartedError):
             return ran._replace(notes=tuple(still.notes))
-        if tries >= _MOST_TRIES or (tries > 1 and not has_lost):
+        if tries >= _MAX_TRIES or (tries > 1 and not has_lost):
             raise ran
     raise AssertionError
 
@@ -212,10 +223,15 @@ def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Wor
 
 
 def _start(
-    bubblewrap: Bubblewrap, command: Command, inside: dict[str, str], tick: Tick | None, network: bool, mounts: Mounts
-) -> Ran | _NotStartedError:
+    bubblewrap: Bubblewrap,
+    command: ShellCommand,
+    inside: dict[str, str],
+    tick: ProgressCallback | None,
+    network: bool,
+    mounts: Mounts,
+) -> CommandResult | _NotStartedError:
     status, descriptors = _Status(), _Descriptors()
-    heard = _Heard(command.heard) if command.heard is not None else None
+    heard = _OutputFilter(command.on_output) if command.on_output is not None else None
     try:
         options = ["--die-with-parent", "--new-session", "--unshare-all", *(["--share-net"] if network else [])]
         options += ["--cap-drop", "ALL", "--json-status-fd", str(status.descriptor), "--chdir", command.directory]
@@ -227,24 +243,25 @@ def _start(
             options += [word for path in _kernel_settings() for word in ("--ro-bind", path, path)]
         for option, path in mounts.arguments():
             options += [*option, *([descriptors.holding(b"")] if option == (EMPTY_FILE,) else []), path]
-        scratch = {os.path.realpath(path) for path in SCRATCH}
+        scratch = {os.path.realpath(path) for path in SCRATCH_DIRECTORIES}
         options += [word for path in mounts.hidden_folders() if path not in scratch for word in ("--remount-ro", path)]
         for name, value in inside.items():
             options += ["--setenv", name, value]
         words = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
         ran = run_command(
             command._replace(
-                environment=environment_outside(command.environment), heard=heard.take if heard is not None else None
+                environment=launcher_environment(command.environment),
+                on_output=heard.take if heard is not None else None,
             ),
             tick,
             prefix=[bubblewrap.program, "--args", words, "--"],
             descriptors=(status.descriptor, *descriptors.all),
-            started=status.begin,
-            nothing_outlives=True,
+            on_started=status.begin,
+            ends_with_prefix=True,
         )
         if not status.wait_for_end():
             raise SandboxError("processes of the command could not be ended", "look for them with ps, and end them")
-        if not status.command_ran() and not ran.stopped and ran.status >= 0:
+        if not status.command_ran() and not ran.stop_reason and ran.status >= 0:
             problem = ran.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {ran.status}"
             fix = "`kitbag doctor` says what protects you here"
             return _NotStartedError(f"the sandbox could not be made: {problem}", fix)
@@ -271,28 +288,28 @@ def _kernel_settings() -> tuple[str, ...]:
     return tuple(paths)
 
 
-def find() -> tuple[Bubblewrap | None, str]:
+def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
     """The one that works here, and in what it falls short; or None, and why."""
-    places = [*_FIRST_PLACES, *os.environ.get("PATH", "").split(os.pathsep)]
+    places = [*_PREFERRED_DIRECTORIES, *os.environ.get("PATH", "").split(os.pathsep)]
     found = [path for place in places if place.startswith("/") and os.access(path := f"{place}/bwrap", os.X_OK)]
     if not found:
         return None, "bubblewrap is not installed"
-    version = _version(found[0])
+    version = _read_version(found[0])
     problem = ""
     for options in _VARIANTS:
         bubblewrap = Bubblewrap(found[0], version, options)
-        said = _try(bubblewrap)
+        said = _run_trial(bubblewrap)
         if not said:
             return bubblewrap, "" if "--proc" in options else "commands see no /proc"
         problem = problem or said
     return None, f"bubblewrap {version} is there but does not run: {problem}"
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split(".") if number)
 
 
-def _version(program: str) -> str:
+def _read_version(program: str) -> str:
     import subprocess
 
     with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -301,7 +318,7 @@ def _version(program: str) -> str:
     return ""
 
 
-_TRIAL = """
+_TRIAL_SCRIPT = """
 echo x > free || exit 11
 echo x > .git/config && exit 12
 echo x > .mcp.json && exit 13
@@ -313,7 +330,7 @@ exit 42
 """
 
 
-def _try(bubblewrap: Bubblewrap) -> str:
+def _run_trial(bubblewrap: Bubblewrap) -> str:
     """What is wrong with it here: a real run must do what it may and fail in what it may not."""
     import socket
     import tempfile
@@ -325,12 +342,12 @@ def _try(bubblewrap: Bubblewrap) -> str:
         for path in (f"{root}/workspace/.git/config", f"{root}/home/.ssh/key"):
             with open(path, "w", encoding="utf-8") as file:
                 file.write("before\n")
-        workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag", also_readable=(root,))
+        workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag", extra_read_roots=(root,))
         environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
-        command = Command(_TRIAL, workspace.root, environment, 10, 2000)
+        command = ShellCommand(_TRIAL_SCRIPT, workspace.root, environment, 10, 2000)
         try:
-            ran = run(bubblewrap, command, None, "workspace", False, workspace)
+            ran = run_in_bubblewrap(bubblewrap, command, None, "workspace", False, workspace)
         except SandboxError as error:
             return error.problem
         if ran.status != 42 or os.path.exists(f"{root}/outside") or os.path.lexists(f"{root}/workspace/.mcp.json"):

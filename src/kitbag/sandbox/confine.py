@@ -7,53 +7,58 @@ paths in a writable workspace read-only; else nothing, and then nothing is run.
 import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from kitbag.permissions.model import Profile, Protection, Workspace
+from kitbag.permissions.model import SandboxProfile, SandboxSupport, Workspace
 from kitbag.sandbox.placeholders import SandboxError
 
 if TYPE_CHECKING:
-    from kitbag.processes.command_runner import Command, Ran, Tick
+    from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand
     from kitbag.sandbox.bubblewrap import Bubblewrap
 
-__all__ = ["Confinement", "SandboxError", "describe", "protection", "run_confined"]
+__all__ = ["Confinement", "SandboxError", "describe_confinement", "detect_sandbox", "run_confined"]
 
-_INSTALL = "install bubblewrap (`apt install bubblewrap`)"
-_REPAIR = "allow user namespaces for bubblewrap"
-_EXTRA = "or, on Linux 6.12 or newer, `pip install 'kitbag[sandbox]'`"
+_INSTALL_FIX = "install bubblewrap (`apt install bubblewrap`)"
+_USER_NAMESPACES_FIX = "allow user namespaces for bubblewrap"
+_SANDLOCK_FIX = "or, on Linux 6.12 or newer, `pip install 'kitbag[sandbox]'`"
 
 
 class Confinement(NamedTuple):
-    profile: Profile
+    profile: SandboxProfile
     network: bool = False
-    control_held: bool = True
+    protects_control_paths: bool = True
     """Whether it may only run where control paths stay read-only; False only for what a person agreed to."""
 
 
-def protection() -> Protection:
+def detect_sandbox() -> SandboxSupport:
     """What a command can be held in here."""
-    return _found()[0]
+    return _detect()[0]
 
 
 @functools.cache
-def _found() -> "tuple[Protection, Bubblewrap | None]":
+def _detect() -> "tuple[SandboxSupport, Bubblewrap | None]":
     from kitbag.sandbox import bubblewrap as sandbox_bubblewrap
     from kitbag.sandbox import landlock as sandbox_landlock
 
-    bubblewrap, problem = sandbox_bubblewrap.find()
+    bubblewrap, problem = sandbox_bubblewrap.detect_bubblewrap()
     if bubblewrap is not None:
-        return Protection("bubblewrap", bubblewrap.version, True, problem), bubblewrap
-    version, other = sandbox_landlock.find()
-    better = _INSTALL if "not installed" in problem else _REPAIR
+        return SandboxSupport("bubblewrap", bubblewrap.version, True, problem), bubblewrap
+    version, other = sandbox_landlock.detect_landlock()
+    better = _INSTALL_FIX if "not installed" in problem else _USER_NAMESPACES_FIX
     if version:
-        return Protection("sandlock", version, False, problem, better), None
-    return Protection("none", "", False, f"{problem}; {other}", f"{better}, {_EXTRA}"), None
+        return SandboxSupport("sandlock", version, False, problem, better), None
+    return SandboxSupport("none", "", False, f"{problem}; {other}", f"{better}, {_SANDLOCK_FIX}"), None
 
 
 def run_confined(
-    command: "Command", tick: "Tick | None" = None, /, *, confinement: Confinement, workspace: Workspace
-) -> "Ran":
+    command: "ShellCommand",
+    tick: "ProgressCallback | None" = None,
+    /,
+    *,
+    confinement: Confinement,
+    workspace: Workspace,
+) -> "CommandResult":
     """Raises SandboxError rather than run it without what was asked for; after that it did not run."""
     profile, network, control_held = confinement
-    found, bubblewrap = _found()
+    found, bubblewrap = _detect()
     if profile == "none":
         raise SandboxError("no sandbox was asked for", "say which: read-only or workspace")
     if found.kind == "none":
@@ -61,19 +66,19 @@ def run_confined(
     if bubblewrap is not None:
         from kitbag.sandbox import bubblewrap as sandbox_bubblewrap
 
-        return sandbox_bubblewrap.run(bubblewrap, command, tick, profile, network, workspace)
+        return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, tick, profile, network, workspace)
     if profile == "workspace" and control_held:
         raise SandboxError(f"the sandbox here can't keep control files read-only: {found.problem}", found.fix)
     from kitbag.sandbox import landlock as sandbox_landlock
 
-    return sandbox_landlock.run(command, tick, profile, network, workspace)
+    return sandbox_landlock.run_in_landlock(command, tick, profile, network, workspace)
 
 
-def describe(confinement: Confinement) -> str:
+def describe_confinement(confinement: Confinement) -> str:
     """For people: `bubblewrap, workspace writable, no network`."""
     if confinement.profile == "none":
         return "no sandbox"
-    kind = protection().kind
+    kind = detect_sandbox().kind
     written = "workspace writable" if confinement.profile == "workspace" else "nothing writable"
     open_control = kind == "sandlock" and confinement.profile == "workspace"
     reach = "network" if confinement.network else "no network"

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from kitbag.store.secret_names import holds_secret, looks_secret
+from kitbag.store.secret_names import has_secret_value, is_secret_name
 
 # The user's own settings stay where a program is started with them on purpose: PATH, compilers, proxies, locale,
 # search paths of languages (their absolute entries). What is left out are the ways to make a harmless command do more.
-_LEFT_OUT = re.compile(
+_REMOVED_NAMES = re.compile(
     # The loader and libc: code in every program.
     r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|GTK_MODULES|GIO_EXTRA_MODULES|OPENSSL_(?:ENGINES|MODULES)"
     # Shells: they run or read something before the command, or change what its words mean.
@@ -42,10 +42,12 @@ _LEFT_OUT = re.compile(
 # Lists of folders in which an empty or relative entry is wherever the command runs: in a project, the project's.
 _FOLDER_LISTS = frozenset(("PATH", "PYTHONPATH", "PERL5LIB", "PERLLIB", "RUBYLIB", "NODE_PATH", "GEM_PATH", "MANPATH"))
 # Without them hardly anything runs, and that a password is the same as a user's name must not take the name away.
-_NEEDED = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "LANG", "LC_ALL", "TZ", "HOSTNAME"))
+_REQUIRED_NAMES = frozenset(
+    ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "LANG", "LC_ALL", "TZ", "HOSTNAME")
+)
 _URL_WITH_PASSWORD = re.compile(r"://[^\s/@]{0,256}:[^\s@]{0,512}@")
-_SHORTEST_SECRET = 4
-_ANSWERS: Final = {
+_MIN_SECRET_LENGTH = 4
+_NON_INTERACTIVE_VALUES: Final = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
@@ -59,14 +61,16 @@ _ANSWERS: Final = {
 }
 
 
-def scrubbed(environment: Iterable[tuple[str, str]], keep: frozenset[str] = frozenset()) -> dict[str, str]:
+def scrub_environment(environment: Iterable[tuple[str, str]], keep: frozenset[str] = frozenset()) -> dict[str, str]:
     """What a command is given. `keep` names what the user wants it to have nevertheless."""
     from kitbag.store.redaction import Redactor
-    from kitbag.store.secrets_by_name import says_nothing
+    from kitbag.store.secrets_by_name import is_placeholder_value
 
     given = dict(environment)
-    secrets = {name: value for name, value in given.items() if holds_secret(name)}
-    copies = {value for value in secrets.values() if len(value) >= _SHORTEST_SECRET and not says_nothing(value)}
+    secrets = {name: value for name, value in given.items() if has_secret_value(name)}
+    copies = {
+        value for value in secrets.values() if len(value) >= _MIN_SECRET_LENGTH and not is_placeholder_value(value)
+    }
     redactor = Redactor(secrets.values())
     kept: dict[str, str] = {}
     for name, value in given.items():
@@ -77,11 +81,13 @@ def scrubbed(environment: Iterable[tuple[str, str]], keep: frozenset[str] = froz
             value = ":".join(folder for folder in value.split(":") if folder.startswith("/"))
             if not value:
                 continue
-        if name not in _NEEDED and (looks_secret(name) or _LEFT_OUT.fullmatch(name)):
+        if name not in _REQUIRED_NAMES and (is_secret_name(name) or _REMOVED_NAMES.fullmatch(name)):
             continue
-        if name not in _NEEDED and (
-            value in copies or _URL_WITH_PASSWORD.search(value) or redactor.text(value) != value
+        if name not in _REQUIRED_NAMES and (
+            value in copies or _URL_WITH_PASSWORD.search(value) or redactor.redact_text(value) != value
         ):
             continue
         kept[name] = value
-    return _ANSWERS | {name: value for name, value in kept.items() if name not in _ANSWERS or name in keep}
+    return _NON_INTERACTIVE_VALUES | {
+        name: value for name, value in kept.items() if name not in _NON_INTERACTIVE_VALUES or name in keep
+    }

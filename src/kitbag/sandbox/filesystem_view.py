@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from kitbag.permissions.model import Workspace, is_inside
-from kitbag.processes.command_runner import MARK
-from kitbag.sandbox.environment import scrubbed
+from kitbag.processes.command_runner import MARKER_VARIABLE
+from kitbag.sandbox.environment import scrub_environment
 
-SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - covered by private ones, not used
+SCRATCH_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - covered by private ones, not used
 """Empty, writable and the command's own."""
-RUNTIME = ("/run", "/var/run")
+RUNTIME_DIRECTORIES = ("/run", "/var/run")
 """Where daemons listen. A socket can be connected to on a read-only mount too, so they are not there at all."""
 _RUNTIME_NEEDED = ("/run/current-system", "/run/opengl-driver", "/run/wrappers")
 
@@ -36,36 +36,43 @@ _SECRET_FILES = (
 _SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/security/opasswd")
 _KITBAG_SHOWN = ("skills", "agents", "commands", "personas", "plugins")
 """Of the Kitbag home; the rest is settings, state and approvals."""
-_DOORS = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST")
+_SOCKET_VARIABLES = (
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "XDG_RUNTIME_DIR",
+    "DOCKER_HOST",
+    "CONTAINER_HOST",
+)
 
 
-class View(NamedTuple):
+class FilesystemView(NamedTuple):
     hidden_folders: tuple[str, ...]
     hidden_files: tuple[str, ...]
     shown: tuple[str, ...]
     """Inside something hidden, and needed."""
 
 
-def real_workspace(workspace: Workspace) -> Workspace:
+def with_real_paths(workspace: Workspace) -> Workspace:
     """By the paths that mounts and rules of the kernel go by."""
     root, home, own, writable, readable = workspace
     real = os.path.realpath
     return Workspace(real(root), real(home), real(own), tuple(map(real, writable)), tuple(map(real, readable)))
 
 
-def view_of(workspace: Workspace, network: bool, writable: tuple[str, ...]) -> View:
+def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -> FilesystemView:
     """`writable` are the roots that may be written; what listens in those may be talked to."""
     home, own = workspace.home, workspace.kitbag_home
-    places = [*SCRATCH, *RUNTIME, *(os.path.join(home, name) for name in _SECRET_FOLDERS), own]
+    places = [*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES, *(os.path.join(home, name) for name in _SECRET_FOLDERS), own]
     folders = {os.path.realpath(path) for path in places if os.path.isdir(path)} - {"/"}
     needed = [*workspace.read_roots, *(os.path.join(own, name) for name in _KITBAG_SHOWN), *_RUNTIME_NEEDED]
     needed += ["/etc/resolv.conf"] if network else []
     real = {os.path.realpath(path) for path in needed if os.path.exists(path)}
     shown = {path for path in real if any(is_inside(path, folder) for folder in folders)}
     files = {os.path.realpath(os.path.join(home, name)) for name in _SECRET_FILES} | set(_SYSTEM_SECRETS)
-    files |= {path for path in _listening() if not any(is_inside(path, root) for root in writable)}
-    hidden = {path for path in files if _is_other_file(path) and _is_visible(path, folders, shown)}
-    return View(tuple(sorted(folders)), tuple(sorted(hidden)), tuple(sorted(shown)))
+    files |= {path for path in _listening_sockets() if not any(is_inside(path, root) for root in writable)}
+    hidden = {path for path in files if _is_non_directory(path) and _is_visible(path, folders, shown)}
+    return FilesystemView(tuple(sorted(folders)), tuple(sorted(hidden)), tuple(sorted(shown)))
 
 
 def _is_visible(path: str, hidden: Collection[str], shown: Collection[str]) -> bool:
@@ -74,18 +81,22 @@ def _is_visible(path: str, hidden: Collection[str], shown: Collection[str]) -> b
     return covered <= max((len(place) for place in shown if is_inside(path, place)), default=0)
 
 
-def environment_inside(environment: Mapping[str, str], home: str, scratch: str) -> dict[str, str]:
+def command_environment(environment: Mapping[str, str], home: str, scratch: str) -> dict[str, str]:
     """No secrets, no addresses of doors that are closed; the mark is what the command runner gives it."""
-    kept = {name: value for name, value in scrubbed(environment.items()).items() if name not in (MARK, *_DOORS)}
+    kept = {
+        name: value
+        for name, value in scrub_environment(environment.items()).items()
+        if name not in (MARKER_VARIABLE, *_SOCKET_VARIABLES)
+    }
     return kept | {"HOME": home, "TMPDIR": scratch, "TMP": scratch, "TEMP": scratch}
 
 
-def environment_outside(environment: Mapping[str, str]) -> dict[str, str]:
+def launcher_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """For the program that confines: not the command's, in which LD_LIBRARY_PATH may name a folder it can write."""
-    return {name: value for name, value in environment.items() if name == MARK}
+    return {name: value for name, value in environment.items() if name == MARKER_VARIABLE}
 
 
-def _is_other_file(path: str) -> bool:
+def _is_non_directory(path: str) -> bool:
     """Something that is there and is no folder."""
     try:
         return not stat.S_ISDIR(os.lstat(path).st_mode)
@@ -93,7 +104,7 @@ def _is_other_file(path: str) -> bool:
         return False
 
 
-def _listening() -> set[str]:
+def _listening_sockets() -> set[str]:
     """Sockets that a process of this machine listens at, wherever they lie: docker, agents, databases."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:

@@ -13,67 +13,69 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
-from kitbag.permissions.model import Profile, Workspace, is_inside
-from kitbag.processes.command_runner import Command, Ran, Tick, run_command
-from kitbag.processes.process_table import children
-from kitbag.processes.signals import end_child
+from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
+from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
+from kitbag.processes.process_table import child_pids
+from kitbag.processes.signals import kill_child
 from kitbag.sandbox.filesystem_view import (
-    RUNTIME,
-    SCRATCH,
-    View,
-    environment_inside,
-    environment_outside,
-    real_workspace,
-    view_of,
+    RUNTIME_DIRECTORIES,
+    SCRATCH_DIRECTORIES,
+    FilesystemView,
+    build_view,
+    command_environment,
+    launcher_environment,
+    with_real_paths,
 )
 from kitbag.sandbox.placeholders import SandboxError
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Landlock says who may write what is in a file, not who may change its permissions, owner, times and attributes.
-_CHANGING_CALLS = (
+_METADATA_SYSCALLS = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
 )
-_UNKNOWN_CALLS = re.compile(r"unknown syscall or group name\(s\): ([\w, ]+)")
+_UNKNOWN_SYSCALLS = re.compile(r"unknown syscall or group name\(s\): ([\w, ]+)")
 _STARTED: Final = b"started\n"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def run(command: Command, tick: Tick | None, profile: Profile, network: bool, workspace: Workspace) -> Ran:
+def run_in_landlock(
+    command: ShellCommand, tick: ProgressCallback | None, profile: SandboxProfile, network: bool, workspace: Workspace
+) -> CommandResult:
     """Raises SandboxError when the command did not run.
 
     With a writable workspace, control paths in it are not held, and of files elsewhere the permissions can be changed.
     """
     import tempfile
 
-    workspace = real_workspace(workspace)
+    workspace = with_real_paths(workspace)
     writable = workspace.write_roots if profile == "workspace" else ()
     if "/" in writable:
         raise SandboxError("the workspace is the whole file system", "start Kitbag in a project's folder")
     with tempfile.TemporaryDirectory(prefix="kitbag-", ignore_cleanup_errors=True) as scratch:
         policy = {
             "writable": [*writable, scratch, *(path for path in _DEVICES if os.path.exists(path))],
-            "denied": _denied(view_of(workspace, network, writable)),
+            "denied": _denied_paths(build_view(workspace, network, writable)),
             "network": network,
-            "refused": [] if writable else _CHANGING_CALLS,
+            "refused": [] if writable else _METADATA_SYSCALLS,
             "directory": command.directory,
-            "environment": environment_inside(command.environment, workspace.home, scratch),
+            "environment": command_environment(command.environment, workspace.home, scratch),
         }
-        return _start(command._replace(environment=environment_outside(command.environment)), tick, policy)
+        return _start(command._replace(environment=launcher_environment(command.environment)), tick, policy)
 
 
-def _denied(view: View) -> list[str]:
+def _denied_paths(view: FilesystemView) -> list[str]:
     """What can't be read. Other than a mount this can't show something inside, so around that it is cut out."""
     found: list[str] = list(view.hidden_files)
-    usual = {os.path.realpath(path) for path in (*SCRATCH, *RUNTIME)}
+    usual = {os.path.realpath(path) for path in (*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES)}
     for folder in view.hidden_folders:
         if folder not in usual:
-            found += _around(folder, view.shown)
+            found += _paths_except(folder, view.shown)
     return found
 
 
-def _around(folder: str, shown: Iterable[str]) -> list[str]:
+def _paths_except(folder: str, shown: Iterable[str]) -> list[str]:
     inside = [path for path in shown if is_inside(path, folder)]
     if folder in inside:
         return []
@@ -83,10 +85,10 @@ def _around(folder: str, shown: Iterable[str]) -> list[str]:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
-    return [found for name in names for found in _around(os.path.join(folder, name), inside)]
+    return [found for name in names for found in _paths_except(os.path.join(folder, name), inside)]
 
 
-def _start(command: Command, tick: Tick | None, policy: dict[str, Any]) -> Ran:
+def _start(command: ShellCommand, tick: ProgressCallback | None, policy: dict[str, Any]) -> CommandResult:
     told, tell = os.pipe()
     policy_file = os.memfd_create("kitbag", os.MFD_CLOEXEC)
     try:
@@ -100,7 +102,7 @@ def _start(command: Command, tick: Tick | None, policy: dict[str, Any]) -> Ran:
         with contextlib.suppress(BlockingIOError):
             if os.read(told, len(_STARTED)) == _STARTED:
                 return ran
-        if ran.stopped:
+        if ran.stop_reason:
             return ran
         problem = ran.text or f"it ended with status {ran.status}"
         raise SandboxError(f"the sandbox could not be made: {problem}", "`kitbag doctor` says what protects you here")
@@ -109,20 +111,20 @@ def _start(command: Command, tick: Tick | None, policy: dict[str, Any]) -> Ran:
             os.close(descriptor)
 
 
-def find() -> tuple[str, str]:
+def detect_landlock() -> tuple[str, str]:
     """The version that works here, or an empty text and why."""
     import importlib.util
     from importlib import metadata
 
     if importlib.util.find_spec("sandlock") is None:
         return "", "sandlock is not installed"
-    problem = _try()
+    problem = _run_trial()
     if problem:
         return "", f"sandlock is there but does not run: {problem}"
     return metadata.version("sandlock"), ""
 
 
-_TRIAL = """
+_TRIAL_SCRIPT = """
 echo x > "$TMPDIR/free" || exit 11
 echo x > new && exit 12
 chmod 700 . && exit 13
@@ -133,7 +135,7 @@ exit 42
 """
 
 
-def _try() -> str:
+def _run_trial() -> str:
     import socket
     import tempfile
 
@@ -147,7 +149,9 @@ def _try() -> str:
         environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
         try:
-            ran = run(Command(_TRIAL, workspace.root, environment, 10, 2000), None, "read-only", False, workspace)
+            ran = run_in_landlock(
+                ShellCommand(_TRIAL_SCRIPT, workspace.root, environment, 10, 2000), None, "read-only", False, workspace
+            )
         except SandboxError as error:
             return error.problem
         if ran.status != 42 or os.listdir(workspace.root):
@@ -166,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
         policy = cast("dict[str, Any]", json.loads(file.read()))
     os.set_inheritable(tell, False)
     try:
-        process = _confined(policy, list(arguments[3:]))
+        process = _start_confined(policy, list(arguments[3:]))
     except Exception as error:  # noqa: BLE001 - whatever it is, the command must not run without
         sys.stderr.write(f"{error}\n")
         return 125
@@ -178,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
     return 128 + (result.signal if result.signal > 0 else signal.SIGKILL)
 
 
-def _confined(policy: dict[str, Any], command: list[str]) -> Any:
+def _start_confined(policy: dict[str, Any], command: list[str]) -> Any:
     from importlib import import_module
 
     sandlock: Any = import_module("sandlock")
@@ -198,7 +202,7 @@ def _confined(policy: dict[str, Any], command: list[str]) -> Any:
             return sandbox.popen(command)
         except RuntimeError as error:
             # Not every kind of machine has all of them.
-            unknown = _UNKNOWN_CALLS.search(str(error))
+            unknown = _UNKNOWN_SYSCALLS.search(str(error))
             left = [name for name in refused if unknown and name not in unknown[1].split(", ")]
             if not unknown or left == refused:
                 raise
@@ -211,7 +215,7 @@ def _prepare() -> None:
 
     library = ctypes.CDLL(None)
     library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -227,18 +231,18 @@ def _wait(process: Any) -> Any:
     return results[0]
 
 
-def _end(number: int, _: object) -> None:
+def _handle_sigterm(number: int, _: object) -> None:
     _end_children()
     os._exit(128 + number)
 
 
 def _end_children() -> None:
     for _ in range(100):
-        found = children()
+        found = child_pids()
         if not found:
             return
         for pid in found:
-            end_child(pid)
+            kill_child(pid)
         with contextlib.suppress(OSError):
             os.waitpid(-1, 0)
 

@@ -10,50 +10,50 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
 from kitbag.permissions.model import Workspace, is_inside
-from kitbag.sandbox.filesystem_view import View
-from kitbag.sandbox.placeholders import Held, is_placeholder, link_error, placeholders
-from kitbag.sandbox.protected_paths import control_paths
-from kitbag.sandbox.repositories import disarm, links, repositories, restore
+from kitbag.sandbox.filesystem_view import FilesystemView
+from kitbag.sandbox.placeholders import HeldPath, is_placeholder, link_error, placeholders
+from kitbag.sandbox.protected_paths import find_control_paths
+from kitbag.sandbox.repositories import disable_repositories, find_repositories, read_links, restore_links
 
 EMPTY_FILE = "--ro-bind-data"
 _PERMISSIONS_SINCE = (0, 5)
 """The version that can say which permissions an empty folder has."""
 
 
-class HeldStill(NamedTuple):
-    held: Sequence[Held]
+class ProtectedPaths(NamedTuple):
+    held: Sequence[HeldPath]
     notes: list[str]
     """Filled at the end: what was undone."""
 
 
 @contextlib.contextmanager
-def held_still(writable: tuple[str, ...], workspace: Workspace) -> Generator[HeldStill, None, None]:
+def protect_paths(writable: tuple[str, ...], workspace: Workspace) -> Generator[ProtectedPaths, None, None]:
     """What must not change in the writable roots. When it ends, what mounts can't hold is undone."""
     if not writable:
-        yield HeldStill((), [])
+        yield ProtectedPaths((), [])
         return
-    control = control_paths(workspace)
+    control = find_control_paths(workspace)
     for link in control.links:
         # git would obey another repository there at once; other links can be put back in time.
         if os.path.basename(link).casefold() == ".git":
             raise link_error(link)
     left = [path for path in control.existing if is_placeholder(path)]
     existing = {*control.existing} - {*left}
-    before = repositories(writable)
+    before = find_repositories(writable)
     covered = {*existing, *control.missing, *left}
     found = (path if os.path.basename(path) != "HEAD" else os.path.dirname(path) for path in before)
     # Deeper than control paths are looked for: held whole, without regard to what git may need there.
     existing.update(path for path in found if not any(is_inside(one, path) for one in covered))
     pinned = {*control.pinned, *_folders_above(existing, writable)} - existing
-    kept = links(control.links)
+    kept = read_links(control.links)
     with placeholders((*control.missing, *left), writable) as taken:
-        held = [Held(path, "parent") for path in pinned] + [Held(path, "there") for path in existing]
-        still = HeldStill((*held, *taken), [])
+        held = [HeldPath(path, "parent") for path in pinned] + [HeldPath(path, "there") for path in existing]
+        still = ProtectedPaths((*held, *taken), [])
         try:
             yield still
         finally:
-            made = repositories(writable) - before - {one.path for one in taken}
-            still.notes.extend((*disarm(made, writable), *restore(kept)))
+            made = find_repositories(writable) - before - {one.path for one in taken}
+            still.notes.extend((*disable_repositories(made, writable), *restore_links(kept)))
 
 
 def _folders_above(paths: Iterable[str], roots: tuple[str, ...]) -> set[str]:
@@ -71,7 +71,9 @@ class Mounts:
 
     __slots__ = ("_found",)
 
-    def __init__(self, view: View, held: Iterable[Held], writable: tuple[str, ...], version: tuple[int, ...]) -> None:
+    def __init__(
+        self, view: FilesystemView, held: Iterable[HeldPath], writable: tuple[str, ...], version: tuple[int, ...]
+    ) -> None:
         self._found: dict[str, tuple[int, tuple[str, ...]]] = {}
         for path in view.hidden_folders:
             self._add(path, 1, "--tmpfs")
@@ -95,7 +97,7 @@ class Mounts:
         for path in sorted(self._found, key=lambda path: (path.count("/"), path)):
             yield self._found[path][1], path
 
-    def has_lost_something(self) -> bool:
+    def has_vanished_path(self) -> bool:
         """Whether something that was there has gone away: no mount can lie on that."""
         return not all(map(os.path.lexists, self._found))
 
@@ -103,7 +105,7 @@ class Mounts:
         return [path for path, (rank, _) in self._found.items() if rank == 1]
 
 
-def _option(one: Held, version: tuple[int, ...]) -> tuple[str, ...]:
+def _option(one: HeldPath, version: tuple[int, ...]) -> tuple[str, ...]:
     if one.kind == "file":
         return (EMPTY_FILE,)
     if one.kind == "folder" and version >= _PERMISSIONS_SINCE:
@@ -112,7 +114,7 @@ def _option(one: Held, version: tuple[int, ...]) -> tuple[str, ...]:
     return ("--bind" if one.kind == "parent" else "--ro-bind", one.path)
 
 
-def _is_hidden(path: str, view: View, writable: tuple[str, ...]) -> bool:
+def _is_hidden(path: str, view: FilesystemView, writable: tuple[str, ...]) -> bool:
     """Below something that is hidden inside a writable root, not around it."""
     root = max((len(root) for root in writable if is_inside(path, root)), default=0)
     return any(is_inside(path, folder) and len(folder) > root for folder in view.hidden_folders)

@@ -40,12 +40,12 @@ class SandboxError(InvalidError):
     """The sandbox could not be made; the command did not run."""
 
 
-Kind = Literal["file", "folder", "same", "parent", "there"]
+PlaceholderKind = Literal["file", "folder", "same", "parent", "there"]
 
 
-class Held(NamedTuple):
+class HeldPath(NamedTuple):
     path: str
-    kind: Kind
+    kind: PlaceholderKind
     """What a command is to see: an empty file, an empty folder, a `commondir` that changes nothing; a parent of those,
     which it may write in but not move; or what was there before, and stays."""
 
@@ -63,7 +63,7 @@ def link_error(path: str) -> SandboxError:
 
 
 @contextlib.contextmanager
-def placeholders(missing: Iterable[str], roots: Iterable[str]) -> Generator[tuple[Held, ...], None, None]:
+def placeholders(missing: Iterable[str], roots: Iterable[str]) -> Generator[tuple[HeldPath, ...], None, None]:
     """All of `missing` that lies in one of the roots is taken while this lasts."""
     roots = tuple(roots)
     by_root: dict[str, list[str]] = {}
@@ -71,7 +71,7 @@ def placeholders(missing: Iterable[str], roots: Iterable[str]) -> Generator[tupl
         holding = [root for root in roots if is_inside(path, root) and path != root]
         if holding:
             by_root.setdefault(max(holding, key=len), []).append(path)
-    held: list[Held] = []
+    held: list[HeldPath] = []
     with contextlib.ExitStack() as stack:
         for root, paths in sorted(by_root.items()):
             held += stack.enter_context(_in_root(root, paths))
@@ -79,13 +79,13 @@ def placeholders(missing: Iterable[str], roots: Iterable[str]) -> Generator[tupl
 
 
 @contextlib.contextmanager
-def _in_root(root: str, paths: list[str]) -> Generator[list[Held], None, None]:
+def _in_root(root: str, paths: list[str]) -> Generator[list[HeldPath], None, None]:
     try:
         top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         fix = "start Kitbag in a folder you can use"
         raise SandboxError(f"{root} can't be opened: {error.strerror}", fix) from error
-    taking = _Taking(top, root)
+    taking = _RootPlaceholders(top, root)
     try:
         _lock(top, root)
         for path in paths:
@@ -93,7 +93,7 @@ def _in_root(root: str, paths: list[str]) -> Generator[list[Held], None, None]:
         for path, kind in taking.held.items():
             if kind == "parent":
                 _stamp(top, os.path.relpath(path, root))
-        yield [Held(path, kind) for path, kind in taking.held.items()]
+        yield [HeldPath(path, kind) for path, kind in taking.held.items()]
     finally:
         # Whoever comes last clears: the kernel gives the lock only when no other run holds it.
         with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ def _lock(top: int, root: str) -> None:
         time.sleep(0.005)
 
 
-class _Taking:
+class _RootPlaceholders:
     """The placeholders of one root. Folders are opened one by one from its top, so no link leads elsewhere."""
 
     __slots__ = ("_folders", "_root", "_socket", "held")
@@ -122,7 +122,7 @@ class _Taking:
         self._root = root
         self._folders = {root: top}
         self._socket = ""
-        self.held: dict[str, Kind] = {}
+        self.held: dict[str, PlaceholderKind] = {}
 
     def take(self, path: str) -> None:
         *parents, name = os.path.relpath(path, self._root).split(os.sep)
@@ -164,7 +164,7 @@ class _Taking:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         self._folders[path] = os.open(part, flags, dir_fd=self._folders[above])
 
-    def _make(self, folder: int, name: str, path: str, kind: Kind) -> Kind:
+    def _make(self, folder: int, name: str, path: str, kind: PlaceholderKind) -> PlaceholderKind:
         try:
             if kind == "file":
                 self._make_socket(folder, name, path)

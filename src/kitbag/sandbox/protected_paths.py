@@ -20,15 +20,15 @@ from kitbag.permissions.control_paths import (
     START_NAMES,
     TOOL_NAMES,
     is_control_name,
-    plain_part,
+    normalize_path_part,
 )
 from kitbag.permissions.model import Workspace, is_inside
 
-DEEPEST: Final = 3
-MOST_FOLDERS: Final = 100
-_MOST_ENTRIES = 2000
-_MOST_SUBMODULES = 200
-_MOST_BYTES = 1 << 16
+MAX_DEPTH: Final = 3
+MAX_DIRECTORIES: Final = 100
+_MAX_ENTRIES = 2000
+_MAX_SUBMODULES = 200
+_MAX_BYTES = 1 << 16
 _SKIPPED = frozenset(
     (
         "node_modules", "bower_components", "__pycache__", "site-packages", ".venv", "venv", ".tox", ".nox", "target",
@@ -56,9 +56,9 @@ class ControlPaths(NamedTuple):
     """Folders above those: they stay writable but must not be moved away, or another could take their place."""
 
 
-def control_paths(workspace: Workspace) -> ControlPaths:
+def find_control_paths(workspace: Workspace) -> ControlPaths:
     """Never raises: what can't be looked at is not there for a command either."""
-    look = _Look(workspace.write_roots)
+    look = _ControlPathScan(workspace.write_roots)
     for root in dict.fromkeys(workspace.write_roots):
         look.top(root, _PROJECT_NAMES, PROJECT_SEQUENCES)
         look.below(root)
@@ -69,7 +69,7 @@ def control_paths(workspace: Workspace) -> ControlPaths:
     return look.result()
 
 
-class _Look:
+class _ControlPathScan:
     __slots__ = ("existing", "links", "missing", "roots")
 
     def __init__(self, roots: tuple[str, ...]) -> None:
@@ -97,7 +97,7 @@ class _Look:
             # Where it leads counts too, but not all of a root because a link names it.
             if target not in self.roots and os.path.lexists(target) and self.holds(target):
                 self.existing.add(target)
-        elif plain_part(os.path.basename(path)) == ".git":
+        elif normalize_path_part(os.path.basename(path)) == ".git":
             self.repository(path, is_file=not stat.S_ISDIR(mode))
         else:
             self.existing.add(path)
@@ -107,11 +107,11 @@ class _Look:
             self.git_directory(path)
             return
         self.existing.add(path)
-        text = _start_of(path)
+        text = _read_start(path)
         if text.startswith("gitdir:"):
             place = os.path.realpath(os.path.join(os.path.dirname(path), text[len("gitdir:") :].strip("\n ")))
             self.git_directory(place)
-            self.git_directory(os.path.realpath(os.path.join(place, _start_of(f"{place}/commondir").strip("\n "))))
+            self.git_directory(os.path.realpath(os.path.join(place, _read_start(f"{place}/commondir").strip("\n "))))
 
     def git_directory(self, path: str) -> None:
         # An empty `.git` folder is no repository, but can become one.
@@ -128,15 +128,15 @@ class _Look:
             # With these git would take the root itself for a repository, and obey a `config` in it.
             absent = ("objects", "commondir") if os.path.lexists(f"{root}/HEAD") else ("HEAD",)
             self.missing.update(path for name in absent if not os.path.lexists(path := f"{root}/{name}"))
-        for found in _SUBMODULE_PATH.findall(_start_of(f"{root}/.gitmodules"))[:_MOST_SUBMODULES]:
+        for found in _SUBMODULE_PATH.findall(_read_start(f"{root}/.gitmodules"))[:_MAX_SUBMODULES]:
             folder = os.path.normpath(f"{root}/{found}")
             if os.path.realpath(folder) == folder:
                 self.add(f"{folder}/.git", required=False)
 
     def below(self, root: str) -> None:
         """What is already there further down."""
-        folders, left = [root], MOST_FOLDERS
-        for _ in range(DEEPEST + 1):
+        folders, left = [root], MAX_DIRECTORIES
+        for _ in range(MAX_DEPTH + 1):
             deeper = [found for folder in folders[:left] for found in self.folder(folder)]
             left = max(0, left - len(folders))
             folders = deeper
@@ -176,7 +176,7 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 found.append((entry.name, entry.is_dir(follow_symlinks=False)))
-                if len(found) == _MOST_ENTRIES:
+                if len(found) == _MAX_ENTRIES:
                     # The names that count are asked for one by one.
                     found.extend((name, False) for name in _PROJECT_NAMES)
                     break
@@ -185,7 +185,7 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
     return found
 
 
-def _start_of(path: str) -> str:
+def _read_start(path: str) -> str:
     """The beginning of a text file, empty when there is none. A pipe in its place can't hold us."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -194,7 +194,7 @@ def _start_of(path: str) -> str:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        return os.fsdecode(os.read(descriptor, _MOST_BYTES).partition(b"\0")[0])
+        return os.fsdecode(os.read(descriptor, _MAX_BYTES).partition(b"\0")[0])
     except OSError:
         return ""
     finally:

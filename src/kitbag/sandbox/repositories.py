@@ -11,26 +11,26 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-SUFFIX: Final = ".held-by-kitbag"
+DISABLED_SUFFIX: Final = ".held-by-kitbag"
 _REASON = "git runs what the config of a repository names"
-_MOST_FOLDERS = 400_000
-_SETTLED = 100_000_000
+_MAX_CACHED_DIRECTORIES = 400_000
+_SETTLED_NANOSECONDS = 100_000_000
 """Nanoseconds after which a change would have got another time stamp."""
 
 
-class _Folder(NamedTuple):
+class _DirectorySnapshot(NamedTuple):
     identity: tuple[int, int]
     changed: int
     read_at: int
     folders: tuple[str, ...]
-    marks: tuple[str, ...]
+    repository_names: tuple[str, ...]
     """The names in it that make it a repository."""
 
 
-_known: dict[str, _Folder] = {}
+_cache: dict[str, _DirectorySnapshot] = {}
 
 
-def repositories(roots: Iterable[str]) -> set[str]:
+def find_repositories(roots: Iterable[str]) -> set[str]:
     """Each `.git`, and the `HEAD` of each repository without one."""
     found: set[str] = set()
     seen: set[str] = set()
@@ -41,21 +41,25 @@ def repositories(roots: Iterable[str]) -> set[str]:
             if path in seen:
                 continue
             seen.add(path)
-            folder = _look(path)
+            folder = _scan_directory(path)
             if folder is not None:
-                found.update(f"{path}/{name}" for name in folder.marks)
+                found.update(f"{path}/{name}" for name in folder.repository_names)
                 pending += [f"{path}/{name}" for name in folder.folders]
-    if len(_known) > _MOST_FOLDERS:
-        _known.clear()
+    if len(_cache) > _MAX_CACHED_DIRECTORIES:
+        _cache.clear()
     return found
 
 
-def _look(path: str) -> _Folder | None:
+def _scan_directory(path: str) -> _DirectorySnapshot | None:
     try:
         state = os.lstat(path)
-        known = _known.get(path)
+        known = _cache.get(path)
         identity = (state.st_dev, state.st_ino)
-        if known and known.identity == identity and known.changed == state.st_ctime_ns < known.read_at - _SETTLED:
+        if (
+            known
+            and known.identity == identity
+            and known.changed == state.st_ctime_ns < known.read_at - _SETTLED_NANOSECONDS
+        ):
             return known
         now = time.time_ns()
         folders: list[str] = []
@@ -68,22 +72,25 @@ def _look(path: str) -> _Folder | None:
                 if entry.is_dir(follow_symlinks=False) and name.casefold() != ".git":
                     folders.append(name)
     except OSError:
-        _known.pop(path, None)
+        _cache.pop(path, None)
         return None
     marks = [name for name in names if name.casefold() == ".git"]
     if "HEAD" in names and ("objects" in names or "commondir" in names):
         marks.append("HEAD")
-    _known[path] = _Folder(identity, state.st_ctime_ns, now, tuple(folders), tuple(marks))
-    return _known[path]
+    _cache[path] = _DirectorySnapshot(identity, state.st_ctime_ns, now, tuple(folders), tuple(marks))
+    return _cache[path]
 
 
-def disarm(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
+def disable_repositories(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
     """Renames them where they lie. What was done, as sentences."""
     roots = tuple(roots)
-    return [_disarm(path, max((r for r in roots if path.startswith(f"{r}/")), key=len)) for path in sorted(paths)]
+    return [
+        _disable_repository(path, max((r for r in roots if path.startswith(f"{r}/")), key=len))
+        for path in sorted(paths)
+    ]
 
 
-def _disarm(path: str, root: str) -> str:
+def _disable_repository(path: str, root: str) -> str:
     shown = os.path.relpath(path, root)
     try:
         # From folder to folder, so that no link can lead the renaming elsewhere.
@@ -109,30 +116,30 @@ def _disarm(path: str, root: str) -> str:
 
 
 def _move_aside(name: str, folder: int) -> str:
-    free, count = name + SUFFIX, 1
+    free, count = name + DISABLED_SUFFIX, 1
     with contextlib.suppress(FileNotFoundError):
         while os.stat(free, dir_fd=folder, follow_symlinks=False):
-            free, count = f"{name}{SUFFIX}-{count}", count + 1
+            free, count = f"{name}{DISABLED_SUFFIX}-{count}", count + 1
     os.rename(name, free, src_dir_fd=folder, dst_dir_fd=folder)
     return free
 
 
-class Link(NamedTuple):
+class ControlLink(NamedTuple):
     """A control path that is a link: no mount can hold it, so it is looked at afterwards."""
 
     path: str
     target: str
 
 
-def links(paths: Iterable[str]) -> list[Link]:
-    found: list[Link] = []
+def read_links(paths: Iterable[str]) -> list[ControlLink]:
+    found: list[ControlLink] = []
     for path in paths:
         with contextlib.suppress(OSError):
-            found.append(Link(path, os.readlink(path)))
+            found.append(ControlLink(path, os.readlink(path)))
     return found
 
 
-def restore(before: Iterable[Link]) -> list[str]:
+def restore_links(before: Iterable[ControlLink]) -> list[str]:
     """Puts back each link that is gone or leads elsewhere. What was done, as sentences."""
     said: list[str] = []
     for link in before:

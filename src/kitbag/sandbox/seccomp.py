@@ -15,7 +15,7 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 _X32: Final = 0x40000000
 
 # name -> (audit architecture, numbers: socket, ioctl, and what is refused)
-_MACHINES: Final = {
+_ARCHITECTURES: Final = {
     # add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd
     "x86_64": (0xC000003E, 41, 16, (248, 249, 250, 321, 298, 323)),
     "aarch64": (0xC00000B7, 198, 29, (217, 218, 219, 280, 241, 282)),
@@ -29,7 +29,7 @@ _TERMINAL_INPUT = (0x5412, 0x541C)
 
 def seccomp_program() -> bytes:
     """For bubblewrap's `--seccomp`; empty on a machine whose numbers we don't know."""
-    found = _MACHINES.get(os.uname().machine)
+    found = _ARCHITECTURES.get(os.uname().machine)
     if found is None:
         return b""
     architecture, socket, ioctl, refused = found

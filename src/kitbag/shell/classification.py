@@ -6,10 +6,10 @@ Used by shell_table and shell_programs.
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["read", "edit", "other"]
+CommandKind = Literal["read", "edit", "other"]
 
 
-class Arguments(NamedTuple):
+class ParsedArguments(NamedTuple):
     """The words of one command, sorted."""
 
     options: tuple[tuple[str, str | None], ...]
@@ -20,13 +20,13 @@ class Arguments(NamedTuple):
     """An option stands for the first operand."""
 
 
-class Verdict(NamedTuple):
-    kind: Kind
+class Classification(NamedTuple):
+    kind: CommandKind
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
 
 
-OTHER: Final = Verdict("other")
+OTHER: Final = Classification("other")
 
 
-Check = Callable[[Arguments, Verdict], Verdict]
+ProgramCheck = Callable[[ParsedArguments, Classification], Classification]

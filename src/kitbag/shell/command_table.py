@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
-from kitbag.shell.classification import OTHER, Arguments, Kind, Verdict
+from kitbag.shell.classification import OTHER, Classification, CommandKind, ParsedArguments
 from kitbag.shell.programs import CHECKS
 
 TRUSTED_DIRECTORIES: Final = ("/bin/", "/usr/bin/")
@@ -18,7 +18,7 @@ _SUFFIX = re.compile(r"(--?[^=?^\s]*)(\^|\?|={1,2})?([rwp]*)")
 _ROLE = re.compile(r"(text|read|write)([?*+]?)")
 
 
-class Option(NamedTuple):
+class CommandOption(NamedTuple):
     values: int
     """How many it takes: 0, 1, 2."""
     attached: bool
@@ -27,19 +27,19 @@ class Option(NamedTuple):
     """Of r (a path that is read), w (one that is written) and p (it stands for the first operand)."""
 
 
-class Entry(NamedTuple):
-    kind: Kind
-    options: Mapping[str, Option]
+class CommandEntry(NamedTuple):
+    kind: CommandKind
+    options: Mapping[str, CommandOption]
     operands: tuple[tuple[str, str], ...]
     default: str
     refuse: re.Pattern[str] | None
     check: str
     verbatim: bool
-    subcommands: Mapping[str, "Entry"]
+    subcommands: Mapping[str, "CommandEntry"]
 
 
-class Wrapper(NamedTuple):
-    options: Mapping[str, Option]
+class WrapperEntry(NamedTuple):
+    options: Mapping[str, CommandOption]
     skip: int
     assignments: bool
     strips: bool
@@ -49,10 +49,10 @@ class Wrapper(NamedTuple):
     unless: frozenset[str]
 
 
-class Table(NamedTuple):
-    commands: Mapping[str, Entry]
-    wrappers: Mapping[str, Wrapper]
-    global_options: Mapping[str, Mapping[str, Option]]
+class CommandTable(NamedTuple):
+    commands: Mapping[str, CommandEntry]
+    wrappers: Mapping[str, WrapperEntry]
+    global_options: Mapping[str, Mapping[str, CommandOption]]
     launchers: frozenset[str]
     launchers_elsewhere: frozenset[str]
     runs_others: frozenset[str]
@@ -71,19 +71,19 @@ class Table(NamedTuple):
 
 
 @cache
-def table() -> Table:
+def command_table() -> CommandTable:
     import tomllib
 
     with open(os.path.join(os.path.dirname(__file__), "commands.toml"), "rb") as file:
         data: dict[str, Any] = tomllib.load(file)
-    commands: dict[str, Entry] = {}
+    commands: dict[str, CommandEntry] = {}
     for name, fields in cast("dict[str, dict[str, Any]]", data["commands"]).items():
-        commands.update(dict.fromkeys(cast("list[str]", fields.get("names", [name])), _entry(fields)))
+        commands.update(dict.fromkeys(cast("list[str]", fields.get("names", [name])), _parse_entry(fields)))
     launchers = data["launchers"]
-    return Table(
+    return CommandTable(
         commands=commands,
-        wrappers={name: _wrapper(fields) for name, fields in data["wrappers"].items()},
-        global_options={name: _options(text) for name, text in data["globals"].items()},
+        wrappers={name: _parse_wrapper(fields) for name, fields in data["wrappers"].items()},
+        global_options={name: _parse_options(text) for name, text in data["globals"].items()},
         launchers=frozenset(launchers["names"]),
         launchers_elsewhere=frozenset(launchers["elsewhere"]),
         runs_others=frozenset(
@@ -99,33 +99,35 @@ def table() -> Table:
         shell_values=frozenset(data["shells"]["with_value"]),
         network=frozenset(data["network"]["commands"]),
         network_subcommands={name: frozenset(found) for name, found in data["network"]["subcommands"].items()},
-        safe_names=_names(data["assignments"]["safe"]),
-        dangerous_names=_names(data["assignments"]["dangerous"]),
+        safe_names=_name_pattern(data["assignments"]["safe"]),
+        dangerous_names=_name_pattern(data["assignments"]["dangerous"]),
     )
 
 
-def _names(patterns: Iterable[str]) -> re.Pattern[str]:
+def _name_pattern(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(re.escape(pattern).replace(r"\*", r"\w*") for pattern in patterns))
 
 
-def _options(text: str) -> dict[str, Option]:
-    options: dict[str, Option] = {}
+def _parse_options(text: str) -> dict[str, CommandOption]:
+    options: dict[str, CommandOption] = {}
     for word in text.split():
         match = _SUFFIX.fullmatch(word)
         if match is None:
             raise ValueError(f"commands.toml: {word!r} is no option")
         name, mark, role = match.groups()
-        options[name] = Option(len(mark) if mark and "=" in mark else 0, mark == "?", "p" if mark == "^" else role)
+        options[name] = CommandOption(
+            len(mark) if mark and "=" in mark else 0, mark == "?", "p" if mark == "^" else role
+        )
     return options
 
 
-def _entry(fields: Mapping[str, Any]) -> Entry:
-    subcommands: dict[str, Entry] = {}
+def _parse_entry(fields: Mapping[str, Any]) -> CommandEntry:
+    subcommands: dict[str, CommandEntry] = {}
     for name, inner in fields.get("with", {}).items():
-        subcommands.update(dict.fromkeys(inner.get("names", [name]), _entry(inner)))
-    return Entry(
+        subcommands.update(dict.fromkeys(inner.get("names", [name]), _parse_entry(inner)))
+    return CommandEntry(
         kind=fields["kind"],
-        options=_options(fields.get("options", "")),
+        options=_parse_options(fields.get("options", "")),
         operands=tuple((match[1], match[2]) for match in _ROLE.finditer(fields.get("operands", ""))),
         default=fields.get("default", ""),
         refuse=re.compile(fields["refuse"]) if "refuse" in fields else None,
@@ -135,9 +137,9 @@ def _entry(fields: Mapping[str, Any]) -> Entry:
     )
 
 
-def _wrapper(fields: Mapping[str, Any]) -> Wrapper:
-    return Wrapper(
-        options=_options(fields.get("options", "")),
+def _parse_wrapper(fields: Mapping[str, Any]) -> WrapperEntry:
+    return WrapperEntry(
+        options=_parse_options(fields.get("options", "")),
         skip=fields.get("skip", 0),
         assignments=fields.get("assignments", False),
         strips=fields.get("strips", False),
@@ -156,12 +158,12 @@ def program_name(word: str) -> str:
     return word
 
 
-def classify(words: tuple[str | None, ...]) -> Verdict:
+def classify(words: tuple[str | None, ...]) -> Classification:
     """What a command does, from its words after wrappers."""
     if not words or None in words:
         return OTHER
     known = cast("tuple[str, ...]", words)
-    entry = table().commands.get(program_name(known[0]))
+    entry = command_table().commands.get(program_name(known[0]))
     if entry is None:
         return OTHER
     if entry.refuse is not None and any(entry.refuse.search(word) for word in known[1:]):
@@ -173,20 +175,22 @@ def classify(words: tuple[str | None, ...]) -> Verdict:
         at = skip_options(rest, entry.options)
         if at is None:
             return OTHER
-        before = sort_arguments(rest[:at], entry.options, verbatim=False)
+        before = parse_arguments(rest[:at], entry.options, verbatim=False)
         if before is None:
             return OTHER
         if at == len(rest):
-            return Verdict("read") if before.options and before.options[0][0] == "--version" else OTHER
+            return Classification("read") if before.options and before.options[0][0] == "--version" else OTHER
         inner = entry.subcommands.get(rest[at])
         if inner is None:
             return OTHER
         reads, rest, entry = before.reads, rest[at + 1 :], inner
-    return _judge(entry, rest, reads, default)
+    return _classify_arguments(entry, rest, reads, default)
 
 
-def _judge(entry: Entry, words: tuple[str, ...], reads: tuple[str, ...], default: str) -> Verdict:
-    arguments = sort_arguments(words, entry.options, entry.verbatim)
+def _classify_arguments(
+    entry: CommandEntry, words: tuple[str, ...], reads: tuple[str, ...], default: str
+) -> Classification:
+    arguments = parse_arguments(words, entry.options, entry.verbatim)
     if arguments is None:
         return OTHER
     roles = _roles(entry, arguments)
@@ -197,13 +201,13 @@ def _judge(entry: Entry, words: tuple[str, ...], reads: tuple[str, ...], default
     if not named and default:
         reads = (*reads, default)
     writes = tuple(path for path, role in zip(arguments.operands, roles, strict=True) if role == "write")
-    verdict = Verdict(entry.kind, reads, (*arguments.writes, *writes))
+    verdict = Classification(entry.kind, reads, (*arguments.writes, *writes))
     if entry.check:
         return CHECKS[entry.check](arguments, verdict)
     return verdict
 
 
-def _roles(entry: Entry, arguments: Arguments) -> list[str] | None:
+def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
     """What each operand is; None when there are too few or too many."""
     roles: list[str] = []
     left = len(arguments.operands)
@@ -217,7 +221,7 @@ def _roles(entry: Entry, arguments: Arguments) -> list[str] | None:
     return None if left else roles
 
 
-def skip_options(words: tuple[str | None, ...], options: Mapping[str, Option], at: int = 0) -> int | None:
+def skip_options(words: tuple[str | None, ...], options: Mapping[str, CommandOption], at: int = 0) -> int | None:
     """From here on, the place of the first word that is neither an option nor its value; None when that is unclear."""
     while at < len(words):
         word = words[at]
@@ -230,17 +234,19 @@ def skip_options(words: tuple[str | None, ...], options: Mapping[str, Option], a
             continue
         if not word.startswith("-") or word == "-":
             return at
-        taken = _one_option(words, at, options)
+        taken = _parse_option(words, at, options)
         if taken is None:
             return None
         at = taken[0]
     return at
 
 
-def sort_arguments(words: tuple[str, ...], options: Mapping[str, Option], verbatim: bool) -> Arguments | None:
+def parse_arguments(
+    words: tuple[str, ...], options: Mapping[str, CommandOption], verbatim: bool
+) -> ParsedArguments | None:
     """None when there is an option that isn't known."""
     if verbatim:
-        return Arguments((), words, (), (), False)
+        return ParsedArguments((), words, (), (), False)
     found: list[tuple[str, str | None]] = []
     operands: list[str] = []
     at = 0
@@ -253,13 +259,13 @@ def sort_arguments(words: tuple[str, ...], options: Mapping[str, Option], verbat
             operands.append(word)
             at += 1
             continue
-        taken = _one_option(words, at, options)
+        taken = _parse_option(words, at, options)
         if taken is None:
             return None
         at = taken[0]
         found += taken[1]
     roles = [(value, options[name].role) for name, value in found if name in options]
-    return Arguments(
+    return ParsedArguments(
         options=tuple(found),
         operands=tuple(operands),
         reads=tuple(value for value, role in roles if value not in (None, "-") and "r" in role),
@@ -268,8 +274,8 @@ def sort_arguments(words: tuple[str, ...], options: Mapping[str, Option], verbat
     )
 
 
-def _one_option(
-    words: tuple[str | None, ...], at: int, options: Mapping[str, Option]
+def _parse_option(
+    words: tuple[str | None, ...], at: int, options: Mapping[str, CommandOption]
 ) -> tuple[int, list[tuple[str, str | None]]] | None:
     """The options in the word at this place with their values, and the place after them."""
     word = words[at]
@@ -301,7 +307,7 @@ def _one_option(
 
 
 def _with_values(
-    words: tuple[str | None, ...], at: int, name: str, option: Option
+    words: tuple[str | None, ...], at: int, name: str, option: CommandOption
 ) -> tuple[int, list[tuple[str, str | None]]] | None:
     after = at + 1 + option.values
     if after > len(words) or None in words[at + 1 : after]:
@@ -314,7 +320,7 @@ def uses_network(words: tuple[str | None, ...]) -> bool:
     if not words or words[0] is None:
         return False
     name = words[0].rsplit("/", 1)[-1]
-    known = table()
+    known = command_table()
     if name in known.network:
         return True
     wanted = known.network_subcommands.get(name)

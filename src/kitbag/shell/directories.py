@@ -7,12 +7,12 @@ In loops, conditions, groups and functions nothing is known once the directory c
 import posixpath
 from collections.abc import Sequence
 
-from kitbag.shell.scan_model import Command, Frame, Scan
-from kitbag.shell.words import Word
+from kitbag.shell.scan_model import ScanFrame, ScannedCommand, ShellScan
+from kitbag.shell.words import ShellWord
 
-_MOVES = frozenset({"cd", "pushd", "popd"})
+_DIRECTORY_COMMANDS = frozenset({"cd", "pushd", "popd"})
 # After them a `cd` may mean something else, or the directory may have changed.
-_UNSETTLES = frozenset(
+_CAN_CHANGE_DIRECTORY = frozenset(
     {"eval", "source", ".", "alias", "shopt", "set", "enable", "builtin", "command", "trap", "unalias"}
 )
 
@@ -25,9 +25,9 @@ class _State:
         self.moved = False
 
 
-def directories(found: Scan, words: Sequence[Sequence[Word]], start: str | None) -> list[str | None]:
+def track_directories(found: ShellScan, words: Sequence[Sequence[ShellWord]], start: str | None) -> list[str | None]:
     """For each command in `found.commands`, which are sorted; `words` are theirs."""
-    unsettling = [_unsettles(command_words) for command_words in words]
+    unsettling = [_can_change_directory(command_words) for command_words in words]
     if not any(unsettling):
         return [start] * len(words)
     if found.has_functions:
@@ -45,22 +45,22 @@ def directories(found: Scan, words: Sequence[Sequence[Word]], start: str | None)
             state.directory = None
         answer.append(state.directory)
         if unsettles:
-            state.directory = _after(command, command_words, state.directory)
+            state.directory = _directory_after(command, command_words, state.directory)
             state.moved = True
     return answer
 
 
-def _unsettles(words: Sequence[Word]) -> bool:
+def _can_change_directory(words: Sequence[ShellWord]) -> bool:
     if not words:
         return False
     name = words[0].value
-    return name is None or name in _UNSETTLES or any(word.value in _MOVES for word in words)
+    return name is None or name in _CAN_CHANGE_DIRECTORY or any(word.value in _DIRECTORY_COMMANDS for word in words)
 
 
-def _state(frame: Frame, states: dict[int, _State], start: str | None, lost: set[int]) -> _State:
+def _state(frame: ScanFrame, states: dict[int, _State], start: str | None, lost: set[int]) -> _State:
     """A frame begins where the frame around it is."""
-    chain: list[Frame] = []
-    at: Frame | None = frame
+    chain: list[ScanFrame] = []
+    at: ScanFrame | None = frame
     while at is not None and at.number not in states:
         chain.append(at)
         at = at.outer
@@ -71,7 +71,7 @@ def _state(frame: Frame, states: dict[int, _State], start: str | None, lost: set
     return states[frame.number]
 
 
-def _after(command: Command, words: Sequence[Word], before: str | None) -> str | None:
+def _directory_after(command: ScannedCommand, words: Sequence[ShellWord], before: str | None) -> str | None:
     values = [word.value for word in words]
     if values[0] != "cd" or command.redirects or command.assignments or "|" in (command.connector + command.after):
         return None

@@ -7,26 +7,26 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
-from kitbag.shell.classification import OTHER, Verdict
-from kitbag.shell.command_table import classify, skip_options, table, uses_network
+from kitbag.shell.classification import OTHER, Classification
+from kitbag.shell.command_table import classify, command_table, skip_options, uses_network
 from kitbag.shell.scan import ASSIGNMENT
-from kitbag.shell.scan_model import Command
-from kitbag.shell.words import Word, read_word
-from kitbag.shell.wrappers import Levels, levels
+from kitbag.shell.scan_model import ScannedCommand
+from kitbag.shell.words import ShellWord, parse_word
+from kitbag.shell.wrappers import UnwrappedCommand, unwrap
 
-_MOST_FORMS: Final = 200_000
+_MAX_FORM_CHARACTERS: Final = 200_000
 """Characters of forms; later ones are cut, so that a thousand wrappers don't make a thousand long texts."""
-_CUT: Final = 300
-_WHOLE_LEVELS: Final = 15
-_CUT_WORDS: Final = 8
+_TRUNCATED_CHARACTERS: Final = 300
+_MAX_WHOLE_SPANS: Final = 15
+_MAX_WORDS: Final = 8
 """Of a command inside more than so many others, only the first words are a form."""
-_NO_FILE: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
+_STANDARD_STREAMS: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 _DESCRIPTOR = re.compile(r"[0-9]*-?")
 _DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
 # Builtins that evaluate what they are given: a subscript can run a command even from inside single quotes.
-_EVALUATES: Final = frozenset(
+_EVALUATING_BUILTINS: Final = frozenset(
     {
         "let", "test", "[", "[[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly",
         "wait", "mapfile", "readarray", "getopts", "trap", "alias", "eval",
@@ -34,14 +34,14 @@ _EVALUATES: Final = frozenset(
 )  # fmt: skip
 
 
-class Redirect(NamedTuple):
+class ShellRedirect(NamedTuple):
     operator: str
     target: str | None
     """None: not known until it runs."""
     writes: bool
 
 
-class Simple(NamedTuple):
+class SimpleCommand(NamedTuple):
     """One command that would run, at any depth."""
 
     raw: str
@@ -52,7 +52,7 @@ class Simple(NamedTuple):
     allow_form: str | None
     """The one text that an allow rule is matched against; None: only a rule for all of Bash may match."""
     assignments: tuple[tuple[str, str | None], ...]
-    redirects: tuple[Redirect, ...]
+    redirects: tuple[ShellRedirect, ...]
     kind: Literal["read", "edit", "other"]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -60,12 +60,12 @@ class Simple(NamedTuple):
     network: bool
     directory: str | None
     """Where it runs, relative to where the text starts (""), or absolute; None: not known."""
-    doubts: tuple[str, ...]
+    uncertainties: tuple[str, ...]
     """Why it may not be approved without a question, whatever the table says."""
 
 
-class Built(NamedTuple):
-    part: Simple
+class BuiltCommand(NamedTuple):
+    part: SimpleCommand
     texts: tuple[str, ...]
     """Shell text that it runs."""
     hints: tuple[str, ...]
@@ -74,25 +74,25 @@ class Built(NamedTuple):
     """It runs a command or shell text that it gets from somewhere else, perhaps from other words of the text."""
 
 
-class Forms:
+class CommandForms:
     """Collects texts, each once, with a limit on how long they are together."""
 
     __slots__ = ("_left", "_texts")
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._left = _MOST_FORMS
+        self._left = _MAX_FORM_CHARACTERS
         self._texts: dict[str, None] = {}
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
         if len(text) > self._left:
-            text = text[:_CUT]
+            text = text[:_TRUNCATED_CHARACTERS]
         self._left -= len(text)
         if text:
             self._texts[text] = None
 
-    def add_words(self, words: Sequence[Word]) -> None:
+    def add_words(self, words: Sequence[ShellWord]) -> None:
         """The forms of one command: as written, without quotes, by base name, without options before a subcommand."""
         if not words:
             return
@@ -103,42 +103,46 @@ class Forms:
         if words[0].value is None and "{" in words[0].raw:
             # Braces make words of `{curl,x}`, and `${x:-curl}` most likely is what stands there.
             self.add(" ".join([*re.split(r"[{},\s]+", values[0].strip("{}")), *values[1:]]))
-            self.add(" ".join([read_word(_DEFAULT.sub(r"\1", words[0].raw)).bare, *values[1:]]))
+            self.add(" ".join([parse_word(_DEFAULT.sub(r"\1", words[0].raw)).bare, *values[1:]]))
         base = values[0].rsplit("/", 1)[-1]
         if base != values[0]:
             self.add(" ".join([base, *values[1:]]))
-        options = table().global_options.get(base)
+        options = command_table().global_options.get(base)
         if options and len(values) > 1 and values[1].startswith("-"):
             place = skip_options(tuple(values), options, 1)
             # Where the subcommand stands is unclear after an option that isn't known, so each word may be it.
             for at in range(1, len(values)) if place is None else (place,):
-                self.add(" ".join([base, *values[at : at + _CUT_WORDS if place is None else None]]))
+                self.add(" ".join([base, *values[at : at + _MAX_WORDS if place is None else None]]))
 
-    def add_levels(self, words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> None:
+    def add_spans(self, words: Sequence[ShellWord], spans: Sequence[tuple[int, int]]) -> None:
         for number, (start, end) in enumerate(spans):
-            self.add_words(words[start : end if number < _WHOLE_LEVELS else min(end, start + _CUT_WORDS)])
+            self.add_words(words[start : end if number < _MAX_WHOLE_SPANS else min(end, start + _MAX_WORDS)])
 
     def texts(self) -> tuple[str, ...]:
         return tuple(self._texts)
 
 
-def build(text: str, command: Command, words: Sequence[Word], directory: str | None) -> Built:
-    assignments = [_assignment(read_word(text[start:end])) for start, end in command.assignments]
+def build_command(
+    text: str, command: ScannedCommand, words: Sequence[ShellWord], directory: str | None
+) -> BuiltCommand:
+    assignments = [_assignment(parse_word(text[start:end])) for start, end in command.assignments]
     values = tuple(word.value for word in words)
-    found = levels(values)
+    found = unwrap(values)
     raw = text[command.start : command.end]
-    forms = Forms((raw,))
-    forms.add_levels(words, (*found.spans, *found.places))
+    forms = CommandForms((raw,))
+    forms.add_spans(words, (*found.spans, *found.possible_spans))
     redirects, connects = _redirects(text, command)
-    safe = all(table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments)
-    verdict = _verdict(values, found, safe) if words else Verdict("other" if assignments else "read")
-    hints = [*found.hints, *(value for _, value in assignments if value is not None and _evaluated(value))]
+    safe = all(
+        command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
+    )
+    verdict = _classify(values, found, safe) if words else Classification("other" if assignments else "read")
+    hints = [*found.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
     name = values[0] if values else ""
-    if name in _EVALUATES:
-        hints += [value for value in values if value is not None and _evaluated(value)]
-    part = Simple(
+    if name in _EVALUATING_BUILTINS:
+        hints += [value for value in values if value is not None and _has_expansion(value)]
+    part = SimpleCommand(
         raw=raw,
-        words=values[found.inner :],
+        words=values[found.innermost_start :],
         forms=forms.texts(),
         allow_form=_allow_form(text, command, words, found, safe),
         assignments=tuple(assignments),
@@ -149,43 +153,47 @@ def build(text: str, command: Command, words: Sequence[Word], directory: str | N
         network=connects
         or (
             verdict.kind != "read"
-            and any(uses_network(values[start : start + _CUT_WORDS]) for start, _ in (*found.spans, *found.places))
+            and any(
+                uses_network(values[start : start + _MAX_WORDS]) for start, _ in (*found.spans, *found.possible_spans)
+            )
         ),
         directory=directory,
-        doubts=_doubts(values, found, assignments, connects, len(hints) > len(found.hints)),
+        uncertainties=_find_uncertainties(values, found, assignments, connects, len(hints) > len(found.hints)),
     )
     runs_unknown = any(values[start] is None for start, end in found.spans if start < end)
-    return Built(part, found.texts, tuple(hints), found.reads_text or runs_unknown)
+    return BuiltCommand(part, found.shell_texts, tuple(hints), found.reads_shell_text or runs_unknown)
 
 
-def _assignment(word: Word) -> tuple[str, str | None]:
+def _assignment(word: ShellWord) -> tuple[str, str | None]:
     match = ASSIGNMENT.match(word.raw)
     assert match is not None
     name = match.group(1)
     plain = match.end() == len(name) + 1
     # An array, a subscript or `+=`: what it becomes isn't known.
-    value = read_word(word.raw[match.end() :]) if plain else None
+    value = parse_word(word.raw[match.end() :]) if plain else None
     return name, None if value is None else value.value
 
 
-def _evaluated(value: str) -> bool:
+def _has_expansion(value: str) -> bool:
     return "$(" in value or "`" in value or "${" in value or "<(" in value
 
 
-def _verdict(values: tuple[str | None, ...], found: Levels, safe: bool) -> Verdict:
-    start = found.allowed_from
-    if not safe or start is None or start != found.inner or found.texts or found.reads_text:
+def _classify(values: tuple[str | None, ...], found: UnwrappedCommand, safe: bool) -> Classification:
+    start = found.allow_start
+    if not safe or start is None or start != found.innermost_start or found.shell_texts or found.reads_shell_text:
         return OTHER
     if any(value is not None and value.endswith("xargs") for value in values[:start]):
         return OTHER  # it adds words that aren't known
     return classify(values[start:])
 
 
-def _allow_form(text: str, command: Command, words: Sequence[Word], found: Levels, safe: bool) -> str | None:
+def _allow_form(
+    text: str, command: ScannedCommand, words: Sequence[ShellWord], found: UnwrappedCommand, safe: bool
+) -> str | None:
     before = [text[start:end] for start, end in command.assignments]
     if not words:
         return " ".join(before) or None
-    start = found.allowed_from
+    start = found.allow_start
     if start is None or words[start].value is None:
         return None
     if not safe:
@@ -195,38 +203,38 @@ def _allow_form(text: str, command: Command, words: Sequence[Word], found: Level
     return " ".join([*before, *(word.raw for word in words[start:])])
 
 
-def _redirects(text: str, command: Command) -> tuple[tuple[Redirect, ...], bool]:
+def _redirects(text: str, command: ScannedCommand) -> tuple[tuple[ShellRedirect, ...], bool]:
     """Those that touch a file, and whether one of them is a network connection."""
-    found: list[Redirect] = []
+    found: list[ShellRedirect] = []
     connects = False
     for operator, (start, end) in command.redirects:
-        target = read_word(text[start:end]).value
+        target = parse_word(text[start:end]).value
         if operator == "<<<" or (operator in (">&", "<&") and target is not None and _DESCRIPTOR.fullmatch(target)):
             continue
-        if target in _NO_FILE:
+        if target in _STANDARD_STREAMS:
             continue
         connects = connects or (target is not None and _CONNECTION.match(target) is not None)
-        found.append(Redirect(operator, target, operator not in ("<", "<&")))
+        found.append(ShellRedirect(operator, target, operator not in ("<", "<&")))
     return tuple(found), connects
 
 
-def _doubts(
+def _find_uncertainties(
     values: tuple[str | None, ...],
-    found: Levels,
+    found: UnwrappedCommand,
     assignments: Sequence[tuple[str, str | None]],
     connects: bool,
     evaluates: bool,
 ) -> tuple[str, ...]:
-    doubts = list(found.doubts)
+    doubts = list(found.uncertainties)
     for name, _ in assignments:
-        if table().dangerous_names.fullmatch(name) and not table().safe_names.fullmatch(name):
+        if command_table().dangerous_names.fullmatch(name) and not command_table().safe_names.fullmatch(name):
             doubts.append(f"{name} decides what programs do")
     if connects:
         doubts.append("a redirection that opens a network connection")
     if evaluates:
         doubts.append("text in quotes that is evaluated later")
     for start, end in found.spans:
-        words = values[start : min(end, start + _CUT_WORDS)]
+        words = values[start : min(end, start + _MAX_WORDS)]
         if words and words[0] is None:
             doubts.append("the command isn't known before it runs")
         elif words and _hides_subcommand(words):
@@ -235,7 +243,7 @@ def _doubts(
 
 
 def _hides_subcommand(words: tuple[str | None, ...]) -> bool:
-    options = table().global_options.get((words[0] or "").rsplit("/", 1)[-1])
+    options = command_table().global_options.get((words[0] or "").rsplit("/", 1)[-1])
     if not options:
         return False
     for word in words[1:]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kitbag.shell.classification import OTHER, Arguments, Check, Verdict
+from kitbag.shell.classification import OTHER, Classification, ParsedArguments, ProgramCheck
 
 # --- sed: every command is looked at; r, R, w, W, e and their like in `s` make it "other" ---
 
@@ -114,7 +114,7 @@ def _sed_delimited(script: str, at: int) -> int | None:
     return index + 1 if text.count("[") == text.count("]") else None
 
 
-def _sed(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _sed(arguments: ParsedArguments, verdict: Classification) -> Classification:
     scripts = [value for name, value in arguments.options if name in ("-e", "--expression") and value is not None]
     if not arguments.has_program:
         scripts = [arguments.operands[0]]
@@ -126,27 +126,27 @@ def _sed(arguments: Arguments, verdict: Verdict) -> Verdict:
     if "/" in suffixes[-1] or "*" in suffixes[-1]:
         return OTHER
     backups = tuple(path + suffixes[-1] for path in verdict.reads if suffixes[-1])
-    return Verdict("edit", (), (*verdict.reads, *backups))
+    return Classification("edit", (), (*verdict.reads, *backups))
 
 
 # --- awk: no output redirected, no commands, no other files ---
 
-_AWK_DANGER = re.compile(
+_AWK_UNSAFE = re.compile(
     r">|(?<!\|)\|(?!\|)|\|\|\||@|`|\\\n|system|getline|close|fflush|ARGV|ARGC|SYMTAB|FUNCTAB|PROCINFO"
 )
 
 
-def _awk(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _awk(arguments: ParsedArguments, verdict: Classification) -> Classification:
     programs = [value for _, value in arguments.options if value is not None]
-    return OTHER if any(_AWK_DANGER.search(text) for text in (*programs, arguments.operands[0])) else verdict
+    return OTHER if any(_AWK_UNSAFE.search(text) for text in (*programs, arguments.operands[0])) else verdict
 
 
 # --- find: what stands between its tests is no path ---
 
 
-def _find(_arguments: Arguments, verdict: Verdict) -> Verdict:
+def _find(_arguments: ParsedArguments, verdict: Classification) -> Classification:
     reads = tuple(path for path in verdict.reads if path not in ("(", ")", "!", ","))
-    return Verdict("read", reads or (".",))
+    return Classification("read", reads or (".",))
 
 
 # --- test, [ and [[ ---
@@ -158,7 +158,7 @@ _NUMBER_COMPARISON = re.compile(r"-(?:eq|ne|lt|le|gt|ge)")
 _NUMBER = re.compile(r"-?[0-9]+")
 
 
-def _test(arguments: Arguments, _verdict: Verdict) -> Verdict:
+def _test(arguments: ParsedArguments, _verdict: Classification) -> Classification:
     words = arguments.operands
     reads: list[str] = []
     for index, word in enumerate(words):
@@ -174,13 +174,13 @@ def _test(arguments: Arguments, _verdict: Verdict) -> Verdict:
             reads.append(word)
         elif len(word) == 2 and word[0] == "-" and not (_FILE_TEST.fullmatch(word) or _TEXT_TEST.fullmatch(word)):
             return OTHER
-    return Verdict("read", tuple(path for path in reads if path))
+    return Classification("read", tuple(path for path in reads if path))
 
 
 # --- Where cp and mv write ---
 
 
-def _copy(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification:
     flags = {name for name, _ in arguments.options}
     recursive = bool(flags & {"-r", "-R", "-a", "--recursive", "--archive"})
     exactly = bool(flags & {"-T", "--no-target-directory"})
@@ -197,37 +197,39 @@ def _copy(arguments: Arguments, verdict: Verdict) -> Verdict:
     moved = sources if verdict.writes != arguments.writes else ()  # the sources of mv are written too: they vanish
     # What is copied may be a whole tree, and its parts would land beside what the target already holds.
     if any(name in ("", ".", "..", "~") for name in names) or (recursive and exactly):
-        return Verdict("other", sources, (*moved, target))
-    return Verdict("edit", sources, (*moved, target, *(posixpath.join(target, name) for name in names if not exactly)))
+        return Classification("other", sources, (*moved, target))
+    return Classification(
+        "edit", sources, (*moved, target, *(posixpath.join(target, name) for name in names if not exactly))
+    )
 
 
 # --- Programs of which one form only shows something ---
 
 
-def _date(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _date(arguments: ParsedArguments, verdict: Classification) -> Classification:
     return verdict if all(word.startswith("+") for word in arguments.operands) else OTHER
 
 
-def _printf(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _printf(arguments: ParsedArguments, verdict: Classification) -> Classification:
     form = arguments.operands[0]
     # `-v` and `%n` assign a variable.
     return OTHER if form.startswith("-") or re.search(r"%[^%a-zA-Z]*[hlLjzt]*n", form) else verdict
 
 
-def _ps(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _ps(arguments: ParsedArguments, verdict: Classification) -> Classification:
     # Without those that show environments: `e` without a dash, and what -o may name.
     return verdict if all(word in ("aux", "ax", "-e", "-f", "-ef", "-A") for word in arguments.operands) else OTHER
 
 
-def _list(arguments: Arguments, verdict: Verdict) -> Verdict:
+def _list(arguments: ParsedArguments, verdict: Classification) -> Classification:
     lists = any(name in ("-l", "--list") for name, _ in arguments.options)
     return verdict if lists or not arguments.operands else OTHER
 
 
-def _first(*words: str, alone: bool) -> Check:
+def _first(*words: str, alone: bool) -> ProgramCheck:
     """The first operand has to be one of these words."""
 
-    def check(arguments: Arguments, verdict: Verdict) -> Verdict:
+    def check(arguments: ParsedArguments, verdict: Classification) -> Classification:
         if not arguments.operands:
             return verdict if alone else OTHER
         return verdict if arguments.operands[0] in words else OTHER
@@ -235,7 +237,7 @@ def _first(*words: str, alone: bool) -> Check:
     return check
 
 
-CHECKS: Final[Mapping[str, Check]] = {
+CHECKS: Final[Mapping[str, ProgramCheck]] = {
     "sed": _sed,
     "awk": _awk,
     "find": _find,

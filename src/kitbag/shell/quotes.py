@@ -7,10 +7,10 @@ opens and closes, and which expansions can run or change something; it decides n
 import re
 from typing import Final
 
-from kitbag.shell.scan_model import Frame, Nested, Scan
+from kitbag.shell.scan_model import NestedText, ScanFrame, ShellScan
 
-MOST_DEPTH: Final = 25
-ENDS_SHORT: Final = "it ends inside something that it opened"
+MAX_DEPTH: Final = 25
+UNTERMINATED: Final = "it ends inside something that it opened"
 
 TOKEN: Final = re.compile(
     r"(?P<plain>[^ \t\n\\'\"`$;&|()<>#]+)|(?P<blank>[ \t]+)|(?P<newline>\n)|(?P<join>\\\n)"
@@ -30,42 +30,42 @@ _PARAMETER = re.compile(r"(?P<sign>[#!]?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])
 _HARMLESS_INDEX = re.compile(r"\[(?:[0-9]+|[@*])\]")
 
 
-class Reader:
+class WordScanner:
     __slots__ = ("end", "found", "position", "stack", "start", "stopped", "text")
 
     def __init__(self, text: str, start: int, end: int, heredoc: bool) -> None:
         self.text, self.start, self.end = text, start, end
         self.position = start
         self.stopped = False
-        self.found = Scan()
-        self.stack = [Frame("heredoc" if heredoc else "list", "", 0, None)]
+        self.found = ShellScan()
+        self.stack = [ScanFrame("heredoc" if heredoc else "list", "", 0, None)]
         self.stack[0].quoted = heredoc
         self.found.frames.append(self.stack[0])
 
-    def unsure(self, why: str) -> None:
-        if why not in self.found.unsure:
-            self.found.unsure.append(why)
+    def add_ambiguity(self, reason: str) -> None:
+        if reason not in self.found.unsure:
+            self.found.unsure.append(reason)
 
-    def doubt(self, why: str) -> None:
-        if why not in self.found.doubts:
-            self.found.doubts.append(why)
+    def add_uncertainty(self, reason: str) -> None:
+        if reason not in self.found.doubts:
+            self.found.doubts.append(reason)
 
     def push(self, mode: str, closer: str, subshell: bool = False) -> None:
         outer = self.stack[-1]
-        frame = Frame(mode, closer, len(self.found.frames), self.list_frame())
+        frame = ScanFrame(mode, closer, len(self.found.frames), self.list_frame())
         frame.subshell = subshell
         frame.quoted = mode == "double" or (mode == "parameter" and outer.quoted)
         self.stack.append(frame)
         if mode == "list":
             self.found.frames.append(frame)
-        if len(self.stack) > MOST_DEPTH:
-            self.unsure("it is nested too deeply")
+        if len(self.stack) > MAX_DEPTH:
+            self.add_ambiguity("it is nested too deeply")
             self.stopped = True
 
-    def list_frame(self) -> Frame | None:
+    def list_frame(self) -> ScanFrame | None:
         return next((frame for frame in reversed(self.stack) if frame.mode == "list"), None)
 
-    def in_array(self, frame: Frame, at: int) -> int:
+    def in_array(self, frame: ScanFrame, at: int) -> int:
         match = TOKEN.match(self.text, at, self.end)
         assert match is not None
         kind = match.lastgroup
@@ -84,10 +84,10 @@ class Reader:
         elif kind == "plain" or kind == "hash":
             frame.word = at
         else:
-            self.unsure("an operator in an array")
+            self.add_ambiguity("an operator in an array")
         return match.end()
 
-    def in_double(self, frame: Frame, at: int) -> int:
+    def in_double(self, frame: ScanFrame, at: int) -> int:
         """Double quotes, or the body of a here document, where `"` is a character like any other."""
         plain = (_PLAIN_QUOTED if frame.mode == "double" else _PLAIN_HEREDOC).match(self.text, at, self.end)
         if plain is not None:
@@ -97,7 +97,7 @@ class Reader:
             return at + 1
         return self.piece(frame, at)
 
-    def in_parameter(self, frame: Frame, at: int) -> int:
+    def in_parameter(self, frame: ScanFrame, at: int) -> int:
         plain = _PLAIN_PARAMETER.match(self.text, at, self.end)
         if plain is not None:
             return plain.end()
@@ -112,11 +112,11 @@ class Reader:
             return at + 1
         if character == "'" and frame.quoted:
             # Whether it quotes depends on the operator before it.
-            self.unsure("a single quote in an expansion inside double quotes")
+            self.add_ambiguity("a single quote in an expansion inside double quotes")
             return at + 1
         return self.piece(frame, at)
 
-    def in_arithmetic(self, frame: Frame, at: int) -> int:
+    def in_arithmetic(self, frame: ScanFrame, at: int) -> int:
         plain = _PLAIN_ARITHMETIC.match(self.text, at, self.end)
         if plain is not None:
             self.found.evaluated.update(_IDENTIFIER.findall(plain.group()))
@@ -126,33 +126,33 @@ class Reader:
             frame.open += character
             return at + 1
         if character in "'\\":
-            self.unsure("arithmetic on text in quotes")
+            self.add_ambiguity("arithmetic on text in quotes")
             return at + 1
         if character not in ")]":
             return self.piece(frame, at)
         if frame.open:
             if frame.open[-1] + character not in ("()", "[]"):
-                self.unsure("arithmetic that may be something else")
+                self.add_ambiguity("arithmetic that may be something else")
             frame.open = frame.open[:-1]
             return at + 1
         if not self.text.startswith(frame.closer, at):
-            self.unsure("arithmetic that may be something else")
+            self.add_ambiguity("arithmetic that may be something else")
         self.stack.pop()
         return at + len(frame.closer)
 
-    def piece(self, frame: Frame, at: int) -> int:
+    def piece(self, frame: ScanFrame, at: int) -> int:
         """A quote, a backslash, a backtick or a `$`, in any mode."""
         character = self.text[at]
         if character == "\\":
             if at + 1 >= self.end:
-                self.unsure(ENDS_SHORT)
+                self.add_ambiguity(UNTERMINATED)
             elif self.text[at + 1] == "\n" and at > self.start and self.text[at - 1] in "$&|<>({`\\":
-                self.unsure("a line is continued inside a word")
+                self.add_ambiguity("a line is continued inside a word")
             return min(at + 2, self.end)
         if character == "'":
             closing = self.text.find("'", at + 1, self.end)
             if closing < 0:
-                self.unsure("a quote that isn't closed")
+                self.add_ambiguity("a quote that isn't closed")
             return self.end if closing < 0 else closing + 1
         if character == '"':
             self.push("double", '"')
@@ -160,15 +160,15 @@ class Reader:
         if character == "`":
             match = _BACKTICKS.match(self.text, at, self.end)
             if match is None:
-                self.unsure("a backtick that isn't closed")
+                self.add_ambiguity("a backtick that isn't closed")
                 return at + 1
             inner = re.sub(r'\\([$`\\"])' if frame.quoted else r"\\([$`\\])", r"\1", match.group(1))
-            self.found.nested.append(Nested(inner, self.list_frame()))
+            self.found.nested.append(NestedText(inner, self.list_frame()))
             self.found.backticks.append((at, match.end()))
             return match.end()
         return self._dollar(frame, at)
 
-    def _dollar(self, frame: Frame, at: int) -> int:
+    def _dollar(self, frame: ScanFrame, at: int) -> int:
         following = self.text[at + 1 : at + 2] if at + 1 < self.end else ""
         if following == "(":
             if self.text.startswith("((", at + 1):
@@ -179,7 +179,7 @@ class Reader:
         if following == "{":
             return self._parameter(at)
         if following == "[":
-            self.unsure("the old form of arithmetic")
+            self.add_ambiguity("the old form of arithmetic")
             self.push("arithmetic", "]")
             return at + 2
         if following in ("'", '"') and following and not frame.quoted and frame.mode != "heredoc":
@@ -187,33 +187,33 @@ class Reader:
                 return at + 1
             match = _ANSI.match(self.text, at, self.end)
             if match is None:
-                self.unsure("a quote that isn't closed")
+                self.add_ambiguity("a quote that isn't closed")
                 return self.end
             return match.end()
         match = _VARIABLE.match(self.text, at, self.end)
         if match is None:
             return at + 1
         if match.group(1) == "IFS":
-            self.doubt("$IFS, which decides where words end")
+            self.add_uncertainty("$IFS, which decides where words end")
         return match.end()
 
     def _parameter(self, at: int) -> int:
         match = _PARAMETER.match(self.text, at + 2, self.end)
         if match is None:
-            self.unsure("an expansion of an unknown form")
+            self.add_ambiguity("an expansion of an unknown form")
         else:
             rest = match["rest"]
             if match["name"] == "IFS":
-                self.doubt("$IFS, which decides where words end")
+                self.add_uncertainty("$IFS, which decides where words end")
             if match["sign"] == "!" or (match["name"] == "!" and rest[:1] not in ("}", ":", "-", "+", "")):
-                self.doubt("an expansion of the variable that another one names")
+                self.add_uncertainty("an expansion of the variable that another one names")
             if rest[:1] == "=" or rest == ":=":
-                self.doubt("an expansion that assigns")
+                self.add_uncertainty("an expansion that assigns")
             if rest[:1] == "@":
-                self.doubt("an expansion that is evaluated again")
+                self.add_uncertainty("an expansion that is evaluated again")
             if rest[:1] == ":" and rest not in (":-", ":+", ":?", ":=") and not re.fullmatch(r":[0-9 ]", rest):
-                self.doubt("an expansion with arithmetic")
+                self.add_uncertainty("an expansion with arithmetic")
             if match["index"] and not _HARMLESS_INDEX.fullmatch(match["index"]):
-                self.doubt("an expansion with arithmetic")
+                self.add_uncertainty("an expansion with arithmetic")
         self.push("parameter", "}")
         return at + 2

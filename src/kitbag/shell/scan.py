@@ -7,10 +7,10 @@ what it found until then stays found. `shell_tree` gives a second opinion; `shel
 import re
 from typing import Final
 
-from kitbag.shell.quotes import ENDS_SHORT, TOKEN, Reader
-from kitbag.shell.scan_model import Command, Frame, Redirection, Scan
+from kitbag.shell.quotes import TOKEN, UNTERMINATED, WordScanner
+from kitbag.shell.scan_model import ScanFrame, ScannedCommand, ScannedRedirect, ShellScan
 
-MOST_COMMANDS: Final = 200
+MAX_COMMANDS: Final = 200
 _COMPOUND_BEGINS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{"})
 _BODIES = frozenset({"{", "if", "while", "until", "for", "select", "case", "[["})
 _COMPOUND_ENDS = frozenset({"fi", "done", "}"})
@@ -27,15 +27,15 @@ _TIMES_A_COMPOUND = re.compile(
 )
 
 
-def scan(text: str, start: int = 0, end: int = -1, heredoc: bool = False) -> Scan:
+def scan(text: str, start: int = 0, end: int = -1, heredoc: bool = False) -> ShellScan:
     """`heredoc`: the span is the body of a here document, in which only `$` and backticks mean something."""
-    return _Scanner(text, start, len(text) if end < 0 else end, heredoc).run()
+    return _CommandScanner(text, start, len(text) if end < 0 else end, heredoc).run()
 
 
-class _Scanner(Reader):
+class _CommandScanner(WordScanner):
     __slots__ = ()
 
-    def run(self) -> Scan:
+    def run(self) -> ShellScan:
         steps = {
             "list": self._in_list,
             "array": self.in_array,
@@ -48,20 +48,20 @@ class _Scanner(Reader):
             frame = self.stack[-1]
             self.position = steps[frame.mode](frame, self.position)
         if len(self.stack) > 1:
-            self.unsure(ENDS_SHORT)
+            self.add_ambiguity(UNTERMINATED)
         while self.stack:
             frame = self.stack.pop()
             if frame.mode == "list":
                 self._end_word(frame, self.position)
                 self._end_command(frame, "")
                 if frame.cases or frame.test or frame.loop or frame.heredocs or frame.redirect or not frame.can_end:
-                    self.unsure(ENDS_SHORT)
+                    self.add_ambiguity(UNTERMINATED)
         self.found.commands.sort(key=lambda command: command.start)
         return self.found
 
     # --- Commands, one after the other ---
 
-    def _in_list(self, frame: Frame, at: int) -> int:
+    def _in_list(self, frame: ScanFrame, at: int) -> int:
         match = TOKEN.match(self.text, at, self.end)
         assert match is not None  # the alternatives cover every character
         kind, after = match.lastgroup, match.end()
@@ -75,7 +75,7 @@ class _Scanner(Reader):
         elif kind == "join":
             # Bash joins lines before it looks at anything else, so `$\` + `(` is `$(`.
             if at > self.start and self.text[at - 1] not in " \t\n":
-                self.unsure("a line is continued inside a word")
+                self.add_ambiguity("a line is continued inside a word")
         elif kind == "hash":
             newline = self.text.find("\n", at, self.end)
             return self.end if newline < 0 else newline
@@ -96,12 +96,12 @@ class _Scanner(Reader):
             return self.piece(frame, at)
         return after
 
-    def _begin_word(self, frame: Frame, at: int, after: int) -> int:
+    def _begin_word(self, frame: ScanFrame, at: int, after: int) -> int:
         if frame.word < 0:
             frame.word = at
         return after
 
-    def _end_word(self, frame: Frame, at: int) -> None:
+    def _end_word(self, frame: ScanFrame, at: int) -> None:
         if frame.word < 0:
             return
         span, frame.word = (frame.word, at), -1
@@ -129,28 +129,28 @@ class _Scanner(Reader):
                 command.assignments.append(span)
             elif not command.words and command.redirects and raw in _RESERVED:
                 # Bash writes a substitution anew before it runs it, with redirections last: then it is reserved.
-                self.unsure("a word of the language after a redirection")
+                self.add_ambiguity("a word of the language after a redirection")
                 command.words.append(span)
             elif not command.words and _OPEN_SUBSCRIPT.match(raw):
                 # Bash reads on to the bracket that closes it, over spaces and everything.
-                self.unsure("an assignment to an element with spaces in its name")
+                self.add_ambiguity("an assignment to an element with spaces in its name")
                 command.words.append(span)
             else:
                 command.words.append(span)
             command.end = at
 
-    def _check_body(self, frame: Frame, raw: str) -> None:
+    def _check_body(self, frame: ScanFrame, raw: str) -> None:
         if frame.body and raw not in _BODIES:
-            self.unsure("a function without a body")
+            self.add_ambiguity("a function without a body")
         frame.body = False
 
-    def _command(self, frame: Frame, at: int) -> Command:
+    def _command(self, frame: ScanFrame, at: int) -> ScannedCommand:
         if frame.command is None:
-            frame.command = Command(at, frame, frame.connector)
+            frame.command = ScannedCommand(at, frame, frame.connector)
             frame.filled = True
         return frame.command
 
-    def _reserved(self, frame: Frame, raw: str, at: int) -> bool:
+    def _reserved(self, frame: ScanFrame, raw: str, at: int) -> bool:
         """Whether it is a word of the language where a command could stand."""
         if frame.timed and raw in ("-p", "--"):
             return True
@@ -164,7 +164,7 @@ class _Scanner(Reader):
             if frame.cases:
                 frame.cases.pop()
             else:
-                self.unsure("a word of the language stands where it can't")
+                self.add_ambiguity("a word of the language stands where it can't")
         elif raw in ("for", "select"):
             frame.compound, frame.loop = True, "name"
         elif raw == "case":
@@ -177,7 +177,7 @@ class _Scanner(Reader):
             command.words.append((at - 2, at))
             frame.test = True
         elif raw == "coproc":
-            self.unsure("coproc starts a command whose words can't be told apart")
+            self.add_ambiguity("coproc starts a command whose words can't be told apart")
         elif raw == "!":
             frame.compound, frame.filled = True, False
         elif raw == "time":
@@ -187,13 +187,13 @@ class _Scanner(Reader):
             return False
         return True
 
-    def _case_word(self, frame: Frame, raw: str) -> None:
+    def _case_word(self, frame: ScanFrame, raw: str) -> None:
         state = frame.cases[-1]
         if state == "word":
             frame.cases[-1] = "in"
         elif state == "in":
             if raw != "in":
-                self.unsure("a case without `in`")
+                self.add_ambiguity("a case without `in`")
             frame.cases[-1] = "pattern"
         elif state == "pattern" and raw == "esac":
             frame.cases.pop()
@@ -201,7 +201,7 @@ class _Scanner(Reader):
         else:
             frame.cases[-1] = "more pattern"
 
-    def _loop_word(self, frame: Frame, raw: str) -> None:
+    def _loop_word(self, frame: ScanFrame, raw: str) -> None:
         if frame.loop == "name":
             self.found.assigned.add(raw)
             frame.loop = "in"
@@ -209,51 +209,51 @@ class _Scanner(Reader):
             frame.loop = "words" if raw == "in" else ""
             frame.filled = False
             if raw not in ("in", "do"):
-                self.unsure("a loop that isn't written as one")
+                self.add_ambiguity("a loop that isn't written as one")
 
-    def _operator(self, frame: Frame, operator: str) -> None:
+    def _operator(self, frame: ScanFrame, operator: str) -> None:
         if frame.test:
             if operator not in ("&&", "||", "|"):
-                self.unsure("an operator inside [[ ]]")
+                self.add_ambiguity("an operator inside [[ ]]")
             return
         if frame.cases and frame.cases[-1] != "body":
             if operator != "|" or frame.cases[-1] != "more pattern":
-                self.unsure("an operator in a case pattern")
+                self.add_ambiguity("an operator in a case pattern")
             return
         if frame.loop:
             if operator != ";" or frame.loop == "name":
-                self.unsure("a loop that isn't written as one")
+                self.add_ambiguity("a loop that isn't written as one")
             frame.loop, frame.connector, frame.filled = "", ";", False
             return
         ends_item = operator in (";;", ";&", ";;&")
         if not frame.filled and not ends_item:
-            self.unsure("an operator without a command")
+            self.add_ambiguity("an operator without a command")
         if ends_item and not frame.cases:
-            self.unsure("an operator of a case outside it")
+            self.add_ambiguity("an operator of a case outside it")
         self._end_command(frame, operator)
         if ends_item and frame.cases:
             frame.cases[-1] = "pattern"
         frame.can_end = operator not in ("&&", "||", "|", "|&")
 
-    def _end_command(self, frame: Frame, operator: str) -> None:
+    def _end_command(self, frame: ScanFrame, operator: str) -> None:
         if frame.redirect:
-            self.unsure("a redirection without a target")
+            self.add_ambiguity("a redirection without a target")
             frame.redirect = ""
         if frame.test:
-            self.unsure(ENDS_SHORT)
+            self.add_ambiguity(UNTERMINATED)
             frame.test = False
         if frame.command is not None:
             frame.command.after = operator
             self.found.commands.append(frame.command)
             frame.command = None
-            if len(self.found.commands) == MOST_COMMANDS:
-                self.unsure("it has too many commands")
+            if len(self.found.commands) == MAX_COMMANDS:
+                self.add_ambiguity("it has too many commands")
         if frame.filled:
             frame.can_end = True
         if operator:
             frame.connector, frame.filled = operator, False
 
-    def _newline(self, frame: Frame, after: int) -> int:
+    def _newline(self, frame: ScanFrame, after: int) -> int:
         if frame.test or (frame.cases and frame.cases[-1] != "body"):
             return after
         if frame.loop == "words":
@@ -261,13 +261,13 @@ class _Scanner(Reader):
         if frame.filled or frame.redirect:
             self._end_command(frame, ";")
         if any(outer.heredocs for outer in self.stack[:-1]):
-            self.unsure("a here document inside which something else is open")
+            self.add_ambiguity("a here document inside which something else is open")
         for operator, delimiter, command in frame.heredocs:
             after = self._heredoc(operator, delimiter, command, after)
         frame.heredocs.clear()
         return after
 
-    def _open(self, frame: Frame, at: int) -> int:
+    def _open(self, frame: ScanFrame, at: int) -> int:
         word = self.text[frame.word : at] if frame.word >= 0 else ""
         assigns = ASSIGNMENT.fullmatch(word) is not None
         if assigns and not frame.redirect and not frame.test:
@@ -287,21 +287,21 @@ class _Scanner(Reader):
             if command is not None and len(command.words) == 1 and not command.assignments and not command.redirects:
                 frame.command, frame.filled = None, False
             elif command is not None or not frame.body:
-                self.unsure("parentheses where none can stand")
+                self.add_ambiguity("parentheses where none can stand")
             frame.compound = frame.body = self.found.has_functions = True
             return parentheses.end()
         if command is not None or frame.redirect or frame.filled:
-            self.unsure("parentheses where none can stand")
+            self.add_ambiguity("parentheses where none can stand")
             self._end_command(frame, ";")
         frame.filled, frame.body = True, False
         if arithmetic:
-            self.doubt("arithmetic as a command")
+            self.add_uncertainty("arithmetic as a command")
             self.push("arithmetic", "))")
             return at + 2
         self.push("list", ")", subshell=True)
         return at + 1
 
-    def _close(self, frame: Frame, at: int) -> None:
+    def _close(self, frame: ScanFrame, at: int) -> None:
         self._end_word(frame, at)
         if frame.test:
             return
@@ -312,13 +312,13 @@ class _Scanner(Reader):
         ended_well = frame.filled or frame.can_end
         self._end_command(frame, ";")
         if frame.closer != ")" or frame.cases or frame.loop or frame.heredocs or not ended_well:
-            self.unsure("parentheses that don't match")
+            self.add_ambiguity("parentheses that don't match")
         if frame.closer == ")":
             self.stack.pop()
 
     # --- Redirections and here documents ---
 
-    def _redirect(self, frame: Frame, operator: str, at: int) -> None:
+    def _redirect(self, frame: ScanFrame, operator: str, at: int) -> None:
         if frame.test and operator in ("<", ">"):
             self._end_word(frame, at)
             return
@@ -326,32 +326,32 @@ class _Scanner(Reader):
         descriptor = _DESCRIPTOR.fullmatch(raw) if raw and not operator.startswith("&") else None
         if descriptor is not None and not frame.redirect:
             if descriptor.group(1):
-                self.doubt("a redirection that assigns a variable")
+                self.add_uncertainty("a redirection that assigns a variable")
             start, frame.word = frame.word, -1
         else:
             self._end_word(frame, at)
             start = at
         if frame.redirect or frame.test or frame.loop or (frame.cases and frame.cases[-1] != "body"):
-            self.unsure("a redirection where none can stand")
+            self.add_ambiguity("a redirection where none can stand")
         frame.redirect = operator
         self._command(frame, start)
 
-    def _redirect_target(self, frame: Frame, span: tuple[int, int], raw: str) -> None:
+    def _redirect_target(self, frame: ScanFrame, span: tuple[int, int], raw: str) -> None:
         operator, frame.redirect = frame.redirect, ""
         command = self._command(frame, span[0])
         command.end = span[1]
         if operator in ("<<", "<<-"):
             frame.heredocs.append((operator, raw, command))
             if len(frame.heredocs) > 8:
-                self.unsure("too many here documents")
+                self.add_ambiguity("too many here documents")
         else:
-            command.redirects.append(Redirection(operator, span))
+            command.redirects.append(ScannedRedirect(operator, span))
 
-    def _heredoc(self, operator: str, delimiter: str, command: Command, at: int) -> int:
+    def _heredoc(self, operator: str, delimiter: str, command: ScannedCommand, at: int) -> int:
         """Where the text goes on after the body."""
         quoted = any(character in delimiter for character in "'\"\\")
         if "`" in delimiter or "$" in delimiter or "\n" in delimiter:
-            self.unsure("a here document with a strange end mark")
+            self.add_ambiguity("a here document with a strange end mark")
         mark = re.sub(r"""['"]|\\(?=.)""", "", delimiter)
         line, joined = at, False
         while line < self.end:
@@ -364,13 +364,13 @@ class _Scanner(Reader):
             # In an unquoted body a backslash at its end joins a line to the next before the mark is looked for.
             joined = not quoted and (len(content) - len(content.rstrip("\\"))) % 2 == 1
             if joined:
-                self.unsure("a line of a here document is continued")
+                self.add_ambiguity("a line of a here document is continued")
             line = stop + 1
-        self.unsure("a here document without its end mark")
+        self.add_ambiguity("a here document without its end mark")
         self._heredoc_body(command, at, self.end, quoted)
         return self.end
 
-    def _heredoc_body(self, command: Command, start: int, end: int, quoted: bool) -> None:
+    def _heredoc_body(self, command: ScannedCommand, start: int, end: int, quoted: bool) -> None:
         command.input.append(self.text[start:end])
         if not quoted and ("$" in self.text[start:end] or "`" in self.text[start:end]):
             self.found.bodies.append((start, end))

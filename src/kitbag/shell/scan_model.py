@@ -8,12 +8,12 @@ from typing import NamedTuple
 Span = tuple[int, int]
 
 
-class Redirection(NamedTuple):
+class ScannedRedirect(NamedTuple):
     operator: str
     target: Span
 
 
-class Frame:
+class ScanFrame:
     """Something that was opened and is read until it is closed. A `list` frame holds commands."""
 
     # fmt: off
@@ -24,7 +24,7 @@ class Frame:
     )
     # fmt: on
 
-    def __init__(self, mode: str, closer: str, number: int, outer: "Frame | None") -> None:
+    def __init__(self, mode: str, closer: str, number: int, outer: "ScanFrame | None") -> None:
         self.mode = mode
         self.closer = closer
         self.number = number
@@ -35,7 +35,7 @@ class Frame:
         """Inside double quotes, where a single quote is a character like any other."""
         self.word = -1
         """Where the word that is being read began."""
-        self.command: Command | None = None
+        self.command: ScannedCommand | None = None
         self.connector = ""
         """The operator before the next command."""
         self.filled = False
@@ -56,17 +56,17 @@ class Frame:
         self.body = False
         """A function's body has to follow."""
         self.cases: list[str] = []
-        self.heredocs: list[tuple[str, str, Command]] = []
+        self.heredocs: list[tuple[str, str, ScannedCommand]] = []
         self.open = ""
         """Brackets that are open in arithmetic."""
 
 
-class Command:
+class ScannedCommand:
     """One simple command as written: spans of the text."""
 
     __slots__ = ("after", "assignments", "connector", "end", "frame", "input", "redirects", "start", "words")
 
-    def __init__(self, start: int, frame: Frame, connector: str) -> None:
+    def __init__(self, start: int, frame: ScanFrame, connector: str) -> None:
         self.start = start
         self.end = start
         self.frame = frame
@@ -74,19 +74,19 @@ class Command:
         self.after = ""
         self.assignments: list[Span] = []
         self.words: list[Span] = []
-        self.redirects: list[Redirection] = []
+        self.redirects: list[ScannedRedirect] = []
         self.input: list[str] = []
         """The bodies of its here documents."""
 
 
-class Nested(NamedTuple):
+class NestedText(NamedTuple):
     """Shell text inside shell text: it is read on its own."""
 
     text: str
-    frame: Frame | None
+    frame: ScanFrame | None
 
 
-class Scan:
+class ShellScan:
     # fmt: off
     __slots__ = (
         "assigned", "backticks", "bodies", "commands", "doubts", "evaluated", "frames", "has_functions", "nested",
@@ -95,9 +95,9 @@ class Scan:
     # fmt: on
 
     def __init__(self) -> None:
-        self.commands: list[Command] = []
-        self.frames: list[Frame] = []
-        self.nested: list[Nested] = []
+        self.commands: list[ScannedCommand] = []
+        self.frames: list[ScanFrame] = []
+        self.nested: list[NestedText] = []
         self.backticks: list[Span] = []
         self.bodies: list[Span] = []
         """Bodies of here documents in which expansions happen."""

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 # Its words begin with a keyword instead of a name.
 _WITH_KEYWORD = frozenset({"declaration_command", "unset_command", "test_command"})
-_WORDS_OF_LANGUAGE = frozenset({"time", "coproc"})
+_RESERVED_WORDS = frozenset({"time", "coproc"})
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]")
 
 
-class Opinion(NamedTuple):
+class GrammarReading(NamedTuple):
     starts: frozenset[int]
     """Where the first word of each command stands."""
     optional: frozenset[int]
     """Where one may stand: the words after `time`."""
-    broken: bool
+    has_errors: bool
     """It doesn't parse."""
 
 
@@ -34,7 +34,7 @@ def _language() -> "Language":
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
-def second_opinion(text: str) -> Opinion:
+def read_with_grammar(text: str) -> GrammarReading:
     """The offsets count characters, as in the text."""
     from tree_sitter import Parser
 
@@ -59,7 +59,7 @@ def second_opinion(text: str) -> Opinion:
                     name = node.child_by_field_name("name")
                     if name is not None:
                         starts.add(name.start_byte)
-                        if source[name.start_byte : name.end_byte].decode() in _WORDS_OF_LANGUAGE:
+                        if source[name.start_byte : name.end_byte].decode() in _RESERVED_WORDS:
                             optional.add(name.start_byte)
                             optional.update(child.start_byte for child in node.children)
             if cursor.goto_first_child():
@@ -70,4 +70,4 @@ def second_opinion(text: str) -> Opinion:
             descending = False
         else:
             break
-    return Opinion(frozenset(starts), frozenset(optional), broken)
+    return GrammarReading(frozenset(starts), frozenset(optional), broken)

@@ -25,7 +25,7 @@ _ANSI_ESCAPE = re.compile(
 _ANSI_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 
 
-class Word(NamedTuple):
+class ShellWord(NamedTuple):
     raw: str
     """As written."""
     value: str | None
@@ -34,11 +34,11 @@ class Word(NamedTuple):
     """Its value if every expansion in it were empty: what `cu$x"rl"` most likely hides."""
 
 
-def read_word(raw: str) -> Word:
+def parse_word(raw: str) -> ShellWord:
     if _PLAIN.fullmatch(raw):
-        return Word(raw, raw, raw)
+        return ShellWord(raw, raw, raw)
     value = _value(raw)
-    return Word(raw, value, value if value is not None else _bare(raw))
+    return ShellWord(raw, value, value if value is not None else _bare(raw))
 
 
 def _value(raw: str) -> str | None:

@@ -7,40 +7,40 @@ begins, every later word might be it. For allow rules only a few harmless wrappe
 import re
 from typing import Final, NamedTuple
 
-from kitbag.shell.command_table import Wrapper, program_name, skip_options, table
+from kitbag.shell.command_table import WrapperEntry, command_table, program_name, skip_options
 from kitbag.shell.scan import ASSIGNMENT
 
-_MOST_FOUND: Final = 15
+_MAX_SPANS: Final = 15
 _UNCLEAR: Final = "where the command inside it begins can't be told"
 _HINT = re.compile(r"[\s;|&$`(<!]")
-_READ_TEXT = frozenset({".", "source", "at", "batch", "crontab"})
-_TAKE_COMMANDS = frozenset({"trap", "alias", "hash", "mapfile", "readarray", "compgen", "complete", "bind"})
-_FED = frozenset({"xargs", "parallel"})
-_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-_FIND_CHANGES = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
+_TEXT_READERS = frozenset({".", "source", "at", "batch", "crontab"})
+_COMMAND_TAKERS = frozenset({"trap", "alias", "hash", "mapfile", "readarray", "compgen", "complete", "bind"})
+_INPUT_RUNNERS = frozenset({"xargs", "parallel"})
+_FIND_EXEC_OPTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_FIND_WRITE_OPTIONS = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
 
 Words = tuple[str | None, ...]
 
 
-class Levels(NamedTuple):
+class UnwrappedCommand(NamedTuple):
     spans: tuple[tuple[int, int], ...]
     """Where a command begins and ends among the words; the first is the whole."""
-    places: tuple[tuple[int, int], ...]
+    possible_spans: tuple[tuple[int, int], ...]
     """Where one may begin, when it can't be told."""
-    inner: int
+    innermost_start: int
     """Where the command inside all wrappers begins."""
-    allowed_from: int | None
+    allow_start: int | None
     """Where the command begins that an allow rule may name; None when no prefix of it may."""
-    texts: tuple[str, ...]
+    shell_texts: tuple[str, ...]
     """Shell text that it runs: read on its own, its commands are commands of the whole."""
     hints: tuple[str, ...]
     """Words that may be shell text: deny and ask rules look into them, nothing else does."""
-    reads_text: bool
+    reads_shell_text: bool
     """It is a shell or the like that runs what it is given in another way: a file, its input, an expansion."""
-    doubts: tuple[str, ...]
+    uncertainties: tuple[str, ...]
 
 
-class _Search:
+class _Unwrapper:
     __slots__ = (
         "allowed_from",
         "doubts",
@@ -68,25 +68,25 @@ class _Search:
         self.reads_text = False
         self.doubts: list[str] = []
 
-    def run(self) -> Levels:
+    def run(self) -> UnwrappedCommand:
         at: int | None = 0
         while at is not None and at < len(self.words):
-            if len(self.spans) > _MOST_FOUND:
+            if len(self.spans) > _MAX_SPANS:
                 self.doubts.append("a command inside too many others")
                 self._every_word_from(at)
                 break
             at = self._step(at)
         if not self.nested:
             self._options_with_commands()
-        return Levels(
+        return UnwrappedCommand(
             spans=tuple(dict.fromkeys(self.spans)),
-            places=tuple(self.places),
-            inner=self.inner,
-            allowed_from=self.allowed_from,
-            texts=tuple(dict.fromkeys(self.texts)),
+            possible_spans=tuple(self.places),
+            innermost_start=self.inner,
+            allow_start=self.allowed_from,
+            shell_texts=tuple(dict.fromkeys(self.texts)),
             hints=tuple(dict.fromkeys(self.hints)),
-            reads_text=self.reads_text,
-            doubts=tuple(dict.fromkeys(self.doubts)),
+            reads_shell_text=self.reads_text,
+            uncertainties=tuple(dict.fromkeys(self.doubts)),
         )
 
     def _step(self, at: int) -> int | None:
@@ -95,14 +95,14 @@ class _Search:
         if word is None:
             return None
         name = word.rsplit("/", 1)[-1]
-        known = table()
+        known = command_table()
         if name in known.shells:
             self._shell(at)
         elif name == "find":
             self._find(at)
-        elif name in _TAKE_COMMANDS:
+        elif name in _COMMAND_TAKERS:
             self._every_word_from(at + 1)
-        elif name in _READ_TEXT:
+        elif name in _TEXT_READERS:
             self.reads_text = True
             if None in self.words[at + 1 : at + 2]:
                 self.doubts.append("shell text that isn't known before it runs")
@@ -121,7 +121,7 @@ class _Search:
         wrapper = known.wrappers.get(name)
         if wrapper is None:
             return None
-        if name in _FED:
+        if name in _INPUT_RUNNERS:
             self._fed(name, skip_options(self.words, wrapper.options, at + 1))
         return self._unwrap(at, wrapper, program_name(word) == name)
 
@@ -129,13 +129,13 @@ class _Search:
         """xargs and its like hand what they read to a command; where that one runs its arguments, so do they."""
         inner = self.words[begins] if begins is not None and begins < len(self.words) else None
         base = (inner or "").rsplit("/", 1)[-1]
-        known = table()
-        runs = base in known.shells or base in known.wrappers or base in known.launchers or base in _READ_TEXT
+        known = command_table()
+        runs = base in known.shells or base in known.wrappers or base in known.launchers or base in _TEXT_READERS
         if runs or (name == "parallel" and inner is None):
             self.reads_text = True
             self.doubts.append("what it runs comes from what it reads")
 
-    def _unwrap(self, at: int, wrapper: Wrapper, known_program: bool) -> int | None:
+    def _unwrap(self, at: int, wrapper: WrapperEntry, known_program: bool) -> int | None:
         first = at + 1
         if first < len(self.words) and self.words[first] in wrapper.unless:
             return None
@@ -192,7 +192,7 @@ class _Search:
 
     def _shell(self, at: int) -> None:
         """`bash -c TEXT`, or a shell that runs a file or what it reads."""
-        known = table()
+        known = command_table()
         index, has_text, reads_input = at + 1, False, False
         while index < len(self.words):
             word = self.words[index]
@@ -220,31 +220,31 @@ class _Search:
         begun: list[int] = []
         for index in range(at + 1, len(self.words)):
             word = self.words[index]
-            if word in _FIND_RUNS:
+            if word in _FIND_EXEC_OPTIONS:
                 begun.append(index + 1)
             elif word in (";", "+"):
                 self._found_in_find(begun, index)
                 begun = []
-            if word is None or word in _FIND_RUNS or word in _FIND_CHANGES:
+            if word is None or word in _FIND_EXEC_OPTIONS or word in _FIND_WRITE_OPTIONS:
                 self.allowed_from = None
         self._found_in_find(begun, len(self.words))
 
     def _found_in_find(self, begun: list[int], ends: int) -> None:
         for number, begins in enumerate(begun):
-            if self.nested or begins >= ends or number >= _MOST_FOUND:
+            if self.nested or begins >= ends or number >= _MAX_SPANS:
                 self.spans.append((begins, ends))
                 continue
-            inner = levels(self.words[begins:ends], nested=True)
+            inner = unwrap(self.words[begins:ends], nested=True)
             self.spans += [(begins + start, begins + end) for start, end in inner.spans]
-            self.places += [(begins + start, begins + end) for start, end in inner.places]
-            self.texts += inner.texts
+            self.places += [(begins + start, begins + end) for start, end in inner.possible_spans]
+            self.texts += inner.shell_texts
             self.hints += inner.hints
-            self.doubts += inner.doubts
+            self.doubts += inner.uncertainties
             if self.words[begins] is None:
                 self.doubts.append("the command isn't known before it runs")
 
     def _git(self, at: int) -> None:
-        known = table()
+        known = command_table()
         for index in range(at + 1, len(self.words)):
             word = self.words[index]
             if word is None or not (word.startswith("-") or self.words[index - 1] in ("-c", "-C", "--config-env")):
@@ -258,7 +258,7 @@ class _Search:
             self._every_word_from(begins + 1)
 
     def _options_with_commands(self) -> None:
-        names = table().launching_options
+        names = command_table().launching_options
         for index, word in enumerate(self.words):
             if word is None:
                 continue
@@ -271,6 +271,6 @@ class _Search:
                 self.hints.append(self.words[index + 1] or "")
 
 
-def levels(words: Words, nested: bool = False) -> Levels:
+def unwrap(words: Words, nested: bool = False) -> UnwrappedCommand:
     """`nested`: they are inside a `find`."""
-    return _Search(words, nested).run()
+    return _Unwrapper(words, nested).run()

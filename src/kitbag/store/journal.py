@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kitbag.store import journal_file
-from kitbag.store.journal_file import Saved, open_file, store_error
-from kitbag.store.journal_watch import POLL_SECONDS, Watch
+from kitbag.store.journal_file import JournalRecovery, open_journal_file, store_error
+from kitbag.store.journal_watch import POLL_SECONDS, JournalWatch
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 
-_PAGE = 100
+_PAGE_SIZE = 100
 _INSERT = (
     "INSERT INTO records (stream, at, kind, body, key) VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING"
@@ -43,7 +43,7 @@ SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     seq: int
     """Grows with every record of the journal, whatever its stream; whoever sees one can see all before it."""
     stream: str
@@ -52,7 +52,7 @@ class Record(NamedTuple):
     body: Any
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """A record that is to be written."""
 
     stream: str
@@ -87,7 +87,7 @@ class _Batch:
 class Journal:
     """Safe to use from several threads and event loops at once. After a fork, the child opens its own."""
 
-    def __init__(self, file: journal_file.File, redactor: Redactor) -> None:
+    def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file
         self._redactor = redactor
         self._process = os.getpid()
@@ -95,7 +95,7 @@ class Journal:
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._committed = threading.Condition()
-        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._watches: dict[asyncio.AbstractEventLoop, JournalWatch] = {}
         self._wake = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -103,24 +103,24 @@ class Journal:
     @classmethod
     def open(cls, path: str, redactor: Redactor) -> "Journal":
         """Makes the file when there is none. A damaged one is set aside: `saved` says so, and so does a record."""
-        return cls(open_file(path), redactor)
+        return cls(open_journal_file(path), redactor)
 
     @property
     def path(self) -> str:
         return self._file.path
 
     @property
-    def saved(self) -> Saved | None:
-        return self._file.saved
+    def recovery(self) -> JournalRecovery | None:
+        return self._file.recovery
 
     @property
     def redactor(self) -> Redactor:
         return self._redactor
 
-    def hide(self, secrets: Iterable[str]) -> None:
+    def add_secrets(self, secrets: Iterable[str]) -> None:
         """These too, from now on."""
-        if found := [secret for secret in secrets if self._redactor.known(secret) == secret]:
-            self._redactor = self._redactor.with_more(found)
+        if found := [secret for secret in secrets if self._redactor.redact_known(secret) == secret]:
+            self._redactor = self._redactor.with_secrets(found)
 
     def __enter__(self) -> "Journal":
         return self
@@ -140,7 +140,7 @@ class Journal:
                 with self._reading:
                     self._file.reader.close()
                 self._file.writer.close()
-                os.close(self._file.guard)
+                os.close(self._file.lock_fd)
         self._wake.release()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -149,65 +149,72 @@ class Journal:
 
     def append(self, stream: str, kind: str, body: object) -> int:
         """The number of the record, which is durable now."""
-        return _given(self._lead(self._batch([Entry(stream, kind, body)])))[0]
+        return _written_seqs(self._commit_batch(self._batch([JournalEntry(stream, kind, body)])))[0]
 
-    def append_all(self, entries: Iterable[Entry]) -> list[int]:
+    def append_all(self, entries: Iterable[JournalEntry]) -> list[int]:
         """All of them next to each other, or none."""
-        return _given(self._lead(self._batch(entries)))
+        return _written_seqs(self._commit_batch(self._batch(entries)))
 
     def append_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
         """None when a record with this key is there already, from whatever process: the first one wins."""
-        return self._lead(self._batch([Entry(stream, kind, body)], key))[0]
+        return self._commit_batch(self._batch([JournalEntry(stream, kind, body)], key))[0]
 
     async def write(self, stream: str, kind: str, body: object) -> int:
         """`append` that leaves the event loop free. When it is cancelled, the record may be written or not."""
-        return _given(await self._hand_over(self._batch([Entry(stream, kind, body)])))[0]
+        return _written_seqs(await self._submit(self._batch([JournalEntry(stream, kind, body)])))[0]
 
-    async def write_all(self, entries: Iterable[Entry]) -> list[int]:
-        return _given(await self._hand_over(self._batch(entries)))
+    async def write_all(self, entries: Iterable[JournalEntry]) -> list[int]:
+        return _written_seqs(await self._submit(self._batch(entries)))
 
     async def write_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
-        return (await self._hand_over(self._batch([Entry(stream, kind, body)], key)))[0]
+        return (await self._submit(self._batch([JournalEntry(stream, kind, body)], key)))[0]
 
-    async def write_all_once(self, key: str, entries: Iterable[Entry]) -> bool:
+    async def write_all_once(self, key: str, entries: Iterable[JournalEntry]) -> bool:
         """All of them next to each other, or, when one was written with this key before, none."""
-        return (await self._hand_over(self._batch(entries, key)))[0] is not None
+        return (await self._submit(self._batch(entries, key)))[0] is not None
 
-    def _batch(self, entries: Iterable[Entry], key: str | None = None) -> _Batch:
+    def _batch(self, entries: Iterable[JournalEntry], key: str | None = None) -> _Batch:
         """The key is that of the first."""
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         keys = itertools.chain([key], itertools.repeat(None))
         given = zip(entries, keys, strict=False)
-        return _Batch([(_name(stream), at, _name(kind), self._text(body), own) for (stream, kind, body), own in given])
+        return _Batch(
+            [
+                (_check_name(stream), at, _check_name(kind), self._encode_body(body), own)
+                for (stream, kind, body), own in given
+            ]
+        )
 
-    def _text(self, body: object) -> str:
+    def _encode_body(self, body: object) -> str:
         """Only ASCII, so that no character in it, not even half of one, is beyond what a file can hold."""
         try:
             text = _ENCODER.encode(body)
-            return _ENCODER.encode(self._redactor.value(body)) if self._redactor.has_signs(text) else text
+            return (
+                _ENCODER.encode(self._redactor.redact_value(body)) if self._redactor.may_contain_secrets(text) else text
+            )
         except (ValueError, RecursionError) as error:
             raise StoreError(f"a record can't be written as JSON: {error}", "leave out what is no JSON") from error
 
-    def _usable(self) -> None:
+    def _check_usable(self) -> None:
         if self._closed:
             raise StoreError(f"{self.path} is closed", "open it again")
         if os.getpid() != self._process:
             raise StoreError(f"{self.path} was opened by another process", "open it after the fork")
 
-    def _lead(self, batch: _Batch) -> list[int | None]:
+    def _commit_batch(self, batch: _Batch) -> list[int | None]:
         """Whoever gets the lock writes for all who wait for it."""
-        self._usable()
+        self._check_usable()
         if not batch.rows:
             return []
         self._waiting.append(batch)
         with self._writing:
             if not batch.done:
-                self._usable()
+                self._check_usable()
                 self._commit_waiting()
         return batch.result()
 
-    async def _hand_over(self, batch: _Batch) -> list[int | None]:
-        self._usable()
+    async def _submit(self, batch: _Batch) -> list[int | None]:
+        self._check_usable()
         if not batch.rows:
             return []
         batch.future = asyncio.get_running_loop().create_future()
@@ -219,7 +226,7 @@ class Journal:
         self._waiting.append(batch)
         self._wake.release()
         if self._closed:  # between the first line and here
-            self._fail(self._taken())
+            self._fail(self._take_waiting())
         await batch.future
         return batch.result()
 
@@ -228,11 +235,11 @@ class Journal:
             self._wake.acquire()
             with self._writing:
                 if self._closed:
-                    self._fail(self._taken())
+                    self._fail(self._take_waiting())
                     return
                 self._commit_waiting()
 
-    def _taken(self) -> list[_Batch]:
+    def _take_waiting(self) -> list[_Batch]:
         batches: list[_Batch] = []
         with contextlib.suppress(IndexError):
             while True:
@@ -241,7 +248,7 @@ class Journal:
 
     def _commit_waiting(self) -> None:
         """With the lock held. A failure is told to those it belongs to; only an interruption is raised."""
-        batches = self._taken()
+        batches = self._take_waiting()
         if not batches:
             return
         try:
@@ -263,7 +270,7 @@ class Journal:
         finally:
             self._finish([batch for batch in batches if batch.seqs or batch.error is not None])
 
-    def _commit(self, batches: list[_Batch]) -> "_Failure | None":
+    def _commit(self, batches: list[_Batch]) -> "_CommitFailure | None":
         writer = self._file.writer
         made: list[list[int | None]] = []
         try:
@@ -274,8 +281,8 @@ class Journal:
         except sqlite3.Error as error:
             made.clear()
             self._roll_back()
-            journal_file.note_damage(self.path, error)
-            return _Failure(store_error(self.path, error), journal_file.is_busy(error))
+            journal_file.flag_damage(self.path, error)
+            return _CommitFailure(store_error(self.path, error), journal_file.is_busy(error))
         finally:
             if writer.in_transaction:  # interrupted
                 made.clear()
@@ -322,11 +329,11 @@ class Journal:
         for loop, watch in list(self._watches.items()):
             if not watch.is_idle:
                 with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(watch.look, last)
+                    loop.call_soon_threadsafe(watch.check, last)
 
     # Reading
 
-    def read(self, stream: str | None = None, after: int = 0, page: int = _PAGE) -> Iterator[Record]:
+    def read(self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE) -> Iterator[JournalRecord]:
         """Of one stream or of all, in order, so many at a time. Nothing is held between two records."""
         condition = "seq > ?" if stream is None else "stream = ? AND seq > ?"
         query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
@@ -338,7 +345,7 @@ class Journal:
                 return
             after = int(rows[-1][0])
 
-    def last(self, stream: str) -> Record | None:
+    def last(self, stream: str) -> JournalRecord | None:
         rows = self._query(f"{_SELECT}stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         return self._record(rows[0]) if rows else None
 
@@ -350,9 +357,9 @@ class Journal:
     def streams(self, prefix: str = "") -> list[str]:
         return [str(row[0]) for row in self._query(_STREAMS, {"prefix": prefix})]
 
-    def wait(self, after: int, seconds: float) -> bool:
+    def wait(self, after: int, timeout: float) -> bool:
         """Whether there is a record after this one before the time is over; from another process too."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + timeout
         while self.last_seq() <= after:
             left = end - time.monotonic()
             if left <= 0:
@@ -361,28 +368,28 @@ class Journal:
                 self._committed.wait(min(left, POLL_SECONDS))
         return True
 
-    async def changed(self, after: int, seconds: float | None = None) -> bool:
+    async def wait_async(self, after: int, timeout: float | None = None) -> bool:
         """`wait` that leaves the event loop free; without a time it waits until it is cancelled."""
         loop = asyncio.get_running_loop()
-        watch = self._watches.setdefault(loop, Watch(loop, self.last_seq))
+        watch = self._watches.setdefault(loop, JournalWatch(loop, self.last_seq))
         try:
-            return await watch.wait(after, seconds)
+            return await watch.wait(after, timeout)
         finally:
             if watch.is_idle:
                 self._watches.pop(loop, None)
 
     def _query(self, query: str, values: tuple[object, ...] | dict[str, object]) -> list[Any]:
         with self._reading:
-            self._usable()
+            self._check_usable()
             try:
                 return self._file.reader.execute(query, values).fetchall()
             except sqlite3.Error as error:
-                journal_file.note_damage(self.path, error)
+                journal_file.flag_damage(self.path, error)
                 raise store_error(self.path, error) from error
 
-    def _record(self, row: Any) -> Record:
+    def _record(self, row: Any) -> JournalRecord:
         try:
-            return Record(row[0], row[1], row[2], row[3], json.loads(row[4]))
+            return JournalRecord(row[0], row[1], row[2], row[3], json.loads(row[4]))
         except (ValueError, RecursionError) as error:
             raise StoreError(f"record {row[0]} of {self.path} is damaged: {error}", "restore the file") from error
 
@@ -398,7 +405,7 @@ def _insert(writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, st
     return seqs
 
 
-class _Failure(NamedTuple):
+class _CommitFailure(NamedTuple):
     error: StoreError
     busy: bool
 
@@ -409,11 +416,11 @@ def _settle(futures: list["asyncio.Future[None]"]) -> None:
             future.set_result(None)
 
 
-def _given(seqs: list[int | None]) -> list[int]:
+def _written_seqs(seqs: list[int | None]) -> list[int]:
     return [seq for seq in seqs if seq is not None]
 
 
-def _name(text: str) -> str:
+def _check_name(text: str) -> str:
     """Streams and kinds are our own words."""
     if not text or not text.isprintable():
         raise ValueError(f"{text!r} can't name records")

@@ -12,7 +12,7 @@ POLL_SECONDS = 0.02
 """What another process writes is seen after this time; what this one writes is seen at once."""
 
 
-class Watch:
+class JournalWatch:
     """Belongs to one event loop."""
 
     __slots__ = ("_last_seq", "_loop", "_timer", "_waiters")
@@ -27,13 +27,13 @@ class Watch:
     def is_idle(self) -> bool:
         return not self._waiters
 
-    async def wait(self, after: int, seconds: float | None) -> bool:
+    async def wait(self, after: int, timeout: float | None) -> bool:
         """Whether there is a record after this one before the time is over."""
         waiter = (after, self._loop.create_future())
         self._waiters.append(waiter)
         try:
-            self.look()
-            async with asyncio.timeout(seconds):
+            self.check()
+            async with asyncio.timeout(timeout):
                 await waiter[1]
             return True
         except TimeoutError:
@@ -44,7 +44,7 @@ class Watch:
                 self._timer.cancel()
                 self._timer = None
 
-    def look(self, written: int | None = None) -> None:
+    def check(self, written: int | None = None) -> None:
         """`written`: a record that is there, so that nobody need ask for the last one."""
         open_waiters = [(after, future) for after, future in self._waiters if not future.done()]
         if not open_waiters:
@@ -59,8 +59,8 @@ class Watch:
             if last > after:
                 future.set_result(None)
         if self._timer is None:
-            self._timer = self._loop.call_later(POLL_SECONDS, self._look_again)
+            self._timer = self._loop.call_later(POLL_SECONDS, self._poll)
 
-    def _look_again(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
-        self.look()
+        self.check()

@@ -13,10 +13,10 @@ from collections.abc import Generator
 
 from kitbag.errors import InvalidError
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_WAIT_SECONDS = 30.0
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_TIMEOUT = 30.0
 _POLL_SECONDS = 0.02
-_LONGEST = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 
 
 class StoreError(InvalidError):
@@ -24,21 +24,21 @@ class StoreError(InvalidError):
 
 
 @contextlib.contextmanager
-def directory(base: str, path: str = "") -> Generator[int, None, None]:
+def open_directory(base: str, path: str = "") -> Generator[int, None, None]:
     """A descriptor of the directory, which is made if it is not there. Below the base only the user may enter."""
     place = os.path.join(base, path)
     try:
-        descriptor = _base(base)
+        descriptor = _open_base(base)
     except OSError as error:
-        raise cannot("used", base, error) from error
+        raise storage_error("used", base, error) from error
     try:
         try:
-            for part in _parts(path):
-                inner = _enter(descriptor, part)
+            for part in _split_path(path):
+                inner = _open_subdirectory(descriptor, part)
                 os.close(descriptor)
                 descriptor = inner
         except OSError as error:
-            raise cannot("used", place, error) from error
+            raise storage_error("used", place, error) from error
         yield descriptor
     finally:
         os.close(descriptor)
@@ -50,10 +50,10 @@ def write(base: str, path: str, data: bytes) -> None:
 
     folder, name = os.path.split(path)
     place = os.path.join(base, path)
-    with directory(base, folder) as inside:
+    with open_directory(base, folder) as inside:
         temporary = f".{name}.{secrets.token_hex(8)}"
         try:
-            _refuse_link(inside, name, place)
+            _reject_link(inside, name, place)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(temporary, flags, 0o600, dir_fd=inside)
             try:
@@ -68,17 +68,17 @@ def write(base: str, path: str, data: bytes) -> None:
                 raise
             os.fsync(inside)
         except OSError as error:
-            raise cannot("written", place, error) from error
+            raise storage_error("written", place, error) from error
 
 
 def read(base: str, path: str) -> bytes | None:
     """The whole file; None when there is none."""
     place = os.path.join(base, path)
     try:
-        descriptor = _base(base, make=False)
+        descriptor = _open_base(base, make=False)
         try:
-            for part in _parts(os.path.dirname(path)):
-                inner = os.open(part, _DIRECTORY, dir_fd=descriptor)
+            for part in _split_path(os.path.dirname(path)):
+                inner = os.open(part, _DIRECTORY_FLAGS, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
             # Not blocking: a pipe in its place must not hold us.
@@ -89,52 +89,52 @@ def read(base: str, path: str) -> bytes | None:
         with open(file, "rb") as opened:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise StoreError(f"{place} is not a file", "move it away")
-            data = opened.read(_LONGEST + 1)
+            data = opened.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise cannot("read", place, error) from error
-    if len(data) > _LONGEST:
-        raise StoreError(f"{place} is longer than {_LONGEST:,} bytes", "move it away")
+        raise storage_error("read", place, error) from error
+    if len(data) > _MAX_BYTES:
+        raise StoreError(f"{place} is longer than {_MAX_BYTES:,} bytes", "move it away")
     return data
 
 
 @contextlib.contextmanager
-def locked(base: str, path: str, seconds: float = _WAIT_SECONDS, shared: bool = False) -> Generator[int, None, None]:
+def hold_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool = False) -> Generator[int, None, None]:
     """One process at a time, or many that share it. The kernel lets go when the process ends, however it ends."""
-    descriptor = lock(base, path, seconds, shared)
+    descriptor = acquire_lock(base, path, timeout, shared)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def lock(base: str, path: str, seconds: float = _WAIT_SECONDS, shared: bool = False) -> int:
+def acquire_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool = False) -> int:
     """A descriptor that holds the lock until it is closed."""
     folder, name = os.path.split(path)
     place = os.path.join(base, path)
-    with directory(base, folder) as inside:
+    with open_directory(base, folder) as inside:
         try:
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=inside)
         except OSError as error:
-            raise cannot("used", place, error) from error
+            raise storage_error("used", place, error) from error
     try:
-        if not take(descriptor, seconds, shared):
+        if not try_lock(descriptor, timeout, shared):
             raise StoreError(f"another Kitbag holds {place}", "try again when it is done")
     except BaseException as error:
         os.close(descriptor)
         if isinstance(error, OSError):
-            raise cannot("used", place, error) from error
+            raise storage_error("used", place, error) from error
         raise
     return descriptor
 
 
-def take(descriptor: int, seconds: float, shared: bool = False) -> bool:
+def try_lock(descriptor: int, timeout: float, shared: bool = False) -> bool:
     """Takes the lock, or changes the one that is held from shared to sole and back."""
     import fcntl
     import time
 
-    end = time.monotonic() + seconds
+    end = time.monotonic() + timeout
     while True:
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -149,7 +149,7 @@ def set_aside(base: str, path: str) -> str:
     """Gives a damaged file another name, which it returns; nothing is ever deleted or overwritten."""
     folder, name = os.path.split(path)
     place = os.path.join(base, path)
-    with directory(base, folder) as inside:
+    with open_directory(base, folder) as inside:
         taken = set(os.listdir(inside))
         for number in range(1, 10_000):
             other = f"{name}.damaged-{number}"
@@ -159,16 +159,16 @@ def set_aside(base: str, path: str) -> str:
                 os.rename(name, other, src_dir_fd=inside, dst_dir_fd=inside)
                 os.fsync(inside)
             except OSError as error:
-                raise cannot("set aside", place, error) from error
+                raise storage_error("set aside", place, error) from error
             return os.path.join(base, folder, other)
     raise StoreError(f"{place} was set aside too often", "remove old copies named `.damaged-`")
 
 
-def cannot(what: str, place: str, error: OSError) -> StoreError:
+def storage_error(action: str, path: str, error: OSError) -> StoreError:
     if error.errno in (errno.ELOOP, errno.EMLINK):
-        return StoreError(f"{place} can't be {what}: it is a symbolic link", "put the real thing in its place")
+        return StoreError(f"{path} can't be {action}: it is a symbolic link", "put the real thing in its place")
     if error.errno == errno.ENOTDIR:
-        return StoreError(f"{place} can't be {what}: a part of it is a link or no directory", "put a directory there")
+        return StoreError(f"{path} can't be {action}: a part of it is a link or no directory", "put a directory there")
     fix = {
         errno.ENOSPC: "make room on the disk",
         errno.EDQUOT: "make room: your share of the disk is used up",
@@ -176,27 +176,27 @@ def cannot(what: str, place: str, error: OSError) -> StoreError:
         errno.EACCES: "set KITBAG_HOME to a directory that can be written to",
         errno.EPERM: "set KITBAG_HOME to a directory that can be written to",
     }.get(error.errno or 0, "see to the cause, and try again")
-    return StoreError(f"{place} can't be {what}: {error.strerror or error}", fix)
+    return StoreError(f"{path} can't be {action}: {error.strerror or error}", fix)
 
 
-def _parts(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or path.startswith("/"):
         raise ValueError(f"{path!r} is not a path below a base")
     return parts
 
 
-def _base(base: str, make: bool = True) -> int:
+def _open_base(base: str, make: bool = True) -> int:
     # The way to the base is the user's own choice, links included.
     if make:
         os.makedirs(base, mode=0o700, exist_ok=True)
     return os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _enter(descriptor: int, part: str) -> int:
+def _open_subdirectory(descriptor: int, part: str) -> int:
     with contextlib.suppress(FileExistsError):
         os.mkdir(part, 0o700, dir_fd=descriptor)
-    inner = os.open(part, _DIRECTORY, dir_fd=descriptor)
+    inner = os.open(part, _DIRECTORY_FLAGS, dir_fd=descriptor)
     try:
         status = os.fstat(inner)
         if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.geteuid():
@@ -207,7 +207,7 @@ def _enter(descriptor: int, part: str) -> int:
     return inner
 
 
-def _refuse_link(inside: int, name: str, place: str) -> None:
+def _reject_link(inside: int, name: str, place: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode):
             raise StoreError(f"{place} is a symbolic link; nothing was written", "put a real file in its place")

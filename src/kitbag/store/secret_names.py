@@ -20,11 +20,11 @@ _HARMLESS_VALUE = re.compile(
 )
 
 
-def looks_secret(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
     """An environment variable that no text may ask for and no command is given."""
     return _SECRET_NAME.search(name) is not None
 
 
-def holds_secret(name: str) -> bool:
+def has_secret_value(name: str) -> bool:
     """Looks secret, and its value is one too: `AWS_REGION` and `SSH_AUTH_SOCK` are kept back, not redacted."""
-    return looks_secret(name) and _HARMLESS_VALUE.search(name) is None
+    return is_secret_name(name) and _HARMLESS_VALUE.search(name) is None

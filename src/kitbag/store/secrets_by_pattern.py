@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-Span = tuple[int, int]
+TextSpan = tuple[int, int]
 
 _MIXED = re.compile(r"[0-9][A-Za-z]|[A-Za-z][0-9]")
 _REFERENCE = re.compile(
@@ -16,7 +16,7 @@ _REFERENCE = re.compile(
 )
 
 # Fixed start: what follows. The start may stand after any character that is no letter or digit.
-_TOKENS: dict[str, str] = {
+_TOKEN_PATTERNS: dict[str, str] = {
     "sk-ant-": r"[A-Za-z0-9_-]{10,}",
     # Some 16 letters and digits in one piece: `sk-folding-cube-1` is the name of a style.
     "sk-": r"(?:[A-Za-z0-9]{1,12}[-_]){0,4}(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}[A-Za-z0-9_-]*",
@@ -56,11 +56,11 @@ _TOKENS: dict[str, str] = {
     "hooks.slack.com/services/": r"[A-Za-z0-9/]{16,}",
     "discord.com/api/webhooks/": r"[0-9]+/[A-Za-z0-9_-]{16,}",
 }
-_WEB_TOKEN = re.compile(r"eyJ[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
+_JWT = re.compile(r"eyJ[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile(r"-----END (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\+[nr])*")
-_LONGEST_KEY = 20_000
+_MAX_KEY_LENGTH = 20_000
 _BEARER = re.compile(r"bearer[ \t]{1,4}([A-Za-z0-9._~+/=-]{12,})", re.IGNORECASE)
 _AUTHORIZATION = re.compile(
     r"""authorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
@@ -71,44 +71,44 @@ _USERINFO = re.compile(r"""://(?:[^\s/@:"'<>\\?#]{0,128}:([^\s/@"'<>\\?#]{1,256}
 _SIGNED = re.compile(r"""[?&]sig=([^\s&"'<>#\\]{8,})""")
 
 
-def is_mixed(text: str) -> bool:
+def mixes_letters_and_digits(text: str) -> bool:
     """Letters and digits in one piece: few words are."""
     return _MIXED.search(text) is not None
 
 
-def is_reference(text: str) -> bool:
+def is_secret_reference(text: str) -> bool:
     """`$NAME`, `<your key>`, `os.environ`: stands for a secret and is none."""
     return _REFERENCE.match(text) is not None
 
 
-STARTS = (*_TOKENS, "eyJ", "-----BEGIN ", "://", "sig=")
+TOKEN_PREFIXES = (*_TOKEN_PATTERNS, "eyJ", "-----BEGIN ", "://", "sig=")
 """A text without any of these, and without the words of the headers, holds no such secret."""
-STARTS_IN_LOWER_CASE = ("authorization", "bearer")
+HEADER_WORDS = ("authorization", "bearer")
 
 
-def token_spans(text: str, lowered: str) -> Iterator[Span]:
+def find_pattern_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
     """Where in the text the secrets stand. `lowered` is the text in lower case, character for character."""
     # Asked for first: most texts hold none, and a search that isn't begun costs nothing.
-    for start in _TOKENS:
+    for start in _TOKEN_PATTERNS:
         if start in text:
-            yield from _starting(text, start, _shape(start))
+            yield from _find_prefixed_tokens(text, start, _token_pattern(start))
     if "eyJ" in text:
-        yield from _web_tokens(text)
+        yield from _find_jwts(text)
     if "-----BEGIN " in text:
-        yield from _private_keys(text)
+        yield from _find_private_keys(text)
     if "authorization" in lowered or "bearer" in lowered:
-        yield from _authorization(text, lowered)
+        yield from _find_authorization_values(text, lowered)
     if "://" in text or "sig=" in text:
-        yield from _in_urls(text)
+        yield from _find_url_secrets(text)
 
 
 @cache
-def _shape(start: str) -> re.Pattern[str]:
+def _token_pattern(start: str) -> re.Pattern[str]:
     """Made when it is first met: few texts hold any, and to make all of them takes longer than to start Python."""
-    return re.compile(re.escape(start) + _TOKENS[start])
+    return re.compile(re.escape(start) + _TOKEN_PATTERNS[start])
 
 
-def _starting(text: str, start: str, shape: re.Pattern[str]) -> Iterator[Span]:
+def _find_prefixed_tokens(text: str, start: str, shape: re.Pattern[str]) -> Iterator[TextSpan]:
     at = text.find(start)
     while at >= 0:
         match = None if at and text[at - 1].isalnum() else shape.match(text, at)
@@ -117,18 +117,18 @@ def _starting(text: str, start: str, shape: re.Pattern[str]) -> Iterator[Span]:
         at = text.find(start, match.end() if match else at + len(start))
 
 
-def _web_tokens(text: str) -> Iterator[Span]:
+def _find_jwts(text: str) -> Iterator[TextSpan]:
     at = text.find("eyJ")
     while at >= 0:
         # Only at the start of a run, so that each run is read once.
         inside = at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")
-        match = None if inside else _WEB_TOKEN.match(text, at)
+        match = None if inside else _JWT.match(text, at)
         if match:
             yield match.span()
         at = text.find("eyJ", match.end() if match else at + 3)
 
 
-def _private_keys(text: str) -> Iterator[Span]:
+def _find_private_keys(text: str) -> Iterator[TextSpan]:
     at = text.find("-----BEGIN ")
     foot = 0
     while at >= 0:
@@ -138,7 +138,7 @@ def _private_keys(text: str) -> Iterator[Span]:
             # The next foot is looked for once, however many heads stand before it.
             if 0 <= foot < head.end():
                 foot = text.find("-----END ", head.end())
-            tail = _KEY_END.match(text, foot) if 0 <= foot <= head.end() + _LONGEST_KEY else None
+            tail = _KEY_END.match(text, foot) if 0 <= foot <= head.end() + _MAX_KEY_LENGTH else None
             # A key that was cut off is still most of a key.
             body = None if tail else _KEY_BODY.match(text, head.end())
             end = tail.end() if tail else body.end() if body else head.end()
@@ -146,36 +146,36 @@ def _private_keys(text: str) -> Iterator[Span]:
         at = text.find("-----BEGIN ", end)
 
 
-def _authorization(text: str, lowered: str) -> Iterator[Span]:
+def _find_authorization_values(text: str, lowered: str) -> Iterator[TextSpan]:
     at = lowered.find("authorization")
     while at >= 0:
         match = _AUTHORIZATION.match(text, at)
-        if match and _authorizes((match[1] or "").lower(), match[2]):
+        if match and _is_credential((match[1] or "").lower(), match[2]):
             yield match.span(2)
         at = lowered.find("authorization", match.end() if match else at + 13)
     at = lowered.find("bearer")
     while at >= 0:
         match = _BEARER.match(text, at)
-        if match and is_mixed(match[1]):
+        if match and mixes_letters_and_digits(match[1]):
             yield match.span(1)
         at = lowered.find("bearer", match.end() if match else at + 6)
 
 
-def _authorizes(scheme: str, value: str) -> bool:
-    if is_reference(value):
+def _is_credential(scheme: str, value: str) -> bool:
+    if is_secret_reference(value):
         return False
     if scheme == "basic" and not value.islower() and len(value) % 4 == 0:
         return True
-    return is_mixed(value) and (scheme != "" or len(value) >= 16)
+    return mixes_letters_and_digits(value) and (scheme != "" or len(value) >= 16)
 
 
-def _in_urls(text: str) -> Iterator[Span]:
+def _find_url_secrets(text: str) -> Iterator[TextSpan]:
     at = text.find("://")
     while at >= 0:
         match = _USERINFO.match(text, at)
         if match:
             group = 1 if match[1] is not None else 2
-            if not is_reference(match[group]) and (group == 1 or is_mixed(match[group])):
+            if not is_secret_reference(match[group]) and (group == 1 or mixes_letters_and_digits(match[group])):
                 yield match.span(group)
         at = text.find("://", at + 3)
     for match in _SIGNED.finditer(text):

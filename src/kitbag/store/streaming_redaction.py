@@ -6,29 +6,29 @@ Used by whoever shows a reply while it comes.
 from collections.abc import Callable, Iterable
 
 
-class Held:
-    def __init__(self, hide: Callable[[str], str], secrets: Iterable[str]) -> None:
+class StreamingRedactor:
+    def __init__(self, redact: Callable[[str], str], secrets: Iterable[str]) -> None:
         """`hide` takes whole secrets out of a text."""
-        self._hide = hide
-        self._waiting = ""
+        self._redact = redact
+        self._pending = ""
         self._secrets = tuple(filter(None, secrets))
         self._by_first: dict[str, list[str]] = {}
         for secret in self._secrets:
             self._by_first.setdefault(secret[0], []).append(secret)
         self._longest = max(map(len, self._secrets), default=0)
 
-    def add(self, piece: str) -> str:
+    def feed(self, piece: str) -> str:
         """What may be shown now."""
-        text = self._waiting + piece
-        start = self._outside_secrets(text, self._open_end(text))
-        self._waiting = text[start:]
-        return self._hide(text[:start])
+        text = self._pending + piece
+        start = self._before_whole_secrets(text, self._find_partial_secret(text))
+        self._pending = text[start:]
+        return self._redact(text[:start])
 
-    def rest(self) -> str:
-        text, self._waiting = self._waiting, ""
-        return self._hide(text)
+    def flush(self) -> str:
+        text, self._pending = self._pending, ""
+        return self._redact(text)
 
-    def _open_end(self, text: str) -> int:
+    def _find_partial_secret(self, text: str) -> int:
         """Where the end of a text begins a secret, without being all of it."""
         for at in range(max(0, len(text) - self._longest + 1), len(text)):
             for secret in self._by_first.get(text[at], ()):
@@ -36,7 +36,7 @@ class Held:
                     return at
         return len(text)
 
-    def _outside_secrets(self, text: str, start: int) -> int:
+    def _before_whole_secrets(self, text: str, start: int) -> int:
         """The same place, or where a whole secret begins that reaches beyond it: cut in two it would not be found."""
         if start == len(text):
             return start

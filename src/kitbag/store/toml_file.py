@@ -11,17 +11,17 @@ from kitbag.errors import InvalidError
 from kitbag.store import private_files
 
 
-def change_toml(path: str, change: Callable[[Any], None]) -> None:
+def edit_toml(path: str, edit: Callable[[Any], None]) -> None:
     """`change` gets tomlkit's document. Raises InvalidError, and then nothing was written."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     base, name = os.path.split(path)
-    with private_files.locked(base, f".{name}.lock"):
+    with private_files.hold_lock(base, f".{name}.lock"):
         data = private_files.read(base, name) or b""
         try:
             document: Any = tomlkit.parse(data.decode())
-            change(document)
+            edit(document)
         except (UnicodeDecodeError, TOMLKitError, TypeError, AttributeError) as error:
             raise InvalidError(f"{path} can't be changed: {error}", "mend the file") from error
         private_files.write(base, name, tomlkit.dumps(document).encode())

@@ -15,21 +15,29 @@ from typing import Any, Final
 
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.fault_points import point
-from kitbag.store.journal import Entry, Journal
+from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.task import END, TASK_REQUEST, End, Kind, Task, Wish, apply
-from kitbag.tasks.task_processes import end_processes
-from kitbag.tasks.version import this_version
+from kitbag.tasks.task import (
+    TASK_REQUEST_FIELDS,
+    TASK_RESULT_FIELDS,
+    Task,
+    TaskKind,
+    TaskRequest,
+    TaskResult,
+    apply_record,
+)
+from kitbag.tasks.task_processes import kill_processes
+from kitbag.tasks.version import kitbag_version
 
-STREAM: Final = "tasks"
-WISHES: Final = "task/"
+TASKS_STREAM: Final = "tasks"
+TASK_STREAM_PREFIX: Final = "task/"
 """Streams with what was asked for and long answers: read by those who need them, and by nobody else."""
-ENDED_WITH_OWNER: Final = "the process that ran it ended before it did"
-SHOWN: Final = 4_000
+OWNER_ENDED: Final = "the process that ran it ended before it did"
+MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that everybody who looks at the board has in memory."""
-_PIECE = 500_000
-_LOOK_SECONDS = 1.0
+_CHUNK_CHARACTERS = 500_000
+_POLL_SECONDS = 1.0
 """How often an owner that may have vanished is looked for."""
 
 
@@ -38,67 +46,67 @@ class Board:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self._seen = 0
+        self._last_applied_seq = 0
         self._tasks: dict[str, Task] = {}
         self._children: dict[str, list[str]] = {}
-        self._open: dict[str, None] = {}
+        self._unfinished: dict[str, None] = {}
         """Those that have not ended, so that looking after them costs nothing for the others."""
-        self._buried_at = 0.0
+        self._dead_checked_at = 0.0
 
     # Looking
 
     def refresh(self) -> list[str]:
         """Takes in what is new; the tasks it was about."""
         changed: dict[str, None] = {}
-        for record in self.journal.read(STREAM, self._seen, 1_000):
-            self._seen = record.seq
+        for record in self.journal.read(TASKS_STREAM, self._last_applied_seq, 1_000):
+            self._last_applied_seq = record.seq
             with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
                 known = len(self._tasks)
-                task_id = apply(self._tasks, record)
+                task_id = apply_record(self._tasks, record)
                 changed[task_id] = None
                 task = self._tasks[task_id]
                 if len(self._tasks) > known:
                     self._children.setdefault(task.parent or task.root, []).append(task_id)
                 if task.is_finished:
-                    self._open.pop(task_id, None)
+                    self._unfinished.pop(task_id, None)
                 else:
-                    self._open[task_id] = None
+                    self._unfinished[task_id] = None
         return list(changed)
 
     @property
-    def seen(self) -> int:
+    def last_applied_seq(self) -> int:
         """The last record that was taken in."""
-        return self._seen
+        return self._last_applied_seq
 
-    def open_now(self) -> list[Task]:
+    def known_unfinished(self) -> list[Task]:
         """Those that have not ended, as far as is known without a look at the journal."""
-        return [self._tasks[task_id] for task_id in list(self._open)]
+        return [self._tasks[task_id] for task_id in list(self._unfinished)]
 
     def all(self) -> list[Task]:
         """In the order in which they were created."""
         self.refresh()
         return list(self._tasks.values())
 
-    def of(self, root: str) -> list[Task]:
+    def of_session(self, session_id: str) -> list[Task]:
         """All that a session has begun, its agents' included."""
-        return [task for task in self.all() if task.root == root]
+        return [task for task in self.all() if task.root == session_id]
 
     def unfinished(self) -> list[Task]:
         """The oldest first."""
         self.refresh()
-        return sorted((self._tasks[task_id] for task_id in self._open), key=lambda task: task.created)
+        return sorted((self._tasks[task_id] for task_id in self._unfinished), key=lambda task: task.created)
 
     def get(self, task_id: str) -> Task | None:
         self.refresh()
         return self._tasks.get(task_id)
 
-    def find(self, name: str, among: Callable[[Task], bool] | None = None) -> Task:
+    def find(self, name: str, visible: Callable[[Task], bool] | None = None) -> Task:
         """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError.
 
         `among`: the others are as if they were not there.
         """
         self.refresh()
-        known = self._tasks if among is None else {task.id: task for task in self._tasks.values() if among(task)}
+        known = self._tasks if visible is None else {task.id: task for task in self._tasks.values() if visible(task)}
         if name in known:
             return known[name]
         found = [task_id for task_id in known if len(name) >= 3 and task_id.startswith(name)]
@@ -110,12 +118,12 @@ class Board:
         fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag tasks list` shows those there are"
         raise NotFoundError(f"there is no task {name[:80]!r}", fix)
 
-    def begun_by(self, parent: str) -> list[Task]:
+    def started_by(self, parent_id: str) -> list[Task]:
         """By a task or a session itself, without those that these began."""
         self.refresh()
-        return [self._tasks[child] for child in self._children.get(parent, ())]
+        return [self._tasks[child] for child in self._children.get(parent_id, ())]
 
-    def below(self, task_id: str) -> list[Task]:
+    def descendants(self, task_id: str) -> list[Task]:
         """The tasks that it began, theirs too."""
         self.refresh()
         found: list[Task] = []
@@ -126,17 +134,17 @@ class Board:
             left += reversed(self._children.get(child, ()))
         return found
 
-    def wish(self, task_id: str) -> Wish:
+    def request(self, task_id: str) -> TaskRequest:
         """What was asked for last. Raises NotFoundError."""
-        return self.last_wish(task_id)[0]
+        return self.latest_request(task_id)[0]
 
-    def last_wish(self, task_id: str) -> tuple[Wish, int]:
+    def latest_request(self, task_id: str) -> tuple[TaskRequest, int]:
         """With the number of its record: what its session holds after that answers it."""
-        wish: Wish | None = None
+        wish: TaskRequest | None = None
         seq = 0
-        for record in self.journal.read(WISHES + task_id):
+        for record in self.journal.read(TASK_STREAM_PREFIX + task_id):
             if record.kind == "wish":
-                found = TASK_REQUEST.read(record.body)
+                found = TASK_REQUEST_FIELDS.read(record.body)
                 wish, seq = found._replace(skills=tuple(found.skills)), record.seq
         if wish is None:
             raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
@@ -149,51 +157,53 @@ class Board:
             return end.text if end is not None else ""
         pieces = [
             str(record.body["text"])
-            for record in self.journal.read(WISHES + task.id)
+            for record in self.journal.read(TASK_STREAM_PREFIX + task.id)
             if record.kind == "answer" and record.body["name"] == end.rest
         ]
         return "".join(pieces)
 
-    async def changed(self, seconds: float | None = None) -> bool:
+    async def wait_for_change(self, timeout: float | None = None) -> bool:
         """Until the journal grows, whoever writes to it; False when the time is over."""
-        return await self.journal.changed(max(self._seen, self.journal.last_seq()), seconds)
+        return await self.journal.wait_async(max(self._last_applied_seq, self.journal.last_seq()), timeout)
 
-    async def until(self, is_so: Callable[[Task], bool], task_id: str, seconds: float | None = None) -> Task | None:
+    async def wait_until(
+        self, condition: Callable[[Task], bool], task_id: str, timeout: float | None = None
+    ) -> Task | None:
         """The task when that is so; None when the time is over."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(timeout):
                 while True:
                     seen = self.journal.last_seq()
                     task = self.find(task_id)
-                    if is_so(task):
+                    if condition(task):
                         return task
                     # An owner may vanish without a word, so it is looked for from time to time.
-                    await self.journal.changed(seen, _LOOK_SECONDS)
-                    if time.monotonic() - self._buried_at >= _LOOK_SECONDS:
-                        await self.bury()
+                    await self.journal.wait_async(seen, _POLL_SECONDS)
+                    if time.monotonic() - self._dead_checked_at >= _POLL_SECONDS:
+                        await self.end_dead_foreground_tasks()
         except TimeoutError:
             return None
 
     async def follow(self) -> AsyncIterator[list[Task]]:
         """Those that changed, again and again."""
-        after = self._seen
+        after = self._last_applied_seq
         while True:
             seen = self.journal.last_seq()
             changed: dict[str, None] = {}
             self.refresh()
-            if self._seen > after:
-                for record in self.journal.read(STREAM, after, 1_000):  # others may have taken it in already
-                    if record.seq > self._seen:
+            if self._last_applied_seq > after:
+                for record in self.journal.read(TASKS_STREAM, after, 1_000):  # others may have taken it in already
+                    if record.seq > self._last_applied_seq:
                         break
                     after = record.seq
                     changed[str(record.body.get("id"))] = None
             yield [self._tasks[task_id] for task_id in changed if task_id in self._tasks]
-            await self.journal.changed(seen)
+            await self.journal.wait_async(seen)
 
     # Writing
 
     async def create(
-        self, task_id: str, kind: Kind, wish: Wish, *, root: str, parent: str, depth: int, background: bool
+        self, task_id: str, kind: TaskKind, wish: TaskRequest, *, root: str, parent: str, depth: int, background: bool
     ) -> Task:
         body: dict[str, Any] = {
             "id": task_id,
@@ -205,10 +215,10 @@ class Board:
             "depth": depth,
             "background": background,
             "directory": wish.directory,
-            "version": this_version(),
+            "version": kitbag_version(),
             "owner": [] if background else list(this_process()),
         }
-        await self.journal.write_all([_wish_entry(task_id, wish), Entry(STREAM, "created", body)])
+        await self.journal.write_all([_request_entry(task_id, wish), JournalEntry(TASKS_STREAM, "created", body)])
         point("task-created")
         return self.find(task_id)
 
@@ -217,9 +227,9 @@ class Board:
         task: Task,
         owner: Owner | None = None,
         *,
-        again: bool = False,
+        restart: bool = False,
         recovered: bool = False,
-        in_front: bool = False,
+        foreground: bool = False,
     ) -> bool:
         """Begins it. False when somebody else was first, or has ended it meanwhile. `again`: also when it had ended
         before, which is for a person to want; `recovered`: it was begun before, and got nowhere; `in_front`: whoever
@@ -229,92 +239,94 @@ class Board:
             "id": task.id,
             "run": run,
             "owner": list(owner or this_process()),
-            "again": again,
+            "again": restart,
             "recovered": recovered,
-            "in_front": in_front,
+            "in_front": foreground,
         }
-        if await self.journal.write_once(f"begun:{task.id}:{run}", STREAM, "begun", body) is None:
+        if await self.journal.write_once(f"begun:{task.id}:{run}", TASKS_STREAM, "begun", body) is None:
             return False
         point("task-claimed")
         begun = self.find(task.id)
         return begun.run == run and not begun.is_finished
 
-    async def queue_again(self, task: Task, wish: Wish) -> bool:
+    async def requeue(self, task: Task, wish: TaskRequest) -> bool:
         """For a worker: it goes on from where it was. False when somebody else was first; then nothing is asked."""
-        body = {"id": task.id, "run": task.run, "version": this_version()}
-        entries = [_wish_entry(task.id, wish), Entry(STREAM, "queued", body)]
+        body = {"id": task.id, "run": task.run, "version": kitbag_version()}
+        entries = [_request_entry(task.id, wish), JournalEntry(TASKS_STREAM, "queued", body)]
         return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
 
-    async def ask_again(self, task: Task, wish: Wish, session: str = "") -> None:
+    async def update_request(self, task: Task, wish: TaskRequest, session: str = "") -> None:
         """`session`: where its conversation is from now on, if elsewhere."""
-        entries = [_wish_entry(task.id, wish)]
+        entries = [_request_entry(task.id, wish)]
         if session:
-            entries.append(Entry(STREAM, "session", {"id": task.id, "session": session}))
+            entries.append(JournalEntry(TASKS_STREAM, "session", {"id": task.id, "session": session}))
         await self.journal.write_all(entries)
 
-    async def end(self, task_id: str, run: int, end: End) -> bool:
+    async def finish(self, task_id: str, run: int, end: TaskResult) -> bool:
         """False when it had ended before: the first end counts."""
-        end = await self._put_away(task_id, end)
-        body = {"id": task_id, "run": run, **END.write(end)}
+        end = await self._store_long_answer(task_id, end)
+        body = {"id": task_id, "run": run, **TASK_RESULT_FIELDS.write(end)}
         point("end-unwritten")
-        if await self.journal.write_once(f"ended:{task_id}:{run}", STREAM, "ended", body) is None:
+        if await self.journal.write_once(f"ended:{task_id}:{run}", TASKS_STREAM, "ended", body) is None:
             return False
         point("end-written")
         ended = self.get(task_id)
         return ended is not None and ended.ended_run == run  # whoever came too late has a later number
 
-    async def _put_away(self, task_id: str, end: End) -> End:
+    async def _store_long_answer(self, task_id: str, end: TaskResult) -> TaskResult:
         """A long answer is on the disk before the end that tells of it, and not in everybody's memory."""
-        if len(end.text) <= SHOWN:
+        if len(end.text) <= MAX_INLINE_TEXT:
             return end
         name = os.urandom(6).hex()
-        pieces = [end.text[start : start + _PIECE] for start in range(0, len(end.text), _PIECE)]
+        pieces = [end.text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(end.text), _CHUNK_CHARACTERS)]
         await self.journal.write_all(
-            [Entry(WISHES + task_id, "answer", {"name": name, "text": piece}) for piece in pieces]
+            [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": piece}) for piece in pieces]
         )
-        return end._replace(text=end.text[:SHOWN], length=len(end.text), rest=name)
+        return end._replace(text=end.text[:MAX_INLINE_TEXT], length=len(end.text), rest=name)
 
-    async def want_stop(self, tasks: Iterable[Task], by: str = "") -> None:
-        await self.journal.write_all([Entry(STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
+    async def request_stop(self, tasks: Iterable[Task], by: str = "") -> None:
+        await self.journal.write_all([JournalEntry(TASKS_STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
 
     async def warn(self, task_id: str, text: str) -> None:
-        await self.journal.write(STREAM, "warning", {"id": task_id, "text": text})
+        await self.journal.write(TASKS_STREAM, "warning", {"id": task_id, "text": text})
 
-    async def wait_for_answer(self, task_id: str, question: str, *, over: bool = False) -> None:
-        await self.journal.write(STREAM, "answered" if over else "waiting", {"id": task_id, "question": question})
+    async def record_question(self, task_id: str, question: str, *, answered: bool = False) -> None:
+        await self.journal.write(
+            TASKS_STREAM, "answered" if answered else "waiting", {"id": task_id, "question": question}
+        )
 
     async def mark_notified(self, task_id: str, run: int) -> bool:
         """False when another has told it."""
         body = {"id": task_id, "run": run}
-        return await self.journal.write_once(f"notified:{task_id}:{run}", STREAM, "notified", body) is not None
+        return await self.journal.write_once(f"notified:{task_id}:{run}", TASKS_STREAM, "notified", body) is not None
 
-    async def bury(self) -> list[Task]:
+    async def end_dead_foreground_tasks(self) -> list[Task]:
         """Ends what ran in front in a process that is gone, with the processes it left. Background work is left to a
         worker, who recovers it."""
-        self._buried_at = time.monotonic()
-        dead = [task for task in self.unfinished() if not task.background and _lost_its_owner(task)]
+        self._dead_checked_at = time.monotonic()
+        dead = [task for task in self.unfinished() if not task.background and _is_owner_gone(task)]
         if not dead:
             return []
-        await asyncio.to_thread(end_processes, *(task.id for task in dead))
+        await asyncio.to_thread(kill_processes, *(task.id for task in dead))
         buried: list[Task] = []
         for task in dead:
             with contextlib.suppress(StoreError):
                 status = "cancelled" if task.stop_wanted else "interrupted"
-                if await self.end(task.id, task.run, End(status, error=ENDED_WITH_OWNER)):
+                if await self.finish(task.id, task.run, TaskResult(status, error=OWNER_ENDED)):
                     buried.append(task)
         return buried
 
-    def orphans(self) -> list[Task]:
+    def unhosted_background_tasks(self) -> list[Task]:
         """Background work that nobody does: it waits, or its process is gone."""
         return [
-            task for task in self.unfinished() if task.background and (task.status == "queued" or _lost_its_owner(task))
+            task for task in self.unfinished() if task.background and (task.status == "queued" or _is_owner_gone(task))
         ]
 
 
-def _lost_its_owner(task: Task) -> bool:
+def _is_owner_gone(task: Task) -> bool:
     return task.owner is not None and not task.owner.is_alive()
 
 
-def _wish_entry(task_id: str, wish: Wish) -> Entry:
+def _request_entry(task_id: str, wish: TaskRequest) -> JournalEntry:
     plain = wish._replace(options=dict(wish.options), contract=dict(wish.contract))
-    return Entry(WISHES + task_id, "wish", TASK_REQUEST.write(plain))
+    return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(plain))

@@ -12,37 +12,39 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from kitbag.agent.shield import to_its_end
+from kitbag.agent.shield import run_to_completion
 from kitbag.errors import InvalidError, KitbagError
-from kitbag.permissions.approvals.approval import RefusedError, outcome_digest
-from kitbag.permissions.model import Judgement, Workspace
-from kitbag.processes.command_runner import Ran
-from kitbag.sandbox.confine import describe
-from kitbag.sandbox.environment import scrubbed
+from kitbag.permissions.approvals.approval import PermitError, outcome_digest
+from kitbag.permissions.model import PermissionDecision, Workspace
+from kitbag.processes.command_runner import CommandResult
+from kitbag.sandbox.confine import describe_confinement
+from kitbag.sandbox.environment import scrub_environment
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.output_file import MOST_BYTES, OutputFile
-from kitbag.tasks.standalone_setup import lay_person, read_options
-from kitbag.tasks.stop_signals import Signals
-from kitbag.tasks.task import End, Task, Wish
-from kitbag.tasks.task_processes import ask_to_end, end_processes
-from kitbag.tools.shell.command_run import Wanted, confinement_of, in_own_thread, run_wanted
-from kitbag.tools.shell.exit_status import answer_of, exit_code
-from kitbag.tools.shell.working_directory import inside
+from kitbag.tasks.output_file import MAX_BYTES, OutputFile
+from kitbag.tasks.standalone_setup import load_user_environment, parse_options
+from kitbag.tasks.stop_signals import StopSignals
+from kitbag.tasks.task import Task, TaskRequest, TaskResult
+from kitbag.tasks.task_processes import kill_processes, terminate_processes
+from kitbag.tools.shell.command_run import AgentCommand, confinement_for, run_agent_command, run_in_own_thread
+from kitbag.tools.shell.exit_status import exit_meaning, format_exit_code
+from kitbag.tools.shell.working_directory import workspace_directory
 
-POLITE_SECONDS: Final = 1.2
+TERMINATE_SECONDS: Final = 1.2
 """Between asking its processes to end and ending them; whoever stops a task waits for little more than two seconds."""
-_ENDING_SECONDS = 2.0
-_CHANGED = "what it would do has changed since it was allowed"
+_KILL_SECONDS = 2.0
+_DECISION_CHANGED = "what it would do has changed since it was allowed"
 
 
 # --- what was decided, from the one who wants it to the one who runs it -----------------------------------------------
 
 
-def with_decision(wish: Wish, judgement: Judgement, workspace: Workspace, redactor: Redactor) -> Wish:
+def with_decision(
+    wish: TaskRequest, judgement: PermissionDecision, workspace: Workspace, redactor: Redactor
+) -> TaskRequest:
     """The wish with all that another process needs to run exactly this. Raises InvalidError for what can't be written
     down as it is, and RefusedError for what is denied by now."""
-    if redactor.text(wish.command) != wish.command or redactor.text(wish.starts_in) != wish.starts_in:
+    if redactor.redact_text(wish.command) != wish.command or redactor.redact_text(wish.starts_in) != wish.starts_in:
         raise InvalidError(
             "the command holds what looks like a secret, and what runs in the background is written down",
             "let it read the secret from a file or a variable, or run it in the foreground",
@@ -52,49 +54,49 @@ def with_decision(wish: Wish, judgement: Judgement, workspace: Workspace, redact
         "network": judgement.network,
         "by_person": judgement.effect == "ask",
         "root": workspace.root,
-        "writable": list(workspace.also_writable),
+        "writable": list(workspace.extra_write_roots),
         # By the person's rules alone. A session may know more: what was answered in it, or what a skill allows.
-        "rules_said": outcome_digest(_judged_now(wish)[0]),
+        "rules_said": outcome_digest(_decide_now(wish)[0]),
     }
-    return wish._replace(options={**wish.options, "decided": decided, "environment": written_environment(redactor)})
+    return wish._replace(options={**wish.options, "decided": decided, "environment": storable_environment(redactor)})
 
 
-def written_environment(redactor: Redactor) -> dict[str, str]:
+def storable_environment(redactor: Redactor) -> dict[str, str]:
     """What commands see of the environment of whoever begins a task, without what can't be written down: the worker
     has another one."""
-    given = scrubbed(os.environ.items())
-    return {name: value for name, value in given.items() if redactor.value({name: value}) == {name: value}}
+    given = scrub_environment(os.environ.items())
+    return {name: value for name, value in given.items() if redactor.redact_value({name: value}) == {name: value}}
 
 
-def _judged_now(wish: Wish) -> tuple[Judgement, Workspace]:
+def _decide_now(wish: TaskRequest) -> tuple[PermissionDecision, Workspace]:
     """By the person's rules and trust as they are on the disk. Raises RefusedError where a rule denies it."""
-    _, permissions, _ = lay_person(wish.directory, read_options(wish.options))
-    permissions = permissions.in_mode(cast("Any", wish.parent_mode))
+    _, permissions, _ = load_user_environment(wish.directory, parse_options(wish.options))
+    permissions = permissions.with_mode(cast("Any", wish.parent_mode))
     arguments = {"command": wish.command, "description": wish.description, "run_in_background": True}
     judgement = permissions.decide("Bash", arguments, wish.starts_in)
     denying = next((part for part in judgement.parts if part.effect == "deny" and part.rule), None)
     if denying is not None:
-        raise RefusedError(f"{denying.reason} (`{denying.rule}`)", "leave it, or change the rule")
+        raise PermitError(f"{denying.reason} (`{denying.rule}`)", "leave it, or change the rule")
     return judgement, permissions.workspace
 
 
-def wanted_now(wish: Wish, task_id: str) -> Wanted:
+def prepare_command(wish: TaskRequest, task_id: str) -> AgentCommand:
     """What is to run, and in what. As long as the rules say what they said, what was decided then holds; where they
     say something else, that counts. Raises InvalidError, RefusedError among them."""
     decided = cast("Mapping[str, Any]", wish.options.get("decided", {}))
-    judgement, workspace = _judged_now(wish)
+    judgement, workspace = _decide_now(wish)
     if workspace.root != decided.get("root"):
-        raise RefusedError(f"the workspace is now {workspace.root}", "start it again")
+        raise PermitError(f"the workspace is now {workspace.root}", "start it again")
     if outcome_digest(judgement) == decided.get("rules_said"):
         reason = "a person agreed to it" if decided["by_person"] else judgement.reason
-        judgement = Judgement("allow", reason, (), decided["sandbox"], bool(decided["network"]))
+        judgement = PermissionDecision("allow", reason, (), decided["sandbox"], bool(decided["network"]))
     elif judgement.effect != "allow":
-        raise RefusedError(f"{_CHANGED}: {judgement.reason}", "start it again")
-    writable = tuple(root for root in workspace.also_writable if root in decided["writable"])
-    workspace = workspace._replace(also_writable=writable)
-    if not inside(wish.starts_in, workspace):
+        raise PermitError(f"{_DECISION_CHANGED}: {judgement.reason}", "start it again")
+    writable = tuple(root for root in workspace.extra_write_roots if root in decided["writable"])
+    workspace = workspace._replace(extra_write_roots=writable)
+    if not workspace_directory(wish.starts_in, workspace):
         raise InvalidError(f"{wish.starts_in} is no folder of the workspace any more", "start it elsewhere")
-    return Wanted(
+    return AgentCommand(
         wish.command,
         wish.starts_in,
         wish.seconds or math.inf,
@@ -103,113 +105,113 @@ def wanted_now(wish: Wish, task_id: str) -> Wanted:
         cast("Any", wish.parent_mode),
         task_id,
         environment=wish.options.get("environment", {}),
-        flood=0,
+        max_output_bytes=0,
     )
 
 
 # --- running it -------------------------------------------------------------------------------------------------------
 
 
-class _Done(NamedTuple):
-    ran: Ran
-    last: str
+class _CommandResult(NamedTuple):
+    ran: CommandResult
+    output_tail: str
     """The end of what it printed."""
     size: int
     problem: str
-    held_in: str
+    sandbox_note: str
 
 
 class CommandTask:
     """Of the one beginning that a command has."""
 
-    def __init__(self, board: Board, task: Task, signals: Signals, most_output: int = MOST_BYTES) -> None:
+    def __init__(self, board: Board, task: Task, signals: StopSignals, max_output: int = MAX_BYTES) -> None:
         self.board = board
         self.task = task
         self.is_running = False
         """In its thread; for whoever can't wait for it in the event loop."""
         self._signals = signals
-        self._most_output = most_output
+        self._max_output = max_output
         self._stop = threading.Event()
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """Ends it; from any thread. Its end on the board is left to others."""
         self._stop.set()
 
-    async def run(self, wish: Wish) -> End:
+    async def run(self, wish: TaskRequest) -> TaskResult:
         """To its end, which is written by then."""
-        with self._signals.of(self.task.id, self.task.run) as wanted:
+        with self._signals.watch(self.task.id, self.task.run) as wanted:
             if wanted.is_set():
                 self._stop.set()  # then it does not begin
-            work = asyncio.ensure_future(in_own_thread(lambda _: self._work(wish)))
+            work = asyncio.ensure_future(run_in_own_thread(lambda _: self._run_in_thread(wish)))
             watch = asyncio.ensure_future(wanted.wait())
             try:
                 await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
                 if not work.done():
-                    await self._ask_to_end(work)
+                    await self._terminate(work)
             except asyncio.CancelledError:
                 self._stop.set()
-                await to_its_end(self._given_up(wish, work))
+                await run_to_completion(self._finish_cancelled(wish, work))
                 raise
             finally:
                 watch.cancel()
-            return await to_its_end(self._finish(wish, work, stopped=wanted.is_set()))
+            return await run_to_completion(self._finish(wish, work, stopped=wanted.is_set()))
 
-    async def _ask_to_end(self, work: "asyncio.Future[_Done]") -> None:
+    async def _terminate(self, work: "asyncio.Future[_CommandResult]") -> None:
         """All of its processes, wherever they are; then the runner ends what is left."""
-        await asyncio.to_thread(ask_to_end, self.task.id)
-        await asyncio.wait([work], timeout=POLITE_SECONDS)
+        await asyncio.to_thread(terminate_processes, self.task.id)
+        await asyncio.wait([work], timeout=TERMINATE_SECONDS)
         self._stop.set()
-        await asyncio.wait([work], timeout=_ENDING_SECONDS)
+        await asyncio.wait([work], timeout=_KILL_SECONDS)
 
-    async def _given_up(self, wish: Wish, work: "asyncio.Future[_Done]") -> None:
-        await asyncio.wait([work], timeout=_ENDING_SECONDS)
+    async def _finish_cancelled(self, wish: TaskRequest, work: "asyncio.Future[_CommandResult]") -> None:
+        await asyncio.wait([work], timeout=_KILL_SECONDS)
         await self._finish(wish, work, stopped=True)
 
-    async def _finish(self, wish: Wish, work: "asyncio.Future[_Done]", *, stopped: bool) -> End:
+    async def _finish(self, wish: TaskRequest, work: "asyncio.Future[_CommandResult]", *, stopped: bool) -> TaskResult:
         """The first end counts, also when it was written by the one who stopped it."""
-        end = self._end_of(wish, work, stopped)._replace(seconds=round(time.monotonic() - self._begun, 3))
+        end = self._result_of(wish, work, stopped)._replace(seconds=round(time.monotonic() - self._started_at, 3))
         if not work.done() or stopped:
-            await asyncio.to_thread(end_processes, self.task.id)
+            await asyncio.to_thread(kill_processes, self.task.id)
         if work.done() and not work.cancelled() and work.exception() is None:
             done = work.result()
             for warning in (*done.ran.notes, *([done.problem] if done.problem else [])):
                 await self.board.warn(self.task.id, warning)
-        await self.board.end(self.task.id, self.task.run, end)
+        await self.board.finish(self.task.id, self.task.run, end)
         return self.board.find(self.task.id).end or end
 
-    def _end_of(self, wish: Wish, work: "asyncio.Future[_Done]", stopped: bool) -> End:
+    def _result_of(self, wish: TaskRequest, work: "asyncio.Future[_CommandResult]", stopped: bool) -> TaskResult:
         if not work.done() or work.cancelled():
-            return End("cancelled")
+            return TaskResult("cancelled")
         error = work.exception()
         if isinstance(error, KitbagError):
-            return End("failed", error=f"the command did not run: {error.problem}. {error.fix}".strip())
+            return TaskResult("failed", error=f"the command did not run: {error.problem}. {error.fix}".strip())
         if error is not None:
-            return End("failed", error=f"{type(error).__name__}: {error}")
+            return TaskResult("failed", error=f"{type(error).__name__}: {error}")
         ran, last, size, _, held_in = work.result()
-        if stopped or ran.stopped == "asked":
-            return End("cancelled", last, length=size)
-        if ran.stopped == "time":
-            return End("failed", last, f"stopped after {wish.seconds:g} s, when its time was over", length=size)
+        if stopped or ran.stop_reason == "asked":
+            return TaskResult("cancelled", last, length=size)
+        if ran.stop_reason == "time":
+            return TaskResult("failed", last, f"stopped after {wish.seconds:g} s, when its time was over", length=size)
         code = ran.status if ran.status >= 0 else 128 - ran.status
-        if not code or answer_of(wish.command, ran.status):
-            return End("completed", last, length=size, code=code)
-        return End("failed", last, exit_code(ran.status) + held_in, length=size, code=code)
+        if not code or exit_meaning(wish.command, ran.status):
+            return TaskResult("completed", last, length=size, code=code)
+        return TaskResult("failed", last, format_exit_code(ran.status) + held_in, length=size, code=code)
 
     # In its own thread
 
-    def _work(self, wish: Wish) -> _Done:
+    def _run_in_thread(self, wish: TaskRequest) -> _CommandResult:
         self.is_running = True
         try:
-            wanted = wanted_now(wish, self.task.id)
+            wanted = prepare_command(wish, self.task.id)
             journal = self.board.journal
-            output = OutputFile(os.path.dirname(journal.path), self.task.id, journal.redactor, self._most_output)
+            output = OutputFile(os.path.dirname(journal.path), self.task.id, journal.redactor, self._max_output)
             try:
-                ran = run_wanted(wanted, self._stop, output.take, lambda _: output.quiet())
+                ran = run_agent_command(wanted, self._stop, output.feed, lambda _: output.flush_idle())
             finally:
                 output.close()
-            confinement = confinement_of(wanted)
-            held_in = f" (ran in: {describe(confinement)})" if confinement is not None else ""
-            return _Done(ran, output.last or ran.text, output.size, output.problem, held_in)
+            confinement = confinement_for(wanted)
+            held_in = f" (ran in: {describe_confinement(confinement)})" if confinement is not None else ""
+            return _CommandResult(ran, output.tail or ran.text, output.size, output.problem, held_in)
         finally:
             self.is_running = False

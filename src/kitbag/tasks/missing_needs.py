@@ -8,33 +8,33 @@ import re
 from typing import Final
 
 from kitbag.errors import KitbagError
-from kitbag.permissions.paths import examine
-from kitbag.permissions.safe_open import open_to_read
+from kitbag.permissions.paths import examine_path
+from kitbag.permissions.safe_open import open_for_reading
 from kitbag.tasks.subagent import Subagent
-from kitbag.tasks.task import End, Wish
+from kitbag.tasks.task import TaskRequest, TaskResult
 
-MOST_OF_A_FILE: Final = 60_000
+MAX_FILE_BYTES: Final = 60_000
 """Bytes."""
-_SKILL = re.compile(r"need skill:\s*`?([^\s`]+)`?\s*", re.IGNORECASE)
-_FILE = re.compile(
+_SKILL_NEED = re.compile(r"need skill:\s*`?([^\s`]+)`?\s*", re.IGNORECASE)
+_FILE_NEED = re.compile(
     r"(?:need (?:file|context):|unresolved (?:reference)?:?|missing (?:context|file|reference):)"
     r"\s*`?@?([^\s`]+)`?\s*",
     re.IGNORECASE,
 )
 
 
-def lacking(end: End, wish: Wish, agent: Subagent) -> Wish | None:
+def request_with_missing_needs(end: TaskResult, wish: TaskRequest, agent: Subagent) -> TaskRequest | None:
     """The wish with what was lacking; None when nothing was that could be given."""
     if end.status not in ("completed", "failed"):
         return None
     last = (end.text.strip().splitlines() or [""])[-1].strip()
-    skill, file = _SKILL.fullmatch(last), _FILE.fullmatch(last)
+    skill, file = _SKILL_NEED.fullmatch(last), _FILE_NEED.fullmatch(last)
     if skill is not None:
-        return _with_skill(wish, skill[1], agent)
-    return _with_file(wish, file[1].rstrip("."), agent) if file is not None else None
+        return _add_skill(wish, skill[1], agent)
+    return _add_file(wish, file[1].rstrip("."), agent) if file is not None else None
 
 
-def _with_skill(wish: Wish, name: str, agent: Subagent) -> Wish | None:
+def _add_skill(wish: TaskRequest, name: str, agent: Subagent) -> TaskRequest | None:
     try:
         skill = agent.skills.find(name)
     except KitbagError:
@@ -43,17 +43,17 @@ def _with_skill(wish: Wish, name: str, agent: Subagent) -> Wish | None:
     return None if skill.full_name in known else wish._replace(skills=(*wish.skills, skill.full_name))
 
 
-def _with_file(wish: Wish, path: str, agent: Subagent) -> Wish | None:
+def _add_file(wish: TaskRequest, path: str, agent: Subagent) -> TaskRequest | None:
     context = agent.context
     judgement = agent.permissions.decide("Read", {"file_path": path}, context.directory)
     mark = f'<file path="{html.escape(path)}">'
     if judgement.effect != "allow" or mark in wish.prompt:
         return None
     try:
-        facts = examine(path, context.workspace, context.directory)
-        descriptor = open_to_read(facts.resolved, context.workspace, expected_resolved=facts.resolved)
+        facts = examine_path(path, context.workspace, context.directory)
+        descriptor = open_for_reading(facts.resolved, context.workspace, expected_resolved=facts.resolved)
         with open(descriptor, "rb") as file:
-            text = file.read(MOST_OF_A_FILE).decode("utf-8", "replace")
+            text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
     except (KitbagError, OSError):
         return None
     inert = text.replace("</file", "<\\/file")

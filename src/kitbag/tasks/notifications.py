@@ -6,60 +6,63 @@ Used by Agent between turns and before a request, and by the chat, which tells t
 import html
 from typing import Final
 
-from kitbag.agent.session import NOTE
+from kitbag.agent.session import NOTIFICATION_PREFIX
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import Task
-from kitbag.text.hidden_characters import one_line
-from kitbag.tools.task import delimited
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.tools.task import escape_tags
 
-LONGEST: Final = 4_000
+MAX_CHARACTERS: Final = 4_000
 
 
 async def take_notifications(board: Board, root: str, parent: str) -> str:
     """Of those that have ended and were not told yet; empty when there are none."""
-    told = [task for task in untold(board, parent or root) if await board.mark_notified(task.id, task.run)]
-    return "\n\n".join(_notification(task) for task in told)
+    told = [task for task in unnotified_tasks(board, parent or root) if await board.mark_notified(task.id, task.run)]
+    return "\n\n".join(_render_notification(task) for task in told)
 
 
-def untold(board: Board, above: str) -> list[Task]:
-    return [task for task in ended_below(board, above) if not task.notified]
+def unnotified_tasks(board: Board, parent_id: str) -> list[Task]:
+    return [task for task in finished_background_tasks(board, parent_id) if not task.notified]
 
 
-def ended_below(board: Board, above: str) -> list[Task]:
+def finished_background_tasks(board: Board, parent_id: str) -> list[Task]:
     """Background work of whose end a session is told, or was."""
-    begun = [*board.begun_by(above), *_left_behind(board, above)]
+    begun = [*board.started_by(parent_id), *_commands_of_finished_agents(board, parent_id)]
     return [task for task in begun if task.background and task.is_finished]
 
 
-def _left_behind(board: Board, above: str) -> list[Task]:
+def _commands_of_finished_agents(board: Board, parent_id: str) -> list[Task]:
     """Commands that agents began which have ended since: whoever is above them is told instead."""
     found: list[Task] = []
-    left = [task for task in board.begun_by(above) if task.is_finished]
+    left = [task for task in board.started_by(parent_id) if task.is_finished]
     while left:
-        begun = board.begun_by(left.pop().id)
+        begun = board.started_by(left.pop().id)
         found += [task for task in begun if task.kind == "command"]
         left += [task for task in begun if task.is_finished and task.kind == "agent"]
     return found
 
 
-def _notification(task: Task) -> str:
+def _render_notification(task: Task) -> str:
     end = task.end
     text, error = (end.text, end.error) if end is not None else ("", "")
-    shown = delimited(text[:LONGEST])
-    lines = [f"Error: {one_line(delimited(error))}"] if error else []
+    shown = escape_tags(text[:MAX_CHARACTERS])
+    lines = [f"Error: {collapse_whitespace(escape_tags(error))}"] if error else []
     lines += [shown] if shown else []
     length = (end.length if end is not None else 0) or len(text)
     if task.kind == "command":
-        lines = _of_command(task, lines)
-    elif length > LONGEST:
-        lines.append(f'[Cut: {length - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]')
+        lines = _render_command(task, lines)
+    elif length > MAX_CHARACTERS:
+        lines.append(
+            f"[Cut: {length - MAX_CHARACTERS:,} more characters."
+            f' TaskOutput(task_id="{task.id}", offset={MAX_CHARACTERS})]'
+        )
     name = html.escape(task.agent or "Bash")
     about = f' description="{html.escape(task.description)}"' if task.description else ""
-    head = f'{NOTE}task-id="{task.id}" status="{task.status}" agent="{name}"{about}>'
+    head = f'{NOTIFICATION_PREFIX}task-id="{task.id}" status="{task.status}" agent="{name}"{about}>'
     return "\n".join([head, *lines, "</task-notification>"])
 
 
-def _of_command(task: Task, lines: list[str]) -> list[str]:
+def _render_command(task: Task, lines: list[str]) -> list[str]:
     """Its exit code, and the last that it printed."""
     end = task.end
     if end is None:

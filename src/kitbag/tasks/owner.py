@@ -10,7 +10,7 @@ import socket
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from kitbag.processes.process_table import exists, info_of, is_pid, user_of
+from kitbag.processes.process_table import is_pid, process_exists, process_info, process_user
 from kitbag.processes.signals import HAS_ENDED
 
 
@@ -22,47 +22,47 @@ class Owner(NamedTuple):
     started: str
     """The process's start, in the kernel's ticks; empty where that can't be told."""
 
-    def lives(self) -> bool | None:
+    def check_alive(self) -> bool | None:
         """None where nobody here can tell: it is of another machine or container."""
         if not is_pid(self.pid):
             return False
-        if (here := self._is_here()) is not True:
+        if (here := self._is_local()) is not True:
             return here
-        if not exists(self.pid):
+        if not process_exists(self.pid):
             return False
-        info = info_of(self.pid)
+        info = process_info(self.pid)
         return info is None or (not info.has_ended and (not self.started or info.started == self.started))
 
     def is_alive(self) -> bool:
         """What can't be told is taken to live."""
-        return self.lives() is not False
+        return self.check_alive() is not False
 
-    def why_not_proven(self) -> str:
+    def identity_problem(self) -> str:
         """Why the process of this number may be another one than this; empty when it is this one, of this user. To be
         asked before it is sent a signal; what can't be told is no proof."""
-        info = info_of(self.pid)
-        if self._is_here() is not True:
+        info = process_info(self.pid)
+        if self._is_local() is not True:
             return "was named by another machine or container, or before a restart"
         if info is None or info.has_ended:
             return HAS_ENDED
         if not self.started or info.started != self.started:
             return "is another process by now"
-        return "" if user_of(self.pid) == os.geteuid() else "belongs to another user"
+        return "" if process_user(self.pid) == os.geteuid() else "belongs to another user"
 
-    def _is_here(self) -> bool | None:
+    def _is_local(self) -> bool | None:
         """False: of this machine, before it was restarted; None where its numbers mean nothing here."""
         name, _, space = self.machine.partition("/")
-        here, _, space_here = _machine().partition("/")
-        if self.boot != _boot():
+        here, _, space_here = _machine_id().partition("/")
+        if self.boot != _boot_id():
             return False if name == here else None
         return None if space != space_here or (not self.boot and name != here) else True
 
 
-GONE = Owner("", "", 0, "")
+GONE_OWNER = Owner("", "", 0, "")
 """In place of an owner that can't be read: nobody, who does not live."""
 
 
-def read_owner(value: object) -> Owner:
+def parse_owner(value: object) -> Owner:
     """As it was written down. Raises ValueError for what no process has written."""
     if not isinstance(value, list | tuple):
         raise ValueError("its owner is not a list")
@@ -78,20 +78,20 @@ def read_owner(value: object) -> Owner:
 
 
 def this_process() -> Owner:
-    return _process(os.getpid())
+    return _owner_of_pid(os.getpid())
 
 
 @cache
-def _process(pid: int) -> Owner:
-    info = info_of(pid)
-    return Owner(_machine(), _boot(), pid, info.started if info is not None else "")
+def _owner_of_pid(pid: int) -> Owner:
+    info = process_info(pid)
+    return Owner(_machine_id(), _boot_id(), pid, info.started if info is not None else "")
 
 
-os.register_at_fork(after_in_child=_process.cache_clear)
+os.register_at_fork(after_in_child=_owner_of_pid.cache_clear)
 
 
 @cache
-def _machine() -> str:
+def _machine_id() -> str:
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -100,7 +100,7 @@ def _machine() -> str:
 
 
 @cache
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

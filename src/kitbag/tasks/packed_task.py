@@ -6,23 +6,23 @@ Used by delegation and runner. The agent's own preloads are charged first, and n
 from collections.abc import Mapping
 from typing import Any
 
-from kitbag.assembly.inherited import Inherited
-from kitbag.library.agents import Agent as AgentFile
+from kitbag.assembly.inherited import ParentContext
+from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.packing.output_contract import OutputContract, check_output
 from kitbag.packing.pack import Packer, PackOptions
-from kitbag.packing.references.permissions import Rights
+from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.task_sources import load_task
-from kitbag.tasks.task import Wish
+from kitbag.tasks.task import TaskRequest
 
 
-def packed(wish: Wish, inherited: Inherited, definition: AgentFile) -> tuple[Wish, list[str]]:
+def pack_request(wish: TaskRequest, inherited: ParentContext, definition: AgentFile) -> tuple[TaskRequest, list[str]]:
     """The wish with the packed context before what was said, and what is wrong with it. Raises what pack raises."""
-    library, options = inherited.ground.library, inherited.options
-    rights = Rights(
+    library, options = inherited.environment.library, inherited.options
+    rights = ReferencePermissions(
         library.places,
         library.settings,
         trust_workspace=options.trust_workspace,
-        live=inherited.ground.live,
+        live=inherited.environment.live_rules,
         mode=inherited.mode,
     )
     packer = Packer(library, policy=rights)
@@ -34,6 +34,6 @@ def packed(wish: Wish, inherited: Inherited, definition: AgentFile) -> tuple[Wis
     return wish._replace(prompt=text, description=description, contract=payload.contract._asdict()), warnings
 
 
-def breaches(contract: Mapping[str, Any], answer: str, workspace: str) -> tuple[str, ...]:
+def contract_violations(contract: Mapping[str, Any], answer: str, workspace: str) -> tuple[str, ...]:
     """What the answer and the files that it left lack."""
     return check_output(answer, OutputContract(**contract), workspace).problems

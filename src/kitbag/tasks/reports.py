@@ -9,27 +9,27 @@ from collections.abc import Iterator
 
 from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
-from kitbag.agent.session_records import Totals
+from kitbag.agent.session_records import SessionTotals
 from kitbag.errors import KitbagError
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
-from kitbag.tasks.output_file import PIECE_BYTES, Piece, read_end, read_piece
-from kitbag.tasks.task import End, Task, TaskStatus
-from kitbag.tools.delegation import Report
+from kitbag.tasks.output_file import CHUNK_BYTES, OutputChunk, read_chunk, read_tail
+from kitbag.tasks.task import Task, TaskResult, TaskStatus
+from kitbag.tools.delegation import TaskReport
 
 
-def report_of(board: Board, task: Task, offset: int = 0, most: int = PIECE_BYTES) -> Report:
+def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHUNK_BYTES) -> TaskReport:
     """`offset` and `most`: the piece of a command's output."""
     if task.kind == "command":
-        return _command_report(board, task, offset, most)
+        return _build_command_report(board, task, offset, max_bytes)
     end, activity = task.end, ""
     if end is None:
-        end, activity = _so_far(board.journal, task)
+        end, activity = _read_progress(board.journal, task)
     elif not end.turns:  # written by one who did not know what it had done, such as after a crash
-        known = _so_far(board.journal, task)[0]
+        known = _read_progress(board.journal, task)[0]
         end = known._replace(text=end.text or known.text, error=end.error, seconds=end.seconds, branch=end.branch)
-    return Report(
+    return TaskReport(
         task.id,
         task.agent or "Bash",
         task.status,
@@ -47,17 +47,17 @@ def report_of(board: Board, task: Task, offset: int = 0, most: int = PIECE_BYTES
     )
 
 
-def _command_report(board: Board, task: Task, offset: int, most: int) -> Report:
-    end = task.end or End(task.status)
-    piece, error = Piece("", 0, 0), end.error
-    activity = "" if task.is_finished else _last_line(board.journal, task)
+def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int) -> TaskReport:
+    end = task.end or TaskResult(task.status)
+    piece, error = OutputChunk("", 0, 0), end.error
+    activity = "" if task.is_finished else _last_output_line(board.journal, task)
     try:
-        piece = read_piece(state_folder(board.journal), task.id, offset, most)
+        piece = read_chunk(state_directory(board.journal), task.id, offset, max_bytes)
     except StoreError as problem:
         error = error or problem.problem
     # It was redacted when it was written, piece by piece, by a process that may know other secrets.
-    text = board.journal.redactor.text(piece.text) if piece.size else end.text
-    return Report(
+    text = board.journal.redactor.redact_text(piece.text) if piece.size else end.text
+    return TaskReport(
         task.id,
         "Bash",
         task.status,
@@ -69,50 +69,50 @@ def _command_report(board: Board, task: Task, offset: int, most: int) -> Report:
         activity=activity,
         warnings=task.warnings,
         is_command=True,
-        code=end.code,
-        next=piece.next,
-        size=piece.size,
+        exit_code=end.code,
+        next_offset=piece.next_offset,
+        output_size=piece.size,
     )
 
 
-def _last_line(journal: Journal, task: Task) -> str:
+def _last_output_line(journal: Journal, task: Task) -> str:
     """Of what has been printed so far."""
     try:
-        lines = read_end(state_folder(journal), task.id).split("\n")
+        lines = read_tail(state_directory(journal), task.id).split("\n")
     except StoreError:
         return ""
-    return next((journal.redactor.text(line.strip()) for line in reversed(lines) if line.strip()), "")
+    return next((journal.redactor.redact_text(line.strip()) for line in reversed(lines) if line.strip()), "")
 
 
-def state_folder(journal: Journal) -> str:
+def state_directory(journal: Journal) -> str:
     return os.path.dirname(journal.path)
 
 
-def end_so_far(board: Board, task: Task, status: TaskStatus, error: str = "") -> End:
+def partial_result(board: Board, task: Task, status: TaskStatus, error: str = "") -> TaskResult:
     """What it did until now, kept by whoever has to end it in its place."""
     if task.kind == "command":
         with contextlib.suppress(StoreError):
-            return End(status, read_end(state_folder(board.journal), task.id), error)
-        return End(status, error=error)
-    return _so_far(board.journal, task)[0]._replace(status=status, error=error)
+            return TaskResult(status, read_tail(state_directory(board.journal), task.id), error)
+        return TaskResult(status, error=error)
+    return _read_progress(board.journal, task)[0]._replace(status=status, error=error)
 
 
-def sessions_of(task: Task) -> list[str]:
+def session_ids(task: Task) -> list[str]:
     """Its conversations, the last one too: an agent that lacked something was started anew."""
     _, _, number = task.session.partition("-")
     last = int(number) if number.isdecimal() else 1
     return [task.id, *(f"{task.id}-{at}" for at in range(2, last + 1))]
 
 
-def spent_before(journal: Journal, task: Task) -> End:
+def earlier_spending(journal: Journal, task: Task) -> TaskResult:
     """In conversations that it does not go on with."""
-    totals = [session.totals for session in _sessions(journal, sessions_of(task)[:-1])]
-    return _with_totals(End("completed"), totals)
+    totals = [session.totals for session in _resume_sessions(journal, session_ids(task)[:-1])]
+    return _with_totals(TaskResult("completed"), totals)
 
 
-def _so_far(journal: Journal, task: Task) -> tuple[End, str]:
-    end = End(task.status)
-    sessions = list(_sessions(journal, sessions_of(task)))
+def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
+    end = TaskResult(task.status)
+    sessions = list(_resume_sessions(journal, session_ids(task)))
     if not sessions or sessions[-1].id != task.session:
         return _with_totals(end, [session.totals for session in sessions]), ""  # it has not begun yet
     session = sessions[-1]
@@ -122,7 +122,7 @@ def _so_far(journal: Journal, task: Task) -> tuple[End, str]:
     return _with_totals(end, [one.totals for one in sessions]), activity
 
 
-def _sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
+def _resume_sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
     for session_id in ids:
         try:
             yield resume(journal, session_id)
@@ -130,10 +130,10 @@ def _sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
             continue  # it has not begun, or can't be read
 
 
-def _with_totals(end: End, totals: list[Totals]) -> End:
+def _with_totals(end: TaskResult, totals: list[SessionTotals]) -> TaskResult:
     unpriced = any(one.unpriced for one in totals)
     return end._replace(
         turns=sum(one.turns for one in totals),
-        tokens=sum(one.usage.shown_to_model + one.usage.output for one in totals),
+        tokens=sum(one.usage.total_input + one.usage.output for one in totals),
         cost=None if unpriced else sum(one.cost for one in totals),
     )

@@ -8,24 +8,24 @@ from typing import Final
 
 from kitbag.agent.resume import resume
 from kitbag.errors import InvalidError
-from kitbag.tasks.agent_permissions import MARK
+from kitbag.tasks.agent_permissions import FINGERPRINT_KEY
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import Task
-from kitbag.tasks.worker_process import Hosting, ensure_worker
+from kitbag.tasks.worker_process import WorkerStart, ensure_worker
 
-GO_ON: Final = "Go on with your task. What ran when you were interrupted may have taken effect: look first."
+DEFAULT_PROMPT: Final = "Go on with your task. What ran when you were interrupted may have taken effect: look first."
 """What it is told where the person says nothing."""
 
 
-async def resume_task(board: Board, task: Task, request: str, kitbag_home: str) -> Hosting:
+async def resume_task(board: Board, task: Task, request: str, kitbag_home: str) -> WorkerStart:
     """It is queued when this returns. Raises InvalidError for one that can't go on in the background."""
     check_resumable(task)
-    wish = board.wish(task.id)
+    wish = board.request(task.id)
     before = resume(board.journal, task.session).totals.turns
     # The person lets it go on, also where its agent is another one by now.
-    options = {name: value for name, value in wish.options.items() if name != MARK}
-    wish = wish._replace(request=request or GO_ON, turns_before=before, options=options)
-    if not await board.queue_again(task, wish):
+    options = {name: value for name, value in wish.options.items() if name != FINGERPRINT_KEY}
+    wish = wish._replace(request=request or DEFAULT_PROMPT, turns_before=before, options=options)
+    if not await board.requeue(task, wish):
         raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it: kitbag tasks show")
     return await asyncio.to_thread(ensure_worker, kitbag_home)
 

@@ -11,30 +11,30 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kitbag.agent.run import Run
-from kitbag.agent.session import PREFIX
-from kitbag.agent.shield import to_its_end
+from kitbag.agent.session import STREAM_PREFIX
+from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.inherited import Inherited
+from kitbag.assembly.inherited import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
-from kitbag.tasks.agent_permissions import must_be_the_same, must_still_be_allowed
+from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
 from kitbag.tasks.board import Board
-from kitbag.tasks.missing_needs import lacking
-from kitbag.tasks.reports import end_so_far, sessions_of, spent_before
-from kitbag.tasks.stop_signals import Signals
+from kitbag.tasks.missing_needs import request_with_missing_needs
+from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
+from kitbag.tasks.stop_signals import StopSignals
 from kitbag.tasks.subagent import Subagent
-from kitbag.tasks.task import End, Task, TaskStatus, Wish, asked_by
-from kitbag.tasks.task_processes import end_processes
+from kitbag.tasks.task import Task, TaskRequest, TaskResult, TaskStatus, requester_label
+from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.watchdog import Phase, Watchdog
-from kitbag.tasks.worktree import Worktree, in_worktree, keep_changes, make_worktree
+from kitbag.tasks.worktree import Worktree, commit_changes, create_worktree, move_to_worktree
 from kitbag.tools.delegation import Delegation
 
-MOST_ANEW: Final = 2
+MAX_RESTARTS: Final = 2
 """How often an agent is started anew because it lacked something."""
-GRACE: Final = 2.0
+STOP_GRACE_SECONDS: Final = 2.0
 """Seconds between asking a task to stop and ending its processes."""
 
-Progress = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 class TaskRunner:
@@ -44,10 +44,10 @@ class TaskRunner:
         self,
         board: Board,
         task: Task,
-        inherited: Inherited,
-        signals: Signals,
-        delegation_of: Callable[[BaseAgent, Task], Delegation | None],
-        progress: Progress = lambda _: None,
+        inherited: ParentContext,
+        signals: StopSignals,
+        make_delegation: Callable[[BaseAgent, Task], Delegation | None],
+        progress: ProgressCallback = lambda _: None,
         watchdog: Watchdog | None = None,
     ) -> None:
         """`delegation_of`: what the agent itself may start, given the agent and its task."""
@@ -55,172 +55,178 @@ class TaskRunner:
         self.task = task
         self.inherited = inherited
         self._signals = signals
-        self._delegation_of = delegation_of
+        self._make_delegation = make_delegation
         self._progress = progress
         self._watchdog = watchdog or Watchdog()
         self._text = ""
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         self._run: Run | None = None
 
-    async def run(self, wish: Wish, request: str = "", *, recovered: bool = False) -> End:
+    async def run(self, wish: TaskRequest, request: str = "", *, recovered: bool = False) -> TaskResult:
         """To its end, which is written by then. `request`: what an agent that goes on is told."""
-        with self._signals.of(self.task.id, self.task.run) as wanted:
-            work = asyncio.ensure_future(self._work(wish, request, recovered))
+        with self._signals.watch(self.task.id, self.task.run) as wanted:
+            work = asyncio.ensure_future(self._run_with_restarts(wish, request, recovered))
             watch = asyncio.ensure_future(self._watch(work, wanted))
             try:
                 await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
                 if not work.done():
-                    await asyncio.wait([work], timeout=GRACE)
+                    await asyncio.wait([work], timeout=STOP_GRACE_SECONDS)
             except asyncio.CancelledError:
                 self._cancel(work)
-                await to_its_end(self._given_up(work))
+                await run_to_completion(self._finish_cancelled(work))
                 raise
             finally:
                 watch.cancel()
-            return await to_its_end(self._finish(self._outcome(work)))
+            return await run_to_completion(self._finish(self._result_of(work)))
 
-    async def _given_up(self, work: "asyncio.Future[End]") -> None:
-        await asyncio.wait([work], timeout=GRACE)
-        await self._finish(self._outcome(work))
+    async def _finish_cancelled(self, work: "asyncio.Future[TaskResult]") -> None:
+        await asyncio.wait([work], timeout=STOP_GRACE_SECONDS)
+        await self._finish(self._result_of(work))
 
-    def _cancel(self, work: "asyncio.Future[End]") -> None:
+    def _cancel(self, work: "asyncio.Future[TaskResult]") -> None:
         """Through the run where there is one, so that what it said until then is kept."""
         if self._run is not None:
             self._run.cancel()
         else:
             work.cancel()
 
-    def _outcome(self, work: "asyncio.Future[End]") -> End:
+    def _result_of(self, work: "asyncio.Future[TaskResult]") -> TaskResult:
         if not work.done():
             work.cancel()  # whatever it still does, nobody hears of it
-            return self._cancelled(self._until_now("cancelled"))
+            return self._with_stop_reason(self._partial_result("cancelled"))
         if work.cancelled():
-            return self._cancelled(self._until_now("cancelled"))
+            return self._with_stop_reason(self._partial_result("cancelled"))
         error = work.exception()
         if error is None:
-            return self._cancelled(work.result())
+            return self._with_stop_reason(work.result())
         if isinstance(error, KitbagError):
-            return self._until_now("failed", f"{error.problem}. {error.fix}".strip())
-        return self._until_now("failed", f"{type(error).__name__}: {error}")
+            return self._partial_result("failed", f"{error.problem}. {error.fix}".strip())
+        return self._partial_result("failed", f"{type(error).__name__}: {error}")
 
-    def _until_now(self, status: TaskStatus, error: str = "") -> End:
+    def _partial_result(self, status: TaskStatus, error: str = "") -> TaskResult:
         """What it said and spent, where it can't tell us itself: that counts against limits however it ended."""
         try:
-            end = end_so_far(self.board, self.board.find(self.task.id), status, error)
+            end = partial_result(self.board, self.board.find(self.task.id), status, error)
         except KitbagError:  # a journal that can't be read, say, which is then what ended it
-            end = End(status, error=error)
+            end = TaskResult(status, error=error)
         return end._replace(text=self._text or end.text)
 
-    def _cancelled(self, end: End) -> End:
-        if end.status == "cancelled" and self._watchdog.acted:
-            return end._replace(status="failed", error=self._watchdog.acted)
+    def _with_stop_reason(self, end: TaskResult) -> TaskResult:
+        if end.status == "cancelled" and self._watchdog.stop_reason:
+            return end._replace(status="failed", error=self._watchdog.stop_reason)
         return end
 
-    async def _finish(self, end: End) -> End:
+    async def _finish(self, end: TaskResult) -> TaskResult:
         """The first end counts, also when it was written by the one who stopped it."""
-        end = end._replace(seconds=round(time.monotonic() - self._begun, 3))
-        if end.status == "cancelled" or self._watchdog.acted:
-            await asyncio.to_thread(end_processes, self.task.id)
-        await self.board.end(self.task.id, self.task.run, end)
+        end = end._replace(seconds=round(time.monotonic() - self._started_at, 3))
+        if end.status == "cancelled" or self._watchdog.stop_reason:
+            await asyncio.to_thread(kill_processes, self.task.id)
+        await self.board.finish(self.task.id, self.task.run, end)
         found = self.board.find(self.task.id).end
         return found or end
 
-    async def _watch(self, work: "asyncio.Future[End]", wanted: asyncio.Event) -> None:
+    async def _watch(self, work: "asyncio.Future[TaskResult]", stop_requested: asyncio.Event) -> None:
         """Ends the work when that is wanted, by whomever, or when it has stood still for too long."""
         while not work.done():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(wanted.wait(), self._watchdog.every)
-            if wanted.is_set():
+                await asyncio.wait_for(stop_requested.wait(), self._watchdog.check_interval)
+            if stop_requested.is_set():
                 self._cancel(work)
                 return
-            self._watchdog.wait_for_person(self._waits_for_person())
-            warning, limit = self._watchdog.look()
+            self._watchdog.set_waiting_for_user(self._is_waiting_for_user())
+            warning, limit = self._watchdog.check()
             if warning:
                 await self.board.warn(self.task.id, warning)
             if limit:
-                self._watchdog.acted = limit
+                self._watchdog.stop_reason = limit
                 self._cancel(work)
                 return
 
-    def _waits_for_person(self) -> bool:
+    def _is_waiting_for_user(self) -> bool:
         """Itself, or what it began and waits for."""
-        waiting = self.inherited.approvals.waiting()
+        waiting = self.inherited.approvals.waiting_agents()
         if not waiting:
             return False
-        return any(asked_by(one.agent, one.id) in waiting for one in (self.task, *self.board.below(self.task.id)))
+        return any(
+            requester_label(one.agent, one.id) in waiting for one in (self.task, *self.board.descendants(self.task.id))
+        )
 
     # The agent
 
-    async def _work(self, wish: Wish, request: str, recovered: bool) -> End:
-        session, spent = self.task.session, spent_before(self.board.journal, self.task)
-        for attempt in range(len(sessions_of(self.task)) - 1, MOST_ANEW + 1):
-            end, wish_more = await self._agent(wish, session, request, recovered)
+    async def _run_with_restarts(self, wish: TaskRequest, request: str, recovered: bool) -> TaskResult:
+        session, spent = self.task.session, earlier_spending(self.board.journal, self.task)
+        for attempt in range(len(session_ids(self.task)) - 1, MAX_RESTARTS + 1):
+            end, wish_more = await self._run_agent(wish, session, request, recovered)
             end = end._replace(
                 turns=end.turns + spent.turns,
                 tokens=end.tokens + spent.tokens,
                 cost=None if end.cost is None or spent.cost is None else end.cost + spent.cost,
             )
-            if wish_more is None or attempt == MOST_ANEW:
+            if wish_more is None or attempt == MAX_RESTARTS:
                 return end
             # Anew, with a fresh history: what it lacked stands in its prompt now.
             wish, request, recovered, spent = wish_more, "", False, end
             session = f"{self.task.id}-{attempt + 2}"
-            await self.board.ask_again(self.task, wish, session)
+            await self.board.update_request(self.task, wish, session)
         raise AssertionError("not reached")
 
-    async def _agent(self, wish: Wish, session: str, request: str, recovered: bool) -> tuple[End, Wish | None]:
-        definition = self.inherited.ground.library.find_agent(wish.agent)
-        must_be_the_same(definition, wish)
-        must_still_be_allowed(wish, self.inherited.permissions)
-        goes_on = self.board.journal.last(PREFIX + session) is not None
+    async def _run_agent(
+        self, wish: TaskRequest, session: str, request: str, recovered: bool
+    ) -> tuple[TaskResult, TaskRequest | None]:
+        definition = self.inherited.environment.library.find_agent(wish.agent)
+        check_agent_unchanged(definition, wish)
+        check_start_still_allowed(wish, self.inherited.permissions)
+        goes_on = self.board.journal.last(STREAM_PREFIX + session) is not None
         inherited, worktree = self.inherited, None
         if definition.isolation == "worktree":
-            worktree = await asyncio.to_thread(self._worktree)
-            inherited = in_worktree(inherited, worktree)
+            worktree = await asyncio.to_thread(self._create_worktree)
+            inherited = move_to_worktree(inherited, worktree)
         agent = Subagent(inherited, definition, wish, self.task.id, session)
-        agent.delegation = self._delegation_of(agent, self.task)
-        agent.may_go_on = self._may_go_on
+        agent.delegation = self._make_delegation(agent, self.task)
+        agent.may_continue = self._may_continue
         if worktree is None:
-            agent.changes_of = self.task.root
+            agent.undo_session_id = self.task.root
         async with agent:
-            doubtful = agent.doubtful_calls() if recovered and goes_on else []
+            doubtful = agent.calls_with_unknown_outcome() if recovered and goes_on else []
             if doubtful:
                 problem = f"interrupted (unknown outcome): {', '.join(doubtful)} had begun when its process ended"
-                return _interrupted(agent, f"{problem}; it is not repeated unless you resume the task"), None
-            end = agent.end_before() if recovered and goes_on and not request else None
+                return _interrupted_result(agent, f"{problem}; it is not repeated unless you resume the task"), None
+            end = agent.previous_result() if recovered and goes_on and not request else None
             if end is None:
                 async with agent.run(request) as run:
                     self._run = run
                     async for event in run:
-                        self._hear(event)
+                        self._on_event(event)
                 self._run = None
-                end = _end_of(run.ended, agent)
+                end = _result_from_run(run.ended, agent)
             if worktree is not None:
                 about = self.task.description or f"Work of {self.task.agent}"
                 # A command in the background may go on in it.
-                in_use = any(not one.is_finished for one in self.board.below(self.task.id))
-                end = end._replace(branch=await asyncio.to_thread(keep_changes, worktree, about, in_use=in_use))
-            wanted = lacking(end, wish, agent)
+                in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
+                end = end._replace(branch=await asyncio.to_thread(commit_changes, worktree, about, in_use=in_use))
+            wanted = request_with_missing_needs(end, wish, agent)
             if wish.contract and wanted is None and end.status == "completed":
-                await self._hold_to(wish.contract, end.text)
+                await self._check_contract(wish.contract, end.text)
             return end, wanted
 
-    async def _hold_to(self, contract: Mapping[str, Any], answer: str) -> None:
-        from kitbag.tasks.packed_task import breaches
+    async def _check_contract(self, contract: Mapping[str, Any], answer: str) -> None:
+        from kitbag.tasks.packed_task import contract_violations
 
-        for problem in await asyncio.to_thread(breaches, contract, answer, self.inherited.ground.workspace.root):
+        for problem in await asyncio.to_thread(
+            contract_violations, contract, answer, self.inherited.environment.workspace.root
+        ):
             await self.board.warn(self.task.id, f"not as required: {problem}")
 
-    def _worktree(self) -> Worktree:
-        ground = self.inherited.ground
-        return make_worktree(ground.workspace.root, ground.places.kitbag_home, self.task.id)
+    def _create_worktree(self) -> Worktree:
+        ground = self.inherited.environment
+        return create_worktree(ground.workspace.root, ground.places.kitbag_home, self.task.id)
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         """Whether this is still what counts as the task: nobody has ended it, or wants that."""
         task = self.board.find(self.task.id)
         return task.run == self.task.run and not task.is_finished and not task.stop_wanted
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         match event:
             case ToolStarted(title=title):
                 self._watchdog.enter(Phase("tool", title))
@@ -241,19 +247,19 @@ class TaskRunner:
                 self._watchdog.touch()
 
 
-def _end_of(ended: RunEnded, agent: Subagent) -> End:
+def _result_from_run(ended: RunEnded, agent: Subagent) -> TaskResult:
     usage, status = ended.usage, ended.status
     cost = None if agent.session.totals.unpriced else agent.session.totals.cost
     fix = "" if "--continue" in ended.fix else ended.fix  # which is for a person's own session
     error = f"{ended.error}. {fix}".strip(" .") if ended.error else ""
-    return End(status, ended.text, error, agent.session.totals.turns, usage.shown_to_model + usage.output, cost)
+    return TaskResult(status, ended.text, error, agent.session.totals.turns, usage.total_input + usage.output, cost)
 
 
-def _interrupted(agent: Subagent, problem: str) -> End:
+def _interrupted_result(agent: Subagent, problem: str) -> TaskResult:
     totals = agent.session.totals
     texts = [message.text for message in agent.session.messages() if message.role == "assistant" and message.text]
     status: TaskStatus = "interrupted"
-    tokens = totals.usage.shown_to_model + totals.usage.output
-    return End(
+    tokens = totals.usage.total_input + totals.usage.output
+    return TaskResult(
         status, texts[-1] if texts else "", problem, totals.turns, tokens, None if totals.unpriced else totals.cost
     )

@@ -5,35 +5,35 @@ Used by the chat's watch over background work, which asks again and again.
 
 from typing import NamedTuple
 
-from kitbag.agent.session import PREFIX
+from kitbag.agent.session import STREAM_PREFIX
 from kitbag.store.journal import Journal
-from kitbag.tasks.reports import sessions_of
+from kitbag.tasks.reports import session_ids
 from kitbag.tasks.task import Task
 
 
-class _Read(NamedTuple):
+class _SessionCost(NamedTuple):
     seq: int = 0
     cost: float = 0.0
     unpriced: bool = False
 
 
-class Spending:
+class TaskSpending:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._read: dict[str, _Read] = {}
+        self._costs: dict[str, _SessionCost] = {}
 
-    def of(self, task: Task) -> float | None:
+    def cost_of(self, task: Task) -> float | None:
         """US dollars; None where a price is not known."""
         if task.kind == "command":
             return 0.0
         if task.end is not None and task.end.turns:
             return task.end.cost
-        parts = [self._of_session(session) for session in sessions_of(task)]
+        parts = [self._session_cost(session) for session in session_ids(task)]
         return None if any(part.unpriced for part in parts) else sum(part.cost for part in parts)
 
-    def _of_session(self, session_id: str) -> _Read:
-        found = self._read.get(session_id, _Read())
-        for record in self._journal.read(PREFIX + session_id, found.seq):
+    def _session_cost(self, session_id: str) -> _SessionCost:
+        found = self._costs.get(session_id, _SessionCost())
+        for record in self._journal.read(STREAM_PREFIX + session_id, found.seq):
             found = found._replace(seq=record.seq)
             if record.kind not in ("reply", "compacted"):
                 continue
@@ -42,5 +42,5 @@ class Spending:
                 found = found._replace(cost=found.cost + cost)
             else:
                 found = found._replace(unpriced=True)
-        self._read[session_id] = found
+        self._costs[session_id] = found
         return found

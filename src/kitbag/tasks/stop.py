@@ -11,67 +11,67 @@ from typing import Final
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.tasks.board import Board
-from kitbag.tasks.reports import end_so_far, report_of
-from kitbag.tasks.runner import GRACE
-from kitbag.tasks.task import Task, asked_by
-from kitbag.tasks.task_processes import end_processes
-from kitbag.text.human_format import count
-from kitbag.tools.delegation import Stopped
+from kitbag.tasks.reports import build_report, partial_result
+from kitbag.tasks.runner import STOP_GRACE_SECONDS
+from kitbag.tasks.task import Task, requester_label
+from kitbag.tasks.task_processes import kill_processes
+from kitbag.text.human_format import format_count
+from kitbag.tools.delegation import TaskStopResult
 
-_PATIENCE: Final = GRACE + 0.3
+_STOP_TIMEOUT: Final = STOP_GRACE_SECONDS + 0.3
 """Whoever runs it takes this long to write its end itself."""
 _KILL_SECONDS: Final = 0.5
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
-async def stop_task(board: Board, task: Task, by: str) -> Stopped:
+async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
     """Within three seconds. One that has ended stays as it is."""
     was_finished = task.is_finished
     asked: set[str] = set()
-    deadline, is_late = time.monotonic() + _PATIENCE, False
-    while not was_finished and (open_ones := _open_ones(board, task.id)):
+    deadline, is_late = time.monotonic() + _STOP_TIMEOUT, False
+    while not was_finished and (open_ones := _unfinished_tasks(board, task.id)):
         if is_late and time.monotonic() >= deadline + 1.0:
             break  # what is left says so in the report
         seen = board.journal.last_seq()
         new = [one for one in open_ones if one.id not in asked]
         asked.update(one.id for one in new)
         if new:
-            await board.want_stop(new, by)
+            await board.request_stop(new, by)
         is_late = time.monotonic() >= deadline
-        ended = [await _end(board, one) for one in open_ones if is_late or _is_nobody_s(one)]
+        ended = [await _finish_for_owner(board, one) for one in open_ones if is_late or _has_no_live_owner(one)]
         if not ended:
-            await board.journal.changed(seen, min(_LOOK_SECONDS, max(deadline - time.monotonic(), 0.01)))
+            await board.journal.wait_async(seen, min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.01)))
     ids = {task.id, *asked}
-    left = await asyncio.to_thread(lambda: end_processes(*ids, seconds=_KILL_SECONDS))
+    left = await asyncio.to_thread(lambda: kill_processes(*ids, timeout=_KILL_SECONDS))
     await _withdraw_questions(board, asked)
-    return Stopped(report_of(board, board.find(task.id)), was_finished, len(asked - {task.id}), left)
+    return TaskStopResult(build_report(board, board.find(task.id)), was_finished, len(asked - {task.id}), left)
 
 
-def told_stopped(stopped: Stopped) -> str:
+def stopped_message(stopped: TaskStopResult) -> str:
     """For a person: what became of it, and of what it had begun."""
     report = stopped.report
     if stopped.was_finished:
         return f"{report.id} had ended already: {report.status}"
-    others = f", with {count(stopped.others, 'task')} that it had begun" if stopped.others else ""
-    return f"{report.id} is stopped: {report.status}{others}; processes left: {stopped.processes}"
+    others = f", with {format_count(stopped.subtask_count, 'task')} that it had begun" if stopped.subtask_count else ""
+    return f"{report.id} is stopped: {report.status}{others}; processes left: {stopped.process_count}"
 
 
-def _open_ones(board: Board, task_id: str) -> list[Task]:
-    return [one for one in (board.find(task_id), *board.below(task_id)) if not one.is_finished]
+def _unfinished_tasks(board: Board, task_id: str) -> list[Task]:
+    return [one for one in (board.find(task_id), *board.descendants(task_id)) if not one.is_finished]
 
 
-def _is_nobody_s(task: Task) -> bool:
+def _has_no_live_owner(task: Task) -> bool:
     """It waits for somebody to begin it, or for somebody who is gone."""
-    return task.status == "queued" or task.owner is None or task.owner.lives() is False
+    return task.status == "queued" or task.owner is None or task.owner.check_alive() is False
 
 
-async def _end(board: Board, task: Task) -> None:
+async def _finish_for_owner(board: Board, task: Task) -> None:
     """One that waits is begun first, so that nobody else can begin it."""
     if task.status == "queued":
         if not await board.claim(task):
             return
         task = board.find(task.id)
-    await board.end(task.id, task.run, end_so_far(board, task, "cancelled"))
+    await board.finish(task.id, task.run, partial_result(board, task, "cancelled"))
 
 
 async def _withdraw_questions(board: Board, task_ids: set[str]) -> None:
@@ -80,6 +80,6 @@ async def _withdraw_questions(board: Board, task_ids: set[str]) -> None:
         queue = ApprovalQueue(board.journal)
         for task in tasks:
             try:
-                await queue.withdraw(asked_by(task.agent, task.id))
+                await queue.withdraw(requester_label(task.agent, task.id))
             except KitbagError:
                 return  # a question that nobody needs does no harm

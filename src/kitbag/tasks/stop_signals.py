@@ -11,11 +11,11 @@ from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import Task
 
-_PAUSE = 0.5
+_RETRY_SECONDS = 0.5
 """Seconds before a journal that could not be read is tried again."""
 
 
-class Signals:
+class StopSignals:
     """For one event loop."""
 
     def __init__(self, board: Board) -> None:
@@ -24,7 +24,7 @@ class Signals:
         self._follower: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def of(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
+    def watch(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
         """Set when this beginning of the task is to stop, or when somebody else has written its end."""
         event = self._waiting.setdefault(task_id, {})[run] = asyncio.Event()
         if _is_over(self._board.find(task_id), run):
@@ -45,13 +45,13 @@ class Signals:
         while True:
             try:
                 # First all that are waited for: what came before we look is seen by nobody else.
-                self._tell([self._board.find(task_id) for task_id in list(self._waiting)])
+                self._notify([self._board.find(task_id) for task_id in list(self._waiting)])
                 async for changed in self._board.follow():
-                    self._tell(changed)
+                    self._notify(changed)
             except StoreError:  # busy or full, say: whoever writes is told of it
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_RETRY_SECONDS)
 
-    def _tell(self, changed: list[Task]) -> None:
+    def _notify(self, changed: list[Task]) -> None:
         for task in changed:
             for run, event in self._waiting.get(task.id, {}).items():
                 if _is_over(task, run):

@@ -9,72 +9,72 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
-from kitbag.agent.loop import CUT_OFF
+from kitbag.agent.loop import CUT_OFF_MARKER
 from kitbag.agent.resume import resume
-from kitbag.agent.session import PREFIX, Session
+from kitbag.agent.session import STREAM_PREFIX, Session
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.inherited import Inherited
-from kitbag.assembly.mcp_servers import told_unknown
-from kitbag.assembly.model_choice import Wishes, choose_model
-from kitbag.assembly.user_messages import Requests
+from kitbag.assembly.inherited import ParentContext
+from kitbag.assembly.mcp_servers import unknown_server_notices
+from kitbag.assembly.model_choice import ModelPreferences, choose_model
+from kitbag.assembly.user_messages import UserMessages
 from kitbag.errors import InvalidError
-from kitbag.library.agents import Agent as AgentFile
+from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.messages import Image, Text
 from kitbag.permissions.decisions.decide import Permissions, child_mode
-from kitbag.tasks.task import FINISHED, End, Wish, asked_by
+from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
 from kitbag.text.hidden_characters import reveal_hidden
-from kitbag.tools.base import Context, Outcome, Tool, failure
+from kitbag.tools.base import Tool, ToolContext, ToolOutput, error_output
 from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     pass
 
-MOST_TURNS: Final = 50
+DEFAULT_MAX_TURNS: Final = 50
 """Where neither the call nor the agent's file says."""
-BEGIN: Final = "Begin with your task."
-FOR_PEOPLE: Final = frozenset(("AskUser",))
+START_MESSAGE: Final = "Begin with your task."
+INTERACTIVE_TOOLS: Final = frozenset(("AskUser",))
 """Tools that an agent nobody talks to does not have."""
 
 
 class Subagent(BaseAgent):
     def __init__(
         self,
-        inherited: Inherited,
+        inherited: ParentContext,
         definition: AgentFile,
-        wish: Wish,
+        wish: TaskRequest,
         task_id: str,
         session_id: str,
     ) -> None:
         given = inherited.options
-        turns = wish.turns_before + (wish.max_turns or definition.max_turns or MOST_TURNS)
+        turns = wish.turns_before + (wish.max_turns or definition.max_turns or DEFAULT_MAX_TURNS)
         caps = given.limits._replace(turns=turns)
-        self.given_permissions = inherited.permissions
+        self.user_permissions = inherited.permissions
         options = given._replace(agent=definition.full_name, limits=caps, resume="", fork=False, append="")
-        super().__init__(options=options, journal=inherited.journal, patience=inherited.patience)
+        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy)
         self._inherited = inherited
-        self.environment = inherited.environment
+        self.command_env = inherited.command_env
         self._wish = wish
         self.task_id = task_id
         self._session_id = session_id
         self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *wish.skills))))
-        self._task = reveal_hidden(wish.prompt)
-        self._goes_on = False
-        self._begins_at_once = True
-        self._is_elsewhere = definition.isolation == "worktree"
-        self.may_go_on: Callable[[], bool] = lambda: True
+        self._task_prompt = reveal_hidden(wish.prompt)
+        self._is_resumed = False
+        self._defers_first_write = True
+        self._in_worktree = definition.isolation == "worktree"
+        self.may_continue: Callable[[], bool] = lambda: True
         """Asked before each effect, when its intent is written."""
 
     async def _open(self) -> None:
         inherited, definition = self._inherited, self.definition
         assert definition is not None
-        self.ground, self.journal, self.sources = inherited.ground, inherited.journal, inherited.sources
-        self._goes_on = self.journal.last(PREFIX + self._session_id) is not None
+        self.environment, self.journal, self.sources = inherited.environment, inherited.journal, inherited.sources
+        self._is_resumed = self.journal.last(STREAM_PREFIX + self._session_id) is not None
         self.session = (
-            resume(self.journal, self._session_id) if self._goes_on else Session(self.journal, self._session_id)
+            resume(self.journal, self._session_id) if self._is_resumed else Session(self.journal, self._session_id)
         )
-        self._choose(inherited, definition)
+        self._choose_own_model(inherited, definition)
         mode = child_mode(inherited.mode, definition.permission_mode)
-        self.permissions = inherited.permissions.narrowed(definition.tools, definition.path).in_mode(mode)
+        self.permissions = inherited.permissions.restricted_to(definition.tools, definition.path).with_mode(mode)
         self.skills = self._make_skills()
         await self.open_servers()
         self.toolset = self.make_toolset()
@@ -83,32 +83,32 @@ class Subagent(BaseAgent):
             raise InvalidError(problem, f"correct `tools` in {definition.path}")
         self.approvals = inherited.approvals
         self.context = self._make_context()
-        await self._begin_session()
-        self.requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
+        await self._start_session()
+        self.user_messages = UserMessages(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
 
-    def rights_now(self) -> Permissions:
+    def current_permissions(self) -> Permissions:
         """A child of plan is plan, also of one that has become so since."""
         is_plan = self._inherited.mode_now is not None and self._inherited.mode_now() == "plan"
-        return self.permissions.in_mode("plan") if is_plan and self.permissions.mode != "plan" else self.permissions
+        return self.permissions.with_mode("plan") if is_plan and self.permissions.mode != "plan" else self.permissions
 
     async def open_servers(self) -> None:
         if self._inherited.servers is None:
             await super().open_servers()
         else:
             self.servers = self._inherited.servers
-            self.notices += told_unknown(self.servers, self.definition)
+            self.notices += unknown_server_notices(self.servers, self.definition)
             await self._open_own_servers()
 
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
-        tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]
+        tools = [self._guard_tool(tool) for tool in self._build_tools() if tool.name not in INTERACTIVE_TOOLS]
         return Toolset(tools, permissions or self.permissions)
 
-    def _hear_servers(self) -> None:
+    def _refresh_server_tools(self) -> None:
         """It has the tools it began with; whoever started it hears of those that they share."""
-        if self.offered.own is not None:
-            self.notices += self.offered.own.news()
+        if self.agent_servers.own is not None:
+            self.notices += self.agent_servers.own.take_notices()
 
-    def _choose(self, inherited: Inherited, definition: AgentFile) -> None:
+    def _choose_own_model(self, inherited: ParentContext, definition: AgentFile) -> None:
         """The call's, else the agent's own, else the one of whoever started it."""
         files = () if self._wish.model else (definition.model.name, *definition.model.alternatives)
         wanted = [name for name in (self._wish.model, *files) if name not in ("", "inherit")]
@@ -116,13 +116,13 @@ class Subagent(BaseAgent):
         if not wanted:
             return
         called = self._wish.model if self._wish.model != "inherit" else ""
-        if called == inherited.chosen.again:
+        if called == inherited.chosen.reference:
             return
         if called.startswith("scripted"):
             raise InvalidError("a model can't choose a script", "name a model, or leave it out")
-        wishes = Wishes(called, "", files, inherited.chosen)
+        wishes = ModelPreferences(called, "", files, inherited.chosen)
         self.chosen, self.provider = choose_model(inherited.sources, wishes, self.notices.append)
-        self._opened.push_async_callback(self.provider.close)
+        self._exit_stack.push_async_callback(self.provider.close)
         if called and self.chosen.provider != inherited.chosen.provider:
             # What stands in the workspace goes only where the person, or a file of theirs, lets it go.
             problem = f"{self.chosen.name} is of another provider, which only the user may choose"
@@ -130,53 +130,53 @@ class Subagent(BaseAgent):
         if self.chosen.name == inherited.chosen.name:
             self.chosen, self.provider = inherited.chosen, inherited.provider
 
-    async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
+    async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """At first the task stands in the prompt; later on what is said is a message. Without one, it goes on."""
         if not self.session.messages():
             more = f"\n\n{reveal_hidden(request)}" if request else ""
-            await self.session.add_user((Text(BEGIN + more),))
+            await self.session.add_user((Text(START_MESSAGE + more),))
             return
         open_calls = self.session.open_calls
         if request:
             await self.session.add_user((Text(reveal_hidden(request)),))
         elif open_calls:
             # Those that never began may run now; of the others nobody knows, and they are not repeated.
-            await executor.run([call for call in open_calls if call.id not in self.session.began])
+            await executor.run([call for call in open_calls if call.id not in self.session.started_calls])
 
-    def _fenced(self, tool: Tool[Any]) -> Tool[Any]:
+    def _guard_tool(self, tool: Tool[Any]) -> Tool[Any]:
         """A task that was ended by somebody else does nothing more, however late its process hears of it: of intent and
         end, one was written first."""
-        if tool.reads_only:
+        if tool.read_only:
             return tool
 
-        async def work(arguments: Any, context: Context) -> Outcome:
-            if not self.may_go_on():
-                return failure("it was not done: the task has been stopped")
-            return await tool.work(arguments, context)
+        async def work(arguments: Any, context: ToolContext) -> ToolOutput:
+            if not self.may_continue():
+                return error_output("it was not done: the task has been stopped")
+            return await tool.run(arguments, context)
 
-        return tool._replace(work=work)
+        return tool._replace(run=work)
 
-    def _asked_by(self) -> str:
-        return asked_by(self.options.agent, self.task_id)
+    def _requester_name(self) -> str:
+        return requester_label(self.options.agent, self.task_id)
 
-    def doubtful_calls(self) -> list[str]:
+    def calls_with_unknown_outcome(self) -> list[str]:
         """Steps with effects that have begun and of which no result is known."""
         calls = self.session.open_calls
-        return [f"{call.name}" for call in calls if call.id in self.session.began]
+        return [f"{call.name}" for call in calls if call.id in self.session.started_calls]
 
-    def end_before(self) -> End | None:
+    def previous_result(self) -> TaskResult | None:
         """How the conversation ended, where it had when its process did: then nothing is asked again."""
-        session, lines = self.session, self.session.lines()
+        session, lines = self.session, self.session.recorded_messages()
         last = self.journal.last(session.stream)
         message = lines[-1][1] if lines else None
         totals = session.totals
-        tokens = totals.usage.shown_to_model + totals.usage.output
+        tokens = totals.usage.total_input + totals.usage.output
         cost = None if totals.unpriced else totals.cost
         text = next((one.text for _, one in reversed(lines) if one.role == "assistant" and one.text), "")
         if last is not None and last.kind == "ended" and last.body["status"] in FINISHED:
-            return End(last.body["status"], text, str(last.body["error"]), totals.turns, tokens, cost)
+            return TaskResult(last.body["status"], text, str(last.body["error"]), totals.turns, tokens, cost)
         if message is None or message.role != "assistant" or message.calls:
             return None
-        if message.text.endswith(CUT_OFF):
-            return End("interrupted", text, "its process ended while it answered", totals.turns, tokens, cost)
-        return End("completed" if message.text.strip() else "empty", text, "", totals.turns, tokens, cost)
+        if message.text.endswith(CUT_OFF_MARKER):
+            return TaskResult("interrupted", text, "its process ended while it answered", totals.turns, tokens, cost)
+        return TaskResult("completed" if message.text.strip() else "empty", text, "", totals.turns, tokens, cost)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.record_fields import RecordFields
-from kitbag.store.journal import Record
-from kitbag.tasks.owner import GONE, Owner, read_owner
+from kitbag.store.journal import JournalRecord
+from kitbag.tasks.owner import GONE_OWNER, Owner, parse_owner
 
-Kind = Literal["agent", "command"]
+TaskKind = Literal["agent", "command"]
 TaskStatus = Literal[
     "queued",
     "running",
@@ -30,7 +30,7 @@ FINISHED: Final[frozenset[TaskStatus]] = frozenset(
 )
 
 
-class Wish(NamedTuple):
+class TaskRequest(NamedTuple):
     """What was asked for, in a form that another process can carry out."""
 
     agent: str
@@ -62,7 +62,7 @@ class Wish(NamedTuple):
     """What the person said when the session began: team, persona, trust, tools; of a command, what was decided."""
 
 
-class End(NamedTuple):
+class TaskResult(NamedTuple):
     status: TaskStatus
     text: str = ""
     error: str = ""
@@ -80,18 +80,18 @@ class End(NamedTuple):
     """Of a command: its exit code, where it had one. `text` is the end of what it printed."""
 
 
-TASK_REQUEST: Final = RecordFields(
-    Wish, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "request",
+TASK_REQUEST_FIELDS: Final = RecordFields(
+    TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "request",
     "turns_before", "skills", "pack", "contract", "command", "seconds", "starts_in", "directory", "options",
 )  # fmt: skip
-END: Final = RecordFields(
-    End, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch", "length", "rest", "code"
+TASK_RESULT_FIELDS: Final = RecordFields(
+    TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch", "length", "rest", "code"
 )
 
 
 class Task(NamedTuple):
     id: str
-    kind: Kind
+    kind: TaskKind
     agent: str
     description: str
     root: str
@@ -114,7 +114,7 @@ class Task(NamedTuple):
     """Where its conversation is."""
     started: str = ""
     ended: str = ""
-    end: End | None = None
+    end: TaskResult | None = None
     ended_run: int = -1
     """Which beginning it was that ended last."""
     stop_wanted: bool = False
@@ -131,7 +131,7 @@ class Task(NamedTuple):
         return self.status in FINISHED
 
     def to_json(self) -> dict[str, Any]:
-        end = self.end or End(self.status)
+        end = self.end or TaskResult(self.status)
         return {
             "id": self.id,
             "kind": self.kind,
@@ -160,32 +160,32 @@ class Task(NamedTuple):
         }
 
 
-def apply(tasks: dict[str, Task], record: Record) -> str:
+def apply_record(tasks: dict[str, Task], record: JournalRecord) -> str:
     """Takes in one record of the board's stream; the id of the task it was about. Raises for what is no such record."""
     body = cast("dict[str, Any]", record.body)
     task_id = str(body["id"])
     if record.kind == "created":
-        tasks.setdefault(task_id, _created(tasks, body, record.at))
+        tasks.setdefault(task_id, _create_task(tasks, body, record.at))
     else:
-        tasks[task_id] = _changed(tasks[task_id], record.kind, body, record.at)
+        tasks[task_id] = _update_task(tasks[task_id], record.kind, body, record.at)
     return task_id
 
 
-def _created(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
+def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
     """Whatever a task begins after it was told to stop is to stop too."""
-    known = {name: body[name] for name in _CREATED}
+    known = {name: body[name] for name in _CREATED_FIELDS}
     parent = tasks.get(str(body["parent"]))
     stopped = parent is not None and (parent.stop_wanted or parent.status == "cancelled")
     version = str(body.get("version", ""))
-    owner, warnings = _owner_of(body) if body.get("owner", []) != [] else (None, ())
+    owner, warnings = _parse_owner(body) if body.get("owner", []) != [] else (None, ())
     made = Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, owner=owner, **known)
     return made._replace(warnings=warnings)
 
 
-def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
+def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
     match kind:
         case "begun":
-            return _begun(task, body, at) if int(body["run"]) == task.run + 1 else task
+            return _start_task(task, body, at) if int(body["run"]) == task.run + 1 else task
         case "queued":
             if task.is_finished:
                 fresh = task._replace(status="queued", owner=None, end=None, ended="", stop_wanted=False, recoveries=0)
@@ -203,28 +203,28 @@ def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
         case "stop":
             return task._replace(stop_wanted=not task.is_finished or task.stop_wanted)
         case "warning":
-            return task._replace(warnings=(*task.warnings, str(body["text"]))[-_MOST_WARNINGS:])
+            return task._replace(warnings=(*task.warnings, str(body["text"]))[-_MAX_WARNINGS:])
         case "notified":
             return task._replace(notified=True)
         case "ended":
             if task.end is None and int(body["run"]) == task.run:
-                end = END.read(body)
+                end = TASK_RESULT_FIELDS.read(body)
                 return task._replace(status=end.status, end=end, ended=at, ended_run=task.run, questions=())
         case _:
             pass
     return task
 
 
-def _begun(task: Task, body: Mapping[str, Any], at: str) -> Task:
+def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
     """What has ended begins again only when a person wants that; whoever came too late has used up the number."""
     run = task.run + 1
     if task.end is not None and not body["again"]:
         return task._replace(run=run)
-    owner, warnings = _owner_of(body)
+    owner, warnings = _parse_owner(body)
     return task._replace(
         status="running",
         owner=owner,
-        warnings=(*task.warnings, *warnings)[-_MOST_WARNINGS:],
+        warnings=(*task.warnings, *warnings)[-_MAX_WARNINGS:],
         run=run,
         background=task.background and not body.get("in_front"),
         recoveries=task.recoveries + 1 if body.get("recovered") else 0,
@@ -238,17 +238,19 @@ def _begun(task: Task, body: Mapping[str, Any], at: str) -> Task:
     )
 
 
-def _owner_of(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
+def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
     """With what is wrong with it. One that can't be read is taken to be gone, or nobody could end the task."""
     try:
-        return read_owner(body.get("owner")), ()
+        return parse_owner(body.get("owner")), ()
     except ValueError as error:
-        return GONE, (f"the journal does not say which process runs it ({error}); Kitbag treats that process as ended",)
+        return GONE_OWNER, (
+            f"the journal does not say which process runs it ({error}); Kitbag treats that process as ended",
+        )
 
 
-_MOST_WARNINGS: Final = 20
-_CREATED: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
+_MAX_WARNINGS: Final = 20
+_CREATED_FIELDS: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
 
 
-def asked_by(agent: str, task_id: str) -> str:
+def requester_label(agent: str, task_id: str) -> str:
     return f"{agent} (task {task_id})"

@@ -6,19 +6,19 @@ a worker hosts; its number on the board may be another one after a restart.
 
 from collections.abc import Iterable
 
-from kitbag.permissions.approvals.queue import ApprovalQueue, Waiting
+from kitbag.permissions.approvals.queue import ApprovalQueue, PendingApproval
 from kitbag.tasks.board import Board
-from kitbag.tasks.task import Task, asked_by
+from kitbag.tasks.task import Task, requester_label
 
 
-def questions_of(queue: ApprovalQueue, tasks: Iterable[Task]) -> list[tuple[Task, Waiting]]:
+def pending_task_questions(queue: ApprovalQueue, tasks: Iterable[Task]) -> list[tuple[Task, PendingApproval]]:
     """The oldest first."""
     waiting = queue.pending()
     if not waiting:
         return []
-    askers = {asked_by(task.agent, task.id): task for task in tasks if task.kind == "agent"}
-    return [(askers[one.question.asked_by], one) for one in waiting if one.question.asked_by in askers]
+    askers = {requester_label(task.agent, task.id): task for task in tasks if task.kind == "agent"}
+    return [(askers[one.request.asked_by], one) for one in waiting if one.request.asked_by in askers]
 
 
-def with_all_below(board: Board, task: Task) -> list[Task]:
-    return [task, *board.below(task.id)]
+def with_descendants(board: Board, task: Task) -> list[Task]:
+    return [task, *board.descendants(task.id)]

@@ -8,7 +8,7 @@ from functools import cache
 
 
 @cache
-def this_version() -> str:
+def kitbag_version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -19,9 +19,9 @@ def this_version() -> str:
 
 def is_newer(one: str, other: str) -> bool:
     """By the numbers they begin with; what has none is not newer than anything."""
-    return _numbers(one) > _numbers(other)
+    return _parse_version(one) > _parse_version(other)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     found = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
     return tuple(int(number) for number in found[0].split(".")) if found else ()

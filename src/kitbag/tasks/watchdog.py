@@ -6,13 +6,13 @@ Used by runner. Waiting for a person is patient, a model that says nothing is no
 import time
 from typing import Final, Literal, NamedTuple
 
-Name = Literal["model", "tool", "answer"]
-LIMITS: Final[dict[Name, float]] = {"model": 900.0, "tool": 3_600.0, "answer": 7 * 86_400.0}
+PhaseName = Literal["model", "tool", "answer"]
+TIMEOUTS: Final[dict[PhaseName, float]] = {"model": 900.0, "tool": 3_600.0, "answer": 7 * 86_400.0}
 """Seconds without a sign of life."""
-_WARN_AT = 0.5
-_LOOKS = 30
+_WARN_FRACTION = 0.5
+_CHECKS_PER_TIMEOUT = 30
 """In the time of the shortest limit."""
-_WHAT: Final[dict[Name, str]] = {
+_DESCRIPTIONS: Final[dict[PhaseName, str]] = {
     "model": "the model has said nothing",
     "tool": "a tool runs",
     "answer": "nobody answers",
@@ -20,33 +20,33 @@ _WHAT: Final[dict[Name, str]] = {
 
 
 class Phase(NamedTuple):
-    name: Name
-    about: str = ""
+    name: PhaseName
+    detail: str = ""
 
 
 class Watchdog:
-    def __init__(self, limits: dict[Name, float] | None = None) -> None:
-        self.limits = {**LIMITS, **(limits or {})}
+    def __init__(self, timeouts: dict[PhaseName, float] | None = None) -> None:
+        self.timeouts = {**TIMEOUTS, **(timeouts or {})}
         self.phase = Phase("model")
-        self.acted = ""
+        self.stop_reason = ""
         """Why the task was ended, when it was."""
         self._since = time.monotonic()
         self._warned = False
 
     @property
-    def every(self) -> float:
+    def check_interval(self) -> float:
         """Seconds between two looks: often enough for the shortest limit, and not more, for there may be many tasks."""
-        return min(max(min(self.limits.values()) / _LOOKS, 0.05), 30.0)
+        return min(max(min(self.timeouts.values()) / _CHECKS_PER_TIMEOUT, 0.05), 30.0)
 
     def enter(self, phase: Phase) -> None:
         self.phase = phase
         self.touch()
 
-    def wait_for_person(self, waits: bool) -> None:
+    def set_waiting_for_user(self, waiting: bool) -> None:
         """Whether that is so now; the time of a wait counts from when it was first seen."""
-        if waits and self.phase.name != "answer":
+        if waiting and self.phase.name != "answer":
             self.enter(Phase("answer"))
-        elif not waits and self.phase.name == "answer":
+        elif not waiting and self.phase.name == "answer":
             self.enter(Phase("tool"))
 
     def touch(self) -> None:
@@ -54,17 +54,18 @@ class Watchdog:
         self._since = time.monotonic()
         self._warned = False
 
-    def look(self) -> tuple[str, str]:
+    def check(self) -> tuple[str, str]:
         """What to warn of, and why to end it; both empty when all is well."""
         waited = time.monotonic() - self._since
-        limit = self.limits[self.phase.name]
-        about = f" ({self.phase.about})" if self.phase.about else ""
+        limit = self.timeouts[self.phase.name]
+        about = f" ({self.phase.detail})" if self.phase.detail else ""
         if waited >= limit:
             return (
                 "",
-                f"{_WHAT[self.phase.name]} for {waited:.0f} s{about}: it was ended, what it did until then is kept",
+                f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{about}: it was ended, what it did until"
+                " then is kept",
             )
-        if waited >= limit * _WARN_AT and not self._warned:
+        if waited >= limit * _WARN_FRACTION and not self._warned:
             self._warned = True
-            return f"{_WHAT[self.phase.name]} for {waited:.0f} s{about}; it is ended after {limit:.0f} s", ""
+            return f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{about}; it is ended after {limit:.0f} s", ""
         return "", ""

@@ -10,61 +10,61 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from kitbag.assembly.inherited import Inherited
-from kitbag.tasks.task import Wish
+from kitbag.assembly.inherited import ParentContext
+from kitbag.tasks.task import TaskRequest
 
-FRESH_SECONDS: Final = 1.0
+MAX_AGE_SECONDS: Final = 1.0
 
 
-class _Laid:
+class _CachedSetup:
     __slots__ = ("at", "inherited", "users")
 
-    def __init__(self, inherited: Inherited, at: float) -> None:
+    def __init__(self, inherited: ParentContext, at: float) -> None:
         self.inherited = inherited
         self.at = at
         self.users = 0
 
 
-class Grounds:
-    def __init__(self, lay: Callable[[Wish], Inherited]) -> None:
-        self._lay = lay
-        self._laid: dict[str, _Laid] = {}
-        self._laying: dict[str, asyncio.Lock] = {}
+class SetupCache:
+    def __init__(self, load: Callable[[TaskRequest], ParentContext]) -> None:
+        self._load = load
+        self._cached: dict[str, _CachedSetup] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
     @asynccontextmanager
-    async def of(self, wish: Wish) -> AsyncGenerator[Inherited, None]:
+    async def acquire(self, wish: TaskRequest) -> AsyncGenerator[ParentContext, None]:
         """Its provider stays open until the block is left. Raises KitbagError for what can't be laid."""
         key = repr((wish.directory, sorted(wish.options.items()), wish.parent_model, wish.parent_mode))
-        laid = await self._fresh(key, wish)
+        laid = await self._get_fresh(key, wish)
         laid.users += 1
         try:
             yield laid.inherited
         finally:
             laid.users -= 1
-            await self._tidy(laid)
+            await self._close_unused(laid)
 
     async def close(self) -> None:
-        for laid in self._laid.values():
+        for laid in self._cached.values():
             await laid.inherited.provider.close()
-        self._laid.clear()
+        self._cached.clear()
 
-    async def _fresh(self, key: str, wish: Wish) -> _Laid:
-        async with self._laying.setdefault(key, asyncio.Lock()):
+    async def _get_fresh(self, key: str, wish: TaskRequest) -> _CachedSetup:
+        async with self._locks.setdefault(key, asyncio.Lock()):
             begun = time.monotonic()
-            laid = self._laid.get(key)
-            if laid is None or begun - laid.at > FRESH_SECONDS:
-                old, laid = laid, _Laid(await asyncio.to_thread(self._lay, wish), begun)
-                self._laid[key] = laid
+            laid = self._cached.get(key)
+            if laid is None or begun - laid.at > MAX_AGE_SECONDS:
+                old, laid = laid, _CachedSetup(await asyncio.to_thread(self._load, wish), begun)
+                self._cached[key] = laid
                 if old is not None:
-                    await self._tidy(old)
+                    await self._close_unused(old)
             return laid
 
-    async def _tidy(self, laid: _Laid) -> None:
+    async def _close_unused(self, released: _CachedSetup) -> None:
         """Of those that nobody uses, only what is still fresh is kept."""
-        left = [laid] if not laid.users and laid not in self._laid.values() else []
-        for key, known in list(self._laid.items()):
-            if not known.users and time.monotonic() - known.at > FRESH_SECONDS and not self._laying[key].locked():
-                del self._laid[key], self._laying[key]
+        left = [released] if not released.users and released not in self._cached.values() else []
+        for key, known in list(self._cached.items()):
+            if not known.users and time.monotonic() - known.at > MAX_AGE_SECONDS and not self._locks[key].locked():
+                del self._cached[key], self._locks[key]
                 left.append(known)
         for unused in left:
             await unused.inherited.provider.close()

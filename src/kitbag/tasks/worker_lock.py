@@ -14,29 +14,29 @@ import time
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple, cast
 
-from kitbag.store.private_files import StoreError, cannot
-from kitbag.tasks.owner import Owner, read_owner, this_process
-from kitbag.tasks.version import this_version
+from kitbag.store.private_files import StoreError, storage_error
+from kitbag.tasks.owner import Owner, parse_owner, this_process
+from kitbag.tasks.version import kitbag_version
 
-GIVEN: Final = "KITBAG_WORKER_LOCK"
+LOCK_DESCRIPTOR_VARIABLE: Final = "KITBAG_WORKER_LOCK"
 """The descriptor of the lock, handed to a worker by whoever starts it."""
-WAITS: Final = "KITBAG_WORKER_WAITS"
-_LOCK: Final = "worker.lock"
-_NEXT: Final = "worker.next"
+WAIT_FOR_LOCK_VARIABLE: Final = "KITBAG_WORKER_WAITS"
+_LOCK_FILE: Final = "worker.lock"
+_NEXT_WORKER_FILE: Final = "worker.next"
 """Held by a newer worker that waits for an older one to leave."""
 _RECORD_BYTES: Final = 400
 """A record is filled up to this, so that whoever reads while one is written finds nothing of the one before."""
-_MOST_BYTES: Final = 10_000
-_MOST_VERSION: Final = 100
-_MOST_SECONDS: Final = 1e15
+_MAX_BYTES: Final = 10_000
+_MAX_VERSION_CHARACTERS: Final = 100
+_MAX_SECONDS: Final = 1e15
 
 
-class AtWork(NamedTuple):
+class WorkerRecord(NamedTuple):
     """What a worker says of itself in its lock file."""
 
     owner: Owner
     version: str
-    beat: float
+    heartbeat: float
     """When it last gave a sign of life, by a clock that stands still while the machine sleeps."""
 
 
@@ -45,62 +45,62 @@ class DamagedLock(NamedTuple):
 
 
 def lock_path(kitbag_home: str) -> str:
-    return in_state(kitbag_home, _LOCK)
+    return state_path(kitbag_home, _LOCK_FILE)
 
 
-def read_lock(kitbag_home: str) -> AtWork | DamagedLock | None:
+def read_lock(kitbag_home: str) -> WorkerRecord | DamagedLock | None:
     """What the worker that has the lock, or had it last, says of itself; None where it has said nothing yet."""
     try:
         descriptor = os.open(lock_path(kitbag_home), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
-        data = os.read(descriptor, _MOST_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        data = os.read(descriptor, _MAX_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     except OSError as error:
         return DamagedLock(f"it can't be read: {error.strerror}")
     finally:
         os.close(descriptor)
     try:
-        return _record(data) if data.strip() else None
+        return _parse_record(data) if data.strip() else None
     except ValueError as error:
         return DamagedLock(str(error))
 
 
-def at_work(kitbag_home: str) -> AtWork | None:
+def read_worker_record(kitbag_home: str) -> WorkerRecord | None:
     """As `read_lock`, where that is a worker's record."""
     found = read_lock(kitbag_home)
-    return found if isinstance(found, AtWork) else None
+    return found if isinstance(found, WorkerRecord) else None
 
 
-def _record(data: bytes) -> AtWork:
+def _parse_record(data: bytes) -> WorkerRecord:
     """Raises ValueError with what is wrong."""
     try:
-        found: Any = json.loads(data) if len(data) <= _MOST_BYTES else None
+        found: Any = json.loads(data) if len(data) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object, or too long")
     fields = cast("dict[str, Any]", found)
-    owner, version, beat = read_owner(fields.get("owner")), fields.get("version"), fields.get("beat")
-    if not isinstance(version, str) or len(version) > _MOST_VERSION:
+    owner, version, beat = parse_owner(fields.get("owner")), fields.get("version"), fields.get("beat")
+    if not isinstance(version, str) or len(version) > _MAX_VERSION_CHARACTERS:
         raise ValueError("its version is not a version")
-    if isinstance(beat, bool) or not isinstance(beat, int | float) or not abs(beat) <= _MOST_SECONDS:
+    if isinstance(beat, bool) or not isinstance(beat, int | float) or not abs(beat) <= _MAX_SECONDS:
         raise ValueError("its time is not a number of seconds")
-    return AtWork(owner, version, float(beat))
+    return WorkerRecord(owner, version, float(beat))
 
 
 @contextlib.contextmanager
-def locked(kitbag_home: str) -> Generator[int, None, None]:
+def hold_worker_lock(kitbag_home: str) -> Generator[int, None, None]:
     """Raises BlockingIOError when a worker has it. The one that was handed over is used where there is one."""
-    descriptor = _handed_over(kitbag_home)
+    descriptor = _inherited_descriptor(kitbag_home)
     if descriptor is None:
-        descriptor = open_state(kitbag_home, _LOCK)
+        descriptor = open_state_file(kitbag_home, _LOCK_FILE)
         try:
-            if os.environ.pop(WAITS, ""):
-                _wait_for(kitbag_home, descriptor)
+            if os.environ.pop(WAIT_FOR_LOCK_VARIABLE, ""):
+                _wait_for_lock(kitbag_home, descriptor)
             else:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _clear(descriptor)
+            _clear_record(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -110,42 +110,42 @@ def locked(kitbag_home: str) -> Generator[int, None, None]:
         os.close(descriptor)
 
 
-def give_sign_of_life(descriptor: int) -> None:
+def write_heartbeat(descriptor: int) -> None:
     """Into the lock file, each second or so."""
-    told = {"owner": list(this_process()), "version": this_version(), "beat": round(time.monotonic(), 3)}
+    told = {"owner": list(this_process()), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
     data = json.dumps(told).encode().ljust(_RECORD_BYTES)
     with contextlib.suppress(OSError):  # a full disk is no reason to stop working
         os.pwrite(descriptor, data, 0)
         os.ftruncate(descriptor, len(data))
 
 
-def in_state(kitbag_home: str, name: str) -> str:
+def state_path(kitbag_home: str, name: str) -> str:
     return os.path.join(kitbag_home, "state", name)
 
 
-def open_state(kitbag_home: str, name: str, more: int = 0) -> int:
+def open_state_file(kitbag_home: str, name: str, flags: int = 0) -> int:
     """A file of the worker's. Raises StoreError."""
-    path = in_state(kitbag_home, name)
+    path = state_path(kitbag_home, name)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     except OSError as error:
-        raise cannot("used", path, error) from error
+        raise storage_error("used", path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(f"{path} is no file", "move it away")
     return descriptor
 
 
-def _clear(descriptor: int) -> None:
+def _clear_record(descriptor: int) -> None:
     """With the time at which that was, for whoever wonders why nothing is in it."""
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.utime(descriptor)
 
 
-def _handed_over(kitbag_home: str) -> int | None:
-    given = os.environ.pop(GIVEN, "")
+def _inherited_descriptor(kitbag_home: str) -> int | None:
+    given = os.environ.pop(LOCK_DESCRIPTOR_VARIABLE, "")
     if not given.isdecimal() or len(given) > 9:
         return None
     try:
@@ -158,9 +158,9 @@ def _handed_over(kitbag_home: str) -> int | None:
     return int(given)
 
 
-def _wait_for(kitbag_home: str, descriptor: int) -> None:
+def _wait_for_lock(kitbag_home: str, descriptor: int) -> None:
     """Until the one before has left. One waits, the others need not."""
-    next_one = open_state(kitbag_home, _NEXT)
+    next_one = open_state_file(kitbag_home, _NEXT_WORKER_FILE)
     try:
         fcntl.flock(next_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(descriptor, fcntl.LOCK_EX)

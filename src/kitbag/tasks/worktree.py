@@ -11,12 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.assembly.inherited import Inherited
+from kitbag.assembly.inherited import ParentContext
 from kitbag.errors import InvalidError
 from kitbag.permissions.model import Workspace
 
-_SECONDS: Final = 120
-_SAFE: Final = (
+_GIT_TIMEOUT: Final = 120
+_SAFE_CONFIG: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
@@ -27,8 +27,8 @@ _SAFE: Final = (
     "submodule.recurse=false",
     "diff.ignoreSubmodules=all",
 )
-_OF_REPOSITORY: Final = ("local", "worktree")
-_MOST_OTHERS: Final = 1_000
+_REPOSITORY_SCOPES: Final = ("local", "worktree")
+_MAX_NESTED_REPOSITORIES: Final = 1_000
 
 
 class Worktree(NamedTuple):
@@ -37,7 +37,7 @@ class Worktree(NamedTuple):
     branch: str
 
 
-def make_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
+def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
     """The one of this task, which may be there from an earlier beginning. Raises InvalidError."""
     found = Worktree(repository, os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id), f"kitbag/{task_id}")
     if os.path.isdir(found.path):
@@ -51,13 +51,13 @@ def make_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
     return found
 
 
-def keep_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> str:
+def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> str:
     """The branch with what was changed; empty when nothing was, and then the worktree is gone, unless it is in use.
     Raises InvalidError."""
-    _must_be_ours(worktree)
+    _check_worktree_link(worktree)
     # Git would look into them by their own configuration, and run what that names.
-    others = list(_repositories_in(worktree.path))
-    if len(others) > _MOST_OTHERS:
+    others = list(_nested_repositories(worktree.path))
+    if len(others) > _MAX_NESTED_REPOSITORIES:
         raise InvalidError(f"there are too many git repositories in {worktree.path}", "look at it yourself")
     _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in others))
     changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
@@ -72,20 +72,20 @@ def keep_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> s
     return ""
 
 
-def in_worktree(inherited: Inherited, worktree: Worktree) -> Inherited:
+def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentContext:
     """The same ground, but the workspace is the worktree: the same rules hold there."""
-    ground = inherited.ground
+    ground = inherited.environment
     old = ground.workspace
     inside = os.path.relpath(os.path.realpath(ground.places.cwd), old.root)
     here = os.path.normpath(os.path.join(worktree.path, inside))
     cwd = here if os.path.isdir(here) else worktree.path
-    workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.also_readable)
-    permissions = inherited.permissions.in_workspace(workspace)
+    workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.extra_read_roots)
+    permissions = inherited.permissions.with_workspace(workspace)
     ground = ground._replace(workspace=workspace, places=ground.places._replace(cwd=cwd))
-    return inherited._replace(ground=ground, permissions=permissions)
+    return inherited._replace(command_env=ground, permissions=permissions)
 
 
-def _must_be_ours(worktree: Worktree) -> None:
+def _check_worktree_link(worktree: Worktree) -> None:
     """An agent may have put another repository in the place of ours."""
     common = os.path.join(worktree.repository, _git(worktree.repository, "rev-parse", "--git-common-dir").strip())
     link, text = os.path.join(worktree.path, ".git"), ""
@@ -98,7 +98,7 @@ def _must_be_ours(worktree: Worktree) -> None:
         )
 
 
-def _repositories_in(folder: str) -> Iterator[str]:
+def _nested_repositories(folder: str) -> Iterator[str]:
     """Those inside it, as git would find them, from the folder on."""
     for place, folders, files in os.walk(folder):
         if place == folder:
@@ -113,16 +113,18 @@ def _has_identity(worktree: Worktree) -> bool:
 
 
 def _git(directory: str, *words: str, check: bool = True) -> str:
-    options = [word for setting in (*_SAFE, *_filters(directory)) for word in ("-c", setting)]
-    return _run(directory, [*options, *words], check)
+    options = [word for setting in (*_SAFE_CONFIG, *_filter_overrides(directory)) for word in ("-c", setting)]
+    return _run_git(directory, [*options, *words], check)
 
 
-def _filters(directory: str) -> list[str]:
+def _filter_overrides(directory: str) -> list[str]:
     """Programs that the repository's own configuration would have git run on contents: none of them runs. Raises
     InvalidError for names that can't be taken back."""
     words = ["config", "--null", "--show-scope", "--name-only", "--get-regexp", r"^(filter|diff|merge)\."]
-    fields = _run(directory, words, False).split("\0")
-    of_repository = [name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in _OF_REPOSITORY]
+    fields = _run_git(directory, words, False).split("\0")
+    of_repository = [
+        name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in _REPOSITORY_SCOPES
+    ]
     names = [name for name in of_repository if name.rpartition(".")[2] in ("clean", "smudge", "process", "driver")]
     if any("=" in name for name in names):
         raise InvalidError(f"the configuration of {directory} has a filter with = in its name", "take it out")
@@ -130,7 +132,7 @@ def _filters(directory: str) -> list[str]:
     return [*(f"{name}=" for name in names), *(f"{driver}.required=false" for driver in sorted(drivers))]
 
 
-def _run(directory: str, words: list[str], check: bool) -> str:
+def _run_git(directory: str, words: list[str], check: bool) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
     # Also where objects are missing that its configuration says how to fetch.
@@ -142,7 +144,7 @@ def _run(directory: str, words: list[str], check: bool) -> str:
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=_GIT_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

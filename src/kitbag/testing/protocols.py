@@ -14,14 +14,14 @@ from kitbag.text.tokens import estimate_tokens
 
 Protocol = Literal["anthropic", "chat", "responses"]
 PATHS: dict[str, Protocol] = {"messages": "anthropic", "chat/completions": "chat", "responses": "responses"}
-_PIECE = 24
-_STOPS: dict[Protocol, dict[str, str]] = {
+_CHUNK_SIZE = 24
+_STOP_REASONS: dict[Protocol, dict[str, str]] = {
     "anthropic": {"end": "end_turn", "tools": "tool_use", "length": "max_tokens", "refusal": "refusal"},
     "chat": {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"},
     "responses": {},
 }
 
-Event = tuple[str, dict[str, Any] | str]
+WireEvent = tuple[str, dict[str, Any] | str]
 """The event's name, empty where the protocol has none, and its data."""
 
 
@@ -30,15 +30,17 @@ def _new_id(prefix: str) -> str:
     return f"{prefix}{os.urandom(12).hex()}"
 
 
-def seen_in(protocol: Protocol, body: dict[str, Any]) -> Seen:
+def summarize_request(protocol: Protocol, body: dict[str, Any]) -> Seen:
     tools = tuple(
-        str(_dict(tool.get("function")).get("name") or tool.get("name", "")) for tool in _dicts(body, "tools")
+        str(_as_dict(tool.get("function")).get("name") or tool.get("name", "")) for tool in _dict_list(body, "tools")
     )
-    items = _dicts(body, "input") if protocol == "responses" else _dicts(body, "messages")
+    items = _dict_list(body, "input") if protocol == "responses" else _dict_list(body, "messages")
     if protocol == "responses" and isinstance(body.get("input"), str):
         items = [{"type": "message", "role": "user", "content": body["input"]}]
-    system = text_in(body.get("instructions") if protocol == "responses" else body.get("system"))
-    system += "".join(text_in(item.get("content")) for item in items if item.get("role") in ("system", "developer"))
+    system = content_text(body.get("instructions") if protocol == "responses" else body.get("system"))
+    system += "".join(
+        content_text(item.get("content")) for item in items if item.get("role") in ("system", "developer")
+    )
     talk = [item for item in items if item.get("role") not in ("system", "developer")]
     turns, replying = 0, False
     for item in talk:
@@ -49,43 +51,43 @@ def seen_in(protocol: Protocol, body: dict[str, Any]) -> Seen:
     for item in reversed(talk):
         if item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning"):
             break
-        tail.insert(0, text_in(item.get("content", item.get("output"))))
-    return Seen(system, "\n".join(tail), text_in(talk[0].get("content")) if talk else "", turns, tools)
+        tail.insert(0, content_text(item.get("content", item.get("output"))))
+    return Seen(system, "\n".join(tail), content_text(talk[0].get("content")) if talk else "", turns, tools)
 
 
-def text_in(content: object) -> str:
+def content_text(content: object) -> str:
     """All text of a message's content, tool results included."""
     if isinstance(content, str):
         return content
     pieces: list[str] = []
     for block in cast("list[object]", content) if isinstance(content, list) else []:
-        fields = _dict(block)
-        pieces.append(str(fields["text"]) if "text" in fields else text_in(fields.get("content")))
+        fields = _as_dict(block)
+        pieces.append(str(fields["text"]) if "text" in fields else content_text(fields.get("content")))
     return "\n".join(pieces)
 
 
-def usage_of(step: Step, body: dict[str, Any]) -> Usage:
+def reply_usage(step: Step, body: dict[str, Any]) -> Usage:
     if step.usage is not None:
         return step.usage
     said = estimate_tokens(step.text + step.thinking + "".join(call[2] for call in step.calls))
     return Usage(estimate_tokens(json.dumps(body, ensure_ascii=False)), said)
 
 
-def events(protocol: Protocol, step: Step, usage: Usage, model: str) -> Iterator[Event]:
+def reply_events(protocol: Protocol, step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
     if protocol == "anthropic":
-        yield from _anthropic(step, usage, model)
+        yield from _anthropic_events(step, usage, model)
     elif protocol == "chat":
-        yield from _chat(step, usage, model)
+        yield from _chat_events(step, usage, model)
     else:
-        yield from _responses(step, usage, model)
+        yield from _response_events(step, usage, model)
 
 
-def document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[str, Any]:
+def reply_document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[str, Any]:
     """The reply of a request that did not ask for a stream."""
     if protocol == "anthropic":
         return {
             "id": _new_id("msg_"), "type": "message", "role": "assistant", "model": model,
-            "content": [block for _, block in _blocks(step)],
+            "content": [block for _, block in _anthropic_blocks(step)],
             "stop_reason": _stop_reason("anthropic", step), "stop_sequence": None,
             "usage": _anthropic_usage(usage),
         }  # fmt: skip
@@ -96,16 +98,16 @@ def document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[s
         choice = {"index": 0, "message": message, "finish_reason": _stop_reason("chat", step)}
         head = {"id": _new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": model}
         return {**head, "choices": [choice], "usage": _chat_usage(usage)}
-    return _response(step, usage, model, "completed", [item for _, item in _items(step)])
+    return _response_document(step, usage, model, "completed", [item for _, item in _response_items(step)])
 
 
 def _stop_reason(protocol: Protocol, step: Step) -> str:
-    return step.stop_reason or _STOPS[protocol].get(step.ends_with, step.ends_with)
+    return step.stop_reason or _STOP_REASONS[protocol].get(step.ends_with, step.ends_with)
 
 
-def _pieces(text: str) -> Iterator[str]:
-    for start in range(0, len(text), _PIECE):
-        yield text[start : start + _PIECE]
+def _chunks(text: str) -> Iterator[str]:
+    for start in range(0, len(text), _CHUNK_SIZE):
+        yield text[start : start + _CHUNK_SIZE]
 
 
 def _anthropic_usage(usage: Usage) -> dict[str, int]:
@@ -117,7 +119,7 @@ def _anthropic_usage(usage: Usage) -> dict[str, int]:
     }
 
 
-def _blocks(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+def _anthropic_blocks(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
     """(what it grows by, the whole block)"""
     if step.thinking:
         yield step.thinking, {"type": "thinking", "thinking": step.thinking, "signature": "signed"}
@@ -131,7 +133,7 @@ def _blocks(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
         yield arguments, {"type": "tool_use", "id": call_id, "name": name, "input": value}
 
 
-def _anthropic(step: Step, usage: Usage, model: str) -> Iterator[Event]:
+def _anthropic_events(step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
     message: dict[str, Any] = {
         "id": _new_id("msg_"), "type": "message", "role": "assistant", "model": model, "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": {**_anthropic_usage(usage), "output_tokens": 1},
@@ -140,13 +142,13 @@ def _anthropic(step: Step, usage: Usage, model: str) -> Iterator[Event]:
     yield "ping", {"type": "ping"}
     deltas = {"thinking": "thinking_delta", "text": "text_delta", "tool_use": "input_json_delta"}
     fields = {"thinking": "thinking", "text": "text", "tool_use": "partial_json"}
-    for index, (grown, block) in enumerate(_blocks(step)):
+    for index, (grown, block) in enumerate(_anthropic_blocks(step)):
         kind = block["type"]
         empty: dict[str, Any] = {**block, **({"input": {}} if kind == "tool_use" else {fields[kind]: ""})}
         if kind == "thinking":
             empty["signature"] = ""
         yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
-        for piece in _pieces(grown):
+        for piece in _chunks(grown):
             delta = {"type": deltas[kind], fields[kind]: piece}
             yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
         if kind == "thinking":
@@ -160,9 +162,9 @@ def _anthropic(step: Step, usage: Usage, model: str) -> Iterator[Event]:
 
 def _chat_usage(usage: Usage) -> dict[str, Any]:
     return {
-        "prompt_tokens": usage.shown_to_model,
+        "prompt_tokens": usage.total_input,
         "completion_tokens": usage.output,
-        "total_tokens": usage.shown_to_model + usage.output,
+        "total_tokens": usage.total_input + usage.output,
         "prompt_tokens_details": {"cached_tokens": usage.cache_read},
     }
 
@@ -171,27 +173,27 @@ def _chat_call(at: int, call: tuple[str, str, str]) -> dict[str, Any]:
     return {"index": at, "id": call[0], "type": "function", "function": {"name": call[1], "arguments": call[2]}}
 
 
-def _chat(step: Step, usage: Usage, model: str) -> Iterator[Event]:
+def _chat_events(step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
     head = {"id": _new_id("chatcmpl-"), "object": "chat.completion.chunk", "created": 0, "model": model}
 
-    def chunk(delta: dict[str, Any], finish: str | None = None) -> Event:
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> WireEvent:
         return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _pieces(step.thinking):
+    for piece in _chunks(step.thinking):
         yield chunk({"reasoning_content": piece})
-    for piece in _pieces(step.text):
+    for piece in _chunks(step.text):
         yield chunk({"content": piece})
     for at, call in enumerate(step.calls):
         yield chunk({"tool_calls": [_chat_call(at, (call[0], call[1], ""))]})
-        for piece in _pieces(call[2]):
+        for piece in _chunks(call[2]):
             yield chunk({"tool_calls": [{"index": at, "function": {"arguments": piece}}]})
     yield chunk({}, _stop_reason("chat", step))
     yield "", {**head, "choices": [], "usage": _chat_usage(usage)}
     yield "", "[DONE]"
 
 
-def _items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+def _response_items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
     if step.thinking:
         summary = [{"type": "summary_text", "text": step.thinking}]
         item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "sealed"}
@@ -209,7 +211,9 @@ def _items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
         yield arguments, {**item, "arguments": arguments, "status": "completed"}
 
 
-def _response(step: Step, usage: Usage, model: str, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+def _response_document(
+    step: Step, usage: Usage, model: str, status: str, output: list[dict[str, Any]]
+) -> dict[str, Any]:
     reasons = {"length": "max_output_tokens", "refusal": "content_filter", "other": "other"}
     reason = step.stop_reason or reasons.get(step.ends_with) if status != "in_progress" else None
     return {
@@ -217,28 +221,28 @@ def _response(step: Step, usage: Usage, model: str, status: str, output: list[di
         "status": "incomplete" if reason else status, "incomplete_details": {"reason": reason} if reason else None,
         "error": None,
         "usage": {
-            "input_tokens": usage.shown_to_model, "input_tokens_details": {"cached_tokens": usage.cache_read},
+            "input_tokens": usage.total_input, "input_tokens_details": {"cached_tokens": usage.cache_read},
             "output_tokens": usage.output, "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage.shown_to_model + usage.output,
+            "total_tokens": usage.total_input + usage.output,
         },
     }  # fmt: skip
 
 
-def _responses(step: Step, usage: Usage, model: str) -> Iterator[Event]:
+def _response_events(step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
     number = 0
 
-    def event(kind: str, **fields: Any) -> Event:
+    def event(kind: str, **fields: Any) -> WireEvent:
         nonlocal number
         number += 1
         return kind, {"type": kind, "sequence_number": number, **fields}
 
-    yield event("response.created", response=_response(step, usage, model, "in_progress", []))
+    yield event("response.created", response=_response_document(step, usage, model, "in_progress", []))
     kinds = {
         "reasoning": "response.reasoning_summary_text.delta",
         "message": "response.output_text.delta",
         "function_call": "response.function_call_arguments.delta",
     }
-    items = list(_items(step))
+    items = list(_response_items(step))
     for index, (grown, item) in enumerate(items):
         empty: dict[str, dict[str, Any]] = {
             "reasoning": {"summary": []},
@@ -247,22 +251,22 @@ def _responses(step: Step, usage: Usage, model: str) -> Iterator[Event]:
         }
         begun: dict[str, Any] = {**item, **empty[item["type"]]}
         yield event("response.output_item.added", output_index=index, item=begun)
-        for piece in _pieces(grown):
+        for piece in _chunks(grown):
             place = {"summary_index": 0} if item["type"] == "reasoning" else {"content_index": 0}
             yield event(kinds[item["type"]], output_index=index, item_id=item["id"], delta=piece, **place)
         if item["type"] == "function_call":
             done = "response.function_call_arguments.done"
             yield event(done, output_index=index, item_id=item["id"], arguments=item["arguments"])
         yield event("response.output_item.done", output_index=index, item=item)
-    whole = _response(step, usage, model, "completed", [item for _, item in items])
+    whole = _response_document(step, usage, model, "completed", [item for _, item in items])
     yield event("response.incomplete" if whole["status"] == "incomplete" else "response.completed", response=whole)
 
 
-def _dict(value: object) -> dict[str, Any]:
+def _as_dict(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _dicts(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def _dict_list(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
     value = body.get(name)
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]

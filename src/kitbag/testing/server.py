@@ -12,13 +12,21 @@ from typing import Any, NamedTuple, Self, cast
 
 from kitbag.errors import InvalidError
 from kitbag.models.scripted import Fault, Script, Step
-from kitbag.testing.protocols import PATHS, Event, Protocol, document, events, seen_in, usage_of
+from kitbag.testing.protocols import (
+    PATHS,
+    Protocol,
+    WireEvent,
+    reply_document,
+    reply_events,
+    reply_usage,
+    summarize_request,
+)
 
-_LIMIT = 64 << 20
+_MAX_BODY_BYTES = 64 << 20
 _MODELS = ("claude-sonnet-4-5", "gpt-5", "scripted")
 
 
-class Received(NamedTuple):
+class ReceivedRequest(NamedTuple):
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
@@ -36,7 +44,7 @@ class ModelServer:
     def __init__(self, script: Script, port: int = 0, *, chunk: int = 0, newline: str = "\n") -> None:
         """`chunk`: send in pieces of so many bytes, wherever they cut; `newline`: `\\r\\n` is allowed, too."""
         self.script = script
-        self.requests: list[Received] = []
+        self.requests: list[ReceivedRequest] = []
         self.connections = 0
         """Open now."""
         self.open_streams = 0
@@ -86,7 +94,7 @@ class ModelServer:
         """Until it is stopped."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
-            server = await asyncio.start_server(self._connection, "127.0.0.1", self._port)
+            server = await asyncio.start_server(self._handle_connection, "127.0.0.1", self._port)
         except OSError as error:
             self.problem = f"port {self._port} can't be used: {error.strerror}"
             self._ready.set()
@@ -96,10 +104,10 @@ class ModelServer:
         await self._stop.wait()
         server.close()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            while await self._request(reader, writer):
+            while await self._handle_request(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
             pass
@@ -107,47 +115,47 @@ class ModelServer:
             self.connections -= 1
             writer.close()
 
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         method, target, *_ = (*lines[0].split(" "), "", "")
         pairs = [line.partition(":") for line in lines[1:] if line]
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         written = headers.get("content-length", "0")
-        length = min(int(written), _LIMIT) if written.isascii() and written.isdigit() else 0
+        length = min(int(written), _MAX_BODY_BYTES) if written.isascii() and written.isdigit() else 0
         raw = await reader.readexactly(length)
         path = target.split("?")[0]
         try:
             value: Any = json.loads(raw) if raw else {}
         except ValueError:
-            return await _answer(writer, 400, {"error": {"message": "the body is no JSON"}})
+            return await _respond(writer, 400, {"error": {"message": "the body is no JSON"}})
         body = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         found: list[Protocol] = [protocol for end, protocol in PATHS.items() if path.endswith(f"/{end}")]
         protocol = found[0] if found else None
         if method != "POST" or protocol is None:
-            return await self._other(writer, path, body)
-        self.requests.append(Received(path, headers, body, raw))
-        step, fault = self.script.next(seen_in(protocol, body))
-        if step.delay and await _gone_or_after(reader, step.delay):
+            return await self._answer_other(writer, path, body)
+        self.requests.append(ReceivedRequest(path, headers, body, raw))
+        step, fault = self.script.next(summarize_request(protocol, body))
+        if step.delay and await _disconnects_within(reader, step.delay):
             return False
         if fault is not None and fault.status:
             text = fault.body or json.dumps({"type": "error", "error": {"type": "scripted", "message": "as scripted"}})
-            return await _answer(writer, fault.status, text, dict(fault.headers))
+            return await _respond(writer, fault.status, text, dict(fault.headers))
         model = str(body.get("model", "scripted"))
         if not body.get("stream"):
-            return await _answer(writer, 200, document(protocol, step, usage_of(step, body), model))
+            return await _respond(writer, 200, reply_document(protocol, step, reply_usage(step, body), model))
         self.open_streams += 1
         try:
             return await self._stream(reader, writer, protocol, step, fault, body)
         finally:
             self.open_streams -= 1
 
-    async def _other(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> bool:
+    async def _answer_other(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> bool:
         if path.endswith("/models"):
-            return await _answer(writer, 200, {"object": "list", "data": [{"id": name} for name in _MODELS]})
+            return await _respond(writer, 200, {"object": "list", "data": [{"id": name} for name in _MODELS]})
         if path.endswith("/count_tokens"):
-            return await _answer(writer, 200, {"input_tokens": usage_of(Step(), body).input})
-        return await _answer(writer, 404, {"error": {"message": f"no such path: {path}"}})
+            return await _respond(writer, 200, {"input_tokens": reply_usage(Step(), body).input})
+        return await _respond(writer, 404, {"error": {"message": f"no such path: {path}"}})
 
     async def _stream(
         self,
@@ -159,20 +167,20 @@ class ModelServer:
         body: dict[str, Any],
     ) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        told = list(events(protocol, step, usage_of(step, body), str(body.get("model", "scripted"))))
-        kept, after = _faulty(told, fault, protocol)
+        told = list(reply_events(protocol, step, reply_usage(step, body), str(body.get("model", "scripted"))))
+        kept, after = _apply_fault(told, fault, protocol)
         for event in kept:
             await self._send(writer, self._encode(event))
         if after == "reset":
             writer.transport.abort()
             return False
         if after == "idle" and fault is not None:
-            await _gone_or_after(reader, fault.seconds or 3600)
+            await _disconnects_within(reader, fault.seconds or 3600)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
 
-    def _encode(self, event: Event) -> bytes:
+    def _encode(self, event: WireEvent) -> bytes:
         name, data = event
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         lines = ([f"event: {name}"] if name else []) + [f"data: {text}", "", ""]
@@ -188,7 +196,7 @@ class ModelServer:
         await writer.drain()
 
 
-async def _gone_or_after(reader: asyncio.StreamReader, seconds: float) -> bool:
+async def _disconnects_within(reader: asyncio.StreamReader, seconds: float) -> bool:
     """Whether the other side hung up before the time was over."""
     try:
         return not await asyncio.wait_for(reader.read(1), seconds)
@@ -196,37 +204,37 @@ async def _gone_or_after(reader: asyncio.StreamReader, seconds: float) -> bool:
         return False
 
 
-def _faulty(told: list[Event], fault: Fault | None, protocol: Protocol) -> tuple[list[Event], str]:
+def _apply_fault(events: list[WireEvent], fault: Fault | None, protocol: Protocol) -> tuple[list[WireEvent], str]:
     """Which events are sent, and what happens then."""
     if fault is None:
-        return told, ""
+        return events, ""
     if fault.kind == "error-event":
         error: dict[str, Any] = {"type": "overloaded_error", "code": "server_error", "message": "as scripted"}
         if protocol == "anthropic":
-            return [*told[:3], ("error", {"type": "error", "error": error})], ""
+            return [*events[:3], ("error", {"type": "error", "error": error})], ""
         if protocol == "chat":
-            return [*told[:3], ("", {"error": error})], ""
-        return [*told[:3], ("error", {**error, "type": "error"})], ""
+            return [*events[:3], ("", {"error": error})], ""
+        return [*events[:3], ("error", {**error, "type": "error"})], ""
     if fault.kind in ("cut-text", "cut-call", "reset", "idle"):
         # Half of the pieces of the text, or all but the last pieces of the call's arguments.
         wanted = ("input_json_delta", "tool_calls", "function_call_arguments.delta") if fault.kind == "cut-call" else ()
-        growing = [at for at, event in enumerate(told) if _grows(event, wanted)]
-        keep = growing[len(growing) // 2] + 1 if growing else len(told) // 2
-        return told[:keep], fault.kind
+        growing = [at for at, event in enumerate(events) if _is_delta(event, wanted)]
+        keep = growing[len(growing) // 2] + 1 if growing else len(events) // 2
+        return events[:keep], fault.kind
     if fault.kind == "no-end":
-        return [event for event in told if not _is_end(event)], ""
+        return [event for event in events if not _is_end(event)], ""
     if fault.kind == "unknown-events":
-        extra: Event = ("surprise", {"type": "surprise", "choices": [], "new": True})
-        return [mixed for event in told for mixed in (extra, event)], ""
-    return told, ""
+        extra: WireEvent = ("surprise", {"type": "surprise", "choices": [], "new": True})
+        return [mixed for event in events for mixed in (extra, event)], ""
+    return events, ""
 
 
-def _grows(event: Event, wanted: tuple[str, ...]) -> bool:
+def _is_delta(event: WireEvent, words: tuple[str, ...]) -> bool:
     text = json.dumps(event[1])
-    return any(word in text for word in wanted) if wanted else "delta" in text
+    return any(word in text for word in words) if words else "delta" in text
 
 
-def _is_end(event: Event) -> bool:
+def _is_end(event: WireEvent) -> bool:
     name, data = event
     if isinstance(data, str) or name in ("message_delta", "message_stop", "response.completed", "response.incomplete"):
         return True
@@ -234,7 +242,7 @@ def _is_end(event: Event) -> bool:
     return isinstance(choices, list) and (not choices or bool(choices[0].get("finish_reason")))  # pyright: ignore
 
 
-async def _answer(
+async def _respond(
     writer: asyncio.StreamWriter, status: int, body: dict[str, Any] | str, headers: dict[str, str] | None = None
 ) -> bool:
     data = (body if isinstance(body, str) else json.dumps(body)).encode()

@@ -17,17 +17,17 @@ _VIRAMA = 9
 _FLAG_TAGS = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 _RIGHT_TO_LEFT = "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 # Scripts whose letters join, and the pictures that are joined into one: only these call for a joiner.
-_JOINED = "[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]"
+_JOINING_SCRIPTS = "[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]"
 # Letters that have a picture's or a variant's form: the information sign, Myanmar.
-_VARIED = "[\u1000-\u109f\u2139\u24c2]"
-_DIRECTION = "[\u200e\u200f\u061c]"
-_TERMINAL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_VARIANT_LETTERS = "[\u1000-\u109f\u2139\u24c2]"
+_DIRECTION_MARK = "[\u200e\u200f\u061c]"
+_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 # Marks above and below a letter: no script puts more than a few on one, and a pile of them covers the lines around.
-_MARK = (
+_COMBINING_MARK = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 )
-_PILE = f"({_MARK}{{6}})({_MARK}+)"
+_STACKED_MARKS = f"({_COMBINING_MARK}{{6}})({_COMBINING_MARK}+)"
 
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
@@ -38,60 +38,60 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
     if "\U0001f3f4" in text:
         for flag in re.finditer(_FLAG_TAGS, text):
             allowed.update(range(flag.start(), flag.end()))
-    if re.search(_DIRECTION, text) and re.search(_RIGHT_TO_LEFT, text):  # asked once: it reads the whole text
-        allowed.update(match.start() for match in re.finditer(_DIRECTION, text))
+    if re.search(_DIRECTION_MARK, text) and re.search(_RIGHT_TO_LEFT, text):  # asked once: it reads the whole text
+        allowed.update(match.start() for match in re.finditer(_DIRECTION_MARK, text))
     return [
         (match.start(), ord(match[0]))
         for match in re.finditer(_SUSPECT, text)
-        if match.start() not in allowed and not _belongs(text, match.start())
+        if match.start() not in allowed and not _is_legitimate(text, match.start())
     ]
 
 
-def _belongs(text: str, at: int) -> bool:
+def _is_legitimate(text: str, at: int) -> bool:
     """A joiner, selector, filler or direction mark that its neighbours call for."""
     char = text[at]
     before = text[at - 1] if at else ""
     after = text[at + 1 : at + 2]
     if char in "\u200c\u200d":
-        return _joins(text, at, before, after)
+        return _is_legitimate_joiner(text, at, before, after)
     if char in "\u115f\u1160":  # what stands for a missing part of a Korean syllable
         return "\u1100" <= before < "\u115f" or "\u1160" < after <= "\u11ff"
     if not before or re.match(_SUSPECT, before):
         return False
     if "\ufe00" <= char <= "\ufe0f":
-        letter = before.isalpha() and before <= "\u2e7f" and not re.match(_VARIED, before)
+        letter = before.isalpha() and before <= "\u2e7f" and not re.match(_VARIANT_LETTERS, before)
         return not letter and not before.isspace()
     if "\U000e0100" <= char <= "\U000e01ef":
         return "\u3400" <= before <= "\U0003ffff"
     return "\u180b" <= char <= "\u180f" and "\u1800" <= before <= "\u18af"
 
 
-def _joins(text: str, at: int, before: str, after: str) -> bool:
+def _is_legitimate_joiner(text: str, at: int, before: str, after: str) -> bool:
     if before == "\ufe0f":
-        return _belongs(text, at - 1) and _is_joined(after)
+        return _is_legitimate(text, at - 1) and _is_joinable(after)
     # At the end of a word a joiner still shapes an Arabic letter, or one that has lost its vowel.
-    ends_word = "\u0600" <= before <= "\u06ff" or _combining(before or " ") == _VIRAMA
-    return _is_joined(before) and (_is_joined(after) or (ends_word and not re.match(_SUSPECT, after)))
+    ends_word = "\u0600" <= before <= "\u06ff" or _combining_class(before or " ") == _VIRAMA
+    return _is_joinable(before) and (_is_joinable(after) or (ends_word and not re.match(_SUSPECT, after)))
 
 
-def _combining(char: str) -> int:
+def _combining_class(char: str) -> int:
     import unicodedata
 
     return unicodedata.combining(char)
 
 
-def _is_joined(char: str) -> bool:
-    return re.match(_JOINED, char) is not None and not re.match(_SUSPECT, char)
+def _is_joinable(char: str) -> bool:
+    return re.match(_JOINING_SCRIPTS, char) is not None and not re.match(_SUSPECT, char)
 
 
-def code_points(found: list[tuple[int, int]], most: int = 6) -> str:
+def format_code_points(found: list[tuple[int, int]], limit: int = 6) -> str:
     """`U+200B, U+202E (3 times)`: for a diagnostic."""
     counts: dict[int, int] = {}
     for _, point in found:
         counts[point] = counts.get(point, 0) + 1
     named = [f"U+{point:04X}" + (f" ({n} times)" if n > 1 else "") for point, n in counts.items()]
-    more = len(named) - most
-    return ", ".join(named[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(named) - limit
+    return ", ".join(named[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def remove_hidden(text: str) -> str:
@@ -110,17 +110,17 @@ def reveal_hidden(text: str) -> str:
     return "".join(f"[U+{found[at]:04X}]" if at in found else char for at, char in enumerate(text))
 
 
-def for_terminal(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Safe to print: control characters as `\\x1b`, hidden ones as `[U+200B]`, of a pile of marks a few and how many
     more; tabs and newlines stay."""
     if text.isascii() and text.isprintable():
         return text
-    visible = re.sub(_TERMINAL, lambda match: f"\\x{ord(match[0]):02x}", text)
+    visible = re.sub(_CONTROL, lambda match: f"\\x{ord(match[0]):02x}", text)
     if not visible.isascii():
-        visible = re.sub(_PILE, lambda match: f"{match[1]}[{len(match[2]):,} more marks]", visible)
+        visible = re.sub(_STACKED_MARKS, lambda match: f"{match[1]}[{len(match[2]):,} more marks]", visible)
     return reveal_hidden(visible).encode("utf-8", "backslashreplace").decode()
 
 
-def one_line(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """All white space as single blanks."""
     return " ".join(text.split())

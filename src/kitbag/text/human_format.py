@@ -6,12 +6,12 @@ from collections.abc import Iterable
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 skill`, `2,000 skills`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def short_path(path: str) -> str:
+def shorten_path(path: str) -> str:
     """Relative to here, or to `~`, where that is shorter to read."""
     for base, mark in ((_PACKAGE, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
         if base != "/" and path.startswith(base + "/"):
@@ -19,18 +19,18 @@ def short_path(path: str) -> str:
     return path
 
 
-def short_home(text: str) -> str:
+def shorten_home(text: str) -> str:
     """A sentence with `~` for the person's home."""
     home = os.path.expanduser("~")
     return text.replace(f"{home}/", "~/") if home not in ("/", "~") else text
 
 
-def money(cost: float | None) -> str:
+def format_cost(cost: float | None) -> str:
     """US dollars; None: not known."""
     return "?" if cost is None else f"${cost:.4f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`3.2s`, `45s`, `2m 5s`, `3h 20m`."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f}s"
@@ -41,11 +41,11 @@ def duration(seconds: float) -> str:
     return f"{minutes}m {rest}s" if minutes else f"{rest}s"
 
 
-def ago(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """`just now`, `5 minutes ago`, `3 days ago`."""
     for size, noun in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
-            return f"{count(int(seconds // size), noun)} ago"
+            return f"{format_count(int(seconds // size), noun)} ago"
     return "just now"
 
 

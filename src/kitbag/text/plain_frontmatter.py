@@ -6,22 +6,22 @@ scalars as strings) would, or None: every doubt is a None.
 
 from typing import TypeAlias, cast
 
-Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
-Metadata: TypeAlias = dict[str, Value]
+YamlValue: TypeAlias = str | list["YamlValue"] | dict[str, "YamlValue"]
+Metadata: TypeAlias = dict[str, YamlValue]
 
 _SPECIAL_FIRST = frozenset("\"'[]{}>|*&!%@`#,?-:")
 _FLOW_SPECIAL = frozenset("\"'[]{}>|*&!%@`#?:")
-_BLOCK_MARKS = frozenset((">", ">-", "|", "|-"))
-_LONGEST_KEY = 1000
+_BLOCK_INDICATORS = frozenset((">", ">-", "|", "|-"))
+_MAX_KEY_LENGTH = 1000
 """YAML wants the colon of a key within 1,024 characters."""
 
 
-def read_plain(head: str) -> Metadata | None:
+def parse_plain_frontmatter(text: str) -> Metadata | None:
     """`head` is the text between the fences, newlines as LF. None: let YAML decide."""
-    if not head.replace("\n", "").isprintable():
+    if not text.replace("\n", "").isprintable():
         return None
     metadata: Metadata = {}
-    lines = head.split("\n")
+    lines = text.split("\n")
     at, end = 0, len(lines)
     while at < end:
         line = lines[at]
@@ -42,8 +42,8 @@ def read_plain(head: str) -> Metadata | None:
                 return None
             metadata[key] = nested
             continue
-        if value in _BLOCK_MARKS:
-            block, at = _block(lines, at, value)
+        if value in _BLOCK_INDICATORS:
+            block, at = _block_scalar(lines, at, value)
             if block is None:
                 return None
             metadata[key] = block
@@ -53,7 +53,7 @@ def read_plain(head: str) -> Metadata | None:
             return None
         while at < end and lines[at][:1] == " ":
             more = lines[at].strip(" ")
-            if value is not scalar or not more or _plain(more) is None:
+            if value is not scalar or not more or _plain_scalar(more) is None:
                 return None
             scalar = value = f"{scalar} {more}"
             at += 1
@@ -62,22 +62,22 @@ def read_plain(head: str) -> Metadata | None:
             if following[:1] == " ":
                 return None
         metadata[key] = scalar
-    if len(head) > _LONGEST_KEY and any(len(key) > _LONGEST_KEY for key in metadata):
+    if len(text) > _MAX_KEY_LENGTH and any(len(key) > _MAX_KEY_LENGTH for key in metadata):
         return None
     return metadata
 
 
-def _plain(value: str) -> str | None:
+def _plain_scalar(value: str) -> str | None:
     if value[0] in _SPECIAL_FIRST or value[-1] == ":" or ": " in value or " #" in value:
         return None
     return value
 
 
-def _scalar(value: str) -> Value | None:
+def _scalar(value: str) -> YamlValue | None:
     """A value that ends on its own line: plain, quoted, or a flow list of plain words."""
     first = value[0]
     if first not in _SPECIAL_FIRST:
-        return _plain(value)
+        return _plain_scalar(value)
     if first in "\"'":
         inner = value[1:-1]
         closed = len(value) > 1 and value[-1] == first
@@ -91,11 +91,11 @@ def _scalar(value: str) -> Value | None:
         items = [item.strip(" ") for item in inner.split(",")]
         if any(not item or item[0] == "-" for item in items):
             return None
-        return cast("list[Value]", items)
+        return cast("list[YamlValue]", items)
     return None
 
 
-def _nested(lines: list[str], at: int) -> tuple[Value | None, int]:
+def _nested(lines: list[str], at: int) -> tuple[YamlValue | None, int]:
     """What follows `key:` with nothing behind it: a list, a map of one level, or nothing."""
     start = at
     while at < len(lines) and not lines[at].strip():
@@ -114,8 +114,8 @@ def _nested(lines: list[str], at: int) -> tuple[Value | None, int]:
     return _nested_map(lines, at, indent)
 
 
-def _nested_list(lines: list[str], at: int, indent: int) -> tuple[Value | None, int]:
-    items: list[Value] = []
+def _nested_list(lines: list[str], at: int, indent: int) -> tuple[YamlValue | None, int]:
+    items: list[YamlValue] = []
     prefix = " " * indent + "- "
     while at < len(lines):
         line = lines[at]
@@ -133,8 +133,8 @@ def _nested_list(lines: list[str], at: int, indent: int) -> tuple[Value | None, 
     return items, at
 
 
-def _nested_map(lines: list[str], at: int, indent: int) -> tuple[Value | None, int]:
-    entries: dict[str, Value] = {}
+def _nested_map(lines: list[str], at: int, indent: int) -> tuple[YamlValue | None, int]:
+    entries: dict[str, YamlValue] = {}
     while at < len(lines):
         line = lines[at]
         if not line.strip():
@@ -146,7 +146,7 @@ def _nested_map(lines: list[str], at: int, indent: int) -> tuple[Value | None, i
             break
         key, colon, value = text.partition(":")
         usable = colon and value[:1] == " " and key.replace("-", "_").isidentifier() and key[0] != "-"
-        usable = usable and len(key) <= _LONGEST_KEY
+        usable = usable and len(key) <= _MAX_KEY_LENGTH
         value = value.strip(" ")
         scalar = _scalar(value) if usable and value and key not in entries else None
         if scalar is None:
@@ -161,7 +161,7 @@ def _continues(lines: list[str], at: int) -> bool:
     return following[:1] in (" ", "-")
 
 
-def _block(lines: list[str], at: int, mark: str) -> tuple[str | None, int]:
+def _block_scalar(lines: list[str], at: int, indicator: str) -> tuple[str | None, int]:
     """A block scalar whose lines all stand at one indent; blank lines only at its end."""
     content: list[str] = []
     indent = 0
@@ -178,11 +178,11 @@ def _block(lines: list[str], at: int, mark: str) -> tuple[str | None, int]:
         if depth == 0:
             break
         indent = indent or depth
-        if depth != indent and (mark[0] == ">" or depth < indent):
+        if depth != indent and (indicator[0] == ">" or depth < indent):
             return None, at
         content.append(line[indent:])
         at += 1
     if not content:
         return None, at
-    text = (" " if mark[0] == ">" else "\n").join(content)
-    return (text if len(mark) > 1 else text + "\n"), at
+    text = (" " if indicator[0] == ">" else "\n").join(content)
+    return (text if len(indicator) > 1 else text + "\n"), at

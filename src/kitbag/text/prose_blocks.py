@@ -26,7 +26,7 @@ _PLAIN_ITEM = re.compile(r"((?:[-+*]|1[.)]) )(?:\*\*)?(?:[^\W\d_]|`(?!`))[^\n]*"
 _QUOTE = -1
 """Among the containers: a block quote. Any other number is a list item's indentation."""
 _CODE_INDENT = 4
-_MOST_CONTAINERS = 100
+_MAX_CONTAINERS = 100
 """What is nested deeper is text, so that no line costs more than this."""
 
 
@@ -36,7 +36,7 @@ class CommandFence(NamedTuple):
     text: str
 
 
-class Blocks(NamedTuple):
+class MarkdownBlocks(NamedTuple):
     prose: list[tuple[int, int]]
     """Start and end of each paragraph, heading or table row: what inline markup can't reach across."""
     commands: list[CommandFence]
@@ -45,13 +45,13 @@ class Blocks(NamedTuple):
 
 
 class _Fence(NamedTuple):
-    mark: str
+    marker: str
     indent: int
     start: int
     command: bool
 
 
-def scan_blocks(text: str) -> Blocks:
+def scan_blocks(text: str) -> MarkdownBlocks:
     scanner = _Scanner(text)
     start, size = 0, len(text)
     while start <= size:
@@ -62,10 +62,10 @@ def scan_blocks(text: str) -> Blocks:
         end = text.find("\n", start)
         if end < 0:
             end = size
-        scanner.line(start, end)
+        scanner.read_line(start, end)
         start = end + 1
     scanner.close_leaf()
-    return Blocks([(start, end) for start, end in scanner.prose], scanner.commands, scanner.unclosed)
+    return MarkdownBlocks([(start, end) for start, end in scanner.prose], scanner.commands, scanner.unclosed)
 
 
 class _Scanner:
@@ -98,7 +98,7 @@ class _Scanner:
         if (fence := self.fence) is not None:
             if fence.command or self.containers:
                 return start
-            closing = re.compile(rf"^ {{0,3}}{fence.mark}", re.MULTILINE).search(self.text, start)
+            closing = re.compile(rf"^ {{0,3}}{fence.marker}", re.MULTILINE).search(self.text, start)
             return closing.start() if closing else len(self.text) + 1
         if self.text.startswith("\n", start) and not self.empty_lines and _QUOTE not in self.containers:
             self.in_paragraph = False
@@ -106,14 +106,14 @@ class _Scanner:
         lines = _PLAIN_LINES.match(self.text, start)
         if lines is not None:
             self._leave_containers()
-            self._paragraph(start, lines.end())
+            self._extend_paragraph(start, lines.end())
             return lines.end() + 1
         item = _PLAIN_ITEM.match(self.text, start)
         if item is not None:
             self.containers = [item.end(1) - start]
             self.in_paragraph = False
             self.empty_lines = 0
-            self._paragraph(item.end(1), item.end())
+            self._extend_paragraph(item.end(1), item.end())
             return item.end() + 1
         return start
 
@@ -124,14 +124,14 @@ class _Scanner:
             self.in_paragraph = False
             self.empty_lines = 0
 
-    def line(self, start: int, end: int) -> None:
+    def read_line(self, start: int, end: int) -> None:
         self.row = self.text[start:end]
         self.position = self.column = self.base = 0
         self._skip_blanks()
         matched = self._match_containers()
         if self.fence is not None or self.in_comment:
             if matched == len(self.containers):
-                self._inside_leaf(start, end)
+                self._continue_leaf(start, end)
                 return
             self.close_leaf()
         self._open_blocks(start, end, matched)
@@ -178,19 +178,19 @@ class _Scanner:
             self.base += 1
         return True
 
-    def _inside_leaf(self, start: int, end: int) -> None:
+    def _continue_leaf(self, start: int, end: int) -> None:
         row, at = self.row, self.position
         if self.in_comment:
             closed = row.find("-->", at)
             if closed >= 0:
                 self.in_comment = False
-                self._alone(start + closed + 3, end)
+                self._add_prose(start + closed + 3, end)
             return
         fence = self.fence
         if fence is None:
             return
         rest = row[at:].rstrip(" \t\r")
-        is_mark = len(rest) >= len(fence.mark) and not rest.strip(fence.mark[0])
+        is_mark = len(rest) >= len(fence.marker) and not rest.strip(fence.marker[0])
         if is_mark and self.column - self.base < _CODE_INDENT:
             if fence.command:
                 self.commands.append(CommandFence(fence.start, start + at + len(rest), "\n".join(self.content)))
@@ -209,7 +209,7 @@ class _Scanner:
         whole = matched == len(self.containers)
         if self.in_html and not whole:  # a paragraph goes on without its `>` or indentation, a tag's block does not
             self.in_paragraph = False
-        while not self._is_blank() and self.column - self.base < _CODE_INDENT and matched < _MOST_CONTAINERS:
+        while not self._is_blank() and self.column - self.base < _CODE_INDENT and matched < _MAX_CONTAINERS:
             char = self.row[self.position]
             if char == ">":
                 self._push(matched, _QUOTE)
@@ -220,7 +220,7 @@ class _Scanner:
                 break
             matched = len(self.containers)
             whole = True
-        self._leaf(start, end, matched)
+        self._read_leaf(start, end, matched)
 
     def _push(self, matched: int, container: int) -> None:
         del self.containers[matched:]
@@ -248,7 +248,7 @@ class _Scanner:
         self.empty_lines = int(is_empty)
         return True
 
-    def _leaf(self, start: int, end: int, matched: int) -> None:
+    def _read_leaf(self, start: int, end: int, matched: int) -> None:
         row, at = self.row, self.position
         if self._is_blank():
             del self.containers[matched:]
@@ -262,19 +262,19 @@ class _Scanner:
         if indented and not self.in_paragraph:
             del self.containers[matched:]
             return
-        if not indented and self._special_leaf(start, end, matched):
+        if not indented and self._read_special_leaf(start, end, matched):
             return
         if not self.in_paragraph:
             del self.containers[matched:]
         if row[at] == "|":
-            self._alone(start + at, end)
+            self._add_prose(start + at, end)
             self.in_paragraph = True
         else:
             begins_html = row[at] == "<" and not self.in_paragraph and _HTML.match(row, at) is not None
-            self._paragraph(start + at, end)
+            self._extend_paragraph(start + at, end)
             self.in_html = self.in_html or begins_html
 
-    def _special_leaf(self, start: int, end: int, matched: int) -> bool:
+    def _read_special_leaf(self, start: int, end: int, matched: int) -> bool:
         """A fence, comment, heading or rule: each ends a paragraph."""
         row, at = self.row, self.position
         char = row[at]
@@ -289,9 +289,9 @@ class _Scanner:
             closed = row.find("-->", at + 2)
             self.in_comment = closed < 0
             if closed >= 0:
-                self._alone(start + closed + 3, end)
+                self._add_prose(start + closed + 3, end)
         elif char == "#" and _HEADING.match(row, at):
-            self._alone(start + at, end)
+            self._add_prose(start + at, end)
         elif not self._is_rule(char, matched):
             return False
         self.in_paragraph = False
@@ -306,7 +306,7 @@ class _Scanner:
     def _is_break(self, char: str) -> bool:
         return char in "-*_" and _BREAK.match(self.row, self.position) is not None
 
-    def _paragraph(self, start: int, end: int) -> None:
+    def _extend_paragraph(self, start: int, end: int) -> None:
         if self.in_paragraph and self.prose:
             self.prose[-1][1] = end
         else:
@@ -314,5 +314,5 @@ class _Scanner:
             self.in_paragraph = True
             self.in_html = False
 
-    def _alone(self, start: int, end: int) -> None:
+    def _add_prose(self, start: int, end: int) -> None:
         self.prose.append([start, end])

@@ -11,18 +11,18 @@ import re
 from typing import Final, Literal, NamedTuple
 
 from kitbag.text.prose_blocks import CommandFence, scan_blocks
-from kitbag.text.source_files import Problem
+from kitbag.text.source_files import FileProblem
 
-Kind = Literal["file", "variable", "environment", "command", "escape"]
+ReferenceKind = Literal["file", "variable", "environment", "command", "escape"]
 
-NAME: Final = r"[A-Za-z_][\w.-]*"
+NAME_PATTERN: Final = r"[A-Za-z_][\w.-]*"
 MAX_PATH: Final = 1024
 _CJK = "\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef"
 _BEFORE_AT = rf"(?<![^\W{_CJK}])(?<![.%+\-/@\\=&#$~])"
-_VARIABLE_BODY = rf" *({NAME}) *\}}\}}(?!\}})"
+_VARIABLE_BODY = rf" *({NAME_PATTERN}) *\}}\}}(?!\}})"
 _ENVIRONMENT_BODY = r"([A-Z_][A-Z0-9_]*)(?::-([^{}\n]*))?\}"
 
-_ANY = re.compile(r"[@!]|\{\{|\$\{")
+_TOKEN_START = re.compile(r"[@!]|\{\{|\$\{")
 _TRIGGER = re.compile(r"[\\`!<{$@]")
 _COMMAND = re.compile(r"(?<!\S)!`(?!`)([^`\n]+)`(?!`)")
 _VARIABLE = re.compile(rf"(?<![{{$])\{{\{{{_VARIABLE_BODY}")
@@ -43,7 +43,7 @@ _TAG = re.compile(
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _PATH_VARIABLES = re.compile(r"SKILL_ROOT$|CLAUDE_")
 _BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
-_ENDING = re.compile(
+_FILE_EXTENSION = re.compile(
     r"\.(?:md|mdx|mdc|markdown|txt|text|rst|adoc|org|tex|csv|tsv|json|jsonl|json5|jsonc|ya?ml|toml|ini|cfg|conf|xml"
     r"|html?|css|scss|m?js|cjs|jsx|tsx?|pyi?|ipynb|rb|go|rs|java|kt|swift|c|h|cc|cpp|hpp|cs|php|lua|sh|bash|zsh|ps1"
     r"|sql|graphql|proto|vue|svelte|log|diff|patch|lock|prompt|tmpl|j2|pdf|png|jpe?g|gif|svg)",
@@ -52,8 +52,8 @@ _ENDING = re.compile(
 _BEFORE_CJK = re.compile(rf"(.*\.[A-Za-z0-9]{{1,8}})[{_CJK}]")
 
 
-class Token(NamedTuple):
-    kind: Kind
+class ReferenceToken(NamedTuple):
+    kind: ReferenceKind
     start: int
     end: int
     line: int
@@ -63,81 +63,85 @@ class Token(NamedTuple):
     """The path, the name, the command; of an escape the text without its backslash."""
     default: str | None = None
     """Of `${NAME:-default}`."""
-    sure: bool = True
+    is_certain: bool = True
     """Of a path: False means that it is one only if something with that name exists."""
 
 
-class Found(NamedTuple):
-    tokens: list[Token]
-    notes: list[Problem]
+class ReferenceScan(NamedTuple):
+    tokens: list[ReferenceToken]
+    problems: list[FileProblem]
     """What looks like a token and is none."""
 
 
-class _Mark(NamedTuple):
-    kind: Kind
+class _RawToken(NamedTuple):
+    kind: ReferenceKind
     start: int
     end: int
     value: str
     default: str | None = None
-    sure: bool = True
+    is_certain: bool = True
 
 
-def find_tokens(text: str) -> Found:
-    if _ANY.search(text) is None:
-        return Found([], [])
+def find_references(text: str) -> ReferenceScan:
+    if _TOKEN_START.search(text) is None:
+        return ReferenceScan([], [])
     blocks = scan_blocks(text)
-    marks: list[_Mark] = []
+    marks: list[_RawToken] = []
     notes: list[tuple[int, str, str]] = []
     for start, end in blocks.prose:
-        if _ANY.search(text, start, end) is not None:
-            _Prose(text, start, end, marks, notes).scan()
+        if _TOKEN_START.search(text, start, end) is not None:
+            _InlineScanner(text, start, end, marks, notes).scan()
     for fence in blocks.commands:
-        _command_fence(fence, marks)
+        _add_command_fence(fence, marks)
     for start in blocks.unclosed:
         notes.append((start, "the commands are not closed by a fence; they are left as text", "close them with ```"))
-    return _with_lines(text, marks, notes)
+    return _add_line_numbers(text, marks, notes)
 
 
-def is_pattern(path: str) -> bool:
+def is_glob(path: str) -> bool:
     return any(char in path for char in "*?[") or _BRACES.search(path) is not None
 
 
-def _command_fence(fence: CommandFence, marks: list[_Mark]) -> None:
+def _add_command_fence(fence: CommandFence, tokens: list[_RawToken]) -> None:
     if fence.text.strip():
-        marks.append(_Mark("command", fence.start, fence.end, fence.text))
+        tokens.append(_RawToken("command", fence.start, fence.end, fence.text))
 
 
-def _with_lines(text: str, marks: list[_Mark], notes: list[tuple[int, str, str]]) -> Found:
-    marks.sort(key=lambda mark: mark.start)
-    tokens: list[Token] = []
+def _add_line_numbers(text: str, raw_tokens: list[_RawToken], notes: list[tuple[int, str, str]]) -> ReferenceScan:
+    raw_tokens.sort(key=lambda mark: mark.start)
+    tokens: list[ReferenceToken] = []
     line, line_start, seen = 1, 0, 0
-    for mark in marks:
+    for mark in raw_tokens:
         breaks = text.count("\n", seen, mark.start)
         if breaks:
             line += breaks
             line_start = text.rfind("\n", seen, mark.start) + 1
         seen = mark.start
         column = mark.start - line_start + 1
-        tokens.append(Token(mark.kind, mark.start, mark.end, line, column, mark.value, mark.default, mark.sure))
+        tokens.append(
+            ReferenceToken(mark.kind, mark.start, mark.end, line, column, mark.value, mark.default, mark.is_certain)
+        )
     problems = [
-        Problem("warning", "not-a-reference", text.count("\n", 0, start) + 1, problem, fix)
+        FileProblem("warning", "not-a-reference", text.count("\n", 0, start) + 1, problem, fix)
         for start, problem, fix in sorted(notes)
     ]
-    return Found(tokens, problems)
+    return ReferenceScan(tokens, problems)
 
 
-class _Prose:
+class _InlineScanner:
     """One paragraph: inline markup is read from left to right, and what begins first wins."""
 
-    __slots__ = ("end", "marks", "notes", "runs", "start", "text")
+    __slots__ = ("backtick_runs", "end", "notes", "start", "text", "tokens")
 
-    def __init__(self, text: str, start: int, end: int, marks: list[_Mark], notes: list[tuple[int, str, str]]) -> None:
+    def __init__(
+        self, text: str, start: int, end: int, marks: list[_RawToken], notes: list[tuple[int, str, str]]
+    ) -> None:
         self.text = text
         self.start = start
         self.end = end
-        self.marks = marks
+        self.tokens = marks
         self.notes = notes
-        self.runs: dict[int, list[int]] | None = None
+        self.backtick_runs: dict[int, list[int]] | None = None
 
     def scan(self) -> None:
         at = self.start
@@ -145,77 +149,77 @@ class _Prose:
             at = trigger.start()
             match self.text[at]:
                 case "\\":
-                    at = self._backslash(at)
+                    at = self._read_escape(at)
                 case "`":
-                    at = self._code(at)
+                    at = self._skip_code_span(at)
                 case "!":
-                    at = self._command(at)
+                    at = self._read_command(at)
                 case "<":
-                    at = self._comment_or_tag(at)
+                    at = self._skip_comment_or_tag(at)
                 case "{":
-                    at = self._variable(at)
+                    at = self._read_variable(at)
                 case "$":
-                    at = self._environment(at)
+                    at = self._read_environment(at)
                 case _:
-                    at = self._file(at)
+                    at = self._read_file(at)
 
-    def _backslash(self, at: int) -> int:
+    def _read_escape(self, at: int) -> int:
         escape = _ESCAPE.match(self.text, at, self.end)
         if escape is not None:
-            self.marks.append(_Mark("escape", at, escape.end(), escape[0][1:]))
+            self.tokens.append(_RawToken("escape", at, escape.end(), escape[0][1:]))
             return escape.end()
         return at + 2 if self.text[at + 1 : at + 2] in _PUNCTUATION else at + 1
 
-    def _code(self, at: int) -> int:
+    def _skip_code_span(self, at: int) -> int:
         """Behind the run of as many backticks that closes this one, else behind this one."""
         ticks = _TICKS.match(self.text, at, self.end)
         after = ticks.end() if ticks else at + 1
-        if self.runs is None:
-            self.runs = {}
+        if self.backtick_runs is None:
+            self.backtick_runs = {}
             for run in _TICKS.finditer(self.text, at, self.end):
-                self.runs.setdefault(run.end() - run.start(), []).append(run.start())
+                self.backtick_runs.setdefault(run.end() - run.start(), []).append(run.start())
         size = after - at
-        starts = self.runs.get(size, [])
+        starts = self.backtick_runs.get(size, [])
         closing = bisect.bisect_left(starts, after)
         return starts[closing] + size if closing < len(starts) else after
 
-    def _command(self, at: int) -> int:
+    def _read_command(self, at: int) -> int:
         command = _COMMAND.match(self.text, at, self.end)
         if command is None or not command[1].strip():
             return at + 1
-        self.marks.append(_Mark("command", at, command.end(), command[1]))
+        self.tokens.append(_RawToken("command", at, command.end(), command[1]))
         return command.end()
 
-    def _comment_or_tag(self, at: int) -> int:
+    def _skip_comment_or_tag(self, at: int) -> int:
         if self.text.startswith("<!--", at):
             closed = self.text.find("-->", at + 2, self.end)
             return closed + 3 if closed >= 0 else self.end
         tag = _TAG.match(self.text, at, self.end)
         return tag.end() if tag is not None and "`" in tag[0] else at + 1
 
-    def _variable(self, at: int) -> int:
+    def _read_variable(self, at: int) -> int:
         variable = _VARIABLE.match(self.text, at, self.end)
         if variable is None:
             return at + 1
-        self.marks.append(_Mark("variable", at, variable.end(), variable[1]))
+        self.tokens.append(_RawToken("variable", at, variable.end(), variable[1]))
         return variable.end()
 
-    def _environment(self, at: int) -> int:
+    def _read_environment(self, at: int) -> int:
         found = _ENVIRONMENT.match(self.text, at, self.end)
         if found is None:
             return at + 1
         if not _PATH_VARIABLES.match(found[1]):
-            self.marks.append(_Mark("environment", at, found.end(), found[1], found[2]))
+            self.tokens.append(_RawToken("environment", at, found.end(), found[1], found[2]))
         return found.end()
 
-    def _file(self, at: int) -> int:
+    def _read_file(self, at: int) -> int:
         found = _FILE.match(self.text, at, self.end)
         if found is None:
             return at + 1
         if found[1] is not None:
-            self.marks.append(_Mark("file", at, found.end(), found[1]))
+            self.tokens.append(_RawToken("file", at, found.end(), found[1]))
             return found.end()
-        path = _trimmed(found[2], self.text[at - 1 : at] if at else "")
+        path = _trim_path(found[2], self.text[at - 1 : at] if at else "")
         sure = _looks_like_path(path)
         if sure is None:
             return at + 1
@@ -225,24 +229,24 @@ class _Prose:
                 self.notes.append((at, f"a path can't contain values: `@{path}...` is left as text", fix))
             return found.end()
         end = at + 1 + len(path)
-        self.marks.append(_Mark("file", at, end, path, None, sure))
+        self.tokens.append(_RawToken("file", at, end, path, None, sure))
         return end
 
 
-def _trimmed(path: str, before: str) -> str:
+def _trim_path(path: str, before: str) -> str:
     """Without the sentence's punctuation and the emphasis that it stands in."""
     path = path.rstrip(".,:;!?")
     if not path.isascii() and (cut := _BEFORE_CJK.match(path)) is not None:
         path = cut[1]
     bare = path.rstrip("*_")
-    if bare != path and (before == "*" or _has_ending(bare)):
+    if bare != path and (before == "*" or _has_known_extension(bare)):
         path = bare.rstrip(".,:;!?")
     return path
 
 
-def _has_ending(path: str) -> bool:
+def _has_known_extension(path: str) -> bool:
     dot = path.rfind(".")
-    return dot >= 0 and _ENDING.fullmatch(path, dot) is not None
+    return dot >= 0 and _FILE_EXTENSION.fullmatch(path, dot) is not None
 
 
 def _looks_like_path(path: str) -> bool | None:
@@ -252,8 +256,8 @@ def _looks_like_path(path: str) -> bool | None:
     if path.startswith(("/", ".", "~/")) or "/../" in path:
         return True
     has_place = "/" in path or "." in path
-    if is_pattern(path):
+    if is_glob(path):
         return True if has_place or path.startswith("{") else None
     if not has_place or path.startswith("{"):
         return None
-    return _has_ending(path) and not path.startswith("types/")
+    return _has_known_extension(path) and not path.startswith("types/")

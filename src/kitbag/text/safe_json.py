@@ -11,7 +11,7 @@ MAX_DEPTH: Final = 100
 _TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 
 
-def read_json(text: str, **hooks: Any) -> Any:
+def parse_json(text: str, **hooks: Any) -> Any:
     """Takes the hooks of `json.loads`. Raises ValueError for what is not JSON, RecursionError for what is too deep."""
     try:
         value: Any = json.loads(text, **hooks)
@@ -25,13 +25,13 @@ def read_json(text: str, **hooks: Any) -> Any:
 def _is_too_deep(value: object) -> bool:
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in _inside(one) if isinstance(inner, dict | list)]
+        level = [inner for one in level for inner in _children(one) if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
 
 
-def _inside(value: object) -> "list[object]":
+def _children(value: object) -> "list[object]":
     if isinstance(value, dict):
         return [*cast("dict[str, object]", value).values()]
     return cast("list[object]", value) if isinstance(value, list) else []

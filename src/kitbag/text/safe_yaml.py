@@ -6,7 +6,7 @@ recursed into before it has been counted. Used by frontmatter and by readers of 
 
 from typing import Any, NamedTuple, cast
 
-from kitbag.text.plain_frontmatter import Value
+from kitbag.text.plain_frontmatter import YamlValue
 
 MAX_DEPTH = 40
 MAX_NODES = 20_000
@@ -27,14 +27,14 @@ class YamlError(Exception):
         self.problem = problem
 
 
-def read_yaml(text: str) -> tuple[Value, list[YamlProblem]]:
+def parse_yaml(text: str) -> tuple[YamlValue, list[YamlProblem]]:
     """The one document in `text`, and what was odd about it. Raises YamlError when it is not YAML."""
     import yaml
 
     problems: list[YamlProblem] = []
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        return _build(yaml, yaml.parse(text, Loader=loader), problems), problems  # pyright: ignore[reportUnknownMemberType]
+        return _build_value(yaml, yaml.parse(text, Loader=loader), problems), problems  # pyright: ignore[reportUnknownMemberType]
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark else 0
         what = ": ".join(part for part in (error.context, error.problem) if part)
@@ -51,22 +51,22 @@ def _line_at(text: str, position: object) -> int:
     return text.encode(errors="replace").count(b"\n", 0, position) if isinstance(position, int) else 0
 
 
-class _Open:
+class _OpenContainer:
     """A list or map whose end has not been seen yet."""
 
     __slots__ = ("key", "line", "value")
 
-    def __init__(self, value: "list[Value] | dict[str, Value]") -> None:
+    def __init__(self, value: "list[YamlValue] | dict[str, YamlValue]") -> None:
         self.value = value
         self.key: str | None = None
         self.line = 0
         """Where the key stands."""
 
 
-def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
-    stack: list[_Open] = []
+def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlValue:
+    stack: list[_OpenContainer] = []
     nodes = 0
-    result: Value = ""
+    result: YamlValue = ""
     documents = 0
     for event in events:
         kind = cast("type[Any]", type(event))
@@ -80,16 +80,16 @@ def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
         if kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
             result = stack.pop().value
             if stack:
-                _place(stack[-1], result, event, problems)
+                _add_node(stack[-1], result, event, problems)
             continue
         if kind is yaml.ScalarEvent:
-            node: Value = event.value
+            node: YamlValue = event.value
         elif kind is yaml.AliasEvent:
             node = f"*{event.anchor}"
             what = f"the alias {node[:80]} is not expanded"
-            _note(problems, event.start_mark.line, "yaml-alias", what, "write the value out where it is used")
+            _add_problem(problems, event.start_mark.line, "yaml-alias", what, "write the value out where it is used")
         elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
-            stack.append(_Open([] if kind is yaml.SequenceStartEvent else {}))
+            stack.append(_OpenContainer([] if kind is yaml.SequenceStartEvent else {}))
             node = ""
         else:
             continue
@@ -100,20 +100,20 @@ def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
             raise YamlError(YamlProblem(line, "yaml-limit", f"more than {limit}", "make it smaller"))
         if kind is not yaml.AliasEvent and event.tag is not None:
             what = f"the tag {event.tag[:80]} is ignored; the value is read as it is written"
-            _note(problems, event.start_mark.line, "yaml-tag", what, "remove the tag")
+            _add_problem(problems, event.start_mark.line, "yaml-tag", what, "remove the tag")
         if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
             result = node
             if stack:
-                _place(stack[-1], node, event, problems)
+                _add_node(stack[-1], node, event, problems)
     return result
 
 
-def _note(problems: list[YamlProblem], line: int, code: str, problem: str, fix: str) -> None:
+def _add_problem(problems: list[YamlProblem], line: int, code: str, problem: str, fix: str) -> None:
     if len(problems) < MAX_PROBLEMS:
         problems.append(YamlProblem(line, code, problem, fix))
 
 
-def _place(parent: _Open, node: Value, event: Any, problems: list[YamlProblem]) -> None:
+def _add_node(parent: _OpenContainer, node: YamlValue, event: Any, problems: list[YamlProblem]) -> None:
     container = parent.value
     if isinstance(container, list):
         container.append(node)
@@ -126,6 +126,6 @@ def _place(parent: _Open, node: Value, event: Any, problems: list[YamlProblem]) 
     else:
         if parent.key in container:
             what = f"`{parent.key[:80]}` is given twice; the last one counts"
-            _note(problems, parent.line, "yaml-duplicate-key", what, "remove one of them")
+            _add_problem(problems, parent.line, "yaml-duplicate-key", what, "remove one of them")
         container[parent.key] = node
         parent.key = None

@@ -18,7 +18,7 @@ _PRIVATE_PARTS: Final = frozenset(
         ".cargo/credentials.toml", ".gem/credentials",
     )
 )  # fmt: skip
-_PRIVATE_STARTS: Final = frozenset(private.partition("/")[0] for private in _PRIVATE_PARTS)
+_PRIVATE_FIRST_PARTS: Final = frozenset(private.partition("/")[0] for private in _PRIVATE_PARTS)
 _PRIVATE_FILE = re.compile(
     r"(?!.*\.(?:example|sample|template|dist|pub)$)(?!(?:example|sample|template)\.env$)(?:"
     r"\.?\.env(?:[.~_-].*)?|.+\.env|\.envrc"
@@ -37,7 +37,7 @@ _SEPARATORS = re.compile(r"[/\\]+")
 
 
 @lru_cache(maxsize=4096)
-def plain_part(part: str) -> str:
+def normalize_path_part(part: str) -> str:
     """One part of a path as it is compared: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
     if not part.isascii():
         part = _IGNORED.sub("", part)
@@ -47,14 +47,14 @@ def plain_part(part: str) -> str:
     return part
 
 
-def plain_parts(path: str) -> list[str]:
-    return [plain_part(part) for part in _SEPARATORS.split(path) if part]
+def normalize_path_parts(path: str) -> list[str]:
+    return [normalize_path_part(part) for part in _SEPARATORS.split(path) if part]
 
 
-def private_reason(path: str) -> str:
+def secret_path_reason(path: str) -> str:
     """Why such a path holds secrets, by its words alone; empty when nothing speaks against reading it."""
-    parts = plain_parts(path)
-    if not _PRIVATE_STARTS.isdisjoint(parts):
+    parts = normalize_path_parts(path)
+    if not _PRIVATE_FIRST_PARTS.isdisjoint(parts):
         joined = f"/{'/'.join(parts)}/"
         for private in _PRIVATE_PARTS:
             if f"/{private}/" in joined:
@@ -68,7 +68,7 @@ def private_reason(path: str) -> str:
     return ""
 
 
-def special_reason(path: str) -> str:
+def special_path_reason(path: str) -> str:
     """Why a path is no place for files: devices and the system's insides. `/dev/null` is harmless."""
     for place in ("/proc", "/sys", "/dev"):
         if path == place or path.startswith(place + "/"):

@@ -10,14 +10,14 @@ from itertools import accumulate
 from operator import add
 from typing import Literal, NamedTuple, TypeAlias
 
-Role: TypeAlias = Literal["summary", "rules", "examples", "references", "appendix", "other"]
+SectionRole: TypeAlias = Literal["summary", "rules", "examples", "references", "appendix", "other"]
 
 _Heading: TypeAlias = tuple[int, int, int, str]
 """Level, first line, line after it, title as it was written."""
 _NOTHING, _PARAGRAPH, _FENCE, _HTML = range(4)
 _QUOTE = 0
 """An open container is the width of a list item's indent, or this."""
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """Containers beyond this are text: a line of a million `>` costs no more than a line."""
 _STRUCTURAL = frozenset(" \t\r#=-+*_>`~<0123456789")
 _ATX = re.compile(r"(#{1,6})(?: |$)")
@@ -60,16 +60,16 @@ _INLINE = re.compile(
     r"|(?P<mark>\*+|~~|(?<![^\W_])_+|_+(?![^\W_]))"
 )
 _INLINE_MARKS = frozenset("\\`*_[<~&")
-_LONGEST_TITLE = 1000
+_MAX_TITLE_LENGTH = 1000
 
 
-class Section(NamedTuple):
+class MarkdownSection(NamedTuple):
     """A heading and the text up to the next heading. The sections of a text, in order, are the text."""
 
     level: int
     """1 to 6; 0 for the text before the first heading."""
     title: str
-    role: Role
+    role: SectionRole
     start: int
     body_start: int
     """Where the heading itself ends."""
@@ -79,7 +79,7 @@ class Section(NamedTuple):
     """Counted from 1."""
 
 
-class Fence(NamedTuple):
+class CodeFence(NamedTuple):
     """Lines counted from 0."""
 
     first: int
@@ -87,13 +87,13 @@ class Fence(NamedTuple):
     """The line after the last one."""
     closed: bool
     """Its last line closes it; else the text or the list around it ended first."""
-    closing: str
+    closing_line: str
 
 
-def parse_sections(text: str) -> list[Section]:
+def parse_sections(text: str) -> list[MarkdownSection]:
     """Lines end with LF or CRLF."""
     lines = text.split("\n")
-    headings = _Scan(lines, "\r" in text).headings
+    headings = _BlockScanner(lines, "\r" in text).headings
     starts = [0, *map(add, accumulate(map(len, lines)), range(1, len(lines))), len(text)]
     far_ends: list[int] = []
     next_of_level = [len(text)] * 7
@@ -101,35 +101,35 @@ def parse_sections(text: str) -> list[Section]:
         far_ends.append(min(next_of_level[1 : level + 1]))
         next_of_level[level] = starts[first]
     nexts = [*(starts[first] for _, first, _, _ in headings), len(text)]
-    sections = [Section(0, "", "other", 0, 0, nexts[0], nexts[0], 1)] if nexts[0] else []
-    parents: list[tuple[int, Role]] = []
+    sections = [MarkdownSection(0, "", "other", 0, 0, nexts[0], nexts[0], 1)] if nexts[0] else []
+    parents: list[tuple[int, SectionRole]] = []
     for (level, first, body, raw), start, end, far_end in zip(headings, nexts, nexts[1:], reversed(far_ends)):  # noqa: B905
         while parents and parents[-1][0] >= level:
             parents.pop()
-        role = role_of(title := _plain(raw))
-        if role == "other" and parents and parents[-1][1] in _INHERITED:
+        role = section_role(title := _plain_title(raw))
+        if role == "other" and parents and parents[-1][1] in _INHERITED_ROLES:
             role = parents[-1][1]
         parents.append((level, role))
-        sections.append(Section(level, title, role, start, starts[body], end, far_end, first + 1))
+        sections.append(MarkdownSection(level, title, role, start, starts[body], end, far_end, first + 1))
     return sections
 
 
-def find_fences(text: str) -> list[Fence]:
+def find_fences(text: str) -> list[CodeFence]:
     """Fenced code at any depth of lists and quotes, in order."""
-    return _Scan(text.split("\n"), "\r" in text).fences
+    return _BlockScanner(text.split("\n"), "\r" in text).fences
 
 
-class _Scan:
+class _BlockScanner:
     """One pass over the lines; `headings` and `fences` hold what was found."""
 
     def __init__(self, lines: list[str], returns: bool) -> None:
         self.lines = [line.removesuffix("\r") for line in lines] if returns else lines
         self.headings: list[_Heading] = []
-        self.fences: list[Fence] = []
+        self.fences: list[CodeFence] = []
         self._stack: list[int] = []
         self._leaf = _NOTHING
         self._leaf_at = 0
-        self._bare_at = -1  # the line of a list item with nothing in it: a blank line ends that
+        self._empty_item_line = -1  # the line of a list item with nothing in it: a blank line ends that
         self._fence = self._closing = ""
         self._html_end: re.Pattern[str] | None = None
         self._run()
@@ -138,7 +138,7 @@ class _Scan:
         for at, line in enumerate(self.lines):
             if not line:
                 if self._stack or self._leaf == _HTML:
-                    self._blank(at, self._stack.index(_QUOTE) if _QUOTE in self._stack else len(self._stack))
+                    self._read_blank_line(at, self._stack.index(_QUOTE) if _QUOTE in self._stack else len(self._stack))
                 elif self._leaf == _PARAGRAPH:
                     self._leaf = _NOTHING
             elif line[0] not in _STRUCTURAL:
@@ -150,14 +150,14 @@ class _Scan:
                 if self._leaf == _NOTHING:
                     self._leaf, self._leaf_at = _PARAGRAPH, at
                 elif self._leaf == _HTML:
-                    self._in_html(line)
-            elif not self._plain_item(at, line):
-                self._line(at, line.expandtabs(4) if "\t" in line else line)
+                    self._continue_html(line)
+            elif not self._read_plain_item(at, line):
+                self._read_line(at, line.expandtabs(4) if "\t" in line else line)
         if self._leaf == _FENCE:
             end = len(self.lines) - (not self.lines[-1].strip(" \t"))
-            self.fences.append(Fence(self._leaf_at, end, False, self._closing))
+            self.fences.append(CodeFence(self._leaf_at, end, False, self._closing))
 
-    def _plain_item(self, at: int, line: str) -> bool:
+    def _read_plain_item(self, at: int, line: str) -> bool:
         """A list item of words at the margin, the most frequent of all structures: a shorter way to the same end."""
         found = _PLAIN_ITEM.match(line)
         if not found or (not self._stack and self._leaf and (self._leaf >= _FENCE or found[1][:-1] not in ("", "1"))):
@@ -167,7 +167,7 @@ class _Scan:
         self._leaf = _PARAGRAPH
         return True
 
-    def _line(self, at: int, line: str) -> None:
+    def _read_line(self, at: int, line: str) -> None:
         """Which open containers the line belongs to, then what it is inside of them."""
         text = line.lstrip(" ")
         indent, column, depth = len(line) - len(text), 0, 0
@@ -185,37 +185,37 @@ class _Scan:
                 column += width
             depth += 1
         if not text:
-            self._blank(at, depth)
+            self._read_blank_line(at, depth)
         elif self._leaf == _FENCE and depth == len(self._stack):
             if indent - column < 4 and text.startswith(self._fence) and not text.rstrip(" ").strip(self._fence[0]):
-                self.fences.append(Fence(self._leaf_at, at + 1, True, self.lines[at]))
+                self.fences.append(CodeFence(self._leaf_at, at + 1, True, self.lines[at]))
                 self._leaf = _NOTHING
         elif self._leaf == _HTML and depth == len(self._stack):
-            self._in_html(text)
+            self._continue_html(text)
         else:
             if self._leaf != _PARAGRAPH:
                 self._close(depth, at)
-            self._open(at, line, text, indent, column, depth)
+            self._open_blocks(at, line, text, indent, column, depth)
 
-    def _blank(self, at: int, depth: int) -> None:
+    def _read_blank_line(self, at: int, depth: int) -> None:
         if depth < len(self._stack):
             self._close(depth, at)
-        elif self._bare_at == at - 1 and self._stack:
+        elif self._empty_item_line == at - 1 and self._stack:
             self._stack.pop()
         if self._leaf == _PARAGRAPH or (self._leaf == _HTML and self._html_end is None):
             self._leaf = _NOTHING
 
-    def _open(self, at: int, line: str, text: str, indent: int, column: int, depth: int) -> None:
+    def _open_blocks(self, at: int, line: str, text: str, indent: int, column: int, depth: int) -> None:
         """What starts here, container by container; else the line is text of a paragraph."""
         continues = self._leaf == _PARAGRAPH and depth == len(self._stack)
-        while text[0] in _STRUCTURAL and indent - column < 4 and len(self._stack) <= _DEEPEST:
+        while text[0] in _STRUCTURAL and indent - column < 4 and len(self._stack) <= _MAX_DEPTH:
             if text[0] == ">":
                 width = _QUOTE
                 marker = indent + 1
                 column = marker + (line[marker : marker + 1] == " ")
-            elif self._block(at, text, continues, depth, indent):
+            elif self._open_leaf(at, text, continues, depth, indent):
                 return
-            elif found := self._item(text, continues):
+            elif found := self._match_item(text, continues):
                 marker = indent + found.end(1)
                 gap = found.end(2) - found.end(1)
                 content = marker + (gap if gap < 5 and found.end() < len(text) else 1)
@@ -230,7 +230,7 @@ class _Scan:
             text = line[column:].lstrip(" ")
             indent = len(line) - len(text)
             if not text:
-                self._bare_at = at if width else -1
+                self._empty_item_line = at if width else -1
                 return
         if self._leaf == _PARAGRAPH:
             return
@@ -238,21 +238,26 @@ class _Scan:
         if indent - column < 4:
             self._leaf, self._leaf_at = _PARAGRAPH, at
 
-    def _item(self, text: str, continues: bool) -> re.Match[str] | None:
+    def _match_item(self, text: str, continues: bool) -> re.Match[str] | None:
         """The marker of a list item. In a paragraph only one that can't be meant as text counts."""
         found = _ITEM.match(text)
         if found and continues and (found.end() == len(text) or found[1][:-1] not in ("", "1")):
             return None
         return found
 
-    def _block(self, at: int, text: str, continues: bool, depth: int, indent: int) -> bool:
+    def _open_leaf(self, at: int, text: str, continues: bool, depth: int, indent: int) -> bool:
         """Whether the line is or opens a heading, a break, a fence or raw HTML."""
         first = text[0]
         if first == "#" and (found := _ATX.match(text)):
             self._close(depth, at)
             if not self._stack:
                 self.headings.append((found.end(1), at, at + 1, _atx_title(self.lines[at])))
-        elif first in "=-" and continues and not text.rstrip(" ").strip(first) and self._setext(at, 1 + (first == "-")):
+        elif (
+            first in "=-"
+            and continues
+            and not text.rstrip(" ").strip(first)
+            and self._close_setext_heading(at, 1 + (first == "-"))
+        ):
             pass
         elif first in "-*_" and text.count(first) > 2 and not text.replace(" ", "").strip(first):
             self._close(depth, at)
@@ -265,14 +270,14 @@ class _Scan:
         elif first == "<" and (kind := self._html_kind(text)):
             self._close(depth, at)
             self._leaf, self._html_end = _HTML, kind[1]
-            self._in_html(text)
+            self._continue_html(text)
             return True
         else:
             return False
         self._leaf = _NOTHING
         return True
 
-    def _setext(self, at: int, level: int) -> bool:
+    def _close_setext_heading(self, at: int, level: int) -> bool:
         """Ends the open paragraph as a heading, unless all of it defines links."""
         if self._stack:
             return True
@@ -295,7 +300,7 @@ class _Scan:
         kinds = _HTML_KINDS[:-1] if self._leaf == _PARAGRAPH else _HTML_KINDS
         return next((kind for kind in kinds if kind[0].match(text)), None)
 
-    def _in_html(self, text: str) -> None:
+    def _continue_html(self, text: str) -> None:
         if self._html_end and self._html_end.search(text):
             self._leaf = _NOTHING
 
@@ -303,7 +308,7 @@ class _Scan:
         """Closes the containers beyond `depth`, and what was open in them or before a new block."""
         if depth < len(self._stack):
             if self._leaf == _FENCE:
-                self.fences.append(Fence(self._leaf_at, at, False, self._closing))
+                self.fences.append(CodeFence(self._leaf_at, at, False, self._closing))
             del self._stack[depth:]
             self._leaf = _NOTHING
         elif self._leaf == _PARAGRAPH:
@@ -316,24 +321,24 @@ def _atx_title(line: str) -> str:
     return title if bare and bare[-1] not in " \t" else bare.rstrip(" \t")
 
 
-def _plain(title: str) -> str:
+def _plain_title(title: str) -> str:
     """A heading's text without marks, as a reader sees it."""
-    title = title[:_LONGEST_TITLE]
+    title = title[:_MAX_TITLE_LENGTH]
     if not _INLINE_MARKS.isdisjoint(title):
-        title = html.unescape(_INLINE.sub(_bare, title)).strip()
+        title = html.unescape(_INLINE.sub(_strip_inline_markup, title)).strip()
     return title
 
 
-def _bare(found: re.Match[str]) -> str:
+def _strip_inline_markup(found: re.Match[str]) -> str:
     kind = found.lastgroup or "mark"
     if kind == "link":
-        return _INLINE.sub(_bare, found["link"])
+        return _INLINE.sub(_strip_inline_markup, found["link"])
     return "" if kind in ("mark", "tag") else found[kind].strip()
 
 
-_INHERITED: tuple[Role, ...] = ("examples", "references", "appendix")
-_KEPT_LONGEST: tuple[Role, ...] = ("rules", "summary", "other", "examples", "appendix", "references")
-_PHRASES: dict[Role, str] = {
+_INHERITED_ROLES: tuple[SectionRole, ...] = ("examples", "references", "appendix")
+_ROLE_PRIORITY: tuple[SectionRole, ...] = ("rules", "summary", "other", "examples", "appendix", "references")
+_PHRASES: dict[SectionRole, str] = {
     "summary": """summary|overview|tl dr|tldr|purpose|introduction|intro|about|about this skill|about this agent|
         about this document|at a glance|what this does|what it does|what this skill does|what this is|what is this|
         goal|goals|objective|objectives|mission|abstract|synopsis|description|in short|in brief|role|the gist|
@@ -354,46 +359,48 @@ _PHRASES: dict[Role, str] = {
         attribution|glossary|decision log|附录|更新日志|常见问题|付録|変更履歴|부록|변경 이력|приложение|anhang""",
     "other": "quick reference|usage notes",
 }
-_ROLE_OF: dict[str, Role] = {" ".join(each.split()): role for role in _PHRASES for each in _PHRASES[role].split("|")}
-_VOCABULARY = frozenset(" ".join(_ROLE_OF).split())
-_WITH_OBJECT: tuple[Role, ...] = ("summary", "rules", "examples")
+_ROLE_BY_PHRASE: dict[str, SectionRole] = {
+    " ".join(each.split()): role for role in _PHRASES for each in _PHRASES[role].split("|")
+}
+_VOCABULARY = frozenset(" ".join(_ROLE_BY_PHRASE).split())
+_ROLES_WITH_OBJECT: tuple[SectionRole, ...] = ("summary", "rules", "examples")
 _FIRST_WORDS = ("example", "examples", "appendix", "annex")  # whatever follows: `Example workflow`, `Appendix A`
 _QUALIFYING = """the a our your my core key main basic general critical important essential fundamental mandatory golden
     strict absolute quick brief short executive project usage code coding additional further more other external useful
     worked common detailed full complete simple advanced high level skill agent workflow operating guiding some"""
 _QUALIFIERS = frozenset(_QUALIFYING.split())
 _NUMBERING = re.compile(r"[\W_]*(?:(?:\d+|[a-z]|[ivx]+)(?:\.\d+)*[.):]\s+)?")
-_APART = re.compile(r"\s*(?:[:;([|]|\s[-–—]+\s).*", re.DOTALL)
-_BOTH = re.compile(r"\s*(?:[,&+/、]|\band\b)\s*")
+_SUBTITLE = re.compile(r"\s*(?:[:;([|]|\s[-–—]+\s).*", re.DOTALL)
+_CONJUNCTION = re.compile(r"\s*(?:[,&+/、]|\band\b)\s*")
 _OBJECT = re.compile(r"\s(?:for|of|to|in|on|when|with|from|by|that|you)\s.*", re.DOTALL)
 _WORDS = re.compile(r"[^\W\d_]+")
 
 
-def role_of(title: str) -> Role:
+def section_role(title: str) -> SectionRole:
     """What a section is for, by the words of its heading."""
-    text = title[:_LONGEST_TITLE].casefold().replace("'", "").replace("’", "")
+    text = title[:_MAX_TITLE_LENGTH].casefold().replace("'", "").replace("’", "")
     if _VOCABULARY.isdisjoint(_WORDS.findall(text)):
         return "other"
     if found := _NUMBERING.match(text):
         text = text[found.end() :]
-    if whole := _ROLE_OF.get(" ".join(_WORDS.findall(text))):
+    if whole := _ROLE_BY_PHRASE.get(" ".join(_WORDS.findall(text))):
         return whole
-    parts = [_role_of_part(part) for part in _BOTH.split(_APART.sub("", text))]
-    return next(role for role in _KEPT_LONGEST if role in parts)
+    parts = [_role_of_part(part) for part in _CONJUNCTION.split(_SUBTITLE.sub("", text))]
+    return next(role for role in _ROLE_PRIORITY if role in parts)
 
 
-def _role_of_part(text: str) -> Role:
+def _role_of_part(text: str) -> SectionRole:
     words = _WORDS.findall(text)
     if words and words[0] in _FIRST_WORDS:
-        return _ROLE_OF[words[0]]
+        return _ROLE_BY_PHRASE[words[0]]
     role = _role_of_words(words)
     if role == "other" and (found := _OBJECT.search(text)):
         role = _role_of_words(_WORDS.findall(text[: found.start()]))
-        return role if role in _WITH_OBJECT else "other"
+        return role if role in _ROLES_WITH_OBJECT else "other"
     return role
 
 
-def _role_of_words(words: list[str]) -> Role:
-    while words and words[0] in _QUALIFIERS and " ".join(words) not in _ROLE_OF:
+def _role_of_words(words: list[str]) -> SectionRole:
+    while words and words[0] in _QUALIFIERS and " ".join(words) not in _ROLE_BY_PHRASE:
         words = words[1:]
-    return _ROLE_OF.get(" ".join(words), "other")
+    return _ROLE_BY_PHRASE.get(" ".join(words), "other")

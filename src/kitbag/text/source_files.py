@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 BODY_LIMIT = 4 * 1024 * 1024
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_KIND, _REGULAR = 0o170000, 0o100000
+_TYPE_MASK, _REGULAR = 0o170000, 0o100000
 
-Stamp: TypeAlias = tuple[int, int, int, int]
+FileStamp: TypeAlias = tuple[int, int, int, int]
 """mtime, ctime, size, inode: the same stamp means the same bytes (see library.index for the fine print)."""
 
 
@@ -20,37 +20,37 @@ LINK_OUTSIDE: Final = "link-outside"
 """The code of the problem that a link leads out of its boundary."""
 
 
-class Boundary(NamedTuple):
+class PathBoundary(NamedTuple):
     """Where a file or folder may lie once all links are followed. Paths are resolved and end with a slash."""
 
-    inside: tuple[str, ...]
-    beside: tuple[str, ...] = ()
+    allowed: tuple[str, ...]
+    allowed_parents: tuple[str, ...] = ()
     """Any subfolder of these is allowed too, unless it holds secrets."""
     fix: str = "replace the link with a copy of the file"
 
-    def refusal(self, real: str, is_link: bool = True) -> str:
+    def violation(self, real: str, is_link: bool = True) -> str:
         """Why a resolved path is out of bounds; empty when it is not. The path of a folder ends with a slash."""
-        inside = next((folder for folder in self.inside if real.startswith(folder)), "")
-        beside = next((folder for folder in self.beside if real.startswith(folder)), "")
+        inside = next((folder for folder in self.allowed if real.startswith(folder)), "")
+        beside = next((folder for folder in self.allowed_parents if real.startswith(folder)), "")
         if not inside and (not beside or "/" not in real[len(beside) :]):
-            return f"{'a symbolic link that leads' if is_link else 'a path'} out of {self.inside[0]}, to {real}"
-        from kitbag.text.secret_paths import private_reason
+            return f"{'a symbolic link that leads' if is_link else 'a path'} out of {self.allowed[0]}, to {real}"
+        from kitbag.text.secret_paths import secret_path_reason
 
-        reason = private_reason(real[len(inside or beside) :])
+        reason = secret_path_reason(real[len(inside or beside) :])
         return f"{'a symbolic link that leads to ' if is_link else ''}{real}: {reason}" if reason else ""
 
 
-def boundary_of(directory: str) -> Boundary:
+def directory_boundary(directory: str) -> PathBoundary:
     """This directory, wherever it really is, and nothing else."""
-    return Boundary((slashed(os.path.realpath(directory)),))
+    return PathBoundary((with_trailing_slash(os.path.realpath(directory)),))
 
 
-def folder_of(path: str) -> Boundary:
+def parent_boundary(path: str) -> PathBoundary:
     """The folder of a path that is resolved: a link that was put in the way since then leads out of it."""
-    return Boundary((slashed(os.path.dirname(path)),))
+    return PathBoundary((with_trailing_slash(os.path.dirname(path)),))
 
 
-def slashed(directory: str) -> str:
+def with_trailing_slash(directory: str) -> str:
     return directory if directory.endswith("/") else f"{directory}/"
 
 
@@ -62,7 +62,7 @@ class SourceError(Exception):
         self.fix = fix
 
 
-class Problem(NamedTuple):
+class FileProblem(NamedTuple):
     """A Diagnostic that does not know its file yet."""
 
     severity: str
@@ -74,26 +74,26 @@ class Problem(NamedTuple):
     """The field it is about, when its line has still to be looked up."""
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
+def file_stamp(status: os.stat_result) -> FileStamp:
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def open_regular(path: str, boundary: Boundary | None) -> tuple[int, os.stat_result]:
+def open_regular_file(path: str, boundary: PathBoundary | None) -> tuple[int, os.stat_result]:
     """A descriptor the caller closes. Never waits: a FIFO, device or directory is an error. Without a boundary, links
     may lead anywhere: only for a path that the user named, or that was resolved and judged before."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
     except OSError as error:
-        raise os_problem(error) from error
+        raise source_error_from_os(error) from error
     except ValueError as error:  # an embedded NUL
         raise SourceError("unreadable", "the name can't be a file's", "rename it") from error
     status = os.fstat(descriptor)
     if boundary is not None:
         real = _real_path(descriptor, path)
-        if (real != path or not path.startswith(boundary.inside)) and (why := boundary.refusal(real, real != path)):
+        if (real != path or not path.startswith(boundary.allowed)) and (why := boundary.violation(real, real != path)):
             os.close(descriptor)
             raise SourceError(LINK_OUTSIDE, f"not read: {why}", boundary.fix)
-    if status.st_mode & _KIND != _REGULAR:
+    if status.st_mode & _TYPE_MASK != _REGULAR:
         os.close(descriptor)
         raise SourceError("not-a-file", "not a regular file", "put a plain text file here")
     return descriptor, status
@@ -113,7 +113,7 @@ def _real_path(descriptor: int, path: str) -> str:
     return real if same else "/"
 
 
-def os_problem(error: OSError) -> SourceError:
+def source_error_from_os(error: OSError) -> SourceError:
     reason = (error.strerror or str(error)).lower()
     fix = {
         "permission denied": "make it readable: chmod u+r",
@@ -123,9 +123,9 @@ def os_problem(error: OSError) -> SourceError:
     return SourceError("unreadable", f"can't be read: {reason}", fix)
 
 
-def read_bytes(path: str, boundary: Boundary | None, limit: int = BODY_LIMIT) -> tuple[bytes, Stamp, bool]:
+def read_bytes(path: str, boundary: PathBoundary | None, limit: int = BODY_LIMIT) -> tuple[bytes, FileStamp, bool]:
     """The first `limit` bytes, the stamp they belong to, and whether there was more."""
-    descriptor, status = open_regular(path, boundary)
+    descriptor, status = open_regular_file(path, boundary)
     try:
         chunks: list[bytes] = []
         left = limit + 1
@@ -136,20 +136,22 @@ def read_bytes(path: str, boundary: Boundary | None, limit: int = BODY_LIMIT) ->
             chunks.append(chunk)
             left -= len(chunk)
     except OSError as error:
-        raise os_problem(error) from error
+        raise source_error_from_os(error) from error
     finally:
         os.close(descriptor)
     data = b"".join(chunks)
-    return data[:limit], stamp_of(status), len(data) > limit
+    return data[:limit], file_stamp(status), len(data) > limit
 
 
-def read_text(path: str, boundary: Boundary | None, limit: int = BODY_LIMIT) -> tuple[str, Stamp, list[Problem]]:
+def read_text(
+    path: str, boundary: PathBoundary | None, limit: int = BODY_LIMIT
+) -> tuple[str, FileStamp, list[FileProblem]]:
     """The file as text with LF newlines, and what had to be done to get it."""
     data, stamp, more = read_bytes(path, boundary, limit)
-    text, problems = decode(data, cut=more)
+    text, problems = decode_text(data, truncated=more)
     if more:
         problems.append(
-            Problem(
+            FileProblem(
                 "warning",
                 "file-too-large",
                 text.count("\n") + 1,
@@ -160,15 +162,15 @@ def read_text(path: str, boundary: Boundary | None, limit: int = BODY_LIMIT) -> 
     return text, stamp, problems
 
 
-def decode(data: bytes, cut: bool = False) -> tuple[str, list[Problem]]:
+def decode_text(data: bytes, truncated: bool = False) -> tuple[str, list[FileProblem]]:
     """Text with LF newlines and no leading BOM. Raises SourceError for what is not text at all.
 
     `cut`: the file has more, so `data` may end inside a character.
     """
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = data.decode("utf-16", errors="replace")
-        problems.append(Problem("warning", "encoding", 1, "saved as UTF-16", "save the file as UTF-8"))
+        problems.append(FileProblem("warning", "encoding", 1, "saved as UTF-16", "save the file as UTF-8"))
     elif b"\0" in data:
         raise SourceError("binary", "not a text file: it has NUL bytes", "put a UTF-8 text file here")
     else:
@@ -176,12 +178,12 @@ def decode(data: bytes, cut: bool = False) -> tuple[str, list[Problem]]:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
-            if cut and error.reason == "unexpected end of data" and len(data) - error.start < 4:
+            if truncated and error.reason == "unexpected end of data" and len(data) - error.start < 4:
                 text = data[: error.start].decode("utf-8")
             else:
                 text = data.decode("cp1252", errors="replace")
                 what = f"not UTF-8: byte 0x{data[error.start]:02x}, read as Windows-1252"
-                problems.append(Problem("warning", "encoding", line, what, "save the file as UTF-8"))
+                problems.append(FileProblem("warning", "encoding", line, what, "save the file as UTF-8"))
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")

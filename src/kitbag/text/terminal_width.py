@@ -7,7 +7,7 @@ prompt_toolkit uses, and rather too much than too little where terminals disagre
 import re
 from functools import lru_cache
 
-_PICTURE = "\ufe0f"
+_EMOJI_SELECTOR = "\ufe0f"
 """Makes a sign of one column a picture of two."""
 _JOINER = "\u200d"
 # Between the characters of these scripts a line may end anywhere.
@@ -18,30 +18,30 @@ _TOKENS = re.compile(
 
 
 @lru_cache(8192)
-def _size(char: str) -> int:
+def _char_width(char: str) -> int:
     from wcwidth import wcwidth
 
-    return 1 if char == _PICTURE else max(wcwidth(char), 0)
+    return 1 if char == _EMOJI_SELECTOR else max(wcwidth(char), 0)
 
 
-def width_of(text: str) -> int:
-    return len(text) if text.isascii() else sum(map(_size, text))
+def text_width(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
-def tokens(text: str) -> list[str]:
+def wrap_tokens(text: str) -> list[str]:
     """Words, blanks, ends of lines, and single characters where a line may end behind each."""
     return _TOKENS.findall(text)
 
 
-def split(text: str, width: int) -> tuple[str, str]:
+def split_at_width(text: str, width: int) -> tuple[str, str]:
     """As much as fits, at least one character, and the rest. A sign of several is torn only where it is too wide."""
     if text.isascii():
         at = max(width, 1)
         return text[:at], text[at:]
     used, boundary = 0, 0
     for at, char in enumerate(text):
-        size = _size(char)
-        if size and char != _PICTURE and text[at - 1 : at] != _JOINER:
+        size = _char_width(char)
+        if size and char != _EMOJI_SELECTOR and text[at - 1 : at] != _JOINER:
             boundary = at
         used += size
         if used > width and at:
@@ -50,17 +50,17 @@ def split(text: str, width: int) -> tuple[str, str]:
     return text, ""
 
 
-def chop(text: str, first: int, width: int) -> list[str]:
+def chunk_to_width(text: str, first_width: int, width: int) -> list[str]:
     """All of it, in pieces: the first fits into `first` columns and may be empty, the others into `width`."""
-    first, width = max(first, 0), max(width, 1)
+    first_width, width = max(first_width, 0), max(width, 1)
     if text.isascii():
-        return [text[:first], *(text[at : at + width] for at in range(first, len(text), width))]
+        return [text[:first_width], *(text[at : at + width] for at in range(first_width, len(text), width))]
     pieces: list[str] = []
     start = boundary = used = used_before = 0
-    room = first
+    room = first_width
     for at, char in enumerate(text):
-        size = _size(char)
-        if size and char != _PICTURE and text[at - 1 : at] != _JOINER:
+        size = _char_width(char)
+        if size and char != _EMOJI_SELECTOR and text[at - 1 : at] != _JOINER:
             boundary, used_before = at, used
         if used + size > room and (at > start or not pieces):
             end, gone = (boundary, used_before) if boundary > start else (at, used)
@@ -70,18 +70,18 @@ def chop(text: str, first: int, width: int) -> list[str]:
     return [*pieces, text[start:]]
 
 
-def cut(text: str, width: int) -> str:
+def truncate_to_width(text: str, width: int) -> str:
     """One line that fits; of a path the end says most."""
-    if width_of(text) <= width:
+    if text_width(text) <= width:
         return text
     if width <= 1:
         return "…"[:width]
     if "/" in text and " " not in text and text.isascii():
         return "…" + text[len(text) - width + 1 :]
-    fitting = split(text, width - 1)[0]
-    return f"{fitting.rstrip()}…" if width_of(fitting) < width else "…"
+    fitting = split_at_width(text, width - 1)[0]
+    return f"{fitting.rstrip()}…" if text_width(fitting) < width else "…"
 
 
-def padded(text: str, width: int, *, right: bool = False) -> str:
-    blanks = " " * (width - width_of(text))
+def pad_to_width(text: str, width: int, *, right: bool = False) -> str:
+    blanks = " " * (width - text_width(text))
     return blanks + text if right else text + blanks

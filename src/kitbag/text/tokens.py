@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-_SMALL, _CAPITAL, _HUMP, _DIGIT, _MARK, _SPACE, _LINE = 1, 3, 2, 4, 8, 16, 32
+_SMALL, _CAPITAL, _HUMP, _DIGIT, _PUNCTUATION, _SPACE, _LINE = 1, 3, 2, 4, 8, 16, 32
 """What an ASCII character is, in bits: a capital is a letter and more, so that `aB` starts only the 'more'."""
-_LEAST = 5
+_MAX_CHARS_PER_TOKEN = 5
 """Characters of text a token at most: one endless word is not one token."""
 _SCRIPTS = (
     # First and last block of 256 characters, tokens per character. Later rows win.
@@ -37,12 +37,12 @@ _SCRIPTS = (
     (0xFB, 0xFE, 0.5),
     (0xFF, 0xFF, 0.85),  # full width
 )
-_EXACT = "o200k_base"
+_EXACT_ENCODING = "o200k_base"
 
 
-def _kinds() -> bytes:
+def _build_char_classes() -> bytes:
     """What each byte of ASCII is."""
-    table = bytearray([_MARK]) * 256
+    table = bytearray([_PUNCTUATION]) * 256
     table[ord("a") : ord("z") + 1] = bytes([_SMALL]) * 26
     table[ord("A") : ord("Z") + 1] = bytes([_CAPITAL]) * 26
     table[ord("0") : ord("9") + 1] = bytes([_DIGIT]) * 10
@@ -52,7 +52,7 @@ def _kinds() -> bytes:
     return bytes(table)
 
 
-def _blocks() -> bytes:
+def _build_script_rows() -> bytes:
     """For each block of 256 characters its row in the table of scripts."""
     table = bytearray(256)
     for row, (first, last, _) in enumerate(_SCRIPTS):
@@ -60,8 +60,8 @@ def _blocks() -> bytes:
     return bytes(table)
 
 
-_KINDS = _kinds()
-_BLOCKS = _blocks()
+_CHAR_CLASSES = _build_char_classes()
+_SCRIPT_ROWS = _build_script_rows()
 
 
 def estimate_tokens(text: str) -> int:
@@ -76,13 +76,13 @@ def estimate_tokens(text: str) -> int:
 
 def _ascii_tokens(text: bytes) -> float:
     """All characters are looked at together, as the bytes of one large number: a loop would take a hundredfold."""
-    kinds = text.translate(_KINDS)
+    kinds = text.translate(_CHAR_CLASSES)
     size = len(kinds)
     number = int.from_bytes(kinds, "big")
     first_of_run = number & ~(number >> 8)
     starts = first_of_run.to_bytes(size, "big")
     wide_starts = (first_of_run & number << 8).to_bytes(size + 1, "big")
-    digits, marks = kinds.count(_DIGIT), kinds.count(_MARK)
+    digits, marks = kinds.count(_DIGIT), kinds.count(_PUNCTUATION)
     capitals = kinds.count(_CAPITAL)
     tokens = (
         0.99 * starts.count(_SMALL)
@@ -91,19 +91,19 @@ def _ascii_tokens(text: bytes) -> float:
         + 0.11 * capitals
         + 0.98 * starts.count(_DIGIT)
         + 0.12 * digits
-        + 0.55 * starts.count(_MARK)
+        + 0.55 * starts.count(_PUNCTUATION)
         + 0.27 * marks
         + 1.0 * starts.count(_LINE)
         + 0.32 * wide_starts.count(_SPACE)
     )
     visible = kinds.count(_SMALL) + capitals + digits + marks
-    return max(tokens, visible / _LEAST)
+    return max(tokens, visible / _MAX_CHARS_PER_TOKEN)
 
 
 def _other_tokens(text: str, ascii_count: int) -> float:
     """Lone surrogates are let through: text from a file may hold anything."""
-    blocks = text.encode("utf-16-le", "surrogatepass")[1::2].translate(_BLOCKS)
-    tokens = -ascii_count * _SCRIPTS[_BLOCKS[0]][2]
+    blocks = text.encode("utf-16-le", "surrogatepass")[1::2].translate(_SCRIPT_ROWS)
+    tokens = -ascii_count * _SCRIPTS[_SCRIPT_ROWS[0]][2]
     for row, (_, _, weight) in enumerate(_SCRIPTS):
         tokens += blocks.count(row) * weight
     return tokens
@@ -124,7 +124,7 @@ def exact_counter() -> Callable[[str], int] | None:
         import splintr  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    tokenizer = splintr.Tokenizer.from_pretrained(_EXACT)  # pyright: ignore
+    tokenizer = splintr.Tokenizer.from_pretrained(_EXACT_ENCODING)  # pyright: ignore
 
     def count(text: str) -> int:
         try:

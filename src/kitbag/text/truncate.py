@@ -8,27 +8,27 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kitbag.text.sections import Fence, Section, find_fences, parse_sections
+from kitbag.text.sections import CodeFence, MarkdownSection, find_fences, parse_sections
 from kitbag.text.tokens import estimate_tokens
 
 MARKER = "... [truncated for context budget]"
-SHORT_OPENING = 200
+MAX_ESSENTIAL_INTRO = 200
 """Tokens of text before the first heading that count as essential."""
 
-Count = Callable[[str], int]
+CountTokens = Callable[[str], int]
 
 
-class Cut(NamedTuple):
+class Omission(NamedTuple):
     what: str
     """The title of a section, or "lines"."""
     tokens: int
     reason: str
 
 
-class Truncated(NamedTuple):
+class TruncatedText(NamedTuple):
     text: str
     tokens: int
-    cuts: tuple[Cut, ...]
+    omissions: tuple[Omission, ...]
 
 
 class _Span(NamedTuple):
@@ -40,85 +40,85 @@ class _Span(NamedTuple):
     reason: str
 
 
-def first_lines(body: str, lines: int = 50, count: Count = estimate_tokens) -> Truncated:
+def truncate_to_first_lines(body: str, lines: int = 50, count: CountTokens = estimate_tokens) -> TruncatedText:
     """The first lines; where they would end inside a fence, it is left out or closed."""
-    whole = Truncated(body, count(body), ())
+    whole = TruncatedText(body, count(body), ())
     text = _without_end_marker(body)
     every = text.split("\n")
     if not "".join(every[lines:]).strip():
         return whole
-    kept = _head(every, lines, find_fences(text), room=lines)
-    return _marked(body, whole.tokens, kept, f"only the first {lines} lines are used", count)
+    kept = _leading_lines(every, lines, find_fences(text), max_lines=lines)
+    return _with_lines_cut(body, whole.tokens, kept, f"only the first {lines} lines are used", count)
 
 
-def truncate_lines(text: str, max_tokens: int, count: Count) -> Truncated:
+def truncate_by_lines(text: str, max_tokens: int, count: CountTokens) -> TruncatedText:
     """As many lines as fit, with the marker at the end. Nothing at all where not even the marker fits."""
     tokens = count(text)
     if tokens <= max_tokens:
-        return Truncated(text, tokens, ())
+        return TruncatedText(text, tokens, ())
     every = text.split("\n")
     fences = find_fences(text)
     reason = f"cut to {max_tokens} tokens"
     low, high = -1, len(every)
     while high - low > 1:
         middle = (low + high) // 2
-        kept = _head(every, middle, fences, room=middle + 1)
+        kept = _leading_lines(every, middle, fences, max_lines=middle + 1)
         if count(_with_marker(kept)) <= max_tokens:
             low = middle
         else:
             high = middle
     if low < 0:
-        return Truncated("", 0, (Cut("lines", tokens, reason),))
-    return _marked(text, tokens, _head(every, low, fences, room=low + 1), reason, count)
+        return TruncatedText("", 0, (Omission("lines", tokens, reason),))
+    return _with_lines_cut(text, tokens, _leading_lines(every, low, fences, max_lines=low + 1), reason, count)
 
 
-def truncate_sections(body: str, max_tokens: int, count: Count) -> Truncated:
+def truncate_by_sections(body: str, max_tokens: int, count: CountTokens) -> TruncatedText:
     """Drops references and appendix, all examples but one, then other sections, from the end, until it fits.
 
     Summary and rules stay, and so does the first section where there are none: the result may still be too long.
     """
     tokens = count(body)
     if tokens <= max_tokens:
-        return Truncated(body, tokens, ())
-    spans = _droppable(body, count)
+        return TruncatedText(body, tokens, ())
+    spans = _droppable_spans(body, count)
     low, high = 0, len(spans)
     while high - low > 1:
         middle = (low + high) // 2
-        if count(_without(body, spans[:middle])) <= max_tokens:
+        if count(_remove_spans(body, spans[:middle])) <= max_tokens:
             high = middle
         else:
             low = middle
-    return _shortened(body, tokens, spans[:high], count)
+    return _without_spans(body, tokens, spans[:high], count)
 
 
-def essential(body: str, count: Count) -> Truncated:
+def extract_essential(body: str, count: CountTokens) -> TruncatedText:
     """What is never cut: a short text before the first heading, and Summary and Core Rules with what is below them."""
     sections = parse_sections(body)
-    kept = _essential(body, sections, count, _titled(body, sections))
+    kept = _essential_sections(body, sections, count, _has_document_title(body, sections))
     left = [at for at in range(len(sections)) if at not in kept]
-    return _shortened(body, count(body), _spans(body, sections, left, kept, "not essential"), count)
+    return _without_spans(body, count(body), _removable_spans(body, sections, left, kept, "not essential"), count)
 
 
-def truncate_body(body: str, max_tokens: int, count: Count) -> Truncated:
+def truncate_body(body: str, max_tokens: int, count: CountTokens) -> TruncatedText:
     """By sections, then by lines of what is left and not essential; too long only where the essential is."""
-    cut = truncate_sections(body, max_tokens, count)
+    cut = truncate_by_sections(body, max_tokens, count)
     if cut.tokens <= max_tokens:
         return cut
     text = cut.text
     sections = parse_sections(text)
-    kept = _essential(text, sections, count, _titled(body, parse_sections(body)))
+    kept = _essential_sections(text, sections, count, _has_document_title(body, parse_sections(body)))
     left = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
     spans: list[_Span] = []
-    for span in _spans(text, sections, left, kept, f"cut to {max_tokens} tokens"):
+    for span in _removable_spans(text, sections, left, kept, f"cut to {max_tokens} tokens"):
         spans.append(span)
-        if count(_without(text, spans)) <= max_tokens:
-            spans[-1] = _less(text, spans, max_tokens, count)
+        if count(_remove_spans(text, spans)) <= max_tokens:
+            spans[-1] = _shrink_last_span(text, spans, max_tokens, count)
             break
-    rest = _shortened(text, cut.tokens, spans, count)
-    return rest._replace(cuts=cut.cuts + rest.cuts)
+    rest = _without_spans(text, cut.tokens, spans, count)
+    return rest._replace(omissions=cut.omissions + rest.omissions)
 
 
-def _less(text: str, spans: list[_Span], max_tokens: int, count: Count) -> _Span:
+def _shrink_last_span(text: str, spans: list[_Span], max_tokens: int, count: CountTokens) -> _Span:
     """The last span without as many of its first lines as fit, fences whole."""
     span = spans[-1]
     first = text.count("\n", 0, span.start)
@@ -133,29 +133,29 @@ def _less(text: str, spans: list[_Span], max_tokens: int, count: Count) -> _Span
     while high - low > 1:
         middle = (low + high) // 2
         less = span._replace(start=starts[middle])
-        if count(_without(text, [*spans[:-1], less])) <= max_tokens:
+        if count(_remove_spans(text, [*spans[:-1], less])) <= max_tokens:
             low = middle
         else:
             high = middle
     return span._replace(start=starts[low], what="lines" if low else span.what)
 
 
-def _essential(body: str, sections: list[Section], count: Count, titled: bool) -> set[int]:
+def _essential_sections(body: str, sections: list[MarkdownSection], count: CountTokens, titled: bool) -> set[int]:
     """Places in `sections`."""
     kept: set[int] = set()
     for at, section in enumerate(sections):
         if section.level == 0:
             opening = body[: section.end].replace(MARKER, "")
-            if count(opening) <= SHORT_OPENING:
+            if count(opening) <= MAX_ESSENTIAL_INTRO:
                 kept.add(at)
         elif section.role in ("summary", "rules"):
             kept.add(at)
             if not titled or section.level > 1:
-                kept.update(_children(sections, at))
+                kept.update(_child_sections(sections, at))
     return kept
 
 
-def _titled(body: str, sections: list[Section]) -> bool:
+def _has_document_title(body: str, sections: list[MarkdownSection]) -> bool:
     """A single heading above all others names the text; what it says does not speak for every section.
 
     Where something was cut before, nobody knows what it was above.
@@ -164,19 +164,19 @@ def _titled(body: str, sections: list[Section]) -> bool:
     return levels[:1] == [1] and 1 not in levels[1:] and MARKER not in body
 
 
-def _children(sections: list[Section], at: int) -> range:
+def _child_sections(sections: list[MarkdownSection], at: int) -> range:
     end = at + 1
     while end < len(sections) and sections[end].start < sections[at].end_with_children:
         end += 1
     return range(at + 1, end)
 
 
-def _droppable(body: str, count: Count) -> list[_Span]:
+def _droppable_spans(body: str, count: CountTokens) -> list[_Span]:
     """In the order they go."""
     sections = parse_sections(body)
-    stays = _essential(body, sections, count, _titled(body, sections))
+    stays = _essential_sections(body, sections, count, _has_document_title(body, sections))
     stays.update(at for at, section in enumerate(sections) if section.level == 0)
-    example = _one_example(body, sections, stays)
+    example = _first_example(body, sections, stays)
     stays.update(example)
     if sections and not stays:
         stays.add(0)
@@ -185,32 +185,37 @@ def _droppable(body: str, count: Count) -> list[_Span]:
     examples = [at for at in backwards if at not in stays and sections[at].role == "examples"]
     others = [at for at in backwards if at not in stays and sections[at].role == "other"]
     return [
-        *_spans(body, sections, extras, stays, "references and appendix go first"),
-        *_spans(body, sections, examples, stays, "one example is kept"),
+        *_removable_spans(body, sections, extras, stays, "references and appendix go first"),
+        *_removable_spans(body, sections, examples, stays, "one example is kept"),
         *_after_first_fence(body, sections, example),
-        *_spans(body, sections, others, stays, "the sections at the end go before those at the start"),
+        *_removable_spans(body, sections, others, stays, "the sections at the end go before those at the start"),
     ]
 
 
-def _one_example(body: str, sections: list[Section], stays: set[int]) -> list[int]:
+def _first_example(body: str, sections: list[MarkdownSection], stays: set[int]) -> list[int]:
     """The first section of examples; where it only announces them, with the first of those below it."""
     for at, section in enumerate(sections):
         if section.role == "examples" and at not in stays:
-            below = _children(sections, at)
-            if below and below[0] not in stays and sections[below[0]].role == "examples" and not _shows(body, section):
-                return [at, below[0], *(child for child in _children(sections, below[0]) if child not in stays)]
+            below = _child_sections(sections, at)
+            if (
+                below
+                and below[0] not in stays
+                and sections[below[0]].role == "examples"
+                and not _contains_code(body, section)
+            ):
+                return [at, below[0], *(child for child in _child_sections(sections, below[0]) if child not in stays)]
             return [at]
     return []
 
 
-def _shows(body: str, section: Section) -> bool:
+def _contains_code(body: str, section: MarkdownSection) -> bool:
     text = body[section.body_start : section.end]
     return "```" in text or "~~~" in text
 
 
-def _after_first_fence(body: str, sections: list[Section], example: list[int]) -> list[_Span]:
+def _after_first_fence(body: str, sections: list[MarkdownSection], example: list[int]) -> list[_Span]:
     """What follows the first code of the one example, if more code does."""
-    at = next((at for at in example if _shows(body, sections[at])), None)
+    at = next((at for at in example if _contains_code(body, sections[at])), None)
     if at is None:
         return []
     section = sections[at]
@@ -222,11 +227,13 @@ def _after_first_fence(body: str, sections: list[Section], example: list[int]) -
     return [_Span(start, section.end, section.title, "one example is kept")]
 
 
-def _spans(body: str, sections: list[Section], places: list[int], stays: set[int], reason: str) -> list[_Span]:
+def _removable_spans(
+    body: str, sections: list[MarkdownSection], indexes: list[int], kept: set[int], reason: str
+) -> list[_Span]:
     """What can go of the sections at `places`: not the heading above something that stays."""
-    starts = sorted(sections[at].start for at in stays)
+    starts = sorted(sections[at].start for at in kept)
     spans: list[_Span] = []
-    for at in places:
+    for at in indexes:
         section = sections[at]
         after = bisect_right(starts, section.start)
         above = after < len(starts) and starts[after] < section.end_with_children
@@ -236,7 +243,7 @@ def _spans(body: str, sections: list[Section], places: list[int], stays: set[int
     return spans
 
 
-def _without(body: str, spans: list[_Span]) -> str:
+def _remove_spans(body: str, spans: list[_Span]) -> str:
     """The text with one marker, a paragraph of its own, for each run of spans."""
     if not spans:
         return body
@@ -257,16 +264,16 @@ def _without(body: str, spans: list[_Span]) -> str:
     return text
 
 
-def _shortened(body: str, tokens: int, spans: list[_Span], count: Count) -> Truncated:
-    text = _without(body, spans)
+def _without_spans(body: str, tokens: int, spans: list[_Span], count: CountTokens) -> TruncatedText:
+    text = _remove_spans(body, spans)
     left = count(text)
     if left >= tokens:
-        return Truncated(body, tokens, ())
-    cuts = (Cut(span.what, count(body[span.start : span.end]), span.reason) for span in sorted(spans))
-    return Truncated(text, left, tuple(cuts))
+        return TruncatedText(body, tokens, ())
+    cuts = (Omission(span.what, count(body[span.start : span.end]), span.reason) for span in sorted(spans))
+    return TruncatedText(text, left, tuple(cuts))
 
 
-def _head(lines: list[str], end: int, fences: list[Fence], room: int) -> list[str]:
+def _leading_lines(lines: list[str], end: int, fences: list[CodeFence], max_lines: int) -> list[str]:
     """The lines before `end`, less when that is inside a fence: to its start, or closed if it began in the first half.
 
     `room` is for how many lines there is, with the one that closes.
@@ -274,12 +281,12 @@ def _head(lines: list[str], end: int, fences: list[Fence], room: int) -> list[st
     kept = lines[:end]
     fence = next((fence for fence in fences if fence.first < end < fence.end), None)
     if fence:
-        end = min(end, room - 1)
+        end = min(end, max_lines - 1)
         kept = lines[:end]
         if fence.first * 2 >= end or fence.first + 1 >= end:
             kept = lines[: fence.first]
         else:
-            return [*kept, fence.closing]
+            return [*kept, fence.closing_line]
     while kept and not kept[-1].strip():
         kept.pop()
     return kept
@@ -294,9 +301,9 @@ def _without_end_marker(body: str) -> str:
     return text[: -len(MARKER)].rstrip("\n") if text.endswith("\n" + MARKER) else body
 
 
-def _marked(body: str, tokens: int, kept: list[str], reason: str, count: Count) -> Truncated:
+def _with_lines_cut(body: str, tokens: int, kept: list[str], reason: str, count: CountTokens) -> TruncatedText:
     text = _with_marker(kept)
     left = count(text)
     if left >= tokens:
-        return Truncated(body, tokens, ())
-    return Truncated(text, left, (Cut("lines", tokens - count("\n".join(kept)), reason),))
+        return TruncatedText(body, tokens, ())
+    return TruncatedText(text, left, (Omission("lines", tokens - count("\n".join(kept)), reason),))

@@ -16,43 +16,43 @@ import msgspec
 from kitbag.library.registry import Registry
 from kitbag.messages import Image, Text
 from kitbag.models.provider import ToolSpec
-from kitbag.packing.session_skills import Loaded, SessionSkills
+from kitbag.packing.session_skills import LoadedSkill, SessionSkills
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Judgement, Workspace
+from kitbag.permissions.model import PermissionDecision, Workspace
 from kitbag.tools.delegation import Delegation
 from kitbag.tools.seen_files import SeenFiles
 
 
-class Outcome(NamedTuple):
+class ToolOutput(NamedTuple):
     """What came of a call: a part for the model and a part for the person."""
 
     content: tuple[Text | Image, ...]
     summary: str
     """For a person: one line such as `120 lines of src/a.py`."""
     is_error: bool = False
-    cut: str = ""
+    truncation: str = ""
     """What a limit kept out, in words; empty when nothing is missing."""
-    loaded: Loaded | None = None
+    loaded_skill: LoadedSkill | None = None
     """A skill that this result delivers."""
-    dropped: str = ""
+    unloaded_skill: str = ""
     """The name of a skill that is no longer loaded."""
     details: str = ""
     """For a person who wants to see more than the summary: a diff, a list, what a command printed."""
-    directory: str = ""
+    new_directory: str = ""
     """Where relative paths and commands start from now on; empty: where they did."""
 
 
-def answer(text: str, summary: str, cut: str = "") -> Outcome:
-    return Outcome((Text(text),), summary, cut=cut)
+def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:
+    return ToolOutput((Text(text),), summary, truncation=truncation)
 
 
-def failure(problem: str, fix: str = "") -> Outcome:
+def error_output(problem: str, fix: str = "") -> ToolOutput:
     """An error the model can use: what is wrong and what to do instead."""
     text = f"Error: {problem}." if not problem.endswith((".", "?", "!")) else f"Error: {problem}"
-    return Outcome((Text(f"{text} {fix}".strip()),), problem, is_error=True)
+    return ToolOutput((Text(f"{text} {fix}".strip()),), problem, is_error=True)
 
 
-class Changes(Protocol):
+class ChangeRecorder(Protocol):
     """Keeps what is about to change, so that it can be taken back."""
 
     async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
@@ -64,23 +64,23 @@ class Changes(Protocol):
         ...
 
 
-class PersonAsker(Protocol):
+class UserAsker(Protocol):
     """Puts questions of the model to the person."""
 
-    async def ask(self, questions: "tuple[PersonQuestion, ...]") -> tuple[str, ...]:
+    async def ask(self, questions: "tuple[UserQuestion, ...]") -> tuple[str, ...]:
         """One answer for each. Raises KitbagError when nobody can be asked."""
         ...
 
 
-class PersonQuestion(NamedTuple):
+class UserQuestion(NamedTuple):
     text: str
     header: str = ""
     options: tuple[tuple[str, str], ...] = ()
     """(label, what it means); a person may always answer in words of their own."""
-    several: bool = False
+    multi_select: bool = False
 
 
-class Context(NamedTuple):
+class ToolContext(NamedTuple):
     """The run a call belongs to."""
 
     workspace: Workspace
@@ -89,17 +89,17 @@ class Context(NamedTuple):
     permissions: Permissions
     library: Registry
     skills: SessionSkills
-    judgement: Judgement | None = None
+    decision: PermissionDecision | None = None
     """Of the call that runs: what a command must be confined in."""
     call_id: str = ""
     session_id: str = ""
     environment: Mapping[str, str] | None = None
     """What commands see; None: what this process has."""
-    changes: Changes | None = None
-    person: PersonAsker | None = None
+    change_recorder: ChangeRecorder | None = None
+    asker: UserAsker | None = None
     delegation: Delegation | None = None
     """Other agents; None where there are none."""
-    seen: SeenFiles | None = None
+    seen_files: SeenFiles | None = None
     """The files that the model knows; without it, nobody asks whether it does."""
     progress: Callable[[str], None] = lambda _: None
     """Tells whoever watches, in a few words, what goes on in a call that takes long."""
@@ -113,8 +113,8 @@ A_contra = TypeVar("A_contra", bound=Arguments, contravariant=True)
 A = TypeVar("A", bound=Arguments)
 
 
-class Work(Protocol[A_contra]):
-    async def __call__(self, arguments: A_contra, context: Context, /) -> Outcome: ...
+class ToolFunction(Protocol[A_contra]):
+    async def __call__(self, arguments: A_contra, context: ToolContext, /) -> ToolOutput: ...
 
 
 class Tool(NamedTuple, Generic[A]):
@@ -122,51 +122,51 @@ class Tool(NamedTuple, Generic[A]):
     description: str
     """For the model; from the `.md` file beside the tool."""
     arguments: type[A]
-    work: Work[A]
-    reads_only: bool = False
+    run: ToolFunction[A]
+    read_only: bool = False
     """Calls of such tools run side by side, and are repeated after a crash."""
-    side_by_side: bool = False
+    concurrent: bool = False
     """Calls run side by side although they have effects."""
-    facts: "Callable[[A, Context], tuple[tuple[str, str], ...]] | None" = None
+    approval_facts: "Callable[[A, ToolContext], tuple[tuple[str, str], ...]] | None" = None
     """What a person who is asked must know besides the arguments. Raises KitbagError for what can't be done at all."""
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, _schema(self.arguments))
+        return ToolSpec(self.name, self.description, _arguments_schema(self.arguments))
 
-    def read(self, arguments: dict[str, Any]) -> A:
+    def parse_arguments(self, arguments: dict[str, Any]) -> A:
         """Raises msgspec.ValidationError, which says which field and why."""
         return msgspec.convert(arguments, self.arguments)
 
 
 @cache
-def _schema(arguments: type[Arguments]) -> dict[str, Any]:
+def _arguments_schema(arguments: type[Arguments]) -> dict[str, Any]:
     """Each struct stands where it is used: msgspec writes references to definitions, which not every provider follows.
     What says little is left out, because it costs tokens in every request: bounds of lengths, which are told when they
     are broken, and empty defaults. Made once: every agent that is started has its own set of the same tools."""
     whole = msgspec.json.schema(arguments)
-    return cast("dict[str, Any]", _told(whole["$defs"][arguments.__name__], whole["$defs"]))
+    return cast("dict[str, Any]", _simplify_schema(whole["$defs"][arguments.__name__], whole["$defs"]))
 
 
-def _told(schema: Any, definitions: dict[str, Any]) -> Any:
+def _simplify_schema(schema: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(schema, list):
-        return [_told(item, definitions) for item in cast("list[Any]", schema)]
+        return [_simplify_schema(item, definitions) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     fields = cast("dict[str, Any]", schema)
     if "$ref" in fields:
         fields = {**definitions[str(fields["$ref"]).rpartition("/")[2]], **fields}
     if fields.get("type") == "object" and "properties" in fields:
-        inner = {name: _told(value, definitions) for name, value in fields["properties"].items()}
+        inner = {name: _simplify_schema(value, definitions) for name, value in fields["properties"].items()}
         fields = {**fields, "properties": inner}
     else:
-        fields = {key: _told(value, definitions) for key, value in fields.items()}
-    return {key: value for key, value in fields.items() if key not in _UNTOLD and (key != "default" or value)}
+        fields = {key: _simplify_schema(value, definitions) for key, value in fields.items()}
+    return {key: value for key, value in fields.items() if key not in _OMITTED_KEYS and (key != "default" or value)}
 
 
-_UNTOLD: Final = frozenset(("$ref", "title", "minLength", "maxLength", "additionalProperties"))
+_OMITTED_KEYS: Final = frozenset(("$ref", "title", "minLength", "maxLength", "additionalProperties"))
 
 
-def description(name: str) -> str:
+def load_description(name: str) -> str:
     with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
         return file.read().strip()

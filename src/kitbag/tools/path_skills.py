@@ -10,30 +10,35 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kitbag.library.scopes import Places
-from kitbag.library.skill_files import read_details
-from kitbag.library.skills import Skill, as_text, waits_for_files
-from kitbag.packing.catalog import entry_of
+from kitbag.library.skill_files import read_skill_details
+from kitbag.library.skills import Skill, is_path_activated, to_text
+from kitbag.packing.catalog import render_entry
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.packing.suggestions import MOST, skills_for_file, told_in
+from kitbag.packing.suggestions import MAX_SUGGESTIONS, extract_suggestions, suggest_skills_for_file
 from kitbag.permissions.model import is_inside
-from kitbag.text.plain_frontmatter import Value
-from kitbag.tools.search.glob_patterns import GlobError, alternatives, path_regex
+from kitbag.text.plain_frontmatter import YamlValue
+from kitbag.tools.search.glob_patterns import GlobError, expand_braces, path_regex
 
-USES_A_FILE: Final = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
+FILE_ARGUMENTS: Final = {
+    "Read": "file_path",
+    "Write": "file_path",
+    "Edit": "file_path",
+    "NotebookEdit": "notebook_path",
+}
 """The tools that work with one file, and what they call it."""
-_MOST_PATTERNS: Final = 200
+_MAX_PATTERNS: Final = 200
 
 
 class _Pattern(NamedTuple):
     regex: re.Pattern[str]
-    counts: bool
+    includes: bool
     """False for `!pattern`: what it matches is taken out again."""
-    folders_only: bool
+    directories_only: bool
 
 
-class _Waiting(NamedTuple):
+class _PathSkill(NamedTuple):
     skill: Skill
-    bases: tuple[str, ...]
+    base_directories: tuple[str, ...]
     """The folders that the patterns start from, resolved."""
     patterns: tuple[_Pattern, ...]
 
@@ -41,69 +46,71 @@ class _Waiting(NamedTuple):
 class PathSkills:
     """Of one conversation: each skill is told of once."""
 
-    def __init__(self, skills: SessionSkills, earlier: Callable[[], Iterable[str]] = tuple) -> None:
+    def __init__(self, skills: SessionSkills, earlier_results: Callable[[], Iterable[str]] = tuple) -> None:
         """`earlier`: the texts of results that the conversation already holds, of a session that goes on."""
         self._skills = skills
-        self._earlier = earlier
-        self._told: set[str] | None = None
+        self._earlier_results = earlier_results
+        self._announced: set[str] | None = None
         """Names; of an earlier run, the lines that told of them."""
-        self._waiting: list[_Waiting] | None = None
-        self._read: dict[tuple[str, int], tuple[_Pattern, ...]] = {}
+        self._path_skills: list[_PathSkill] | None = None
+        self._patterns_by_file: dict[tuple[str, int], tuple[_Pattern, ...]] = {}
         """By file and stamp, so that a head is read once however often somebody looks."""
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """The library may have changed."""
-        self._waiting = None
+        self._path_skills = None
 
-    def told_for(self, tool: str, arguments: "dict[str, object]", directory: str) -> str:
+    def notice_for(self, tool: str, arguments: "dict[str, object]", directory: str) -> str:
         """What to add to the result of a call; mostly nothing."""
-        path = arguments.get(USES_A_FILE.get(tool, ""))
+        path = arguments.get(FILE_ARGUMENTS.get(tool, ""))
         if not isinstance(path, str) or not path or "\0" in path:
             return ""
-        if self._waiting is None:
-            self._waiting = list(self._find())
-        if not self._waiting:
+        if self._path_skills is None:
+            self._path_skills = list(self._find_path_skills())
+        if not self._path_skills:
             return ""
-        return self._told_for(os.path.normpath(os.path.join(directory, os.path.expanduser(path))))
+        return self._notice_for_path(os.path.normpath(os.path.join(directory, os.path.expanduser(path))))
 
-    def _find(self) -> Iterable[_Waiting]:
+    def _find_path_skills(self) -> Iterable[_PathSkill]:
         library = self._skills.library
-        view = library.view()
+        view = library.visibility_context()
         for skill in library.skills:
-            if waits_for_files(skill) and library.judge(skill, view).model:
+            if is_path_activated(skill) and library.evaluate(skill, view).model:
                 key = (skill.path, skill.stamp)
-                if key not in self._read:
-                    self._read[key] = tuple(patterns_of(split_globs(read_details(skill).metadata.get("paths"))))
-                if self._read[key]:
-                    yield _Waiting(skill, _bases(skill, library.places), self._read[key])
+                if key not in self._patterns_by_file:
+                    self._patterns_by_file[key] = tuple(
+                        parse_patterns(split_globs(read_skill_details(skill).metadata.get("paths")))
+                    )
+                if self._patterns_by_file[key]:
+                    yield _PathSkill(skill, _base_directories(skill, library.places), self._patterns_by_file[key])
 
-    def _told_for(self, path: str) -> str:
+    def _notice_for_path(self, path: str) -> str:
         places = tuple(dict.fromkeys((os.path.realpath(path), path)))
-        found = [one.skill for one in self._waiting or () if _matches(one, places)]
+        found = [one.skill for one in self._path_skills or () if _matches_skill(one, places)]
         if not found:
             return ""
-        if self._told is None:
-            self._told = {line for text in self._earlier() for line in told_in(text)}
+        if self._announced is None:
+            self._announced = {line for text in self._earlier_results() for line in extract_suggestions(text)}
         known = {one.name for one in self._skills.loaded()}
         new = [
             skill
             for skill in found
-            if self._told.isdisjoint((skill.full_name, entry_of(skill))) and skill.full_name not in known
-        ][:MOST]
-        self._told.update(skill.full_name for skill in new)
-        return skills_for_file(new)
+            if self._announced.isdisjoint((skill.full_name, render_entry(skill))) and skill.full_name not in known
+        ][:MAX_SUGGESTIONS]
+        self._announced.update(skill.full_name for skill in new)
+        return suggest_skills_for_file(new)
 
 
-def _bases(skill: Skill, places: Places) -> tuple[str, ...]:
+def _base_directories(skill: Skill, places: Places) -> tuple[str, ...]:
     own = [folder for folder in places.project_dirs if is_inside(skill.root.path, folder)]
     return tuple(dict.fromkeys(map(os.path.realpath, (*own[:1], places.project))))
 
 
-def split_globs(value: Value | None) -> list[str]:
+def split_globs(value: YamlValue | None) -> list[str]:
     """A list, or a text with commas or line breaks between its patterns; those inside braces belong to a pattern."""
     if isinstance(value, list):
-        return [glob for item in value for glob in split_globs(as_text(item))]
-    text = as_text(value).strip() if value is not None else ""
+        return [glob for item in value for glob in split_globs(to_text(item))]
+    text = to_text(value).strip() if value is not None else ""
     if text.startswith("[") and text.endswith("]"):  # a list that YAML could not read, for its braces or stars
         text = text[1:-1]
     globs: list[str] = []
@@ -115,16 +122,16 @@ def split_globs(value: Value | None) -> list[str]:
             start, depth = at + 1, 0
     globs.append(text[start:])
     found = [glob.strip().removeprefix("- ").strip().strip("\"'`").strip() for glob in globs]
-    return [glob for glob in found if glob][:_MOST_PATTERNS]
+    return [glob for glob in found if glob][:_MAX_PATTERNS]
 
 
-def patterns_of(globs: Sequence[str]) -> Iterable[_Pattern]:
+def parse_patterns(globs: Sequence[str]) -> Iterable[_Pattern]:
     """In .gitignore's way: without a slash in it, a pattern counts at any depth. What can't be read matches nothing."""
     for glob in globs:
         counts = not glob.startswith("!")
         try:
-            every = alternatives(glob if counts else glob[1:])
-            made = [_parts(one.strip()) for one in every]
+            every = expand_braces(glob if counts else glob[1:])
+            made = [_split_pattern(one.strip()) for one in every]
             regex = "|".join(f"(?:{path_regex(parts, hidden=True)})" for parts in made if parts)
         except GlobError:
             continue
@@ -132,7 +139,7 @@ def patterns_of(globs: Sequence[str]) -> Iterable[_Pattern]:
             yield _Pattern(re.compile(regex), counts, glob.endswith("/"))
 
 
-def _parts(pattern: str) -> list[str]:
+def _split_pattern(pattern: str) -> list[str]:
     pattern = pattern.replace("\\", "/") if "/" not in pattern else pattern
     anchored = pattern.startswith(("./", "/")) or "/" in pattern.rstrip("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
@@ -141,10 +148,10 @@ def _parts(pattern: str) -> list[str]:
     return parts if anchored or not parts else ["**", *parts]
 
 
-def _matches(waiting: _Waiting, places: Sequence[str]) -> bool:
+def _matches_skill(waiting: _PathSkill, places: Sequence[str]) -> bool:
     return any(
         matches_path(waiting.patterns, os.path.relpath(place, base))
-        for base in waiting.bases
+        for base in waiting.base_directories
         for place in places
         if place != base and is_inside(place, base)
     )
@@ -155,8 +162,8 @@ def matches_path(patterns: Sequence[_Pattern], path: str) -> bool:
     parts = path.split("/")
     folders = ["/".join(parts[:end]) for end in range(1, len(parts))]
     for pattern in reversed(patterns):
-        if (not pattern.folders_only and pattern.regex.fullmatch(path)) or any(
+        if (not pattern.directories_only and pattern.regex.fullmatch(path)) or any(
             pattern.regex.fullmatch(folder) for folder in folders
         ):
-            return pattern.counts
+            return pattern.includes
     return False

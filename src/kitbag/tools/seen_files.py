@@ -8,9 +8,9 @@ import os
 import threading
 from typing import Final, Literal
 
-MOST_BYTES: Final = 10_000_000
+MAX_BYTES: Final = 10_000_000
 """Larger files are changed by no tool, so nothing is noted about them."""
-_MOST_FILES = 10_000
+_MAX_FILES = 10_000
 
 
 class SeenFiles:
@@ -20,27 +20,27 @@ class SeenFiles:
         self._seen: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
-    def note(self, resolved: str, data: bytes) -> None:
+    def record(self, resolved: str, data: bytes) -> None:
         with self._lock:
             self._seen.pop(resolved, None)  # so that it is the newest
-            self._seen[resolved] = _digest(data)
-            if len(self._seen) > _MOST_FILES:
+            self._seen[resolved] = _fingerprint(data)
+            if len(self._seen) > _MAX_FILES:
                 del self._seen[next(iter(self._seen))]
 
-    def note_open(self, resolved: str, descriptor: int) -> None:
+    def record_open_file(self, resolved: str, descriptor: int) -> None:
         """Leaves the descriptor where it stands."""
         size = os.fstat(descriptor).st_size
-        if size <= MOST_BYTES:
-            self.note(resolved, os.pread(descriptor, size + 1, 0))
+        if size <= MAX_BYTES:
+            self.record(resolved, os.pread(descriptor, size + 1, 0))
 
     def compare(self, resolved: str, data: bytes) -> Literal["unseen", "changed", "same"]:
         with self._lock:
             seen = self._seen.get(resolved)
         if seen is None:
             return "unseen"
-        return "same" if seen == _digest(data) else "changed"
+        return "same" if seen == _fingerprint(data) else "changed"
 
 
-def _digest(data: bytes) -> tuple[int, int]:
+def _fingerprint(data: bytes) -> tuple[int, int]:
     # Python's own is keyed by chance for each process, which is as long as it is kept.
     return len(data), hash(data)

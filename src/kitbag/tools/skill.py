@@ -9,14 +9,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kitbag.packing.catalog import entry_of
-from kitbag.packing.session_skills import Fork
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
-from kitbag.tools.delegation import Delegation, Errand
-from kitbag.tools.files.paths import visible
-from kitbag.tools.task import told
+from kitbag.packing.catalog import render_entry
+from kitbag.packing.session_skills import SkillFork
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.delegation import Delegation, DelegationRequest
+from kitbag.tools.files.paths import visible_line
+from kitbag.tools.task import render_report
 
-MOST_FOUND = 20
+MAX_SEARCH_RESULTS = 20
 
 
 class SkillArguments(Arguments, frozen=True):
@@ -25,11 +25,11 @@ class SkillArguments(Arguments, frozen=True):
     reason: Annotated[str, Meta(max_length=2_000, description="What for, in a few words.")] = ""
 
 
-class SearchArguments(Arguments, frozen=True):
+class SearchSkillsArguments(Arguments, frozen=True):
     query: Annotated[str, Meta(min_length=1, max_length=2_000, description="Words that describe the work.")]
 
 
-class NameArguments(Arguments, frozen=True):
+class UnloadSkillArguments(Arguments, frozen=True):
     skill: Annotated[str, Meta(min_length=1, max_length=300, description="The loaded skill's name.")]
 
 
@@ -37,60 +37,64 @@ class NoArguments(Arguments, frozen=True):
     pass
 
 
-async def _load(arguments: SkillArguments, context: Context) -> Outcome:
+async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOutput:
     name = arguments.skill.lstrip("/")
     if context.delegation is not None:
         fork = await asyncio.to_thread(context.skills.fork, name, arguments.args)
         if fork is not None:
-            return await run_fork(fork, context, context.delegation)
+            return await run_forked_skill(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, arguments.skill.lstrip("/"), arguments.args)
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
     known = "" if delivered.loaded else " (already there)"
     summary = f"{delivered.name}, {delivered.tokens} tokens{known}" + (f"; {warnings[0]}" if warnings else "")
-    limits = delivered.rights.for_model() if delivered.rights is not None else ""
+    limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
-    return answer(text, summary)._replace(loaded=delivered.loaded)
+    return text_output(text, summary)._replace(loaded_skill=delivered.loaded)
 
 
-async def run_fork(fork: Fork, context: Context, delegation: Delegation) -> Outcome:
+async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: Delegation) -> ToolOutput:
     """An agent does what the skill says, and only its answer comes here. To start one is a permission of its own."""
-    errand = Errand(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
-    refused = await delegation.refused(errand, context.permissions, context.directory)
+    errand = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+    refused = await delegation.request_permission(errand, context.permissions, context.directory)
     if refused:
-        return failure(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {refused}")
-    return told(await delegation.start(errand, context.progress))
+        return error_output(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {refused}")
+    return render_report(await delegation.start(errand, context.progress))
 
 
-async def _search(arguments: SearchArguments, context: Context) -> Outcome:
-    from kitbag.library.routing.skill_search import search
+async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext) -> ToolOutput:
+    from kitbag.library.routing.skill_search import search_skills
 
-    hits = search(context.library, arguments.query, MOST_FOUND)
+    hits = search_skills(context.library, arguments.query, MAX_SEARCH_RESULTS)
     if not hits:
-        return answer("No skill matches these words. Try others, or work without one.", "nothing found")
-    lines = [entry_of(hit.skill) for hit in hits]
-    return answer("\n".join(lines), f"{len(hits)} found")
+        return text_output("No skill matches these words. Try others, or work without one.", "nothing found")
+    lines = [render_entry(hit.skill) for hit in hits]
+    return text_output("\n".join(lines), f"{len(hits)} found")
 
 
-async def _listed(_: NoArguments, context: Context) -> Outcome:
+async def _list_loaded_skills(_: NoArguments, context: ToolContext) -> ToolOutput:
     loaded = context.skills.loaded()
     if not loaded:
-        return answer("No skills are loaded.", "none")
-    lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.at}" for one in loaded]
+        return text_output("No skills are loaded.", "none")
+    lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.loaded_at}" for one in loaded]
     lines.append(f"{len(loaded)} loaded, {sum(one.tokens for one in loaded)} tokens in all.")
-    return answer("\n".join(lines), f"{len(loaded)} loaded")
+    return text_output("\n".join(lines), f"{len(loaded)} loaded")
 
 
-async def _unload(arguments: NameArguments, context: Context) -> Outcome:
+async def _unload_skill(arguments: UnloadSkillArguments, context: ToolContext) -> ToolOutput:
     name = context.skills.unload(arguments.skill)
     if name is None:
-        return answer(f"{visible(arguments.skill)} is not loaded.", "was not loaded")
-    return answer(f"The skill {name} is unloaded; its text is no longer in the conversation.", name)._replace(
-        dropped=name
+        return text_output(f"{visible_line(arguments.skill)} is not loaded.", "was not loaded")
+    return text_output(f"The skill {name} is unloaded; its text is no longer in the conversation.", name)._replace(
+        unloaded_skill=name
     )
 
 
 # Not one that only reads: a skill may have commands that its loading runs.
-SKILL = Tool("Skill", description("Skill"), SkillArguments, _load)
-SEARCH_SKILLS = Tool("SearchSkills", description("SearchSkills"), SearchArguments, _search, reads_only=True)
-LIST_LOADED_SKILLS = Tool("ListLoadedSkills", description("ListLoadedSkills"), NoArguments, _listed, reads_only=True)
-UNLOAD_SKILL = Tool("UnloadSkill", description("UnloadSkill"), NameArguments, _unload)
+SKILL = Tool("Skill", load_description("Skill"), SkillArguments, _load_skill)
+SEARCH_SKILLS = Tool(
+    "SearchSkills", load_description("SearchSkills"), SearchSkillsArguments, _search_skills, read_only=True
+)
+LIST_LOADED_SKILLS = Tool(
+    "ListLoadedSkills", load_description("ListLoadedSkills"), NoArguments, _list_loaded_skills, read_only=True
+)
+UNLOAD_SKILL = Tool("UnloadSkill", load_description("UnloadSkill"), UnloadSkillArguments, _unload_skill)

@@ -9,18 +9,18 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from kitbag.text.hidden_characters import one_line, reveal_hidden
-from kitbag.text.human_format import count, duration
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
-from kitbag.tools.delegation import Delegation, Errand, Report
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.text.human_format import format_count, format_duration
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
+from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport
 
-LONGEST_ANSWER: Final = 40_000
+MAX_ANSWER_CHARS: Final = 40_000
 """Characters of an answer at once; TaskOutput gives the rest."""
-LONGEST_WAIT: Final = 600_000
-_TAG: Final = "agent-answer"
+MAX_WAIT_MS: Final = 600_000
+_ANSWER_TAG: Final = "agent-answer"
 _COMMAND_TAG: Final = "command-output"
-_TAGS: Final = (
-    _TAG,
+_RESERVED_TAGS: Final = (
+    _ANSWER_TAG,
     _COMMAND_TAG,
     "task-notification",
     "system-reminder",
@@ -33,7 +33,7 @@ _TAGS: Final = (
     "mentioned-agent",
     "mentioned-command",
 )
-_OF_OURS: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_TAGS)}))", re.IGNORECASE)
+_RESERVED_TAG: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))", re.IGNORECASE)
 """What begins or ends a part of the conversation, also where it is written a little differently."""
 
 
@@ -50,7 +50,7 @@ class TaskArguments(Arguments, frozen=True):
 class TaskOutputArguments(Arguments, frozen=True):
     task_id: Annotated[str, Meta(min_length=1, max_length=100)]
     block: Annotated[bool, Meta(description="Wait for its end.")] = True
-    timeout: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Milliseconds to wait.")] = 30_000
+    timeout: Annotated[float, Meta(ge=0, le=MAX_WAIT_MS, description="Milliseconds to wait.")] = 30_000
     offset: Annotated[int, Meta(ge=0, description="Where in the output to begin, as an earlier result says.")] = 0
 
 
@@ -58,20 +58,20 @@ class TaskStopArguments(Arguments, frozen=True):
     task_id: Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-def _delegation(context: Context) -> Delegation:
+def _delegation(context: ToolContext) -> Delegation:
     assert context.delegation is not None, "the tools are there only where it is"
     return context.delegation
 
 
-def _facts(arguments: TaskArguments, context: Context) -> tuple[tuple[str, str], ...]:
-    return _delegation(context).facts(arguments.subagent_type, arguments.resume)
+def _approval_facts(arguments: TaskArguments, context: ToolContext) -> tuple[tuple[str, str], ...]:
+    return _delegation(context).approval_facts(arguments.subagent_type, arguments.resume)
 
 
-async def _start(arguments: TaskArguments, context: Context) -> Outcome:
-    errand = Errand(
+async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
+    errand = DelegationRequest(
         arguments.subagent_type,
         arguments.prompt,
-        one_line(reveal_hidden(arguments.description)),
+        collapse_whitespace(reveal_hidden(arguments.description)),
         arguments.run_in_background,
         arguments.model,
         arguments.max_turns,
@@ -84,57 +84,64 @@ async def _start(arguments: TaskArguments, context: Context) -> Outcome:
             f'You will be told when it ends. Look at it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
-        text += "".join(f"\nWarning: {one_line(warning)}" for warning in report.warnings)
-        return answer(text, f"{report.name} started in the background, task {report.id}")
-    return told(report, 0)
+        text += "".join(f"\nWarning: {collapse_whitespace(warning)}" for warning in report.warnings)
+        return text_output(text, f"{report.name} started in the background, task {report.id}")
+    return render_report(report, 0)
 
 
-async def _output(arguments: TaskOutputArguments, context: Context) -> Outcome:
+async def _read_task_output(arguments: TaskOutputArguments, context: ToolContext) -> ToolOutput:
     seconds = arguments.timeout / 1_000 if arguments.block else 0.0
     report = await _delegation(context).report(arguments.task_id, seconds, arguments.offset)
-    return told(report, arguments.offset)
+    return render_report(report, arguments.offset)
 
 
-async def _stop(arguments: TaskStopArguments, context: Context) -> Outcome:
+async def _stop_task(arguments: TaskStopArguments, context: ToolContext) -> ToolOutput:
     stopped = await _delegation(context).stop(arguments.task_id)
     report = stopped.report
     if stopped.was_finished:
-        return answer(f"Task {report.id} had ended already: {report.status}.", f"{report.id} had ended already")
-    others = f" {stopped.others} tasks that it had begun were stopped with it." if stopped.others else ""
-    text = f"Task {report.id} ({report.name}) is stopped: {report.status}.{others} Processes left: {stopped.processes}."
+        return text_output(f"Task {report.id} had ended already: {report.status}.", f"{report.id} had ended already")
+    others = f" {stopped.subtask_count} tasks that it had begun were stopped with it." if stopped.subtask_count else ""
+    text = (
+        f"Task {report.id} ({report.name}) is stopped: {report.status}.{others} Processes left:"
+        f" {stopped.process_count}."
+    )
     kept = f'\nWhat it had done until then: TaskOutput(task_id="{report.id}").' if report.text else ""
-    warnings = "".join(f"\nWarning: {one_line(delimited(warning))}" for warning in report.warnings)
-    return answer(text + kept + warnings, f"{report.name} stopped, {stopped.processes} processes left")
+    warnings = "".join(f"\nWarning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings)
+    return text_output(text + kept + warnings, f"{report.name} stopped, {stopped.process_count} processes left")
 
 
-def told(report: Report, offset: int = 0) -> Outcome:
+def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
     lines = [f"Agent: {report.name}", f"Task: {report.id}"]
-    lines.append(f"Status: {report.status if report.is_finished else _running(report.status)}")
+    lines.append(f"Status: {report.status if report.is_finished else _running_status(report.status)}")
     lines += [f"Turns: {report.turns}", f"Tokens: {report.tokens}"]
     if report.cost:
         lines.append(f"Cost: ${report.cost:.4f}")
-    if report.code is not None and not report.error:
-        lines.append(f"Exit code: {report.code}")
+    if report.exit_code is not None and not report.error:
+        lines.append(f"Exit code: {report.exit_code}")
     if report.is_finished:
-        lines.append(f"Duration: {duration(report.seconds)}")
+        lines.append(f"Duration: {format_duration(report.seconds)}")
     elif report.activity:
-        lines.append(f"Activity: {one_line(delimited(report.activity))}")
+        lines.append(f"Activity: {collapse_whitespace(escape_tags(report.activity))}")
     if report.error:
-        lines.append(f"Error: {one_line(delimited(report.error))}")
+        lines.append(f"Error: {collapse_whitespace(escape_tags(report.error))}")
     if report.branch:
         lines.append(f"Branch: {report.branch} (its changes; merge what you want)")
-    lines += [f"Warning: {one_line(delimited(warning))}" for warning in report.warnings]
-    tag = _COMMAND_TAG if report.is_command else _TAG
-    shown, cut = (report.text, _more(report)) if report.is_command else _cut(report.text, offset)
+    lines += [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings]
+    tag = _COMMAND_TAG if report.is_command else _ANSWER_TAG
+    shown, cut = (
+        (report.text, _describe_remaining_output(report))
+        if report.is_command
+        else _truncate_answer(report.text, offset)
+    )
     if shown:
-        lines += ["", "Output:", f"<{tag}>", delimited(shown.rstrip("\n")), f"</{tag}>"]
+        lines += ["", "Output:", f"<{tag}>", escape_tags(shown.rstrip("\n")), f"</{tag}>"]
     elif report.is_command:
         lines += ["", "(no more output)" if offset else "(no output)"]
     if cut:
-        follows = report.next if report.is_command else offset + len(shown)
+        follows = report.next_offset if report.is_command else offset + len(shown)
         lines.append(f'[{cut} Go on with TaskOutput(task_id="{report.id}", offset={follows}).]')
     elif report.is_command and not report.is_finished:
-        lines.append(f'[What it prints from now on: TaskOutput(task_id="{report.id}", offset={report.next}).]')
+        lines.append(f'[What it prints from now on: TaskOutput(task_id="{report.id}", offset={report.next_offset}).]')
     if not report.is_finished:
         lines += [
             "",
@@ -143,36 +150,44 @@ def told(report: Report, offset: int = 0) -> Outcome:
             f'  - Check status: TaskOutput(task_id="{report.id}", block=false)',
             f'  - Stop: TaskStop(task_id="{report.id}")',
         ]
-    figures = [f"exit {report.code}"] if report.code is not None else [f"{report.size:,} bytes printed"]
-    figures = figures if report.is_command else [count(report.turns, "turn"), count(report.tokens, "token")]
+    figures = (
+        [f"exit {report.exit_code}"] if report.exit_code is not None else [f"{report.output_size:,} bytes printed"]
+    )
+    figures = (
+        figures if report.is_command else [format_count(report.turns, "turn"), format_count(report.tokens, "token")]
+    )
     summary = ", ".join((f"{report.name}: {report.status}", *figures))
     failed = report.is_finished and report.status in ("failed", "interrupted")
-    return answer("\n".join(lines), summary, cut)._replace(is_error=failed, details=reveal_hidden(shown))
+    return text_output("\n".join(lines), summary, cut)._replace(is_error=failed, details=reveal_hidden(shown))
 
 
-def _running(status: str) -> str:
+def _running_status(status: str) -> str:
     return "still running" if status == "running" else status
 
 
-def _cut(text: str, offset: int) -> tuple[str, str]:
-    shown = text[offset : offset + LONGEST_ANSWER]
+def _truncate_answer(text: str, offset: int) -> tuple[str, str]:
+    shown = text[offset : offset + MAX_ANSWER_CHARS]
     left = len(text) - offset - len(shown)
     return shown, f"{left:,} more characters." if left > 0 else ""
 
 
-def _more(report: Report) -> str:
+def _describe_remaining_output(report: TaskReport) -> str:
     """Of what a command has printed, behind the piece that is shown."""
-    left = report.size - report.next
-    if left <= LONGEST_ANSWER:
+    left = report.output_size - report.next_offset
+    if left <= MAX_ANSWER_CHARS:
         return f"{left:,} more bytes." if left else ""
-    return f"{left:,} more bytes; the last of them begin at offset={report.size - LONGEST_ANSWER}."
+    return f"{left:,} more bytes; the last of them begin at offset={report.output_size - MAX_ANSWER_CHARS}."
 
 
-def delimited(text: str) -> str:
+def escape_tags(text: str) -> str:
     """Data that can't end the block it stands in, nor pass for a part of the conversation."""
-    return _OF_OURS.sub(r"<\\\1", reveal_hidden(text))
+    return _RESERVED_TAG.sub(r"<\\\1", reveal_hidden(text))
 
 
-TASK: Final = Tool("Task", description("Task"), TaskArguments, _start, facts=_facts, side_by_side=True)
-TASK_OUTPUT: Final = Tool("TaskOutput", description("TaskOutput"), TaskOutputArguments, _output, reads_only=True)
-TASK_STOP: Final = Tool("TaskStop", description("TaskStop"), TaskStopArguments, _stop)
+TASK: Final = Tool(
+    "Task", load_description("Task"), TaskArguments, _start_task, approval_facts=_approval_facts, concurrent=True
+)
+TASK_OUTPUT: Final = Tool(
+    "TaskOutput", load_description("TaskOutput"), TaskOutputArguments, _read_task_output, read_only=True
+)
+TASK_STOP: Final = Tool("TaskStop", load_description("TaskStop"), TaskStopArguments, _stop_task)

@@ -12,7 +12,7 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool
 
 
-class Tools(Protocol):
+class AbstractToolset(Protocol):
     """What the loop and the executor ask for; each filter is one round another."""
 
     def names(self) -> tuple[str, ...]: ...
@@ -25,7 +25,7 @@ class Tools(Protocol):
         """By its exact name."""
         ...
 
-    def why_not(self, name: str) -> tuple[str, str]:
+    def explain_unavailable(self, name: str) -> tuple[str, str]:
         """The problem and what to do instead, for a name that `get` does not know."""
         ...
 
@@ -35,7 +35,7 @@ class Toolset:
 
     def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions) -> None:
         every = tuple(tools)
-        self._tools = {tool.name: tool for tool in every if permissions.has(tool.name)}
+        self._tools = {tool.name: tool for tool in every if permissions.has_tool(tool.name)}
         self._hidden = {tool.name for tool in every if tool.name not in self._tools}
         self._specs = tuple(tool.spec for tool in self._tools.values())
 
@@ -48,7 +48,7 @@ class Toolset:
     def get(self, name: str) -> Tool[Any] | None:
         return self._tools.get(name)
 
-    def why_not(self, name: str) -> tuple[str, str]:
+    def explain_unavailable(self, name: str) -> tuple[str, str]:
         from difflib import get_close_matches
 
         known = list(self._tools)
@@ -60,29 +60,29 @@ class Toolset:
         return f"there is no tool called {name[:80]!r}", hint
 
 
-class ForNow:
+class RestrictedToolset:
     """Without what is closed at the moment. It stays advertised: tools stand before everything else that a model is
     sent, and to take one away would make it read all of that anew, twice. The skill's text says what is closed.
     """
 
-    def __init__(self, inner: Tools, closed: Callable[[str], str]) -> None:
+    def __init__(self, inner: AbstractToolset, restriction: Callable[[str], str]) -> None:
         """`closed`: why a tool can't be used now; empty when it can."""
         self._inner = inner
-        self._closed = closed
+        self._restriction = restriction
 
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self._inner.names() if not self._closed(name))
+        return tuple(name for name in self._inner.names() if not self._restriction(name))
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._inner.specs()
 
     def get(self, name: str) -> Tool[Any] | None:
         found = self._inner.get(name)
-        return None if found is None or self._closed(name) else found
+        return None if found is None or self._restriction(name) else found
 
-    def why_not(self, name: str) -> tuple[str, str]:
-        why = self._closed(name) if self._inner.get(name) is not None else ""
+    def explain_unavailable(self, name: str) -> tuple[str, str]:
+        why = self._restriction(name) if self._inner.get(name) is not None else ""
         if not why:
-            return self._inner.why_not(name)
+            return self._inner.explain_unavailable(name)
         left = ", ".join(self.names())
         return why, f"Until the user speaks again there are {left}." if left else "Finish without tools, and say so."

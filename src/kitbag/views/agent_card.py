@@ -1,17 +1,17 @@
 """All that a person is shown of one agent. Used by `kitbag agents` and by `/agents`. Reads the agent's file."""
 
 from kitbag.errors import InvalidError
-from kitbag.library.agents import Agent
+from kitbag.library.agents import AgentFile
 from kitbag.library.dialects.tool_lists import ToolAccess
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.text.hidden_characters import reveal_hidden
-from kitbag.text.human_format import short_path
+from kitbag.text.human_format import shorten_path
 from kitbag.text.source_files import SourceError
 from kitbag.text.tokens import estimate_tokens
 
 
-def body_of(agent: Agent) -> str:
+def read_agent_body(agent: AgentFile) -> str:
     """Its instructions, with nothing hidden in them. Raises InvalidError when the file is gone."""
     try:
         return reveal_hidden(agent.body())
@@ -19,7 +19,7 @@ def body_of(agent: Agent) -> str:
         raise InvalidError(f"{agent.path}: {error.problem}", error.fix) from error
 
 
-def tools_in_words(tools: ToolAccess) -> str:
+def format_tool_access(tools: ToolAccess) -> str:
     denied = f" but {', '.join(tools.denied)}" if tools.denied else ""
     if tools.mode in ("inherit", "all", "deny"):
         return "all" + denied
@@ -28,21 +28,21 @@ def tools_in_words(tools: ToolAccess) -> str:
     return ", ".join(tools.names) + denied
 
 
-def agent_fields(registry: Registry, agent: Agent, verdict: Verdict, body: str) -> list[tuple[str, str]]:
+def agent_fields(registry: Registry, agent: AgentFile, verdict: Verdict, body: str) -> list[tuple[str, str]]:
     """Label and value; some values are empty."""
     return [
         ("description", agent.description),
         ("model", agent.model.name),
         ("mode", agent.permission_mode),
         ("max turns", str(agent.max_turns or "")),
-        ("tools", tools_in_words(agent.tools)),
+        ("tools", format_tool_access(agent.tools)),
         ("rules", ", ".join(rule for rule in agent.tools.specifiers if "(" in rule)),
         ("unknown tools", ", ".join(agent.tools.unknown)),
         ("skills", ", ".join(agent.skills)),
         ("files", ", ".join(agent.file_extensions)),
         ("background", "yes" if agent.background else ""),
-        ("found in", f"{agent.root.scope} ({registry.rule_of(agent.root)})"),
-        ("path", short_path(agent.path)),
+        ("found in", f"{agent.root.scope} ({registry.describe_precedence(agent.root)})"),
+        ("path", shorten_path(agent.path)),
         ("state", verdict.state + (f" ({verdict.reason})" if verdict.reason else "")),
         ("cost", f"{estimate_tokens(body):,} tokens of instructions, read when it starts"),
     ]

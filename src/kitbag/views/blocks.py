@@ -14,23 +14,23 @@ class Span(NamedTuple):
     tone: Tone = "plain"
 
 
-Line = tuple[Span, ...]
+StyledLine = tuple[Span, ...]
 
 
-class Lines(NamedTuple):
+class LinesBlock(NamedTuple):
     """Words of ours, each line wrapped where it is too long."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[StyledLine, ...]
 
 
-class Said(NamedTuple):
+class UserBlock(NamedTuple):
     """What the person said."""
 
     text: str
     images: int = 0
 
 
-class Reply(NamedTuple):
+class ReplyBlock(NamedTuple):
     """What the model says: whole blocks of Markdown. A reply comes in several of these, one below the other."""
 
     text: str
@@ -40,14 +40,14 @@ class Reply(NamedTuple):
     """Of what was shown before, the lines without which this can't be read: those that open a code block or a table."""
 
 
-class Thought(NamedTuple):
+class ThinkingBlock(NamedTuple):
     text: str
     seconds: float
     is_open: bool = False
     """Shown whole; else it is one line that says how long it was."""
 
 
-class ToolDone(NamedTuple):
+class ToolBlock(NamedTuple):
     """A call with its result: a short line, and below it what is in it where it is open."""
 
     name: str
@@ -61,13 +61,13 @@ class ToolDone(NamedTuple):
     is_open: bool = False
 
 
-class Remark(NamedTuple):
+class NoticeBlock(NamedTuple):
     severity: Literal["error", "warning", "info"]
     text: str
     fix: str = ""
 
 
-class Table(NamedTuple):
+class TableBlock(NamedTuple):
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     """The last column is the one that is cut or wrapped."""
@@ -75,7 +75,7 @@ class Table(NamedTuple):
     foot: str = ""
 
 
-class Fields(NamedTuple):
+class FieldsBlock(NamedTuple):
     """`label  value` lines; those without a value are left out."""
 
     pairs: tuple[tuple[str, str], ...]
@@ -89,7 +89,7 @@ class Bar(NamedTuple):
     note: str = ""
 
 
-class Bars(NamedTuple):
+class BarsBlock(NamedTuple):
     """Shares of a whole, such as what fills the window."""
 
     bars: tuple[Bar, ...]
@@ -99,7 +99,7 @@ class Bars(NamedTuple):
     foot: str = ""
 
 
-class Verbatim(NamedTuple):
+class VerbatimBlock(NamedTuple):
     """A text as it is, line by line: a prompt, a file, an answer of another agent, what stands behind a bar."""
 
     text: str
@@ -108,7 +108,7 @@ class Verbatim(NamedTuple):
     """It is what a person is asked to agree to: no secret is taken out, since nobody agrees to what they can't see."""
 
 
-class Diff(NamedTuple):
+class DiffBlock(NamedTuple):
     """A unified diff."""
 
     text: str
@@ -116,9 +116,21 @@ class Diff(NamedTuple):
     """As of Verbatim."""
 
 
-Block = Lines | Said | Reply | Thought | ToolDone | Remark | Table | Fields | Bars | Verbatim | Diff
+Block = (
+    LinesBlock
+    | UserBlock
+    | ReplyBlock
+    | ThinkingBlock
+    | ToolBlock
+    | NoticeBlock
+    | TableBlock
+    | FieldsBlock
+    | BarsBlock
+    | VerbatimBlock
+    | DiffBlock
+)
 
 
-def words(text: str, tone: Tone = "plain") -> Lines:
+def text_block(text: str, tone: Tone = "plain") -> LinesBlock:
     """One line, or several."""
-    return Lines(tuple((Span(line, tone),) for line in text.split("\n")))
+    return LinesBlock(tuple((Span(line, tone),) for line in text.split("\n")))

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from kitbag.permissions.model import Effect, Judgement, Protection
-from kitbag.permissions.rules.load import Loaded
-from kitbag.permissions.rules.rule import Rule
+from kitbag.permissions.model import Effect, PermissionDecision, SandboxSupport
+from kitbag.permissions.rules.load import LoadedPermissions
+from kitbag.permissions.rules.rule import PermissionRule
 
-VERDICTS: Final[dict[Effect, str]] = {"allow": "allowed", "ask": "would be asked", "deny": "denied"}
-PROTECTION: Final = {
+EFFECT_LABELS: Final[dict[Effect, str]] = {"allow": "allowed", "ask": "would be asked", "deny": "denied"}
+PROTECTION_LABELS: Final = {
     "bubblewrap": "commands write only in the workspace and not its control files, don't see your secrets, "
     "and reach the network only when allowed",
     "sandlock": "commands write only in the workspace, don't see your secrets, and reach the network only when "
@@ -16,7 +16,7 @@ PROTECTION: Final = {
 }
 
 
-def sandbox_in_words(judgement: Judgement, protection: Protection) -> str:
+def describe_sandbox(judgement: PermissionDecision, protection: SandboxSupport) -> str:
     """Only a command that may run has one."""
     if judgement.effect == "deny" or not any(part.what for part in judgement.parts):
         return ""
@@ -26,11 +26,11 @@ def sandbox_in_words(judgement: Judgement, protection: Protection) -> str:
     return f"{judgement.sandbox}, {reach} ({protection.kind})"
 
 
-def protection_in_words(protection: Protection) -> str:
+def describe_protection(protection: SandboxSupport) -> str:
     name = f"{protection.kind} {protection.version}".strip()
-    return f"{name}: {PROTECTION[protection.kind]}"
+    return f"{name}: {PROTECTION_LABELS[protection.kind]}"
 
 
-def examples_in_words(loaded: Loaded, rule: Rule) -> str:
+def describe_examples(loaded: LoadedPermissions, rule: PermissionRule) -> str:
     examples = loaded.examples.get(rule)
     return "" if examples is None else "fails" if examples.failed else f"{examples.tried} hold"

@@ -3,7 +3,7 @@
 from kitbag.events import RunEnded
 
 
-def ended_in_words(ended: RunEnded) -> str:
+def describe_outcome(ended: RunEnded) -> str:
     """Empty for a run that did what it was asked."""
     return {
         "completed": "",

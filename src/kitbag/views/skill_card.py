@@ -9,28 +9,28 @@ from typing import Any
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.library.registry import Registry
-from kitbag.library.skill_files import Details, list_resources, read_details
-from kitbag.library.skills import Skill, as_text
-from kitbag.library.visibility import skill_json
-from kitbag.packing.catalog import budget_of, render_skills
-from kitbag.packing.skill_delivery import deliver
-from kitbag.text.human_format import short_path
-from kitbag.text.plain_frontmatter import Value
+from kitbag.library.skill_files import SkillDetails, list_resources, read_skill_details
+from kitbag.library.skills import Skill, to_text
+from kitbag.library.visibility import skill_to_json
+from kitbag.packing.catalog import catalog_budget, render_skills
+from kitbag.packing.skill_delivery import render_skill
+from kitbag.text.human_format import shorten_path
+from kitbag.text.plain_frontmatter import YamlValue
 from kitbag.text.source_files import SourceError, read_text
 from kitbag.text.tokens import estimate_tokens
 
-_PLAIN = ("version", "license", "compatibility", "model", "context", "agent", "paths", "author")
+_PLAIN_FIELDS = ("version", "license", "compatibility", "model", "context", "agent", "paths", "author")
 """Fields of the head that are shown as they are."""
 
 
-def level_text(registry: Registry, skill: Skill, level: int) -> str:
+def skill_level_text(registry: Registry, skill: Skill, level: int) -> str:
     """What a model is given. Level 2 is each file beside SKILL.md, as Read would show it."""
     if level == 0:
-        verdict = registry.judge(skill)
-        text = render_skills([(skill, verdict)], budget_of(registry.settings)).text if verdict.listed else ""
+        verdict = registry.evaluate(skill)
+        text = render_skills([(skill, verdict)], catalog_budget(registry.settings)).text if verdict.listed else ""
         return next((line for line in text.split("\n") if line.startswith("- ")), "")
     if level == 1:
-        return deliver(skill).text
+        return render_skill(skill).text
     parts: list[str] = []
     for resource in list_resources(skill).files:
         path = os.path.join(skill.directory, resource.path)
@@ -42,7 +42,7 @@ def level_text(registry: Registry, skill: Skill, level: int) -> str:
     return "\n\n".join(parts)
 
 
-def skill_files(skill: Skill) -> list[dict[str, Any]]:
+def list_skill_files(skill: Skill) -> list[dict[str, Any]]:
     """Those beside SKILL.md, with their cost; None for what is no text."""
     files: list[dict[str, Any]] = []
     for resource in list_resources(skill).files:
@@ -55,14 +55,14 @@ def skill_files(skill: Skill) -> list[dict[str, Any]]:
     return files
 
 
-def card(registry: Registry, skill: Skill) -> dict[str, Any]:
-    details = read_details(skill)
+def skill_card(registry: Registry, skill: Skill) -> dict[str, Any]:
+    details = read_skill_details(skill)
     entry = registry.manifest_entry(skill)
-    delivery = deliver(skill)
-    files = skill_files(skill)
+    delivery = render_skill(skill)
+    files = list_skill_files(skill)
     access = parse_tools(details.metadata.get("allowed-tools", details.metadata.get("allowed_tools")))[0]
     return {
-        **skill_json(skill, registry.judge(skill)),
+        **skill_to_json(skill, registry.evaluate(skill)),
         "display_name": details.display_name,
         "version": details.version or (entry.version if entry else ""),
         "tags": list(details.tags),
@@ -73,64 +73,66 @@ def card(registry: Registry, skill: Skill) -> dict[str, Any]:
         "token_budget": entry.token_budget if entry else None,
         "metadata": details.metadata,
         "tokens": {
-            "level_0": estimate_tokens(level_text(registry, skill, 0)),
+            "level_0": estimate_tokens(skill_level_text(registry, skill, 0)),
             "level_1": estimate_tokens(delivery.text),
             "level_2": sum(file["tokens"] or 0 for file in files),
         },
         "files": files,
         "shadows": [loser.path for winner, loser in registry.skills.shadowed if winner is skill],
-        "problems": [one._asdict() for one in _problems(registry, skill, details, delivery.problems)],
+        "problems": [one._asdict() for one in _list_problems(registry, skill, details, delivery.problems)],
     }
 
 
-def _problems(registry: Registry, skill: Skill, details: Details, more: tuple[Diagnostic, ...]) -> list[Diagnostic]:
+def _list_problems(
+    registry: Registry, skill: Skill, details: SkillDetails, more: tuple[Diagnostic, ...]
+) -> list[Diagnostic]:
     known = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
     return list(dict.fromkeys([*known, *details.problems, *more]))
 
 
-def card_fields(registry: Registry, skill: Skill, found: dict[str, Any]) -> list[tuple[str, str]]:
+def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) -> list[tuple[str, str]]:
     """Label and value of all that a person is shown of `card`; some values are empty."""
     return [
-        ("description", found["description"]),
-        ("when to use", found["when_to_use"]),
-        ("display name", found["display_name"] if found["display_name"] != skill.name else ""),
-        *((key, _words(found["metadata"][key])) for key in _PLAIN if found["metadata"].get(key)),
-        ("tags", ", ".join(found["tags"])),
-        ("triggers", ", ".join(found["triggers"])),
-        ("requires", ", ".join(found["requires"])),
-        ("subagents", ", ".join(found["subagents"])),
-        ("allowed tools", ", ".join(found["allowed_tools"]["specifiers"])),
-        ("found in", f"{skill.root.scope} ({registry.rule_of(skill.root)})"),
-        ("path", short_path(skill.path)),
-        ("shadows", ", ".join(short_path(path) for path in found["shadows"])),
-        ("state", _axes(found)),
-        ("cost", _cost(found["tokens"])),
+        ("description", card["description"]),
+        ("when to use", card["when_to_use"]),
+        ("display name", card["display_name"] if card["display_name"] != skill.name else ""),
+        *((key, _format_value(card["metadata"][key])) for key in _PLAIN_FIELDS if card["metadata"].get(key)),
+        ("tags", ", ".join(card["tags"])),
+        ("triggers", ", ".join(card["triggers"])),
+        ("requires", ", ".join(card["requires"])),
+        ("subagents", ", ".join(card["subagents"])),
+        ("allowed tools", ", ".join(card["allowed_tools"]["specifiers"])),
+        ("found in", f"{skill.root.scope} ({registry.describe_precedence(skill.root)})"),
+        ("path", shorten_path(skill.path)),
+        ("shadows", ", ".join(shorten_path(path) for path in card["shadows"])),
+        ("state", _format_state(card)),
+        ("cost", _format_cost(card["tokens"])),
     ]
 
 
-def file_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+def skill_file_rows(card: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Path, bytes and tokens of each file beside it."""
     return [
         (file["path"], f"{file['bytes']:,}", "-" if file["tokens"] is None else f"{file['tokens']:,}")
-        for file in found["files"]
+        for file in card["files"]
     ]
 
 
-def _words(value: Value) -> str:
-    return ", ".join(as_text(item) for item in value) if isinstance(value, list) else as_text(value)
+def _format_value(value: YamlValue) -> str:
+    return ", ".join(to_text(item) for item in value) if isinstance(value, list) else to_text(value)
 
 
-def _cost(tokens: dict[str, int]) -> str:
+def _format_cost(tokens: dict[str, int]) -> str:
     start, loaded, files = tokens["level_0"], tokens["level_1"], tokens["level_2"]
     return f"{start:,} tokens at start, {loaded:,} when loaded, {files:,} in files"
 
 
-def _axes(found: dict[str, Any]) -> str:
+def _format_state(card: dict[str, Any]) -> str:
     axes = (
-        ("listed", found["listed"]),
-        ("a model may load it", found["model_may_load"]),
-        ("you may invoke it", found["user_may_invoke"]),
-        ("agents may preload it", found["agents_may_preload"]),
+        ("listed", card["listed"]),
+        ("a model may load it", card["model_may_load"]),
+        ("you may invoke it", card["user_may_invoke"]),
+        ("agents may preload it", card["agents_may_preload"]),
     )
     words = ", ".join(text if good else f"not: {text}" for text, good in axes)
-    return f"{found['state']} ({words})" + (f" because {found['reason']}" if found["reason"] else "")
+    return f"{card['state']} ({words})" + (f" because {card['reason']}" if card["reason"] else "")

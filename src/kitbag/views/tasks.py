@@ -9,25 +9,25 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from kitbag.agent.session import PREFIX
+from kitbag.agent.session import STREAM_PREFIX
 from kitbag.messages import ToolResult, message_from_json, part_from_json
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
-from kitbag.tasks.reports import report_of
+from kitbag.tasks.reports import build_report
 from kitbag.tasks.task import Task
-from kitbag.text.human_format import duration, money
-from kitbag.tools.delegation import Report
+from kitbag.text.human_format import format_cost, format_duration
+from kitbag.tools.delegation import TaskReport
 
-_LONGEST_COMMAND: Final = 200
+_MAX_COMMAND_CHARS: Final = 200
 
 
-class Costs(NamedTuple):
+class TaskCosts(NamedTuple):
     id: str
     name: str
     tokens: int
     cost: float | None
     """Its own part; None where a price is not known."""
-    children: "tuple[Costs, ...]" = ()
+    children: "tuple[TaskCosts, ...]" = ()
 
     @property
     def all_tokens(self) -> int:
@@ -51,25 +51,27 @@ class Costs(NamedTuple):
         }
 
 
-def live_tasks(board: Board, tasks: Iterable[Task]) -> list[Report]:
-    return [report_of(board, task) for task in tasks]
+def report_tasks(board: Board, tasks: Iterable[Task]) -> list[TaskReport]:
+    return [build_report(board, task) for task in tasks]
 
 
-def costs_of(board: Board, task: Task) -> Costs:
-    report = report_of(board, task)
-    children = [child for child in board.below(task.id) if child.parent == task.id]
-    return Costs(task.id, report.name, report.tokens, report.cost, tuple(costs_of(board, child) for child in children))
+def compute_task_costs(board: Board, task: Task) -> TaskCosts:
+    report = build_report(board, task)
+    children = [child for child in board.descendants(task.id) if child.parent == task.id]
+    return TaskCosts(
+        task.id, report.name, report.tokens, report.cost, tuple(compute_task_costs(board, child) for child in children)
+    )
 
 
-def what_it_does(board: Board, task: Task, report: Report) -> str:
+def describe_activity(board: Board, task: Task, report: TaskReport) -> str:
     """What it was begun for, so that one is known from another, and what it does now or why it failed."""
     about = task.description
     if not about and task.kind == "command":
-        about = board.wish(task.id).command[:_LONGEST_COMMAND]
+        about = board.request(task.id).command[:_MAX_COMMAND_CHARS]
     return " · ".join(part for part in (about, report.error or report.activity) if part)
 
 
-def fields_of(board: Board, task: Task, report: Report) -> list[tuple[str, str]]:
+def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str, str]]:
     """(label, value); those without a value need not be shown."""
     is_agent = not report.is_command
     return [
@@ -79,14 +81,14 @@ def fields_of(board: Board, task: Task, report: Report) -> list[tuple[str, str]]
         ("about", task.description),
         ("error", report.error),
         ("now", report.activity),
-        ("exit code", "" if report.code is None else str(report.code)),
+        ("exit code", "" if report.exit_code is None else str(report.exit_code)),
         ("turns", str(report.turns) if is_agent else ""),
         ("tokens", f"{report.tokens:,}" if is_agent else ""),
-        ("cost", money(report.cost) if is_agent else ""),
-        ("time", duration(seconds_of(task, report))),
-        ("began", _moment(task.started or task.created)),
-        ("ended", _moment(task.ended)),
-        ("directory", board.wish(task.id).starts_in or task.directory),
+        ("cost", format_cost(report.cost) if is_agent else ""),
+        ("time", format_duration(task_seconds(task, report))),
+        ("began", _format_time(task.started or task.created)),
+        ("ended", _format_time(task.ended)),
+        ("directory", board.request(task.id).starts_in or task.directory),
         ("branch", report.branch),
         ("session", task.session if is_agent else ""),
         ("begun by", task.parent or task.root),
@@ -95,12 +97,12 @@ def fields_of(board: Board, task: Task, report: Report) -> list[tuple[str, str]]
     ]
 
 
-def _moment(at: str) -> str:
+def _format_time(at: str) -> str:
     """`2026-03-02 14:20:00 UTC`, of what the journal writes."""
     return f"{at[:19].replace('T', ' ')} UTC" if at.endswith("Z") else at
 
 
-def seconds_of(task: Task, report: Report) -> float:
+def task_seconds(task: Task, report: TaskReport) -> float:
     """How long it took, or takes so far."""
     if report.seconds or not task.started:
         return report.seconds
@@ -116,7 +118,7 @@ def seconds_since(at: str, until: str = "") -> float:
         return 0.0
 
 
-class Step(NamedTuple):
+class TaskStep(NamedTuple):
     """A call that a task has made."""
 
     title: str
@@ -125,43 +127,43 @@ class Step(NamedTuple):
     is_done: bool = False
 
 
-def last_steps(journal: Journal, task: Task, most: int = 12) -> list[Step]:
+def read_last_steps(journal: Journal, task: Task, max_steps: int = 12) -> list[TaskStep]:
     """What it did last, of what can be read."""
-    from kitbag.agent.execute import title
+    from kitbag.agent.execute import describe_call
 
-    calls: deque[tuple[str, str]] = deque(maxlen=most)
-    ends: dict[str, Step] = {}
-    for record in journal.read(PREFIX + task.session):
+    calls: deque[tuple[str, str]] = deque(maxlen=max_steps)
+    ends: dict[str, TaskStep] = {}
+    for record in journal.read(STREAM_PREFIX + task.session):
         try:
             if record.kind == "reply":
                 message = message_from_json(record.body["message"])
-                calls.extend((call.id, title(call.name, call.arguments)) for call in message.calls)
+                calls.extend((call.id, describe_call(call.name, call.arguments)) for call in message.calls)
             elif record.kind == "result":
                 result = part_from_json(record.body["result"])
                 if isinstance(result, ToolResult):
                     summary = str(record.body.get("summary", ""))
-                    ends[result.call_id] = Step("", summary, result.is_error, is_done=True)
+                    ends[result.call_id] = TaskStep("", summary, result.is_error, is_done=True)
         except (KeyError, TypeError, ValueError, AttributeError):
             continue  # damaged, or of another version
-    unknown = Step("", "")
+    unknown = TaskStep("", "")
     return [ends.get(call_id, unknown)._replace(title=name) for call_id, name in calls]
 
 
-class LiveReports:
+class ReportCache:
     """Reports of many tasks, asked for again and again: what has not changed is not read again."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._known: dict[str, tuple[Task, int, Report]] = {}
+        self._reports: dict[str, tuple[Task, int, TaskReport]] = {}
 
-    def of(self, task: Task) -> Report:
+    def get(self, task: Task) -> TaskReport:
         """Without what a command has printed."""
         if task.kind == "command":
-            return report_of(self._board, task, 0, 0)
-        last = None if task.is_finished else self._board.journal.last(PREFIX + task.session)
+            return build_report(self._board, task, 0, 0)
+        last = None if task.is_finished else self._board.journal.last(STREAM_PREFIX + task.session)
         seq = last.seq if last is not None else 0
-        known = self._known.get(task.id)
+        known = self._reports.get(task.id)
         if known is None or known[:2] != (task, seq):
-            known = (task, seq, report_of(self._board, task))
-            self._known[task.id] = known
+            known = (task, seq, build_report(self._board, task))
+            self._reports[task.id] = known
         return known[2]

@@ -8,23 +8,23 @@ hold any character.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kitbag.permissions.trust.capabilities import ACT_KINDS, ActKind
-from kitbag.permissions.trust.workspace_items import Item
-from kitbag.permissions.trust.workspace_trust import Change, State, Trust
-from kitbag.text.hidden_characters import for_terminal
-from kitbag.text.human_format import count
+from kitbag.permissions.trust.capabilities import CAPABILITY_KINDS, CapabilityKind
+from kitbag.permissions.trust.workspace_items import WorkspaceItem
+from kitbag.permissions.trust.workspace_trust import TrustChange, TrustState, WorkspaceTrust
+from kitbag.text.hidden_characters import escape_for_terminal
+from kitbag.text.human_format import format_count
 
-STATES: Final[dict[State, str]] = {
+STATE_LABELS: Final[dict[TrustState, str]] = {
     "nothing": "brings nothing, so it needs no trust",
     "trusted": "is trusted",
     "untrusted": "is not trusted",
     "changed": "was trusted, and has changed since",
 }
-CHANGED: Final = "Changed since you trusted it"
-UNREADABLE: Final = "Could not be read"
-NOT_WHOLE: Final = "Not all of it could be looked at, so it can't be trusted:"
-ONLY_TEXT: Final = "Nothing in it runs or allows anything: it is text for a model."
-_HEADINGS: Final[dict[ActKind, str]] = {
+CHANGED_HEADING: Final = "Changed since you trusted it"
+UNREADABLE_HEADING: Final = "Could not be read"
+INCOMPLETE_HEADING: Final = "Not all of it could be looked at, so it can't be trusted:"
+TEXT_ONLY_NOTE: Final = "Nothing in it runs or allows anything: it is text for a model."
+_HEADINGS: Final[dict[CapabilityKind, str]] = {
     "command": "Commands that its texts run",
     "server": "Servers",
     "hook": "Hooks, and what else other tools run",
@@ -40,56 +40,56 @@ _NOUNS: Final = {
     "settings": ("settings file", "settings"),
     "configuration": ("file of another tool's settings", "files of other tools' settings"),
 }
-_CHANGES: Final = {"+": "new", "~": "changed", "-": "gone"}
+_CHANGE_LABELS: Final = {"+": "new", "~": "changed", "-": "gone"}
 _SHORT_HASH: Final = 12
 
 
-class Entry(NamedTuple):
+class TrustEntry(NamedTuple):
     place: str
     """The file and the line."""
     note: str
     text: str
 
 
-class Group(NamedTuple):
+class TrustGroup(NamedTuple):
     heading: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TrustEntry, ...]
 
 
-def contents(items: Iterable[Item]) -> str:
+def count_items(items: Iterable[WorkspaceItem]) -> str:
     """`2 skills, 1 agent, 3 memory files`"""
     counts: dict[str, int] = {}
     for item in items:
         counts[item.kind] = counts.get(item.kind, 0) + 1
     return ", ".join(
-        f"{number:,} {_NOUNS[kind][number > 1]}" if kind in _NOUNS else count(number, kind)
+        f"{number:,} {_NOUNS[kind][number > 1]}" if kind in _NOUNS else format_count(number, kind)
         for kind, number in counts.items()
     )
 
 
-def groups(trust: Trust) -> Iterator[Group]:
+def list_trust_groups(trust: WorkspaceTrust) -> Iterator[TrustGroup]:
     """Everything that can act, by what it is."""
-    for kind in ACT_KINDS:
+    for kind in CAPABILITY_KINDS:
         entries = tuple(
-            Entry(
+            TrustEntry(
                 f"{item.path}:{act.line}" if act.line else item.path,
                 act.note,
                 f"{act.text}  sha256 {act.digest[:_SHORT_HASH]}" if act.digest else act.text,
             )
             for item in trust.items
-            for act in item.acts
+            for act in item.capabilities
             if act.kind == kind
         )
         if entries:
-            yield Group(_HEADINGS[kind], entries)
+            yield TrustGroup(_HEADINGS[kind], entries)
 
 
-def change_in_words(change: Change) -> tuple[str, str]:
+def describe_change(change: TrustChange) -> tuple[str, str]:
     """(the place, what has become of it)"""
     place = f"{change.path}:{change.line}" if change.line else change.path
-    return place, f"{change.kind}, {_CHANGES[change.mark]}"
+    return place, f"{change.kind}, {_CHANGE_LABELS[change.mark]}"
 
 
-def lines_of(text: str) -> list[str]:
+def safe_lines(text: str) -> list[str]:
     """Safe to show. Nothing hides: no control or hidden character, no tab, no line that is cut."""
-    return [for_terminal(line).replace("\t", "\\t") for line in text.split("\n")]
+    return [escape_for_terminal(line).replace("\t", "\\t") for line in text.split("\n")]

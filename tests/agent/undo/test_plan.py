@@ -8,8 +8,8 @@ import pytest
 
 from conftest import World
 from kitbag.agent.resume import fork, resume
-from kitbag.agent.session_records import Header
-from kitbag.agent.undo.plan import make_plan, net_changes, read_turns, told_restored
+from kitbag.agent.session_records import SessionHeader
+from kitbag.agent.undo.plan import list_net_effects, plan_undo, read_turns, undo_notice
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text
@@ -34,7 +34,7 @@ class TestTurns:
         first, third = shop.turns()
         assert (first.number, first.about, first.tools) == (1, "First", ("Write", "Bash"))
         assert (third.number, third.about, third.tools) == (3, "Third", ("Write",))
-        assert {os.path.basename(path): done for path, done in net_changes(first.changes).items()} == {
+        assert {os.path.basename(path): done for path, done in list_net_effects(first.changes).items()} == {
             "a": "created",
             "b": "created",
         }
@@ -47,7 +47,7 @@ class TestTurns:
         shop.say("One")
         shop.write("a", b"1")
         shop.say("Two")
-        copy = shop.run(fork(shop.journal, shop.session, Header(str(shop.root), "model", "default")))
+        copy = shop.run(fork(shop.journal, shop.session, SessionHeader(str(shop.root), "model", "default")))
         shop.run(copy.add_user((Text("Three"),)))
         changes = SessionChanges(copy, shop.workspace, shop.notices.append)
         shop.run(changes.keep("c", str(shop.root / "b"), None, b"x"))
@@ -61,12 +61,12 @@ class TestTurns:
         shop.run(changes.keep("c", str(shop.root / "b"), None, b"x"))
         (shop.root / "b").write_bytes(b"x")
         inner.close()
-        assert [step.done for step in shop.plan()] == ["created"]
+        assert [step.effect for step in shop.plan()] == ["created"]
 
     def test_a_list_of_files_that_is_no_longer_kept_is_told(self, shop: Shop) -> None:
         shop.say()
         shop.command("for i in $(seq 600); do : > f$i; done")
-        for digest in shop.kept.names():
+        for digest in shop.kept.digests():
             os.unlink(f"{shop.kept.folder}/{digest[:2]}/{digest}")
         [turn] = shop.turns()
         assert "no longer kept" in turn.problem
@@ -80,7 +80,7 @@ class TestPlan:
         shop.command("echo 2 > f")
         shop.write("f", b"3")
         [step] = shop.plan()
-        assert (step.done, step.problem) == ("changed", "")
+        assert (step.effect, step.problem) == ("changed", "")
         shop.undo()
         assert (shop.root / "f").read_bytes() == b"0"
 
@@ -89,7 +89,7 @@ class TestPlan:
         shop.write("f", b"1")
         shop.delete("f")
         assert shop.plan() == []
-        assert net_changes(shop.turns()[0].changes) == {}
+        assert list_net_effects(shop.turns()[0].changes) == {}
 
     def test_a_change_that_was_announced_and_never_made_is_no_change(self, shop: Shop) -> None:
         (shop.root / "f").write_bytes(b"0")
@@ -180,7 +180,7 @@ class TestPlan:
         (shop.root / "f").write_bytes(b"0")
         shop.say()
         shop.write("f", b"1")
-        for digest in shop.kept.names():
+        for digest in shop.kept.digests():
             os.unlink(f"{shop.kept.folder}/{digest[:2]}/{digest}")
         [step] = shop.plan()
         assert (step.problem, step.possible) == ("what it held before is no longer kept", False)
@@ -224,24 +224,24 @@ class TestTelling:
     def test_the_model_hears_at_the_next_message_what_was_restored(self, shop: Shop) -> None:
         shop.say()
         shop.write("new\u202e", b"1")
-        assert told_restored(shop.session) == ""
+        assert undo_notice(shop.session) == ""
         shop.undo()
         for session in (shop.session, resume(shop.journal, shop.session.id)):
-            told = told_restored(session)
+            told = undo_notice(session)
             assert "has taken back what you did in answer to message 1" in told
             assert "new[U+202E] (removed)" in told
         shop.redo()
-        assert "done again" in told_restored(shop.session)
+        assert "done again" in undo_notice(shop.session)
         shop.say()
-        assert told_restored(shop.session) == ""
+        assert undo_notice(shop.session) == ""
 
     def test_a_fork_that_is_made_after_it_hears_of_it_too(self, shop: Shop) -> None:
         shop.say()
         shop.write("new", b"1")
         shop.undo()
-        copy = asyncio.run(fork(shop.journal, shop.session, Header(str(shop.root), "model", "default")))
-        assert "new (removed)" in told_restored(copy)
+        copy = asyncio.run(fork(shop.journal, shop.session, SessionHeader(str(shop.root), "model", "default")))
+        assert "new (removed)" in undo_notice(copy)
 
 
 def test_a_plan_of_nothing_is_empty(shop: Shop) -> None:
-    assert make_plan((), shop.kept) == []
+    assert plan_undo((), shop.kept) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import World
-from kitbag.agent.undo.plan import make_plan
+from kitbag.agent.undo.plan import plan_undo
 from kitbag.errors import KitbagError
 from support.changing import Shop, reopened, until_killed
 
@@ -138,7 +138,7 @@ def test_a_folder_in_which_somebody_put_something_stays(shop: Shop) -> None:
     shop.write("d/f", b"1")
     (shop.root / "d" / "mine").write_bytes(b"mine")
     restored = shop.undo()
-    assert restored.left == ((str(shop.root / "d"), "it is not empty"),)
+    assert restored.skipped == ((str(shop.root / "d"), "it is not empty"),)
     assert shop.tree().keys() == {"d", "d/mine"}
     assert shop.turns()[0].undone
 
@@ -161,7 +161,7 @@ def test_what_cannot_be_restored_is_left_and_the_rest_is_done(shop: Shop) -> Non
     shop.say()
     shop.command("rm big small")
     restored = shop.force()
-    assert [path for path, _ in restored.left] == [str(shop.root / "big")]
+    assert [path for path, _ in restored.skipped] == [str(shop.root / "big")]
     assert shop.tree().keys() == {"small"}
 
 
@@ -171,7 +171,7 @@ def test_a_file_that_is_changed_in_the_last_moment_is_left_and_told(shop: Shop) 
     shop.write("b", b"1")
     steps = shop.plan()
     (shop.root / "a").write_bytes(b"mine")
-    restored = shop.restorer().undo(1, steps)
+    restored = shop.restorer().run(1, steps)
     assert [path for path, _ in restored.failed] == [str(shop.root / "a")]
     assert shop.tree()["a"][1] == b"mine"
     assert not shop.turns()[0].undone
@@ -186,7 +186,7 @@ def test_what_somebody_puts_where_something_was_deleted_is_left_too(shop: Shop, 
     shop.command("rm a")
     steps = shop.plan()
     place.write_bytes(b"mine")
-    restored = shop.restorer().undo(1, steps)
+    restored = shop.restorer().run(1, steps)
     assert [path for path, _ in restored.failed] == [str(place)]
     assert not place.is_symlink()
     assert place.read_bytes() == b"mine"
@@ -203,7 +203,7 @@ def test_a_folder_that_is_exchanged_for_a_link_in_the_last_moment_leads_nowhere(
     (outside / "f").write_bytes(b"1")
     (outside / "new").write_bytes(b"1")
     restorer = shop.restorer()
-    kept = restorer._keep  # type: ignore[attr-defined]
+    kept = restorer._store_current  # type: ignore[attr-defined]
 
     def swap(step: object) -> object:
         state = kept(step)  # type: ignore[arg-type]
@@ -212,8 +212,8 @@ def test_a_folder_that_is_exchanged_for_a_link_in_the_last_moment_leads_nowhere(
             (shop.root / "d").symlink_to(outside)
         return state
 
-    restorer._keep = swap  # type: ignore[method-assign, assignment]
-    restored = restorer.undo(1, steps)
+    restorer._store_current = swap  # type: ignore[method-assign, assignment]
+    restored = restorer.run(1, steps)
     assert len(restored.failed) == 2
     assert {name: (outside / name).read_bytes() for name in os.listdir(outside)} == {"f": b"1", "new": b"1"}
 
@@ -232,7 +232,7 @@ def test_a_restore_that_is_killed_half_way_is_finished_by_the_next(shop: Shop, w
     shop.command("rm -r src; echo x > bytes; echo x > new; rm private")
     after = shop.tree()
     shop.close()
-    code = "from kitbag.agent import restore; restore.write_file = die; shop.session.id = 'shop'; shop.force()"
+    code = "from kitbag.agent.undo import restore; restore.write_file = die; shop.session.id = 'shop'; shop.force()"
     until_killed(world, code, "other")
     assert shop.tree() not in (before, after)
     again = reopened(world)
@@ -251,7 +251,7 @@ def test_a_store_that_cannot_be_written_to_changes_nothing(shop: Shop) -> None:
     os.rename(shop.kept.folder, f"{shop.kept.folder}-away")
     Path(shop.kept.folder).write_text("in the way")
     with pytest.raises(KitbagError):
-        shop.restorer().undo(1, steps)
+        shop.restorer().run(1, steps)
     assert shop.tree().keys() == {"f"}
 
 
@@ -259,4 +259,4 @@ def test_the_steps_of_an_undone_turn_are_none(shop: Shop) -> None:
     shop.say()
     shop.write("f", b"1")
     shop.undo()
-    assert make_plan(shop.turns()[0].changes, shop.kept) == []
+    assert plan_undo(shop.turns()[0].changes, shop.kept) == []

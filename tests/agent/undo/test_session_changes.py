@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 
 from conftest import World
-from kitbag.agent.undo.change_records import CHANGE, Body, Change, State, from_body, to_body
-from kitbag.agent.undo.snapshot import Limits
+from kitbag.agent.undo.change_records import (
+    CHANGE,
+    ChangeRecord,
+    FileChange,
+    FileState,
+    decode_change_record,
+    encode_change_record,
+)
+from kitbag.agent.undo.snapshot import SnapshotLimits
 from kitbag.errors import KitbagError
-from kitbag.store.content_store import digest_of
+from kitbag.store.content_store import content_digest
 from support.changing import Shop, reopened, until_killed
 
 
@@ -25,9 +32,9 @@ def shop(world: World) -> Iterator[Shop]:
     made.close()
 
 
-def records(shop: Shop) -> list[Body]:
+def records(shop: Shop) -> list[ChangeRecord]:
     found = [record.body for record in shop.journal.read(shop.session.stream) if record.kind == CHANGE]
-    return [from_body(body, shop.kept) for body in found]
+    return [decode_change_record(body, shop.kept) for body in found]
 
 
 class TestKeeping:
@@ -38,12 +45,14 @@ class TestKeeping:
         shop.write("run.sh", b"new", really=False)
         [body] = records(shop)
         assert body.by == "Write"
-        assert body.call in shop.session.called
+        assert body.call in shop.session.calls
         [change] = body.files
-        assert change == Change(
-            str(target), State("file", digest_of(b"old\0\xff"), 0o750), State("file", digest_of(b"new"))
+        assert change == FileChange(
+            str(target),
+            FileState("file", content_digest(b"old\0\xff"), 0o750),
+            FileState("file", content_digest(b"new")),
         )
-        assert shop.kept.get(digest_of(b"old\0\xff")) == b"old\0\xff"
+        assert shop.kept.get(content_digest(b"old\0\xff")) == b"old\0\xff"
 
     def test_a_new_file_is_recorded_with_the_folders_that_are_made_for_it(self, shop: Shop) -> None:
         shop.write("a/b/new.txt", b"x")
@@ -86,16 +95,16 @@ class TestKeeping:
                 await task
 
         shop.run(work())
-        assert all(shop.kept.get(digest_of(b"old")) == b"old" for _ in records(shop))
+        assert all(shop.kept.get(content_digest(b"old")) == b"old" for _ in records(shop))
 
     def test_a_process_that_is_killed_right_after_leaves_all_that_is_needed(self, world: World) -> None:
         target = world.write("f", "old")
         until_killed(world, 'shop.say(); shop.write("f", b"new", really=False); die()')
         shop = reopened(world)
-        assert shop.kept.get(digest_of(b"old")) == b"old"
+        assert shop.kept.get(content_digest(b"old")) == b"old"
         assert shop.plan() == []  # it was never written
         target.write_bytes(b"new")
-        assert [step.done for step in shop.plan()] == ["changed"]
+        assert [step.effect for step in shop.plan()] == ["changed"]
         shop.close()
 
 
@@ -126,7 +135,7 @@ class TestCommands:
         (shop.root / "mine").write_text("mine")
         shop.command("echo 4 > f")
         before = [change.before.digest for body in records(shop) for change in body.files if change.before]
-        assert before == [digest_of(b"1"), digest_of(b"3")]
+        assert before == [content_digest(b"1"), content_digest(b"3")]
 
     def test_a_command_that_fails_is_recorded_too(self, shop: Shop) -> None:
         with pytest.raises(subprocess.CalledProcessError):
@@ -192,7 +201,7 @@ class TestCommands:
 
 class TestWhatCannotBeDone:
     def test_too_big_a_workspace_is_told_once_and_commands_still_run(self, world: World) -> None:
-        shop = Shop(world, limits=Limits(files=2))
+        shop = Shop(world, limits=SnapshotLimits(files=2))
         shop.say()
         for at in range(3):
             shop.command(f"echo x > f{at}; echo x > g{at}")
@@ -208,7 +217,7 @@ class TestWhatCannotBeDone:
         first.say()
         first.command("echo x > f")
         first.close()
-        shop = Shop(world, limits=Limits(seconds=-1.0))
+        shop = Shop(world, limits=SnapshotLimits(seconds=-1.0))
         shop.say()
         for at in range(5):
             shop.command(f"echo x > f{at}")
@@ -216,7 +225,7 @@ class TestWhatCannotBeDone:
         shop.close()
 
     def test_a_workspace_that_is_not_even_counted_in_time_is_not_tried_again(self, world: World) -> None:
-        shop = Shop(world, limits=Limits(seconds=-1.0))
+        shop = Shop(world, limits=SnapshotLimits(seconds=-1.0))
         shop.say()
         for at in range(3):
             shop.command(f"echo x > f{at}")
@@ -287,16 +296,16 @@ class TestAfterAKill:
     ],
 )
 def test_a_damaged_record_is_said_to_be_so(shop: Shop, body: dict[str, object]) -> None:
-    read = from_body(body, shop.kept)
+    read = decode_change_record(body, shop.kept)
     assert read.files == ()
     assert read.problem
 
 
 def test_a_record_is_read_as_it_was_written(shop: Shop) -> None:
-    made = Body(
+    made = ChangeRecord(
         (
-            Change("/a\udcff\n", None, State("file", "~12-3", 0o000), older=True),
-            Change("/b", State("link", "0" * 64), State("folder", "", 0o1777)),
+            FileChange("/a\udcff\n", None, FileState("file", "~12-3", 0o000), predates_command=True),
+            FileChange("/b", FileState("link", "0" * 64), FileState("folder", "", 0o1777)),
         ),
         "call",
         "Bash",
@@ -304,4 +313,7 @@ def test_a_record_is_read_as_it_was_written(shop: Shop) -> None:
         True,
         "told",
     )
-    assert from_body(json.loads(json.dumps(to_body(made, shop.journal, shop.kept))), shop.kept) == made
+    assert (
+        decode_change_record(json.loads(json.dumps(encode_change_record(made, shop.journal, shop.kept))), shop.kept)
+        == made
+    )

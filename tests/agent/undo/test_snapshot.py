@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.agent.undo.change_records import Change
-from kitbag.agent.undo.snapshot import LARGEST_FILE, Limits, Look, TooMuchError, differences, look_at
-from kitbag.agent.undo.snapshot_cache import LookFiles
-from kitbag.store.content_store import KeptFiles
+from kitbag.agent.undo.change_records import FileChange
+from kitbag.agent.undo.snapshot import (
+    MAX_FILE_BYTES,
+    SnapshotLimitError,
+    SnapshotLimits,
+    WorkspaceSnapshot,
+    diff_snapshots,
+    take_snapshot,
+)
+from kitbag.agent.undo.snapshot_cache import SnapshotCache
+from kitbag.store.content_store import ContentStore
 
 LONG_AGO = 1_700_000_000
 
@@ -19,7 +26,7 @@ class Place:
     def __init__(self, base: Path) -> None:
         self.root = base / "w"
         (self.root / ".git" / "info").mkdir(parents=True)
-        self.kept = KeptFiles(str(base / "home"))
+        self.kept = ContentStore(str(base / "home"))
 
     def write(self, path: str, text: str = "x", *, old: bool = True) -> Path:
         target = self.root / path
@@ -29,19 +36,21 @@ class Place:
             os.utime(target, (LONG_AGO, LONG_AGO))
         return target
 
-    def look(self, known: Look | None = None, *, same_rules: bool = False, limits: Limits | None = None) -> Look:
-        with self.kept.putting() as keep:
-            rules = known.rules if known is not None and same_rules else None
-            seen = known.seen if known is not None else {}
-            return look_at([str(self.root)], keep, seen, rules=rules, limits=limits or Limits())
+    def look(
+        self, known: WorkspaceSnapshot | None = None, *, same_rules: bool = False, limits: SnapshotLimits | None = None
+    ) -> WorkspaceSnapshot:
+        with self.kept.open_writer() as keep:
+            rules = known.ignore_rules if known is not None and same_rules else None
+            seen = known.files if known is not None else {}
+            return take_snapshot([str(self.root)], keep, seen, ignore_rules=rules, limits=limits or SnapshotLimits())
 
-    def names(self, look: Look) -> list[str]:
-        return sorted(os.path.relpath(path, self.root) for path in look.seen)
+    def names(self, look: WorkspaceSnapshot) -> list[str]:
+        return sorted(os.path.relpath(path, self.root) for path in look.files)
 
-    def changes(self, act: Callable[[], object]) -> list[Change]:
+    def changes(self, act: Callable[[], object]) -> list[FileChange]:
         before = self.look()
         act()
-        return differences(before, self.look(before, same_rules=True))
+        return diff_snapshots(before, self.look(before, same_rules=True))
 
 
 @pytest.fixture
@@ -56,7 +65,7 @@ def test_files_links_and_folders_are_seen_and_their_contents_kept(place: Place) 
     (place.root / "link").symlink_to("/nowhere")
     look = place.look()
     assert place.names(look) == ["a", "a/b.txt", "empty", "hollow", "link"]
-    held = {name: look.seen[str(place.root / name)].state for name in place.names(look)}
+    held = {name: look.files[str(place.root / name)].state for name in place.names(look)}
     assert place.kept.get(held["a/b.txt"].digest) == b"text"
     assert place.kept.get(held["link"].digest) == b"/nowhere"
     assert held["hollow"].kind == "folder"
@@ -83,20 +92,20 @@ def test_a_link_is_not_followed_out_of_the_workspace(place: Place, tmp_path: Pat
 
 def test_kitbags_own_folder_is_left_out(place: Place) -> None:
     own = place.write(".kitbag/state/x").parent.parent
-    with place.kept.putting() as keep:
-        look = look_at([str(place.root)], keep, {}, leave_out=[str(own)])
+    with place.kept.open_writer() as keep:
+        look = take_snapshot([str(place.root)], keep, {}, exclude=[str(own)])
     assert place.names(look) == []
 
 
 def test_what_has_not_changed_is_not_read_again(place: Place) -> None:
     place.write("a")
     first = place.look()
-    assert first.read == 1
+    assert first.files_read == 1
     os.utime(place.root / "a", (LONG_AGO, LONG_AGO))  # which changes a time that nobody can set
-    settled = first.seen[str(place.root / "a")]._replace(settled=True)
+    settled = first.files[str(place.root / "a")]._replace(settled=True)
     stamp = (settled.stamp[0], settled.stamp[1], os.stat(place.root / "a").st_ctime_ns, settled.stamp[3])
-    known = first._replace(seen={**first.seen, str(place.root / "a"): settled._replace(stamp=stamp)})
-    assert place.look(known).read == 0
+    known = first._replace(files={**first.files, str(place.root / "a"): settled._replace(stamp=stamp)})
+    assert place.look(known).files_read == 0
 
 
 def test_a_change_right_after_the_look_that_leaves_the_same_times_is_seen(place: Place) -> None:
@@ -106,9 +115,9 @@ def test_a_change_right_after_the_look_that_leaves_the_same_times_is_seen(place:
     target.write_text("two")
     status = os.stat(target)
     path = str(target)
-    same_times = (before.seen[path].stamp[0], status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-    before.seen[path] = before.seen[path]._replace(stamp=same_times)
-    [change] = differences(before, place.look(before, same_rules=True))
+    same_times = (before.files[path].stamp[0], status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    before.files[path] = before.files[path]._replace(stamp=same_times)
+    [change] = diff_snapshots(before, place.look(before, same_rules=True))
     assert (change.before, change.after) != (None, None)
 
 
@@ -155,7 +164,9 @@ def test_a_file_that_is_older_than_the_command_is_marked_unless_it_was_seen_else
         os.rename(place.root / "b", place.root / "c")
         (place.root / "new").write_text("new")
 
-    found = {os.path.basename(change.path): change.older for change in place.changes(act) if change.before is None}
+    found = {
+        os.path.basename(change.path): change.predates_command for change in place.changes(act) if change.before is None
+    }
     assert found == {"a.bak": True, "c": False, "new": False}
 
 
@@ -171,12 +182,12 @@ def test_a_folder_that_can_no_longer_be_read_does_not_look_empty(place: Place) -
 def test_what_is_too_big_is_told_apart_and_not_kept(place: Place) -> None:
     big = place.root / "big"
     with open(big, "wb") as file:
-        file.truncate(LARGEST_FILE + 1)
-    [change] = place.changes(lambda: os.truncate(big, LARGEST_FILE + 2))
+        file.truncate(MAX_FILE_BYTES + 1)
+    [change] = place.changes(lambda: os.truncate(big, MAX_FILE_BYTES + 2))
     assert change.before is not None
     assert change.before.digest.startswith("~")
     assert place.kept.get(change.before.digest) is None
-    assert place.kept.names() == set()
+    assert place.kept.digests() == set()
 
 
 def test_names_that_are_no_text(place: Place) -> None:
@@ -189,31 +200,31 @@ class TestLimits:
     def test_too_many_files(self, place: Place) -> None:
         for at in range(4):
             place.write(f"f{at}")
-        with pytest.raises(TooMuchError, match="more than 3 files") as raised:
-            place.look(limits=Limits(files=3))
-        assert raised.value.far is None
+        with pytest.raises(SnapshotLimitError, match="more than 3 files") as raised:
+            place.look(limits=SnapshotLimits(files=3))
+        assert raised.value.partial is None
 
     def test_too_many_bytes(self, place: Place) -> None:
         place.write("f", "x" * (1 << 20))
-        with pytest.raises(TooMuchError, match="0 MB"):
-            place.look(limits=Limits(bytes=1_000))
+        with pytest.raises(SnapshotLimitError, match="0 MB"):
+            place.look(limits=SnapshotLimits(bytes=1_000))
 
     def test_too_little_time_says_how_far_it_came(self, place: Place) -> None:
         place.write("f")
-        with pytest.raises(TooMuchError, match="takes longer than") as raised:
-            place.look(limits=Limits(seconds=-1))
-        assert raised.value.far is not None
+        with pytest.raises(SnapshotLimitError, match="takes longer than") as raised:
+            place.look(limits=SnapshotLimits(seconds=-1))
+        assert raised.value.partial is not None
 
     def test_counting_reads_and_keeps_nothing(self, place: Place) -> None:
         place.write("f", "x" * 1_000)
-        with place.kept.putting() as keep:
-            look_at([str(place.root)], keep, {}, only_count=True)
-            with pytest.raises(TooMuchError, match="MB"):
-                look_at([str(place.root)], keep, {}, only_count=True, limits=Limits(bytes=999))
-            with pytest.raises(TooMuchError) as raised:
-                look_at([str(place.root)], keep, {}, only_count=True, limits=Limits(seconds=-1))
-        assert raised.value.far is None
-        assert place.kept.names() == set()
+        with place.kept.open_writer() as keep:
+            take_snapshot([str(place.root)], keep, {}, only_count=True)
+            with pytest.raises(SnapshotLimitError, match="MB"):
+                take_snapshot([str(place.root)], keep, {}, only_count=True, limits=SnapshotLimits(bytes=999))
+            with pytest.raises(SnapshotLimitError) as raised:
+                take_snapshot([str(place.root)], keep, {}, only_count=True, limits=SnapshotLimits(seconds=-1))
+        assert raised.value.partial is None
+        assert place.kept.digests() == set()
 
     def test_a_very_deep_folder_ends_somewhere(self, place: Place) -> None:
         folder = os.open(place.root, os.O_RDONLY)
@@ -223,7 +234,7 @@ class TestLimits:
             os.close(folder)
             folder = deeper
         os.close(folder)
-        assert len(place.look().seen) == 100
+        assert len(place.look().files) == 100
 
 
 class TestOnTheDisk:
@@ -232,49 +243,53 @@ class TestOnTheDisk:
         (place.root / "link").symlink_to("a")
         (place.root / os.fsdecode(b"\xff")).write_text("x")
         look = place.look()
-        files = LookFiles(str(tmp_path / "home"), [str(place.root)], "one")
+        files = SnapshotCache(str(tmp_path / "home"), [str(place.root)], "one")
         files.save(look)
         loaded = files.load()
         assert loaded is not None
-        assert (loaded.seen, loaded.closed, loaded.began) == (look.seen, look.closed, look.began)
-        assert files.newest(place.kept.names()) == look.seen
+        assert (loaded.files, loaded.unreadable_folders, loaded.started_ns) == (
+            look.files,
+            look.unreadable_folders,
+            look.started_ns,
+        )
+        assert files.load_newest(place.kept.digests()) == look.files
 
     def test_another_session_begins_with_the_newest_and_with_what_is_still_kept(
         self, place: Place, tmp_path: Path
     ) -> None:
         target = place.write("a")
         look = place.look()
-        LookFiles(str(tmp_path / "home"), [str(place.root)], "one").save(look)
-        other = LookFiles(str(tmp_path / "home"), [str(place.root)], "two")
+        SnapshotCache(str(tmp_path / "home"), [str(place.root)], "one").save(look)
+        other = SnapshotCache(str(tmp_path / "home"), [str(place.root)], "two")
         assert other.load() is None
-        assert other.newest(place.kept.names()) == look.seen
-        assert other.newest(set()) == {}
-        assert str(target) in look.seen
+        assert other.load_newest(place.kept.digests()) == look.files
+        assert other.load_newest(set()) == {}
+        assert str(target) in look.files
 
     @pytest.mark.parametrize("damage", [b"", b"\x93\x01", b"nonsense", b"\xc1" * 100])
     def test_a_damaged_one_counts_as_none(self, place: Place, tmp_path: Path, damage: bytes) -> None:
-        files = LookFiles(str(tmp_path / "home"), [str(place.root)], "one")
+        files = SnapshotCache(str(tmp_path / "home"), [str(place.root)], "one")
         files.save(place.look())
         [found] = (tmp_path / "home").rglob("*.look")
         found.write_bytes(damage)
         assert files.load() is None
-        assert files.newest(set()) == {}
+        assert files.load_newest(set()) == {}
 
     def test_only_one_process_runs_a_command_of_a_session(self, place: Place, tmp_path: Path) -> None:
-        one, two = (LookFiles(str(tmp_path / "home"), [str(place.root)], "same") for _ in range(2))
-        held = one.begin("call")
+        one, two = (SnapshotCache(str(tmp_path / "home"), [str(place.root)], "same") for _ in range(2))
+        held = one.mark_running("call")
         assert held is not None
-        assert two.begin("call") is None
-        assert two.interrupted() is None
-        one.end(held)
-        assert two.interrupted() is None
+        assert two.mark_running("call") is None
+        assert two.find_interrupted() is None
+        one.clear_running(held)
+        assert two.find_interrupted() is None
 
     def test_the_oldest_are_removed(self, place: Place, tmp_path: Path) -> None:
         look = place.look()
         for at in range(22):
-            LookFiles(str(tmp_path / "home"), [str(place.root)], f"s{at:02}").save(look)
+            SnapshotCache(str(tmp_path / "home"), [str(place.root)], f"s{at:02}").save(look)
         looks = sorted((tmp_path / "home").rglob("*.look"))
         for at, found in enumerate(looks):
             os.utime(found, (time.time() - 90_000 - at, time.time() - 90_000 - at))
-        LookFiles(str(tmp_path / "home"), [str(place.root)], "x").prune()
+        SnapshotCache(str(tmp_path / "home"), [str(place.root)], "x").prune()
         assert sorted((tmp_path / "home").rglob("*.look")) == looks[:20]

@@ -7,7 +7,7 @@ import pytest
 from conftest import World
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.text.tokens import estimate_tokens
-from kitbag.views.blocks import Table
+from kitbag.views.blocks import TableBlock
 from support.talking_face import TalkingFace, talking
 
 HELPER = "---\nname: helper\ndescription: Helps out.\ntools: Read, Grep\npermissionMode: plan\n---\nHelp them all.\n"
@@ -19,7 +19,7 @@ def test_each_is_told_with_mode_tools_model_source_and_cost(at_home: World) -> N
     async def look() -> None:
         async with talking(at_home) as talk:
             await talk.command("/agents")
-            rows = {row[0]: row[1:] for row in talk.shown(Table)[-1].rows}
+            rows = {row[0]: row[1:] for row in talk.shown(TableBlock)[-1].rows}
             state, mode, model, source, tokens, tools = rows["helper"]
             assert (state, mode, model, source) == ("on", "plan", "inherit", "user")
             assert tokens.endswith(f" + {estimate_tokens('Help them all.')}")

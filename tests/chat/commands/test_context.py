@@ -6,10 +6,10 @@ import json
 import pytest
 
 from conftest import World
-from kitbag.chat.commands.context import bars_of
-from kitbag.runtime.context_report import context_of
+from kitbag.chat.commands.context import context_bars
+from kitbag.runtime.context_report import report_session_context
 from kitbag.testing import Step
-from kitbag.views.blocks import Bars, Table
+from kitbag.views.blocks import BarsBlock, TableBlock
 from support.talking_face import talking
 
 
@@ -30,9 +30,11 @@ def test_the_live_session_is_counted_as_the_stored_one(furnished: World) -> None
         async with talking(furnished, Step(calls=calls), "Oui.") as talk:
             await talk.say("How?")
             shown = await talk.command("/context")
-            bars = talk.shown(Bars)[0]
-            found = await asyncio.to_thread(context_of, talk.agent.ground.places, talk.agent.session.id)
-            assert {**bars_of(found)._asdict(), "title": ""} == {**bars._asdict(), "title": ""}
+            bars = talk.shown(BarsBlock)[0]
+            found = await asyncio.to_thread(
+                report_session_context, talk.agent.environment.places, talk.agent.session.id
+            )
+            assert {**context_bars(found)._asdict(), "title": ""} == {**bars._asdict(), "title": ""}
             assert f"{found['tokens']:,} of {found['window']:,} tokens" in bars.title
             labels = {bar.label: bar.tokens for bar in bars.bars}
             assert labels.keys() == {
@@ -43,7 +45,7 @@ def test_the_live_session_is_counted_as_the_stored_one(furnished: World) -> None
             assert sum(labels.values()) + found["left"] == bars.whole == found["window"]
             last = found["last_request"]
             assert f"{last['provider']:,} tokens by the provider's count" in shown
-            sizes = [int(row[1].replace(",", "")) for row in talk.shown(Table)[0].rows]
+            sizes = [int(row[1].replace(",", "")) for row in talk.shown(TableBlock)[0].rows]
             assert sizes == sorted(sizes, reverse=True)
 
     asyncio.run(look())
@@ -54,7 +56,9 @@ def test_before_the_first_word_there_is_only_the_prompt(furnished: World) -> Non
         async with talking(furnished) as talk:
             shown = await talk.command("/context")
             assert "provider's count" not in shown
-            assert {bar.label for bar in talk.shown(Bars)[0].bars}.isdisjoint({"messages", "results", "loaded skills"})
+            assert {bar.label for bar in talk.shown(BarsBlock)[0].bars}.isdisjoint(
+                {"messages", "results", "loaded skills"}
+            )
 
     asyncio.run(look())
 
@@ -65,7 +69,7 @@ def test_a_window_that_is_too_full_is_told_so(furnished: World) -> None:
     async def look() -> None:
         async with talking(furnished) as talk:
             await talk.command("/context")
-            bars = talk.shown(Bars)[0]
+            bars = talk.shown(BarsBlock)[0]
             assert bars.whole == sum(bar.tokens for bar in bars.bars) > 1000
 
     asyncio.run(look())

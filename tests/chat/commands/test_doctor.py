@@ -3,7 +3,7 @@
 import asyncio
 
 from conftest import World
-from kitbag.views.blocks import Remark
+from kitbag.views.blocks import NoticeBlock
 from support.talking_face import talking
 
 
@@ -15,7 +15,7 @@ def test_the_worst_comes_first_and_says_what_to_do(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
             shown = await talk.command("/doctor")
-            found = talk.shown(Remark)
+            found = talk.shown(NoticeBlock)
             order = ["error", "warning", "info"]
             assert [one.severity for one in found] == sorted((one.severity for one in found), key=order.index)
             assert all(one.fix for one in found if one.severity != "info")

@@ -6,8 +6,8 @@ import pytest
 
 from conftest import World
 from kitbag.errors import NotFoundError
-from kitbag.runtime.context_report import context_of
-from kitbag.views.blocks import Table, Verbatim
+from kitbag.runtime.context_report import report_session_context
+from kitbag.views.blocks import TableBlock, VerbatimBlock
 from support.talking_face import Talk, talking
 
 
@@ -19,7 +19,7 @@ def furnished(at_home: World) -> World:
 
 
 def texts(talk: Talk) -> list[str]:
-    return [block.text for block in talk.shown(Verbatim)]
+    return [block.text for block in talk.shown(VerbatimBlock)]
 
 
 def test_the_texts_joined_are_the_system_prompt_of_the_next_request(furnished: World) -> None:
@@ -39,8 +39,10 @@ def test_its_sums_are_those_of_kitbag_context(furnished: World) -> None:
         async with talking(furnished, "Oui.") as talk:
             await talk.say("Hello")
             await talk.command("/env")
-            table = talk.shown(Table)[0]
-            found = await asyncio.to_thread(context_of, talk.agent.ground.places, talk.agent.session.id)
+            table = talk.shown(TableBlock)[0]
+            found = await asyncio.to_thread(
+                report_session_context, talk.agent.environment.places, talk.agent.session.id
+            )
             pieces = [piece for piece in found["pieces"] if not piece["turn"]]
             tokens, size = sum(one["tokens"] for one in pieces), sum(one["bytes"] for one in pieces)
             assert f"{tokens:,} tokens in {size:,} bytes" in table.foot

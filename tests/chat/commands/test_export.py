@@ -11,9 +11,9 @@ import pytest
 from conftest import World
 from kitbag.errors import KitbagError
 from kitbag.messages import Usage
-from kitbag.runtime.export import usual_name
+from kitbag.runtime.export import default_file_name
 from kitbag.testing import Step
-from kitbag.views.blocks import Verbatim
+from kitbag.views.blocks import VerbatimBlock
 from support.talking_face import Talk, TalkingFace, talking
 
 READ = (("c1", "Read", json.dumps({"file_path": "a.txt"})),)
@@ -46,7 +46,7 @@ def test_the_document_has_person_model_tools_skills_and_cost(furnished: World) -
         async with talking(furnished, *steps()) as talk:
             await asked(talk)
             assert "written: " in await talk.command("/export")
-            name = usual_name(talk.agent.session.id)
+            name = default_file_name(talk.agent.session.id)
             (file,) = written(furnished)
             assert file.name == name
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -106,7 +106,7 @@ def test_what_was_compacted_is_in_it(furnished: World) -> None:
             await talk.agent.compact(lambda _: None)
             assert "QUESTION ONE" not in str(talk.agent.session.messages())
             await talk.command("/export -")
-            text = talk.shown(Verbatim)[-1].text
+            text = talk.shown(VerbatimBlock)[-1].text
             assert "> QUESTION ONE" in text
             assert "ANSWER ONE" in text
             assert "made shorter" in text
@@ -195,7 +195,7 @@ def test_a_folder_gets_the_usual_name(furnished: World) -> None:
             assert "nothing has been said" in await talk.command("/export")
             await talk.say("hello")
             await talk.command("/export docs")
-            assert [path.name for path in written(furnished, "docs/*")] == [usual_name(talk.agent.session.id)]
+            assert [path.name for path in written(furnished, "docs/*")] == [default_file_name(talk.agent.session.id)]
 
     asyncio.run(look())
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import World
 from kitbag.chat.commands import COMMANDS
 from kitbag.errors import NotFoundError
-from kitbag.views.blocks import Fields, Table
+from kitbag.views.blocks import FieldsBlock, TableBlock
 from support.talking_face import talking
 
 
@@ -15,9 +15,11 @@ def test_every_command_is_told_once_and_every_key(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
             await talk.command("/help")
-            rows = [row[0].split()[0] for table in talk.shown(Table) for row in table.rows if row[0].startswith("/")]
+            rows = [
+                row[0].split()[0] for table in talk.shown(TableBlock) for row in table.rows if row[0].startswith("/")
+            ]
             assert sorted(rows) == sorted(f"/{name}" for name in COMMANDS)
-            keys = next(table for table in talk.shown(Table) if table.title == "Keys")
+            keys = next(table for table in talk.shown(TableBlock) if table.title == "Keys")
             assert {"Enter", "Alt-Enter", "Esc", "Shift-Tab", "Ctrl-O", "Ctrl-R", "Up", "Ctrl-V", "Ctrl-G"} <= {
                 row[0] for row in keys.rows
             }
@@ -33,8 +35,8 @@ def test_the_person_s_own_commands_and_the_number_of_skills_are_told(at_home: Wo
     async def look() -> None:
         async with talking(at_home) as talk:
             shown = await talk.command("/help")
-            library = talk.agent.ground.library
-            skills = sum(library.judge(one).user and one.kind == "skill" for one in library.skills)
+            library = talk.agent.environment.library
+            skills = sum(library.evaluate(one).user and one.kind == "skill" for one in library.skills)
             assert "/ship" in shown
             assert "Ships it." in shown
             assert f"{skills} skills can be called by /name" in shown
@@ -49,7 +51,7 @@ def test_one_is_told_about_by_its_name(at_home: World) -> None:
         async with talking(at_home) as talk:
             assert "/model [NAME]" in await talk.command("/help /model")
             assert "Deploys the thing." in await talk.command("/help deploy")
-            assert len(talk.shown(Fields)) == 2
+            assert len(talk.shown(FieldsBlock)) == 2
             with pytest.raises(NotFoundError) as found:
                 await talk.command("/help contxt")
             assert "context" in found.value.fix
@@ -64,6 +66,6 @@ def test_exit_leaves(at_home: World) -> None:
     async def look() -> int:
         async with talking(at_home) as talk:
             talk.face.lines = ["/exit"]
-            return await talk.chat.converse()
+            return await talk.chat.run()
 
     assert asyncio.run(look()) == 0

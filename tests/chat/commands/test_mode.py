@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.commands.mode import ORDER, next_mode
+from kitbag.chat.commands.mode import MODE_ORDER, cycle_mode
 from kitbag.chat.ui import Form
 from kitbag.errors import UsageError
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Protection
-from kitbag.permissions.rules.rule import Rules
-from kitbag.views.blocks import Table
+from kitbag.permissions.model import SandboxSupport
+from kitbag.permissions.rules.rule import PermissionRules
+from kitbag.views.blocks import TableBlock
 from support import needs
 from support.talking_face import TalkingFace, talking
 
@@ -20,8 +20,8 @@ def test_the_five_are_told_with_the_one_that_counts(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home, mode="acceptEdits") as talk:
             await talk.command("/mode")
-            table = talk.shown(Table)[-1]
-            assert [row[0] for row in table.rows] == list(ORDER)
+            table = talk.shown(TableBlock)[-1]
+            assert [row[0] for row in table.rows] == list(MODE_ORDER)
             assert [row[0] for row in table.rows if row[1] == "yes"] == ["acceptEdits"]
             assert not talk.face.forms  # in plain lines nothing is asked that eats the next line
 
@@ -29,13 +29,13 @@ def test_the_five_are_told_with_the_one_that_counts(at_home: World) -> None:
 
 
 def test_one_is_chosen_from_the_form(at_home: World) -> None:
-    face = TalkingFace(str(ORDER.index("plan") + 1))
+    face = TalkingFace(str(MODE_ORDER.index("plan") + 1))
 
     async def look() -> None:
         async with talking(at_home, face=face) as talk:
             await talk.command("/mode")
             assert talk.agent.permissions.mode == "plan"
-            assert face.forms[0].default == str(ORDER.index("default") + 1)
+            assert face.forms[0].default == str(MODE_ORDER.index("default") + 1)
 
     asyncio.run(look())
 
@@ -66,12 +66,12 @@ def test_shift_tab_goes_round_and_never_to_what_is_freer(at_home: World) -> None
         async with talking(at_home) as talk:
             seen: list[str] = []
             for _ in range(4):
-                await next_mode(talk.chat)
+                await cycle_mode(talk.chat)
                 seen.append(talk.agent.permissions.mode)
             assert seen == ["acceptEdits", "plan", "default", "acceptEdits"]
             assert "plan: it reads, and changes nothing\ndefault: it asks" in talk.face.seen()
             await talk.command("/mode locked")
-            await next_mode(talk.chat)
+            await cycle_mode(talk.chat)
             assert talk.agent.permissions.mode == "default"
 
     asyncio.run(look())
@@ -99,9 +99,9 @@ def test_without_a_sandbox_that_is_said_in_the_question(at_home: World) -> None:
 
     async def look() -> None:
         async with talking(at_home, face=face) as talk:
-            ground = talk.agent.ground
-            nothing = Protection("none", problem="bwrap is not installed", fix="install bubblewrap")
-            talk.agent.permissions = Permissions(ground.workspace, "default", Rules(), nothing)
+            ground = talk.agent.environment
+            nothing = SandboxSupport("none", problem="bwrap is not installed", fix="install bubblewrap")
+            talk.agent.permissions = Permissions(ground.workspace, "default", PermissionRules(), nothing)
             shown = await talk.command("/mode autonomous")
             assert "there is no sandbox (bwrap is not installed): no command runs in this mode" in shown
             assert "install bubblewrap" in shown

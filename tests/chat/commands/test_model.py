@@ -7,7 +7,7 @@ import pytest
 from conftest import World
 from kitbag.errors import InvalidError, UsageError
 from kitbag.testing import ModelServer, Rule, Script, Step
-from kitbag.views.blocks import Table
+from kitbag.views.blocks import TableBlock
 from support.talking_face import TalkingFace, talking
 
 KEY = "sk-ant-very-secret-0123456789"
@@ -18,7 +18,7 @@ def test_the_model_is_told_with_why_and_without_a_key_how_to_connect_one(at_home
         async with talking(at_home, model="offline") as talk:
             shown = await talk.command("/model")
             assert "--model" in shown or "choice" in shown
-            assert talk.shown(Table)[-1].rows[-1][:2] == ("offline", "yes")
+            assert talk.shown(TableBlock)[-1].rows[-1][:2] == ("offline", "yes")
             assert "ANTHROPIC_API_KEY" in shown
             assert "kitbag setup" in shown
 

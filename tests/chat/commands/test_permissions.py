@@ -7,9 +7,9 @@ import pytest
 
 from conftest import World
 from kitbag.errors import UsageError
-from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.testing import Step
-from kitbag.views.blocks import Table
+from kitbag.views.blocks import TableBlock
 from support import needs
 from support.talking_face import talking
 
@@ -23,7 +23,7 @@ def test_rules_are_told_with_effect_and_source_and_where_they_are_changed(at_hom
     async def look() -> None:
         async with talking(at_home, no_tools=("WebFetch",)) as talk:
             shown = await talk.command("/permissions")
-            rules = {row[1]: row for row in talk.shown(Table)[0].rows}
+            rules = {row[1]: row for row in talk.shown(TableBlock)[0].rows}
             assert rules["Bash(git log:*)"][0] == "allow"
             assert rules["Bash(git log:*)"][4].startswith("~/.kitbag/settings.toml")
             assert rules["Read(./secret/**)"][0] == "deny"
@@ -90,8 +90,8 @@ class _Agreeing:
 
     one_at_a_time = True
 
-    async def ask(self, question: Question) -> Answer:
-        return Answer("allow", "session", "Write" if "a.txt" in question.arguments else "")
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer("allow", "session", "Write" if "a.txt" in question.arguments else "")
 
 
 def test_what_was_agreed_to_in_this_conversation_is_told(at_home: World) -> None:
@@ -103,7 +103,7 @@ def test_what_was_agreed_to_in_this_conversation_is_told(at_home: World) -> None
         async with talking(at_home, *calls, "Done.", approver=_Agreeing()) as talk:
             await talk.say("write them")
             shown = await talk.command("/permissions")
-            assert ("allow", "Write", "session", "", "session") in talk.shown(Table)[0].rows
+            assert ("allow", "Write", "session", "", "session") in talk.shown(TableBlock)[0].rows
             assert "1 action allowed for this conversation" in shown
 
     asyncio.run(look())

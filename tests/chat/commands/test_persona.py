@@ -11,10 +11,10 @@ from conftest import World
 from kitbag.assembly.run_options import Options
 from kitbag.chat.chat import Chat
 from kitbag.errors import KitbagError, NotFoundError, UsageError
-from kitbag.library.untrusted_items import LeftOutError
+from kitbag.library.untrusted_items import UntrustedItemError
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Step
-from kitbag.views.blocks import Fields, Table
+from kitbag.views.blocks import FieldsBlock, TableBlock
 from support.talking_face import Talk, TalkingFace, talking
 
 TEAM = ".kitbag/skills/data"
@@ -51,7 +51,7 @@ class After(NamedTuple):
 
     @property
     def preview(self) -> dict[str, str]:
-        [shown] = [block for block in self.face.blocks if isinstance(block, Fields)]
+        [shown] = [block for block in self.face.blocks if isinstance(block, FieldsBlock)]
         return {label: value for label, value in shown.pairs if value}
 
 
@@ -73,7 +73,7 @@ def persona(
             if before is not None:
                 await before(talk)
             await talk.command(f"/persona {arguments}")
-            library = talk.agent.ground.library
+            library = talk.agent.environment.library
             who = library.persona.full_name if library.persona is not None else ""
             loaded = [one.name for one in talk.agent.skills.loaded()]
             return After(face, who, library.team, loaded, talk.agent.chosen.name)
@@ -113,7 +113,7 @@ def test_none_takes_it_off(team: World, name: str) -> None:
 def test_who_one_is_already_changes_nothing(team: World, name: str, now: str) -> None:
     after = persona(team, name, now=now)
     assert "already" in after.text
-    assert not any(isinstance(block, Fields) for block in after.face.blocks)
+    assert not any(isinstance(block, FieldsBlock) for block in after.face.blocks)
 
 
 def test_a_loaded_skill_that_it_may_not_see_is_dropped_and_announced(team: World) -> None:
@@ -147,7 +147,7 @@ def test_another_model_is_told_before_it_answers(team: World, monkeypatch: pytes
             return face, agent.chosen.name
 
     face, model = asyncio.run(go())
-    [fields] = [block for block in face.blocks if isinstance(block, Fields)]
+    [fields] = [block for block in face.blocks if isinstance(block, FieldsBlock)]
     assert dict(fields.pairs)["model"] == model == "anthropic/claude-opus-4-5"
 
 
@@ -167,7 +167,7 @@ class TestWithoutAName:
 
     def test_in_plain_lines_they_are_a_table(self, team: World) -> None:
         after = persona(team, "")
-        [table] = [block for block in after.face.blocks if isinstance(block, Table)]
+        [table] = [block for block in after.face.blocks if isinstance(block, TableBlock)]
         assert [row[:2] for row in table.rows] == [("*", "data/dev"), ("", "data/ops")]
         assert "/persona NAME" in after.text
 
@@ -188,7 +188,7 @@ class TestWhatIsWrong:
         assert "there are: data/dev, data/ops" in self.refused(team, "zebra", NotFoundError)
 
     def test_of_an_untrusted_workspace_it_says_why_it_is_not_there(self, team: World) -> None:
-        assert "trust" in self.refused(team, "ops", LeftOutError, now="", trust_workspace=False)
+        assert "trust" in self.refused(team, "ops", UntrustedItemError, now="", trust_workspace=False)
 
     @pytest.mark.parametrize("arguments", ["dev ops", "dev --no", "--force"])
     def test_what_it_does_not_take(self, team: World, arguments: str) -> None:

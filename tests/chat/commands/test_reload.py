@@ -23,7 +23,7 @@ def test_what_has_come_and_gone_is_shown_with_what_it_costs(world: World) -> Non
             assert "old" in shown
             assert "library-changes" not in shown
             assert "→" in shown
-            assert [skill.name for skill, _ in talk.agent.ground.library.visible_skills()].count("fresh") == 1
+            assert [skill.name for skill, _ in talk.agent.environment.library.visible_skills()].count("fresh") == 1
 
     asyncio.run(look())
 

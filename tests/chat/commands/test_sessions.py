@@ -8,14 +8,14 @@ import pytest
 
 from conftest import World
 from kitbag.assembly.run_options import Options
-from kitbag.chat.ui import Filled, Form
+from kitbag.chat.ui import Form, FormAnswer
 from kitbag.errors import AmbiguousError, InvalidError, KitbagError, NotFoundError
 from kitbag.messages import Message, Text, message_to_json
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import held_open, is_open
+from kitbag.runtime.session_locks import hold_session, is_session_open
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
-from kitbag.views.blocks import Remark
+from kitbag.views.blocks import NoticeBlock
 from support.talking_face import Talk, TalkingFace, talking
 
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -70,8 +70,8 @@ class TestResume:
 
         asyncio.run(look())
 
-    @pytest.mark.parametrize("said", [Filled(), None])
-    def test_left_it_changes_nothing(self, world: World, said: Filled | None) -> None:
+    @pytest.mark.parametrize("said", [FormAnswer(), None])
+    def test_left_it_changes_nothing(self, world: World, said: FormAnswer | None) -> None:
         conversed(world, "Find the fox")
 
         async def look() -> None:
@@ -85,9 +85,9 @@ class TestResume:
     def test_words_narrow_the_picker_and_an_id_chooses(self, world: World) -> None:
         red, _ = conversed(world, "Find the red fox"), conversed(world, "Find the blue fox")
 
-        def narrowed(form: Form) -> Filled:
+        def narrowed(form: Form) -> FormAnswer:
             assert [option.label for option in form.options] == ["Find the red fox"]
-            return Filled(text=red[:6])
+            return FormAnswer(text=red[:6])
 
         async def look() -> None:
             async with talking(world, face=TalkingFace("unheard of", "RED find", narrowed)) as talk:
@@ -122,9 +122,9 @@ class TestResume:
                 await talk.command(f"/resume {earlier}")
                 agent = talk.agent
                 assert agent.permissions.mode == "plan"
-                assert agent.ground.library.persona is not None
-                assert agent.ground.library.persona.full_name == "shop/support"
-                assert agent.chosen.again == script
+                assert agent.environment.library.persona is not None
+                assert agent.environment.library.persona.full_name == "shop/support"
+                assert agent.chosen.reference == script
                 await closed(talk, earlier)
 
         asyncio.run(look())
@@ -173,7 +173,7 @@ class TestResume:
 
         async def look() -> None:
             async with talking(world, face=TalkingFace(None)) as talk:
-                with held_open(home(world), earlier):
+                with hold_session(home(world), earlier):
                     with pytest.raises(InvalidError, match="open in another window"):
                         await talk.command("/resume last")
                     await talk.command("/resume")
@@ -239,10 +239,10 @@ class TestClear:
                 assert agent.session.id != before
                 assert not agent.session.messages()
                 assert agent.permissions.mode == "plan"
-                assert agent.chosen.again == script
-                assert agent.ground.library.persona is not None
-                assert agent.ground.library.persona.full_name == "shop/support"
-                assert f"/resume {before}" in talk.shown(Remark)[-1].text
+                assert agent.chosen.reference == script
+                assert agent.environment.library.persona is not None
+                assert agent.environment.library.persona.full_name == "shop/support"
+                assert f"/resume {before}" in talk.shown(NoticeBlock)[-1].text
                 await talk.command(f"/resume {before}")
                 await closed(talk, before)
 
@@ -282,8 +282,8 @@ class TestCompact:
 
 
 def test_a_conversation_is_open_as_long_as_somebody_holds_it(world: World) -> None:
-    assert not is_open(home(world), "abc")
-    with held_open(home(world), "abc"), held_open(home(world), "abc"):
-        assert is_open(home(world), "abc")
-    assert not is_open(home(world), "abc")
+    assert not is_session_open(home(world), "abc")
+    with hold_session(home(world), "abc"), hold_session(home(world), "abc"):
+        assert is_session_open(home(world), "abc")
+    assert not is_session_open(home(world), "abc")
     assert not (world.home / ".kitbag" / "state" / "open" / "abc").exists()

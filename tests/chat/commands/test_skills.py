@@ -9,7 +9,7 @@ from conftest import World
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.testing import Step
 from kitbag.text.tokens import estimate_tokens
-from kitbag.views.blocks import Table
+from kitbag.views.blocks import TableBlock
 from support.talking_face import Talk, TalkingFace, talking
 
 
@@ -19,7 +19,7 @@ def load(skill: str) -> Step:
 
 def rows(talk: Talk) -> dict[str, tuple[str, ...]]:
     """Of the last table, by the name of the skill."""
-    return {row[0]: row[1:] for row in talk.shown(Table)[-1].rows}
+    return {row[0]: row[1:] for row in talk.shown(TableBlock)[-1].rows}
 
 
 def test_each_is_told_with_its_state_its_scope_its_cost_and_whether_it_is_loaded(at_home: World) -> None:
@@ -109,7 +109,7 @@ def test_those_of_another_persona_are_counted_and_shown_when_asked_for(at_home: 
             await talk.command("/skills")
             assert "shop/review" in rows(talk)
             assert "shop/triage" not in rows(talk)
-            assert "1 of other teams or personas" in talk.shown(Table)[-1].foot
+            assert "1 of other teams or personas" in talk.shown(TableBlock)[-1].foot
             await talk.command("/skills all")
             assert "belongs to support" in rows(talk)["shop/triage"][-1]
 
@@ -212,7 +212,7 @@ def test_one_is_loaded_as_if_it_had_been_typed_and_unloaded_again(at_home: World
     async def look() -> None:
         async with talking(at_home, "Done.", load("deploy"), "Again.", "Now without.") as talk:
             talk.face.lines = ["/skills use deploy"]
-            await talk.chat.converse()
+            await talk.chat.run()
             assert "BY HAND" in str(talk.model.requests[0].messages)
             await talk.say("load it yourself")
             assert "deploy" in talk.agent.session.skills

@@ -6,13 +6,13 @@ import pytest
 
 from chat.held import WaitingFace, begun, held, workshop_at_home
 from kitbag.chat.commands.tasks import stop_command, tasks_command
-from kitbag.chat.ui import Filled, Form
+from kitbag.chat.ui import Form, FormAnswer
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError, UsageError
-from kitbag.permissions.approvals.approval import Answer
+from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import ApprovalQueue
-from kitbag.processes.descendants import MARK
-from kitbag.tasks.task import End
-from kitbag.views.blocks import Table, Verbatim
+from kitbag.processes.descendants import MARKER_VARIABLE
+from kitbag.tasks.task import TaskResult
+from kitbag.views.blocks import TableBlock, VerbatimBlock
 from support.talking_face import Talk, TalkingFace
 from support.waiting import TEST_TIMEOUT, until_true
 from support.workshop import Workshop, call
@@ -41,18 +41,18 @@ class TestInWords:
                 far = await workshop.board.create(
                     "f" * 12, "agent", moved, root="x", parent="", depth=1, background=False
                 )
-                await workshop.board.end(away.id, 0, End("failed", error="it broke"))
-                await workshop.board.end(far.id, 0, End("completed"))
+                await workshop.board.finish(away.id, 0, TaskResult("failed", error="it broke"))
+                await workshop.board.finish(far.id, 0, TaskResult("completed"))
                 await tasks_command(chat.chat, "")
                 table = chat.face.blocks[-1]
-                assert isinstance(table, Table)
+                assert isinstance(table, TableBlock)
                 assert [row[0] for row in table.rows] == [ours, away.id, other]
                 assert table.rows[0][1:4] == ("doer", "completed", "1")
                 assert table.rows[0][-1] == "a search"
                 assert table.rows[1][-1].endswith("it broke")
                 await tasks_command(chat.chat, "all")
                 table = chat.face.blocks[-1]
-                assert isinstance(table, Table)
+                assert isinstance(table, TableBlock)
                 assert far.id in [row[0] for row in table.rows]
 
         asyncio.run(look())
@@ -77,8 +77,8 @@ class TestInWords:
             async with held(workshop) as chat:
                 task_id = await done(workshop, chat.agent.session.id)
                 await tasks_command(chat.chat, arguments.format(task_id[:5]))
-                assert Verbatim("Find it.", "Asked") in chat.face.blocks
-                assert Verbatim("The answer is 42.", "Answer") in chat.face.blocks
+                assert VerbatimBlock("Find it.", "Asked") in chat.face.blocks
+                assert VerbatimBlock("The answer is 42.", "Answer") in chat.face.blocks
                 assert "✓ Bash(echo hello)" in chat.face.seen()
                 assert "completed" in chat.face.seen()
 
@@ -109,7 +109,7 @@ class TestInWords:
                 for made in ("aaab00000000", "aaac00000000"):
                     wish = workshop.wish()
                     task = workshop.board.create(made, "agent", wish, root="", parent="", depth=1, background=False)
-                    await workshop.board.end((await task).id, 0, End("completed"))
+                    await workshop.board.finish((await task).id, 0, TaskResult("completed"))
                 with pytest.raises(error) as caught:
                     await tasks_command(chat.chat, arguments.format(task_id))
                 assert words in f"{caught.value} {getattr(caught.value, 'fix', '')}"
@@ -123,10 +123,10 @@ class TestInWords:
         async def look() -> None:
             async with held(workshop) as chat:
                 task_id = await done(workshop, chat.agent.session.id)
-                shown, offset, pages = "", "0", list[Verbatim]()
+                shown, offset, pages = "", "0", list[VerbatimBlock]()
                 while offset:
                     await tasks_command(chat.chat, f"output {task_id} {offset}")
-                    pages = [block for block in chat.face.blocks if isinstance(block, Verbatim)]
+                    pages = [block for block in chat.face.blocks if isinstance(block, VerbatimBlock)]
                     shown += pages[-1].text
                     more = chat.face.seen().rpartition("\n")[2]
                     offset = more.removeprefix(f"more: /tasks output {task_id[:8]} ") if "more:" in more else ""
@@ -146,9 +146,11 @@ class TestInWords:
                 )
                 output = workshop.world.write(f"~/.kitbag/state/output/{task.id}", "")
                 output.write_text("".join(f"{number}\n" for number in range(1, 100_001)))
-                await workshop.board.end(task.id, 0, End("completed", code=0))
+                await workshop.board.finish(task.id, 0, TaskResult("completed", code=0))
                 await tasks_command(chat.chat, "")
-                pages = [block for block in chat.face.blocks if isinstance(block, Verbatim) and "bytes" in block.title]
+                pages = [
+                    block for block in chat.face.blocks if isinstance(block, VerbatimBlock) and "bytes" in block.title
+                ]
                 assert len(pages) == 2
                 assert pages[0].text.startswith("1\n2\n")
                 assert int(pages[1].text.split()[0]) == int(pages[0].text.split()[-1]) + 1
@@ -192,7 +194,7 @@ class TestStopping:
                 parent = await begun(workshop, session)
                 orphan = await begun(workshop, session, parent=parent.id)
                 await workshop.board.claim(parent)
-                await workshop.board.end(parent.id, 1, End("completed"))
+                await workshop.board.finish(parent.id, 1, TaskResult("completed"))
                 second, other = await begun(workshop, session), await begun(workshop, "another")
                 await stop_command(chat.chat, "all")
                 assert front.cancelled()
@@ -216,8 +218,8 @@ class TestResuming:
                 face.pressed = [("r", task_id)]
                 await tasks_command(chat.chat, "" if in_panel else f"resume {task_id[:6]} Look again.")
                 assert f"{task_id} goes on" in chat.face.seen()
-                assert workshop.board.wish(task_id).request == "Look again."
-                ended = await workshop.board.until(lambda task: task.ended_run == 2, task_id)
+                assert workshop.board.request(task_id).request == "Look again."
+                ended = await workshop.board.wait_until(lambda task: task.ended_run == 2, task_id)
                 assert ended is not None
                 assert ended.status == "completed"
 
@@ -256,7 +258,7 @@ class TestAnswering:
             async with held(workshop, face=face) as chat:
                 task = await begun(workshop, chat.agent.session.id, options=self.ASKS)
                 workshop.worker()
-                await workshop.board.until(lambda one: bool(one.questions), task.id)
+                await workshop.board.wait_until(lambda one: bool(one.questions), task.id)
                 await waiting_for(chat.agent.journal)
                 face.pressed = [("a", task.id)]
                 await tasks_command(chat.chat, "")
@@ -276,7 +278,7 @@ class TestAnswering:
                 workshop.worker()
                 question = await waiting_for(chat.agent.journal)
                 await tasks_command(chat.chat, f"answer {task.id[:6]}")
-                assert chat.face.forms[0].leaving == "lets it wait"
+                assert chat.face.forms[0].cancel_effect == "lets it wait"
                 assert f"question {question} waits on" in chat.face.seen()
                 await tasks_command(chat.chat, f"answer {question}")
                 assert "denied" in chat.face.seen()
@@ -295,7 +297,7 @@ class TestAnswering:
                 question = await waiting_for(chat.agent.journal)
                 asking = asyncio.create_task(tasks_command(chat.chat, "answer"))
                 await until_true(lambda: chat.face.forms)
-                ApprovalQueue(chat.agent.journal).answer(question, Answer("deny"), "elsewhere")
+                ApprovalQueue(chat.agent.journal).answer(question, ApprovalAnswer("deny"), "elsewhere")
                 await asking
                 assert "answered elsewhere" in chat.face.seen()
                 await ended(workshop, task.id)
@@ -310,7 +312,7 @@ class TestAnswering:
                 await begun(workshop, chat.agent.session.id, options=self.ASKS)
                 workshop.worker()
                 await waiting_for(chat.agent.journal)
-                monkeypatch.setenv(MARK, "1")
+                monkeypatch.setenv(MARKER_VARIABLE, "1")
                 with pytest.raises(InvalidError, match="can't answer for you"):
                     await tasks_command(chat.chat, "answer")
 
@@ -327,11 +329,11 @@ async def works_in_front(talk: Talk) -> "asyncio.Task[None]":
 async def waiting_for(journal: object) -> str:
     """The number of the question that waits."""
     queue = ApprovalQueue(journal)  # type: ignore[arg-type]
-    return (await until_true(queue.pending))[0].question.id
+    return (await until_true(queue.pending))[0].request.id
 
 
 async def ended(workshop: Workshop, task_id: str) -> str:
-    task = await workshop.board.until(lambda one: one.is_finished, task_id, TEST_TIMEOUT)
+    task = await workshop.board.wait_until(lambda one: one.is_finished, task_id, TEST_TIMEOUT)
     return str(task)
 
 
@@ -357,15 +359,15 @@ def test_a_panel_asks_before_each_further_page(workshop: Workshop) -> None:
     workshop.script({"text": "x" * 20_000})
 
     async def look() -> None:
-        def more(form: Form) -> Filled:
+        def more(form: Form) -> FormAnswer:
             assert [option.key for option in form.options] == ["m", "q"]
-            return Filled(("m",))
+            return FormAnswer(("m",))
 
         face = TalkingFace(more, more)
         async with held(workshop, face=face) as chat:
             face.pressed = [("enter", await done(workshop, chat.agent.session.id))]
             await tasks_command(chat.chat, "")
-            pages = [block.text for block in face.blocks if isinstance(block, Verbatim)][1:]
+            pages = [block.text for block in face.blocks if isinstance(block, VerbatimBlock)][1:]
             assert "".join(pages) == "x" * 20_000
 
     asyncio.run(look())

@@ -9,9 +9,9 @@ import pytest
 
 from conftest import World
 from kitbag.errors import NotFoundError, UsageError
-from kitbag.runtime.undo import Undoing
+from kitbag.runtime.undo import SessionUndo
 from kitbag.testing import Step
-from kitbag.views.blocks import Diff, Table
+from kitbag.views.blocks import DiffBlock, TableBlock
 from support.talking_face import TalkingFace, talking
 from support.waiting import TEST_TIMEOUT, until_true
 
@@ -38,10 +38,10 @@ def ask(world: World, *lines: str, face: TalkingFace, meanwhile: Any = None) -> 
 def test_it_is_shown_then_taken_back_and_the_model_is_told(at_home: World) -> None:
     face = TalkingFace("d", "y")
     shown, told = ask(at_home, "/undo", face=face)
-    table = next(block for block in face.blocks if isinstance(block, Table))
+    table = next(block for block in face.blocks if isinstance(block, TableBlock))
     assert (table.headers, table.rows) == (("DO", "CHANGE", "FILE"), (("remove", "+0 -2", "new.txt"),))
     assert table.title == "Take back message 1: make a file"
-    assert any(isinstance(block, Diff) and "-two" in block.text for block in face.blocks)
+    assert any(isinstance(block, DiffBlock) and "-two" in block.text for block in face.blocks)
     assert "turn 1 undone: 1 removed" in shown
     assert not (at_home.workspace / "new.txt").exists()
     assert "new.txt" in told
@@ -52,14 +52,14 @@ def test_what_is_cancelled_while_files_are_taken_back_is_done_and_told(
     at_home: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
-    restore = Undoing.restore
+    restore = SessionUndo.restore
 
-    def slow(self: Undoing, planned: Any) -> Any:
+    def slow(self: SessionUndo, planned: Any) -> Any:
         begun.set()
         may_end.wait(TEST_TIMEOUT)
         return restore(self, planned)
 
-    monkeypatch.setattr(Undoing, "restore", slow)
+    monkeypatch.setattr(SessionUndo, "restore", slow)
 
     async def work() -> str:
         async with talking(

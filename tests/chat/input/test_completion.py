@@ -13,13 +13,13 @@ from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
 from conftest import World
-from kitbag.assembly.mention_syntax import find_mentions, meanings
+from kitbag.assembly.mention_syntax import find_mentions, list_targets
 from kitbag.chat.commands import COMMANDS
-from kitbag.chat.input.completion import Around, ChatCompleter
-from kitbag.chat.input.match_ranking import rank, ranked
+from kitbag.chat.input.completion import ChatCompleter, CompletionSources
+from kitbag.chat.input.match_ranking import rank, rank_items
 from kitbag.chat.input.workspace_files import WorkspaceFiles
 from kitbag.errors import InvalidError
-from kitbag.library.dialects.permission_modes import STRICTEST_FIRST
+from kitbag.library.dialects.permission_modes import MODES_STRICTEST_FIRST
 from kitbag.library.registry import Registry
 from kitbag.permissions.model import Workspace
 from support.matrix import examples
@@ -39,7 +39,7 @@ class Typing:
         return Registry(self.world.registry().places, persona=self.persona)
 
     def completer(self, library: Callable[[], Registry] | None = None, directory: str = "") -> ChatCompleter:
-        around = Around(
+        around = CompletionSources(
             library or self.library,
             self.workspace,
             directory or str(self.world.workspace),
@@ -85,8 +85,8 @@ class TestCommands:
         assert typing.texts("/mode")[0] == "/mode"
         assert [rank(typed, "code-review") for typed in ("code-review", "co", "re", "ode", "cr")] == [0, 1, 2, 3, 4]
         assert rank("xy", "code-review") is None
-        assert ranked("re", ["core", "code-review", "rxe"], str) == ["code-review", "core"]
-        assert ranked("cr", ["code-review", "x"], str) == ["code-review"]
+        assert rank_items("re", ["core", "code-review", "rxe"], str) == ["code-review", "core"]
+        assert rank_items("cr", ["code-review", "x"], str) == ["code-review"]
 
     def test_skills_and_commands_of_one_s_own_are_offered_where_a_person_may_use_them(self, typing: Typing) -> None:
         typing.world.skill("~/.kitbag/skills", "mine", description="Does \x1b[31mit\nwell.")
@@ -128,7 +128,7 @@ class TestCommands:
 
 class TestArguments:
     def test_modes(self, typing: Typing) -> None:
-        assert typing.texts("/mode ") == list(STRICTEST_FIRST)
+        assert typing.texts("/mode ") == list(MODES_STRICTEST_FIRST)
         assert typing.texts("/mode pl")[0] == "plan"
 
     def test_models_by_name_and_by_alias(self, typing: Typing) -> None:
@@ -227,10 +227,10 @@ class TestFiles:
     def test_new_files_show_when_the_list_is_made_again(self, typing: Typing) -> None:
         files = WorkspaceFiles(typing.workspace)
         typing.world.write("one.py", "")
-        assert files.best("one", 5, TEST_TIMEOUT) == ["one.py"]
+        assert files.best_matches("one", 5, TEST_TIMEOUT) == ["one.py"]
         typing.world.write("two.py", "")
         files._listed_at -= 100  # pyright: ignore[reportPrivateUsage] - as if it were long ago
-        assert wait_until(lambda: files.best("two", 5)) == ["two.py"]
+        assert wait_until(lambda: files.best_matches("two", 5)) == ["two.py"]
         files.close()
 
     def test_without_a_library_or_a_workspace_there_is_nothing_and_no_error(self, typing: Typing) -> None:
@@ -283,12 +283,12 @@ def test_whatever_files_are_called_what_is_offered_means_one_of_them(tmp_path_fa
         if name not in ("", ".", "..") and len(name.encode()) < 200:
             (root / name).write_text("")
             made.add(os.fsdecode(os.fsencode(name)))
-    completer = ChatCompleter(Around(_no_library, Workspace(str(root), "/h", "/h/.kitbag"), str(root)))
+    completer = ChatCompleter(CompletionSources(_no_library, Workspace(str(root), "/h", "/h/.kitbag"), str(root)))
     found = completer._mentions("", [], TEST_TIMEOUT)  # pyright: ignore[reportPrivateUsage]
     completer.close()
     for offer in found:
         (mention,) = find_mentions(f"x {offer.text} y")
-        assert next(meanings(mention)).path in made
+        assert next(list_targets(mention)).path in made
         assert offer.text.isprintable() or not any(char in offer.text for char in "\n\t\x1b\x7f")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.chat.input.history import FILE, LONGEST_ENTRY, MOST_BYTES, MOST_ENTRIES, History
+from kitbag.chat.input.history import FILE, MAX_BYTES, MAX_ENTRIES, MAX_ENTRY_LENGTH, InputHistory
 from kitbag.store.redaction import Redactor
 
 
@@ -21,8 +21,8 @@ class Past:
         self.file = home / FILE
         self.remarks: list[str] = []
 
-    def of(self, directory: str = "/here") -> History:
-        return History(str(self.home), directory, Redactor(["hunter2-secret"]).text, self.remarks.append)
+    def of(self, directory: str = "/here") -> InputHistory:
+        return InputHistory(str(self.home), directory, Redactor(["hunter2-secret"]).redact_text, self.remarks.append)
 
     def seen(self, directory: str = "/here") -> list[str]:
         async def load() -> list[str]:
@@ -116,9 +116,9 @@ def test_many_chats_at_once_lose_nothing(past: Past) -> None:
 def test_it_is_bounded_and_the_newest_stay(past: Past) -> None:
     past.of().append_string("first")
     line = past.lines()[0].replace(b"first", b"old")
-    past.file.write_bytes((line + b"\n") * (MOST_ENTRIES * 2))
+    past.file.write_bytes((line + b"\n") * (MAX_ENTRIES * 2))
     past.of().append_string("last")
-    assert len(past.lines()) == MOST_ENTRIES
+    assert len(past.lines()) == MAX_ENTRIES
     assert past.seen()[0] == "last"
     assert stat.S_IMODE(past.file.stat().st_mode) == 0o600
 
@@ -129,14 +129,14 @@ def test_so_is_its_size_also_of_a_file_that_somebody_else_filled(past: Past) -> 
         for number in range(300):
             file.write(json.dumps({"directory": "/here", "text": f"{number} " + "x" * 40_000}).encode() + b"\n")
     past.of().append_string("last")
-    assert past.file.stat().st_size <= MOST_BYTES
+    assert past.file.stat().st_size <= MAX_BYTES
     assert past.seen()[0] == "last"
 
 
 def test_a_very_long_one_is_remembered_by_this_chat_alone(past: Past) -> None:
     history = past.of()
-    history.append_string("x" * (LONGEST_ENTRY + 1))
-    assert history.get_strings() == ["x" * (LONGEST_ENTRY + 1)]
+    history.append_string("x" * (MAX_ENTRY_LENGTH + 1))
+    assert history.get_strings() == ["x" * (MAX_ENTRY_LENGTH + 1)]
     assert past.seen() == []
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.chat.input import pastes as pasting
-from kitbag.chat.input.pastes import MOST_CHARACTERS, MOST_LINES, Pastes, cleaned
+from kitbag.chat.input.pastes import MAX_INLINE_CHARACTERS, MAX_INLINE_LINES, PasteStore, sanitize_paste
 from kitbag.messages import Image
-from kitbag.tools.files.read import MOST_IMAGE_BYTES
+from kitbag.tools.files.read import MAX_IMAGE_BYTES
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"data"
 GIF, JPEG, WEBP = b"GIF89a" + b"data", b"\xff\xd8\xff" + b"data", b"RIFF\0\0\0\0WEBPdata"
@@ -24,7 +24,7 @@ class Line:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.told: list[str] = []
-        self.pastes = Pastes(self.told.append)
+        self.pastes = PasteStore(self.told.append)
 
     def file(self, name: str, data: bytes = PNG) -> Path:
         path = self.folder / name
@@ -38,7 +38,9 @@ def line(tmp_path: Path) -> Line:
 
 
 class TestTexts:
-    @pytest.mark.parametrize("text", ["", "x", "a\nb", "\n".join("abcdefghij"), "y" * MOST_CHARACTERS, "tab\there"])
+    @pytest.mark.parametrize(
+        "text", ["", "x", "a\nb", "\n".join("abcdefghij"), "y" * MAX_INLINE_CHARACTERS, "tab\there"]
+    )
     def test_a_short_one_stays(self, line: Line, text: str) -> None:
         assert line.pastes.take(text) == text
 
@@ -74,19 +76,19 @@ class TestTexts:
 
     @given(st.lists(st.text(max_size=30) | st.text(st.sampled_from("ab\n"), min_size=30, max_size=80), max_size=5))
     def test_what_is_taken_comes_back(self, texts: list[str]) -> None:
-        pastes = Pastes()
+        pastes = PasteStore()
         taken = [pastes.take(text) for text in texts]
-        assert pastes.expand("|".join(taken)).text == "|".join(map(cleaned, texts))
-        assert all(len(words) <= MOST_CHARACTERS and words.count("\n") <= MOST_LINES for words in taken)
+        assert pastes.expand("|".join(taken)).text == "|".join(map(sanitize_paste, texts))
+        assert all(len(words) <= MAX_INLINE_CHARACTERS and words.count("\n") <= MAX_INLINE_LINES for words in taken)
 
     @given(st.text())
     def test_no_text_brings_control_characters_in(self, text: str) -> None:
-        found = cleaned(text)
+        found = sanitize_paste(text)
         assert not any((ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160 for char in found)
-        assert cleaned(found) == found
+        assert sanitize_paste(found) == found
 
     def test_memory_is_bounded_and_what_is_gone_is_told(self, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pasting, "HELD_CHARACTERS", 5_000)
+        monkeypatch.setattr(pasting, "MAX_STORED_CHARACTERS", 5_000)
         first, second = line.pastes.take("a" * 3_000), line.pastes.take("b" * 3_000)
         assert line.pastes.expand(first).text == first
         assert "paste it again" in line.told[0]
@@ -95,7 +97,7 @@ class TestTexts:
     def test_one_that_is_far_too_long_is_cut_and_that_is_told(
         self, line: Line, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pasting, "LONGEST", 2_000)
+        monkeypatch.setattr(pasting, "MAX_TEXT_LENGTH", 2_000)
         label = line.pastes.take("a" * 3_000)
         assert line.pastes.expand(label).text == "a" * 2_000
         assert "2,000 of 3,000" in line.told[0]
@@ -155,7 +157,7 @@ class TestPictures:
         assert line.told == []
 
     def test_why_one_is_not_taken_is_told(self, line: Line) -> None:
-        false, large = line.file("a.png", b"no picture"), line.file("b.png", PNG + b"\0" * MOST_IMAGE_BYTES)
+        false, large = line.file("a.png", b"no picture"), line.file("b.png", PNG + b"\0" * MAX_IMAGE_BYTES)
         assert line.pastes.take(str(false)) == str(false)
         assert line.pastes.take(str(large)) == str(large)
         assert "a.png is no PNG" in line.told[0]
@@ -177,7 +179,7 @@ class TestPictures:
     def test_whatever_one_is_called_its_words_lead_to_it(
         self, tmp_path_factory: pytest.TempPathFactory, name: str
     ) -> None:
-        pastes = Pastes()
+        pastes = PasteStore()
         label = pastes._hold_image(name, "image/png", PNG)  # pyright: ignore[reportPrivateUsage]
         assert label.isprintable() or name.isprintable() is False
         assert "\n" not in label
@@ -211,9 +213,9 @@ class TestTheClipboard:
         assert "wl-paste" in line.told[1]
 
     def test_one_that_never_ends_or_never_stops_is_ended(self, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("kitbag.chat.input.clipboard.SECONDS", 0.2)
+        monkeypatch.setattr("kitbag.chat.input.clipboard.TIMEOUT_SECONDS", 0.2)
         assert line.pastes.from_clipboard(self.program(line, "xclip", "exec /bin/sleep 60")) is None
-        monkeypatch.setattr("kitbag.chat.input.clipboard.SECONDS", 20.0)
+        monkeypatch.setattr("kitbag.chat.input.clipboard.TIMEOUT_SECONDS", 20.0)
         picture = line.file("large.png", PNG + b"\0" * 100_000)
         script = f"while :; do /bin/cat {picture}; done"
         assert line.pastes.from_clipboard(self.program(line, "xclip", script)) is None

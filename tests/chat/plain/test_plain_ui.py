@@ -14,32 +14,44 @@ from typing import Any, TextIO
 
 import pytest
 
-from kitbag.chat.plain.plain_ui import Plain
-from kitbag.chat.plain.rendering import PlainLines
-from kitbag.chat.ui import Deed, Face, Filled, Form, Key, Left, Live, Option, Panel, Status, Submitted
+from kitbag.chat.plain.plain_ui import PlainUI
+from kitbag.chat.plain.rendering import PlainRenderer
+from kitbag.chat.ui import (
+    ChatStatus,
+    ChatUI,
+    ExitRequested,
+    Form,
+    FormAnswer,
+    FormOption,
+    KeyPressed,
+    LiveState,
+    Panel,
+    Submitted,
+    UserAction,
+)
 from kitbag.views.blocks import (
     Bar,
-    Bars,
+    BarsBlock,
     Block,
-    Diff,
-    Fields,
-    Remark,
-    Reply,
-    Said,
-    Table,
-    Thought,
-    ToolDone,
-    Verbatim,
-    words,
+    DiffBlock,
+    FieldsBlock,
+    NoticeBlock,
+    ReplyBlock,
+    TableBlock,
+    ThinkingBlock,
+    ToolBlock,
+    UserBlock,
+    VerbatimBlock,
+    text_block,
 )
 from support.waiting import TEST_TIMEOUT, until_true
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b5n\u202e"
-YES_NO = Form("Allow it?", (Option("y", "yes", "once"), Option("n", "no")))
+YES_NO = Form("Allow it?", (FormOption("y", "yes", "once"), FormOption("n", "no")))
 
 
 def lines(block: Block) -> list[str]:
-    return "\n".join(PlainLines(str).lines(block)).split("\n")
+    return "\n".join(PlainRenderer(str).render(block)).split("\n")
 
 
 # What is shown
@@ -48,32 +60,32 @@ def lines(block: Block) -> list[str]:
 @pytest.mark.parametrize(
     ("block", "shown"),
     [
-        (words("hello\nworld"), ["hello", "world"]),
-        (Said("one\ntwo", 1), ["you: one", "two", "with 1 image"]),
-        (Reply("# Head\n\n- **a**\n"), ["kitbag: # Head", "", "- **a**"]),
-        (Reply("more\n", False, "```\n"), ["more"]),
-        (Thought("hm", 3.0), ["thinking: for 3.0s"]),
-        (Thought("hm\nso", 3.0, True), ["thinking: hm", "so"]),
-        (ToolDone("Read", "src/app.py", "120 lines", False, 0.2), ["tool: Read src/app.py: 120 lines"]),
-        (ToolDone("Bash", "make", "exit 2", True, 2.0, "boom"), ["tool: Bash make: failed: exit 2, 2.0s", "boom"]),
+        (text_block("hello\nworld"), ["hello", "world"]),
+        (UserBlock("one\ntwo", 1), ["you: one", "two", "with 1 image"]),
+        (ReplyBlock("# Head\n\n- **a**\n"), ["kitbag: # Head", "", "- **a**"]),
+        (ReplyBlock("more\n", False, "```\n"), ["more"]),
+        (ThinkingBlock("hm", 3.0), ["thinking: for 3.0s"]),
+        (ThinkingBlock("hm\nso", 3.0, True), ["thinking: hm", "so"]),
+        (ToolBlock("Read", "src/app.py", "120 lines", False, 0.2), ["tool: Read src/app.py: 120 lines"]),
+        (ToolBlock("Bash", "make", "exit 2", True, 2.0, "boom"), ["tool: Bash make: failed: exit 2, 2.0s", "boom"]),
         (
-            ToolDone("TodoWrite", "", "1 of 2", False, 0.0, "[x] a\n[>] b"),
+            ToolBlock("TodoWrite", "", "1 of 2", False, 0.0, "[x] a\n[>] b"),
             ["tool: TodoWrite: 1 of 2", "done: a", "now: b"],
         ),
-        (Remark("warning", "odd", "mend it"), ["warning: odd", "fix: mend it"]),
-        (Remark("info", "it has ended", "/tasks show 1"), ["note: it has ended", "note: /tasks show 1"]),
-        (Remark("info", "so"), ["note: so"]),
+        (NoticeBlock("warning", "odd", "mend it"), ["warning: odd", "fix: mend it"]),
+        (NoticeBlock("info", "it has ended", "/tasks show 1"), ["note: it has ended", "note: /tasks show 1"]),
+        (NoticeBlock("info", "so"), ["note: so"]),
         (
-            Table(("Name", "Size"), (("a", "1"), ("b", "")), "Things", "2"),
+            TableBlock(("Name", "Size"), (("a", "1"), ("b", "")), "Things", "2"),
             ["Things:", "name: a; size: 1", "name: b", "2"],
         ),
-        (Fields((("model", "m"), ("none", ""))), ["model: m"]),
+        (FieldsBlock((("model", "m"), ("none", ""))), ["model: m"]),
         (
-            Bars((Bar("tools", 25, "good", "9 of them"),), 100, "Window"),
+            BarsBlock((Bar("tools", 25, "good", "9 of them"),), 100, "Window"),
             ["Window:", "tools: 25 tokens, 25.0 per cent, 9 of them", "free: 75 tokens, 75.0 per cent"],
         ),
-        (Verbatim("a\n│ b\n\nc", "Prompt"), ["Prompt:", "│ a", "│ │ b", "│", "│ c"]),
-        (Diff("--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y"), ["changes:", "--- a", "+++ a", "@@ -1 +1 @@", "-x", "+y"]),
+        (VerbatimBlock("a\n│ b\n\nc", "Prompt"), ["Prompt:", "│ a", "│ │ b", "│", "│ c"]),
+        (DiffBlock("--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y"), ["changes:", "--- a", "+++ a", "@@ -1 +1 @@", "-x", "+y"]),
     ],
 )
 def test_each_thing_begins_with_a_word(block: Block, shown: list[str]) -> None:
@@ -83,17 +95,17 @@ def test_each_thing_begins_with_a_word(block: Block, shown: list[str]) -> None:
 @pytest.mark.parametrize(
     "block",
     [
-        Reply(EVIL),
-        Said(EVIL),
-        ToolDone(EVIL, EVIL, EVIL, True, 1, EVIL, True),
-        Table((EVIL,), ((EVIL,),), EVIL, EVIL),
-        Fields(((EVIL, EVIL),), EVIL),
-        Bars((Bar(EVIL, 1, "plain", EVIL),), 2, EVIL, EVIL),
-        Verbatim(EVIL, EVIL),
-        Diff(EVIL),
-        Remark("error", EVIL, EVIL),
-        Thought(EVIL, 1, True),
-        words(EVIL),
+        ReplyBlock(EVIL),
+        UserBlock(EVIL),
+        ToolBlock(EVIL, EVIL, EVIL, True, 1, EVIL, True),
+        TableBlock((EVIL,), ((EVIL,),), EVIL, EVIL),
+        FieldsBlock(((EVIL, EVIL),), EVIL),
+        BarsBlock((Bar(EVIL, 1, "plain", EVIL),), 2, EVIL, EVIL),
+        VerbatimBlock(EVIL, EVIL),
+        DiffBlock(EVIL),
+        NoticeBlock("error", EVIL, EVIL),
+        ThinkingBlock(EVIL, 1, True),
+        text_block(EVIL),
     ],
     ids=lambda block: type(block).__name__,
 )
@@ -112,14 +124,14 @@ _BEHIND = ["│ question: Allow it? Esc is no.", "│   Warning : gone", "│ �
 @pytest.mark.parametrize(
     "block",
     [
-        Reply(FORGED),
-        Reply(FORGED, begins=False),
-        Said(FORGED),
-        Thought(FORGED, 1, True),
-        ToolDone("Bash", "make", "exit 2", True, 1, FORGED, True),
-        Remark("error", FORGED, FORGED),
-        Fields((("error", FORGED),)),
-        Verbatim(FORGED, "command"),
+        ReplyBlock(FORGED),
+        ReplyBlock(FORGED, begins=False),
+        UserBlock(FORGED),
+        ThinkingBlock(FORGED, 1, True),
+        ToolBlock("Bash", "make", "exit 2", True, 1, FORGED, True),
+        NoticeBlock("error", FORGED, FORGED),
+        FieldsBlock((("error", FORGED),)),
+        VerbatimBlock(FORGED, "command"),
     ],
     ids=lambda block: type(block).__name__,
 )
@@ -128,12 +140,12 @@ def test_no_line_of_others_passes_for_one_of_ours(block: Block) -> None:
     assert [line for line in shown if line in _BEHIND][:4] == _BEHIND
     ours = ("question", "warning", "you:", "answer")
     assert not [line for line in shown[1:] if line.lstrip(" *").lower().startswith(ours)]
-    if not isinstance(block, Verbatim):
+    if not isinstance(block, VerbatimBlock):
         assert "your answer: no" in shown  # words that only contain one of ours stay as they are
 
 
 def test_a_line_of_a_file_that_is_to_be_changed_passes_for_nothing_either() -> None:
-    assert lines(Diff("--- a\n+++ a\n@@ -1,2 +1,2 @@\n why: allowed\n-x\n+question: y?"))[4:] == [
+    assert lines(DiffBlock("--- a\n+++ a\n@@ -1,2 +1,2 @@\n why: allowed\n-x\n+question: y?"))[4:] == [
         "│  why: allowed",
         "-x",
         "│ +question: y?",
@@ -141,7 +153,7 @@ def test_a_line_of_a_file_that_is_to_be_changed_passes_for_nothing_either() -> N
 
 
 def test_the_first_line_of_a_later_piece_passes_for_nothing_either() -> None:
-    assert lines(Reply("question: Allow it?\n", begins=False)) == ["│ question: Allow it?"]
+    assert lines(ReplyBlock("question: Allow it?\n", begins=False)) == ["│ question: Allow it?"]
 
 
 # A pipe
@@ -154,7 +166,7 @@ class Pipe:
         into, self.write_end = os.pipe()
         self.read_end, out = os.pipe()
         self.stdin, self.stdout = os.fdopen(into, "r"), os.fdopen(out, "w")
-        self.face = Plain(self.stdin, self.stdout)
+        self.face = PlainUI(self.stdin, self.stdout)
 
     def send(self, text: str) -> None:
         os.write(self.write_end, text.encode())
@@ -181,7 +193,7 @@ def pipe() -> Iterator[Pipe]:
     made.close()
 
 
-def during(face: Plain, work: Callable[[], Awaitable[Any]]) -> Any:
+def during(face: PlainUI, work: Callable[[], Awaitable[Any]]) -> Any:
     """To its end and no longer than that, and the face is closed."""
 
     async def bounded() -> Any:
@@ -195,7 +207,7 @@ def during(face: Plain, work: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(bounded())
 
 
-async def deeds(face: Plain, number: int) -> list[Deed]:
+async def deeds(face: PlainUI, number: int) -> list[UserAction]:
     return [await face.next() for _ in range(number)]
 
 
@@ -204,16 +216,16 @@ def test_lines_of_a_pipe_are_messages_in_their_order_and_then_the_input_is_at_it
     pipe.end()
     found = during(pipe.face, lambda: deeds(pipe.face, 5))
     assert found == [
-        Submitted("one", waits=True),
-        Submitted("two \nand a half", waits=True),
-        Submitted("über", waits=True),
-        Submitted("last", waits=True),
-        Left(now=False),
+        Submitted("one", is_piped=True),
+        Submitted("two \nand a half", is_piped=True),
+        Submitted("über", is_piped=True),
+        Submitted("last", is_piped=True),
+        ExitRequested(immediately=False),
     ]
 
 
 def test_a_line_that_comes_later_is_waited_for_while_others_work(pipe: Pipe) -> None:
-    async def work() -> Deed:
+    async def work() -> UserAction:
         waiting = asyncio.create_task(pipe.face.next())
         for half in ("ear", "ly\n"):
             await asyncio.sleep(0)
@@ -221,16 +233,16 @@ def test_a_line_that_comes_later_is_waited_for_while_others_work(pipe: Pipe) -> 
             pipe.send(half)
         return await waiting
 
-    assert during(pipe.face, work) == Submitted("early", waits=True)
+    assert during(pipe.face, work) == Submitted("early", is_piped=True)
 
 
 def test_a_question_takes_no_line_of_a_pipe(pipe: Pipe) -> None:
     pipe.send("y\n")
 
-    async def work() -> tuple[Filled | None, Deed]:
-        return await pipe.face.ask(YES_NO._replace(above=(Remark("info", "about this"),))), await pipe.face.next()
+    async def work() -> tuple[FormAnswer | None, UserAction]:
+        return await pipe.face.ask(YES_NO._replace(above=(NoticeBlock("info", "about this"),))), await pipe.face.next()
 
-    assert during(pipe.face, work) == (None, Submitted("y", waits=True))
+    assert during(pipe.face, work) == (None, Submitted("y", is_piped=True))
     assert pipe.written().startswith("note: about this\nquestion: Allow it?\nwarning: nobody can answer")
 
 
@@ -238,45 +250,49 @@ def test_a_file_is_read_as_it_is_answered(tmp_path: Path) -> None:
     many = tmp_path / "many.txt"
     many.write_text("".join(f"line {number}\n" for number in range(5_000)))
     with many.open() as stdin, (tmp_path / "out").open("w") as stdout:
-        face = Plain(stdin, stdout)
+        face = PlainUI(stdin, stdout)
         found = during(face, lambda: deeds(face, 5_001))
-    assert found[0] == Submitted("line 0", waits=True)
-    assert found[4_999:] == [Submitted("line 4999", waits=True), Left(now=False)]
+    assert found[0] == Submitted("line 0", is_piped=True)
+    assert found[4_999:] == [Submitted("line 4999", is_piped=True), ExitRequested(immediately=False)]
 
 
 def test_no_more_lines_are_taken_while_many_wait_to_be_answered(pipe: Pipe) -> None:
     pipe.send("one\ntwo\n")
 
-    async def work() -> Deed:
+    async def work() -> UserAction:
         first = await pipe.face.next()
-        pipe.face.draw(Live("writing", queued=("waits",) * 100), Status())
+        pipe.face.draw(LiveState("writing", queued=("waits",) * 100), ChatStatus())
         waiting = asyncio.create_task(pipe.face.next())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not waiting.done()
-        pipe.face.draw(Live("writing", queued=("waits",) * 99), Status())
-        assert first == Submitted("one", waits=True)
+        pipe.face.draw(LiveState("writing", queued=("waits",) * 99), ChatStatus())
+        assert first == Submitted("one", is_piped=True)
         return await waiting
 
-    assert during(pipe.face, work) == Submitted("two", waits=True)
+    assert during(pipe.face, work) == Submitted("two", is_piped=True)
 
 
 def test_a_signal_is_heard_after_the_end_of_the_input(pipe: Pipe) -> None:
     pipe.send("one\n")
     pipe.end()
 
-    async def work() -> list[Deed]:
+    async def work() -> list[UserAction]:
         found = await deeds(pipe.face, 2)
         os.kill(os.getpid(), signal.SIGTERM)
         return [*found, await pipe.face.next()]
 
-    assert during(pipe.face, work) == [Submitted("one", waits=True), Left(now=False), Left(now=True, code=143)]
+    assert during(pipe.face, work) == [
+        Submitted("one", is_piped=True),
+        ExitRequested(immediately=False),
+        ExitRequested(immediately=True, exit_code=143),
+    ]
 
 
 def test_many_lines_in_a_pipe_are_not_lost(pipe: Pipe) -> None:
     text = "".join(f"line {number}\n" for number in range(3_000))
 
-    async def work() -> list[Deed]:
+    async def work() -> list[UserAction]:
         writing = asyncio.create_task(asyncio.to_thread(pipe.send, text))
         found = await deeds(pipe.face, 3_000)
         await writing
@@ -287,27 +303,27 @@ def test_many_lines_in_a_pipe_are_not_lost(pipe: Pipe) -> None:
 
 def test_without_any_input_it_is_at_its_end_at_once(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as stdout:
-        face = Plain(None, stdout)
-        assert during(face, face.next) == Left(now=False)
+        face = PlainUI(None, stdout)
+        assert during(face, face.next) == ExitRequested(immediately=False)
 
 
 def test_what_is_shown_is_written_at_once(pipe: Pipe) -> None:
-    pipe.face.show(Reply("One.\n\n"), Reply("Two.\n", False))
+    pipe.face.show(ReplyBlock("One.\n\n"), ReplyBlock("Two.\n", False))
     assert pipe.written() == "kitbag: One.\n\nTwo.\n"
-    pipe.face.draw(Live("writing", 0.0, tail="not whole"), Status())
-    pipe.face.show(Said("next"))
+    pipe.face.draw(LiveState("writing", 0.0, tail="not whole"), ChatStatus())
+    pipe.face.show(UserBlock("next"))
     assert pipe.written() == "you: next\n"
 
 
 def test_secrets_are_hidden(pipe: Pipe) -> None:
     pipe.face.hide = lambda text: text.replace("tok-1", "[REDACTED]")
-    pipe.face.show(Reply("It is tok-1."))
+    pipe.face.show(ReplyBlock("It is tok-1."))
     assert pipe.written() == "kitbag: It is [REDACTED].\n"
 
 
 def test_where_nobody_can_agree_also_what_is_asked_is_shown_without_secrets(pipe: Pipe) -> None:
     pipe.face.hide = lambda text: text.replace("tok-1", "[REDACTED]")
-    form = YES_NO._replace(above=(Verbatim("curl tok-1", "command", exact=True), Diff("+tok-1", exact=True)))
+    form = YES_NO._replace(above=(VerbatimBlock("curl tok-1", "command", exact=True), DiffBlock("+tok-1", exact=True)))
     assert during(pipe.face, lambda: pipe.face.ask(form)) is None
     written = pipe.written()
     assert "curl [REDACTED]" in written
@@ -317,14 +333,14 @@ def test_where_nobody_can_agree_also_what_is_asked_is_shown_without_secrets(pipe
 def test_a_reader_that_has_gone_ends_it(pipe: Pipe) -> None:
     os.close(pipe.read_end)
     pipe.read_end = -1
-    pipe.face.show(Reply("x" * 100_000))
-    pipe.face.show(Reply("again"))
-    assert during(pipe.face, pipe.face.next) == Left(now=True)
+    pipe.face.show(ReplyBlock("x" * 100_000))
+    pipe.face.show(ReplyBlock("again"))
+    assert during(pipe.face, pipe.face.next) == ExitRequested(immediately=True)
 
 
 def test_a_stream_that_has_not_all_letters_gets_those_it_has(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w", encoding="ascii") as stdout:
-        Plain(None, stdout).show(Reply("über 日"))
+        PlainUI(None, stdout).show(ReplyBlock("über 日"))
     assert (tmp_path / "out").read_text() == "kitbag: \\xfcber \\u65e5\n"
 
 
@@ -336,7 +352,7 @@ def test_it_has_no_panels_and_says_what_it_can_not_put_back(pipe: Pipe) -> None:
         pipe.face.clear()
         return await pipe.face.open(Panel("x", lambda: (), (), act))
 
-    face: Face = pipe.face
+    face: ChatUI = pipe.face
     assert face.is_plain
     assert during(pipe.face, work) is False
     assert pipe.written().startswith("warning: not sent: my words\n")
@@ -354,7 +370,7 @@ class Terminal:
         self.stdin: TextIO = os.fdopen(os.dup(near), "r")
         self.stdout: TextIO = os.fdopen(near, "w")
         self.before = termios.tcgetattr(near)
-        self.face = Plain(self.stdin, self.stdout)
+        self.face = PlainUI(self.stdin, self.stdout)
         self.screen = ""
 
     def type(self, text: str) -> None:
@@ -392,8 +408,8 @@ def test_at_a_terminal_what_was_typed_is_not_said_again(terminal: Terminal) -> N
         await terminal.until("you: ")
         terminal.type("hello\n")
         assert await waiting == Submitted("hello")
-        face.show(Said("hello"), Reply("Hi."))
-        face.show(Said("queued"))
+        face.show(UserBlock("hello"), ReplyBlock("Hi."))
+        face.show(UserBlock("queued"))
         await terminal.until("you: queued\n")
         assert terminal.screen == "you: hello\nkitbag: Hi.\nyou: queued\n"
 
@@ -406,7 +422,7 @@ def test_what_is_shown_while_it_waits_begins_a_line_of_its_own(terminal: Termina
     async def work() -> None:
         waiting = asyncio.create_task(face.next())
         await terminal.until("you: ")
-        face.show(words("task t1 has ended"))
+        face.show(text_block("task t1 has ended"))
         terminal.type("hello\n")
         await waiting
         await terminal.until("hello")
@@ -415,8 +431,8 @@ def test_what_is_shown_while_it_waits_begins_a_line_of_its_own(terminal: Termina
     during(face, work)
 
 
-def answered(terminal: Terminal, form: Form, *typed: str) -> Filled | None:
-    async def work() -> Filled | None:
+def answered(terminal: Terminal, form: Form, *typed: str) -> FormAnswer | None:
+    async def work() -> FormAnswer | None:
         asking = asyncio.create_task(terminal.face.ask(form))
         for number, text in enumerate(typed, 1):
             await terminal.until("answer: ", number)
@@ -429,25 +445,25 @@ def answered(terminal: Terminal, form: Form, *typed: str) -> Filled | None:
 @pytest.mark.parametrize(
     ("form", "typed", "filled"),
     [
-        (YES_NO, ["y\n"], Filled(("y",))),
-        (YES_NO, ["NO\n"], Filled(("n",))),
-        (YES_NO, ["maybe\n", "\n", "n\n"], Filled(("n",))),
+        (YES_NO, ["y\n"], FormAnswer(("y",))),
+        (YES_NO, ["NO\n"], FormAnswer(("n",))),
+        (YES_NO, ["maybe\n", "\n", "n\n"], FormAnswer(("n",))),
         (YES_NO, ["\x04"], None),
-        (YES_NO._replace(default="n"), ["\n"], Filled(("n",))),
-        (YES_NO._replace(free="why"), ["because I say so\n"], Filled(text="because I say so")),
-        (Form("Why?", free="a reason"), ["y\n"], Filled(text="y")),
-        (Form("Name?", free="a name", text="old"), ["\n"], Filled(text="old")),
-        (YES_NO._replace(several=True), ["n, y\n"], Filled(("n", "y"))),
+        (YES_NO._replace(default="n"), ["\n"], FormAnswer(("n",))),
+        (YES_NO._replace(free_text_hint="why"), ["because I say so\n"], FormAnswer(text="because I say so")),
+        (Form("Why?", free_text_hint="a reason"), ["y\n"], FormAnswer(text="y")),
+        (Form("Name?", free_text_hint="a name", initial_text="old"), ["\n"], FormAnswer(text="old")),
+        (YES_NO._replace(multiple=True), ["n, y\n"], FormAnswer(("n", "y"))),
     ],
 )
 def test_a_question_is_answered_by_a_line(
-    terminal: Terminal, form: Form, typed: list[str], filled: Filled | None
+    terminal: Terminal, form: Form, typed: list[str], filled: FormAnswer | None
 ) -> None:
     assert answered(terminal, form, *typed) == filled
 
 
 def test_a_question_says_what_can_be_typed_and_what_was_wrong(terminal: Terminal) -> None:
-    assert answered(terminal, YES_NO, "maybe\n", "y\n") == Filled(("y",))
+    assert answered(terminal, YES_NO, "maybe\n", "y\n") == FormAnswer(("y",))
     assert (
         "question: Allow it?\ny: yes (once)\nn: no\ntype y, n; Ctrl-C leaves the question\nanswer: " in terminal.screen
     )
@@ -464,14 +480,16 @@ def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal)
         await terminal.until("answer: ")
         assert not asking.done()
         terminal.type("n\n")
-        assert await asking == Filled(("n",))
+        assert await asking == FormAnswer(("n",))
         assert await face.next() == Submitted("y")
 
     during(face, work)
 
 
 def test_a_secret_is_not_echoed(terminal: Terminal) -> None:
-    assert answered(terminal, Form("Key?", free="the key", secret=True), "hush-hush\n") == Filled(text="hush-hush")
+    assert answered(terminal, Form("Key?", free_text_hint="the key", secret=True), "hush-hush\n") == FormAnswer(
+        text="hush-hush"
+    )
     assert "hush" not in terminal.screen
 
 
@@ -479,10 +497,10 @@ def test_what_was_pasted_behind_a_secret_becomes_no_message(terminal: Terminal) 
     face = terminal.face
 
     async def work() -> None:
-        asking = asyncio.create_task(face.ask(Form("Key?", free="the key", secret=True)))
+        asking = asyncio.create_task(face.ask(Form("Key?", free_text_hint="the key", secret=True)))
         await terminal.until("answer: ")
         terminal.type("hush-hush\nthe rest of it\nand mo")
-        assert await asking == Filled(text="hush-hush")
+        assert await asking == FormAnswer(text="hush-hush")
         terminal.type("hello\n")
         assert await face.next() == Submitted("hello")
 
@@ -494,8 +512,8 @@ def test_questions_wait_for_one_another(terminal: Terminal) -> None:
     face = terminal.face
 
     async def work() -> None:
-        one = asyncio.create_task(face.ask(Form("First?", free="x")))
-        two = asyncio.create_task(face.ask(Form("Second?", free="x")))
+        one = asyncio.create_task(face.ask(Form("First?", free_text_hint="x")))
+        two = asyncio.create_task(face.ask(Form("Second?", free_text_hint="x")))
         await terminal.until("answer: ")
         assert "Second?" not in terminal.screen
         terminal.type("a\n")
@@ -503,7 +521,7 @@ def test_questions_wait_for_one_another(terminal: Terminal) -> None:
         one_answer = await one
         await terminal.until("own: x; Ctrl-C leaves the question\nanswer: a\nquestion: Second?")
         terminal.type("b\n")
-        assert (one_answer, await two) == (Filled(text="a"), Filled(text="b"))
+        assert (one_answer, await two) == (FormAnswer(text="a"), FormAnswer(text="b"))
 
     during(face, work)
 
@@ -527,9 +545,9 @@ def test_long_work_says_so_at_a_terminal(terminal: Terminal, monkeypatch: pytest
     monkeypatch.setattr("kitbag.chat.plain.plain_ui._TELL_SECONDS", 0.02)
 
     async def work() -> None:
-        terminal.face.draw(Live("thinking", 0.0), Status())
+        terminal.face.draw(LiveState("thinking", 0.0), ChatStatus())
         await terminal.until(", thinking\n")
-        terminal.face.draw(Live(), Status())
+        terminal.face.draw(LiveState(), ChatStatus())
         assert terminal.screen.startswith("working: ")
 
     during(terminal.face, work)
@@ -547,13 +565,13 @@ def test_ctrl_c_cancels_the_work_and_twice_leaves(terminal: Terminal) -> None:
     face = terminal.face
 
     async def work() -> None:
-        face.draw(Live("thinking"), Status())
+        face.draw(LiveState("thinking"), ChatStatus())
         waiting = asyncio.create_task(face.next())
         await asyncio.sleep(0)
         interrupt()
-        assert await waiting == Key("cancel")
+        assert await waiting == KeyPressed("cancel")
         interrupt()
-        assert await face.next() == Left(now=True, code=130)
+        assert await face.next() == ExitRequested(immediately=True, exit_code=130)
 
     during(face, work)
     assert signal.getsignal(signal.SIGINT) == before
@@ -568,7 +586,7 @@ def test_ctrl_c_says_how_to_leave_where_nothing_works(terminal: Terminal) -> Non
         interrupt()
         await terminal.until("press Ctrl-C again to leave\nyou: ")
         interrupt()
-        assert await waiting == Left(now=True, code=130)
+        assert await waiting == ExitRequested(immediately=True, exit_code=130)
 
     during(face, work)
 
@@ -588,6 +606,6 @@ def test_ctrl_c_leaves_a_question_and_nothing_else(terminal: Terminal) -> None:
 
 
 def test_importing_it_loads_nothing_that_draws() -> None:
-    code = "import sys, kitbag.chat.plain.plain; print([name for name in ('rich', 'pygments', 'markdown_it', 'prompt_toolkit') if name in sys.modules])"
+    code = "import sys, kitbag.chat.plain.plain_ui; print([name for name in ('rich', 'pygments', 'markdown_it', 'prompt_toolkit') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -7,14 +7,26 @@ from typing import Any
 import pytest
 
 from chat.seen_terminal import ENTER, ESCAPE, UP, Seen, seen, started
-from kitbag.chat.terminal.forms import Answered, FormState, Quiet
+from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod
 from kitbag.chat.terminal.panel_state import PanelState
-from kitbag.chat.ui import Action, Filled, Form, Key, Live, Option, Panel, Row, Running, Status, Submitted
+from kitbag.chat.ui import (
+    ChatStatus,
+    Form,
+    FormAnswer,
+    FormOption,
+    KeyPressed,
+    LiveState,
+    Panel,
+    PanelAction,
+    PanelRow,
+    RunningCall,
+    Submitted,
+)
 from kitbag.errors import InvalidError
-from kitbag.views.blocks import Span, Verbatim, words
+from kitbag.views.blocks import Span, VerbatimBlock, text_block
 from support.waiting import TEST_TIMEOUT
 
-YES_NO = (Option("y", "yes, once"), Option("s", "for this session"), Option("n", "no"))
+YES_NO = (FormOption("y", "yes, once"), FormOption("s", "for this session"), FormOption("n", "no"))
 
 
 def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, rows: int = 24, **given: Any) -> None:
@@ -26,7 +38,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
     asyncio.run(play())
 
 
-async def asked(shown: Seen, form: Form) -> "asyncio.Task[Filled | None]":
+async def asked(shown: Seen, form: Form) -> "asyncio.Task[FormAnswer | None]":
     """Once it takes keys."""
     shown.pass_time()
     asking = asyncio.ensure_future(shown.terminal.ask(form))
@@ -37,10 +49,10 @@ async def asked(shown: Seen, form: Form) -> "asyncio.Task[Filled | None]":
 
 def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO, (Verbatim("rm -rf build", "command"),)))
+        asking = await asked(shown, Form("May it?", YES_NO, (VerbatimBlock("rm -rf build", "command"),)))
         assert "rm -rf build" in shown.text()
         shown.type("s")
-        assert await asking == Filled(("s",))
+        assert await asking == FormAnswer(("s",))
         await shown.until_seen("? May it?  for this session", "> ")
         await shown.until_gone("yes, once")
 
@@ -57,7 +69,7 @@ def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
         assert not asking.done()
         shown.pass_time()
         shown.type("n")
-        assert await asking == Filled(("n",))
+        assert await asking == FormAnswer(("n",))
 
     at_terminal(scene)
 
@@ -66,10 +78,12 @@ def test_a_key_with_enter_behind_it_answers_at_once_and_words_go_where_they_are_
     async def scene(shown: Seen) -> None:
         asking = await asked(shown, Form("May it?", YES_NO))
         shown.type("s", ENTER)
-        assert await asking == Filled(("s",))
-        asking = await asked(shown, Form("Which one?", (Option("1", "red"), Option("2", "blue")), free="your own"))
+        assert await asking == FormAnswer(("s",))
+        asking = await asked(
+            shown, Form("Which one?", (FormOption("1", "red"), FormOption("2", "blue")), free_text_hint="your own")
+        )
         shown.type("2", " ", "o", "f", " ", "3", ENTER)
-        assert await asking == Filled((), "2 of 3")
+        assert await asking == FormAnswer((), "2 of 3")
 
     at_terminal(scene)
 
@@ -80,11 +94,11 @@ def test_enter_alone_chooses_nothing_until_the_mark_was_moved() -> None:
         shown.type(ENTER)
         await shown.until_seen("nothing is chosen yet")
         shown.type(UP, UP, ENTER)
-        assert await asking == Filled(("s",))
+        assert await asking == FormAnswer(("s",))
         with_default = await asked(shown, Form("Again?", YES_NO, default="n"))
         assert "› n  no" in shown.text()
         shown.type(ENTER)
-        assert await with_default == Filled(("n",))
+        assert await with_default == FormAnswer(("n",))
 
     at_terminal(scene)
 
@@ -113,7 +127,7 @@ def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
         shown.pass_time()
         await shown.until_gone("stop typing", "> please")
         shown.type("n")
-        assert await asking == Filled(("n",))
+        assert await asking == FormAnswer(("n",))
         await shown.until_seen("> please do not say yes")
         shown.type(ENTER)
         assert await shown.next() == Submitted("please do not say yes")
@@ -135,7 +149,7 @@ def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
         shown.pass_time()
         await shown.until_gone("stop typing")
         shown.type("n")
-        assert await asking == Filled(("n",))
+        assert await asking == FormAnswer(("n",))
 
     at_terminal(scene)
 
@@ -151,7 +165,7 @@ def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: 
             await shown.until_gone("stop typing")
             assert not asking.done()
             shown.type("n")
-            assert await asking == Filled(("n",))
+            assert await asking == FormAnswer(("n",))
 
     asyncio.run(play())
 
@@ -166,48 +180,48 @@ def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
         shown.type("y")
         await shown.until_seen("? Second?")
         shown.type("y")
-        assert await first == Filled(("y",))
+        assert await first == FormAnswer(("y",))
         await shown.settle()
         assert not second.done()
         shown.pass_time()
         await shown.until_keys_count()
         shown.type("n")
-        assert await second == Filled(("n",))
+        assert await second == FormAnswer(("n",))
 
     at_terminal(scene)
 
 
 def test_words_after_an_answer_are_written_at_once() -> None:
     async def scene(shown: Seen) -> None:
-        async def both() -> Filled | None:
+        async def both() -> FormAnswer | None:
             await shown.terminal.ask(Form("First?", YES_NO))
-            return await shown.terminal.ask(Form("Why?", free="it is told"))
+            return await shown.terminal.ask(Form("Why?", free_text_hint="it is told"))
 
         asking = asyncio.ensure_future(both())
         await shown.until_seen("? First?")
         shown.type("n")
         await shown.until_seen("? Why?")
         shown.type("too late", ENTER)
-        assert await asking == Filled((), "too late")
+        assert await asking == FormAnswer((), "too late")
 
     at_terminal(scene)
 
 
 def test_words_of_ones_own_are_opened_by_tab_or_by_typing_them() -> None:
     async def scene(shown: Seen) -> None:
-        form = Form("May it?", YES_NO, free="say why not")
+        form = Form("May it?", YES_NO, free_text_hint="say why not")
         asking = await asked(shown, form)
         shown.type("because", ENTER)
-        assert await asking == Filled((), "because")
+        assert await asking == FormAnswer((), "because")
         await shown.until_seen("? May it?  because")
-        asking = await asked(shown, form._replace(prompt="Again?", text="given"))
+        asking = await asked(shown, form._replace(prompt="Again?", initial_text="given"))
         shown.type("\t", "!")
         await shown.until_seen("> given!")
         await shown.press(ESCAPE)
         await shown.until_gone("> given!")
         assert not asking.done()
         shown.type("y")
-        assert await asking == Filled(("y",))
+        assert await asking == FormAnswer(("y",))
 
     at_terminal(scene)
 
@@ -217,7 +231,7 @@ def test_a_paste_never_chooses() -> None:
         asking = await asked(shown, Form("May it?", YES_NO))
         await shown.paste("y\r")
         shown.type("n")
-        assert await asking == Filled(("n",))
+        assert await asking == FormAnswer(("n",))
 
     at_terminal(scene)
 
@@ -225,10 +239,10 @@ def test_a_paste_never_chooses() -> None:
 def test_several_are_chosen_with_space() -> None:
     async def scene(shown: Seen) -> None:
         asking = await asked(
-            shown, Form("Which?", tuple(Option(str(n), f"item {n}") for n in range(1, 13)), several=True)
+            shown, Form("Which?", tuple(FormOption(str(n), f"item {n}") for n in range(1, 13)), multiple=True)
         )
         shown.type(" ", "3", ENTER)  # the mark stands on the first
-        assert await asking == Filled(("1", "3"))
+        assert await asking == FormAnswer(("1", "3"))
         await shown.until_seen("? Which?  item 1, item 3")
 
     at_terminal(scene)
@@ -240,7 +254,7 @@ def test_a_secret_is_not_shown_and_not_remembered() -> None:
         shown.type("hunter2")
         await shown.until_seen("> •••••••")
         shown.type(ENTER)
-        assert await asking == Filled((), "hunter2")
+        assert await asking == FormAnswer((), "hunter2")
         await shown.press(UP)
         assert "hunter2" not in shown.all()
         assert b"hunter2" not in shown.raw
@@ -267,13 +281,13 @@ def test_to_cancel_the_asker_takes_the_question_away() -> None:
 @pytest.mark.parametrize(("columns", "rows"), [(20, 5), (30, 3), (80, 10)])
 def test_a_question_fits_a_small_screen_and_scrolls_to_its_mark(columns: int, rows: int) -> None:
     async def scene(shown: Seen) -> None:
-        options = tuple(Option(chr(97 + n), f"item {n}") for n in range(20))
+        options = tuple(FormOption(chr(97 + n), f"item {n}") for n in range(20))
         asking = asyncio.ensure_future(shown.terminal.ask(Form("Which of these many things is it? " * 5, options)))
         await shown.until_seen("item 0")
         shown.type(UP)
         await shown.until_seen("› t  item 19")
         shown.type(ENTER)
-        assert await asking == Filled(("t",))
+        assert await asking == FormAnswer(("t",))
 
     at_terminal(scene, columns, rows)
 
@@ -285,8 +299,8 @@ def tasks(acts: list[tuple[str, str]], act: Callable[[str, str], Awaitable[None]
     async def note(key: str, row: str) -> None:
         acts.append((key, row))
 
-    rows = tuple(Row(f"t{n}", (Span(f"task {n} "), Span("x" * 200, "dim"))) for n in range(50))
-    return Panel("Tasks", lambda: rows, (Action("enter", "read"), Action("s", "stop")), act or note)
+    rows = tuple(PanelRow(f"t{n}", (Span(f"task {n} "), Span("x" * 200, "dim"))) for n in range(50))
+    return Panel("Tasks", lambda: rows, (PanelAction("enter", "read"), PanelAction("s", "stop")), act or note)
 
 
 def test_a_panel_is_walked_through_and_its_actions_run_on_the_marked_row() -> None:
@@ -312,9 +326,9 @@ def test_a_panel_is_walked_through_and_its_actions_run_on_the_marked_row() -> No
 def test_an_action_may_show_and_ask() -> None:
     async def scene(shown: Seen) -> None:
         async def act(key: str, row: str) -> None:
-            shown.terminal.show(words(f"about {row}"))
+            shown.terminal.show(text_block(f"about {row}"))
             filled = await shown.terminal.ask(Form("Stop it?", YES_NO))
-            shown.terminal.show(words(f"answered {filled}"))
+            shown.terminal.show(text_block(f"answered {filled}"))
             raise InvalidError("it has ended already", "nothing to do")
 
         opened = asyncio.ensure_future(shown.terminal.open(tasks([], act)))
@@ -358,7 +372,9 @@ def test_escape_stops_an_action_before_it_closes_the_panel() -> None:
 def test_a_panel_lives_and_its_mark_stays_on_its_row() -> None:
     async def scene(shown: Seen) -> None:
         names = ["b", "c"]
-        panel = Panel("Live", lambda: tuple(Row(n, (Span(f"row {n}"),)) for n in names), (), _nothing, "all is done")
+        panel = Panel(
+            "Live", lambda: tuple(PanelRow(n, (Span(f"row {n}"),)) for n in names), (), _nothing, "all is done"
+        )
         opened = asyncio.ensure_future(shown.terminal.open(panel))
         await shown.until_seen("› row b")
         names.insert(0, "a")
@@ -382,8 +398,8 @@ def test_keys_of_the_line_do_nothing_in_a_panel_and_come_back_after_it() -> None
         shown.type("\x1b[Z", "hello", "q")
         await opened
         shown.type("\x0f")
-        assert await shown.next() == Key("details")
-        shown.terminal.draw(Live(), Status("model-x"))
+        assert await shown.next() == KeyPressed("details")
+        shown.terminal.draw(LiveState(), ChatStatus("model-x"))
 
     at_terminal(scene)
 
@@ -393,41 +409,43 @@ def test_keys_of_the_line_do_nothing_in_a_panel_and_come_back_after_it() -> None
 
 def test_quiet_counts_from_the_last_key_and_from_the_question() -> None:
     now = 100.0
-    quiet = Quiet(lambda: now)
+    quiet = QuietPeriod(lambda: now)
     now = 105.0
-    quiet.begin()
-    assert quiet.left() == 0
-    quiet.key()
+    quiet.start()
+    assert quiet.seconds_left() == 0
+    quiet.record_key()
     now = 105.2
-    assert quiet.left() == pytest.approx(0.1)
+    assert quiet.seconds_left() == pytest.approx(0.1)
     now = 105.9
-    quiet.begin()  # somebody typed within a second: what appears now was not read yet
-    assert quiet.left() == pytest.approx(0.3)
+    quiet.start()  # somebody typed within a second: what appears now was not read yet
+    assert quiet.seconds_left() == pytest.approx(0.3)
     now = 106.2
-    assert quiet.left() == pytest.approx(0.0, abs=1e-6)
+    assert quiet.seconds_left() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_key_that_begins_another_waits_for_enter() -> None:
-    state = FormState(Form("?", tuple(Option(str(n), str(n)) for n in range(1, 12))))
+    state = FormState(Form("?", tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
     assert state.type("1") is None
-    assert state.enter("") == Answered(Filled(("1",)))
-    state = FormState(Form("?", tuple(Option(str(n), str(n)) for n in range(1, 12))))
+    assert state.enter("") == FormResult(FormAnswer(("1",)))
+    state = FormState(Form("?", tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
     assert state.type("1") is None
-    assert state.type("0") == Answered(Filled(("10",)))
+    assert state.type("0") == FormResult(FormAnswer(("10",)))
 
 
 def test_none_of_several_is_chosen_only_by_a_second_enter() -> None:
-    state = FormState(Form("?", YES_NO, several=True))
+    state = FormState(Form("?", YES_NO, multiple=True))
     assert state.enter("") is None
     assert "Enter again" in state.hint
-    assert state.enter("") == Answered(Filled(()))
+    assert state.enter("") == FormResult(FormAnswer(()))
 
 
 @pytest.mark.parametrize("width", [1, 5, 20, 80])
 @pytest.mark.parametrize("height", [1, 2, 3, 9])
 def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int) -> None:
     form = Form(
-        "a long question " * 9, tuple(Option(str(n), "some label " * 9, "note " * 9) for n in range(9)), free="x"
+        "a long question " * 9,
+        tuple(FormOption(str(n), "some label " * 9, "note " * 9) for n in range(9)),
+        free_text_hint="x",
     )
     panel = tasks([])
     for lines in (FormState(form).lines(width, height, str), PanelState(panel).lines(width, height, str)):
@@ -436,7 +454,7 @@ def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int)
 
 def test_of_a_long_choice_the_end_is_seen_too() -> None:
     rule = "Edit(//home/me/" + "a-long-folder-of-mine/" * 12 + "src/**)"
-    form = Form("Allow it?", (Option("s", f"allow what `{rule}` matches until this session ends"),))
+    form = Form("Allow it?", (FormOption("s", f"allow what `{rule}` matches until this session ends"),))
     shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
     assert "/**)`" in "".join(line.strip() for line in shown)
     assert len(shown) == 6  # the question, four lines of the choice, and the foot
@@ -444,13 +462,13 @@ def test_of_a_long_choice_the_end_is_seen_too() -> None:
 
 def test_what_waits_for_the_answer_does_not_spin_beside_the_question() -> None:
     async def scene(shown: Seen) -> None:
-        running = (Running("AskUser", ""), Running("Bash", "make"))
-        shown.terminal.draw(Live("working", running=running), Status("model-x"))
+        running = (RunningCall("AskUser", ""), RunningCall("Bash", "make"))
+        shown.terminal.draw(LiveState("working", running=running), ChatStatus("model-x"))
         await shown.until_seen("AskUser", "Bash make")
-        asking = await asked(shown, Form("Which?", (Option("1", "one"),)))
+        asking = await asked(shown, Form("Which?", (FormOption("1", "one"),)))
         await shown.until_gone("AskUser")
         await shown.until_seen("Bash make")
         shown.type("1")
-        assert await asking == Filled(("1",))
+        assert await asking == FormAnswer(("1",))
 
     at_terminal(scene)

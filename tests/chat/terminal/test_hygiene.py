@@ -10,9 +10,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from chat.seen_terminal import ENTER, Seen, seen, started
-from kitbag.chat.terminal.ansi_text import drawn_lines
-from kitbag.chat.ui import Action, Form, Live, Option, Panel, Row, Running, Status
-from kitbag.views.blocks import Reply, Span, words
+from kitbag.chat.terminal.ansi_text import parse_ansi_lines
+from kitbag.chat.ui import ChatStatus, Form, FormOption, LiveState, Panel, PanelAction, PanelRow, RunningCall
+from kitbag.views.blocks import ReplyBlock, Span, text_block
 from support.waiting import TEST_TIMEOUT
 
 EVIL = "sesame END \x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202e\r\u200b!"
@@ -31,7 +31,7 @@ def is_clean(raw: bytes) -> bool:
 
 def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:
     async def play() -> None:
-        async with seen(120, 30, rings=False, **given) as shown:
+        async with seen(120, 30, bell=False, **given) as shown:
             shown.terminal.hide = lambda text: text.replace("sesame", "***")
             await started(shown)
             await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
@@ -43,20 +43,20 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:
 
 
 LIVES = {
-    "activity": Live(EVIL),
-    "tail": Live("x", tail=EVIL),
-    "name": Live("x", running=(Running(EVIL, ""),)),
-    "title": Live("x", running=(Running("x", EVIL),)),
-    "progress": Live("x", running=(Running("x", "x", EVIL),)),
-    "queued": Live("x", queued=(EVIL,)),
-    "todo": Live("x", todos=(("pending", EVIL),)),
+    "activity": LiveState(EVIL),
+    "tail": LiveState("x", tail=EVIL),
+    "name": LiveState("x", running=(RunningCall(EVIL, ""),)),
+    "title": LiveState("x", running=(RunningCall("x", EVIL),)),
+    "progress": LiveState("x", running=(RunningCall("x", "x", EVIL),)),
+    "queued": LiveState("x", queued=(EVIL,)),
+    "todo": LiveState("x", todos=(("pending", EVIL),)),
 }
 
 
 @pytest.mark.parametrize("place", LIVES)
 def test_the_live_region_is_clean(place: str) -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(LIVES[place], Status("model-x"))
+        shown.terminal.draw(LIVES[place], ChatStatus("model-x"))
         await shown.until_seen("*** END")
 
     at_terminal(scene)
@@ -65,7 +65,7 @@ def test_the_live_region_is_clean(place: str) -> None:
 @pytest.mark.parametrize("place", ["model", "mode", "persona", "directory"])
 def test_the_status_line_is_clean(place: str) -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(Live(), Status()._replace(**{place: EVIL}))
+        shown.terminal.draw(LiveState(), ChatStatus()._replace(**{place: EVIL}))
         await shown.until_seen("*** END")
 
     at_terminal(scene)
@@ -73,19 +73,19 @@ def test_the_status_line_is_clean(place: str) -> None:
 
 def test_what_is_printed_is_clean() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.show(words(EVIL), Reply(EVIL))
+        shown.terminal.show(text_block(EVIL), ReplyBlock(EVIL))
         await shown.until_seen("*** END")
 
     at_terminal(scene)
 
 
 FORMS = {
-    "prompt": Form(EVIL, (Option("y", "yes"),)),
-    "label": Form("x", (Option("y", EVIL),)),
-    "note": Form("x", (Option("y", "x", EVIL),)),
-    "key": Form("x", (Option(EVIL, "x"),)),
-    "free": Form("x", (Option("y", "yes"),), free=EVIL),
-    "above": Form("x", (Option("y", "yes"),), (words(EVIL),)),
+    "prompt": Form(EVIL, (FormOption("y", "yes"),)),
+    "label": Form("x", (FormOption("y", EVIL),)),
+    "note": Form("x", (FormOption("y", "x", EVIL),)),
+    "key": Form("x", (FormOption(EVIL, "x"),)),
+    "free": Form("x", (FormOption("y", "yes"),), free_text_hint=EVIL),
+    "above": Form("x", (FormOption("y", "yes"),), (text_block(EVIL),)),
 }
 
 
@@ -109,10 +109,10 @@ def test_panels_are_clean(place: str) -> None:
     def text(of: str) -> str:
         return EVIL if of == place else of
 
-    rows = () if place == "empty" else (Row("1", (Span(text("row")),)),)
+    rows = () if place == "empty" else (PanelRow("1", (Span(text("row")),)),)
 
     async def scene(shown: Seen) -> None:
-        panel = Panel(text("title"), lambda: rows, (Action("x", text("action")),), nothing, text("empty"))
+        panel = Panel(text("title"), lambda: rows, (PanelAction("x", text("action")),), nothing, text("empty"))
         opened = asyncio.ensure_future(shown.terminal.open(panel))
         await shown.until_seen("*** END")
         shown.type("q")
@@ -149,8 +149,10 @@ def test_without_colour_there_is_none() -> None:
     async def play() -> None:
         async with seen(environment={"NO_COLOR": "1"}) as shown:
             await started(shown)
-            shown.terminal.show(words("bad", "bad"), Reply("# Title\n\n`code`"))
-            shown.terminal.draw(Live("working", tail="`code`"), Status("model-x", "autonomous", used=95, window=100))
+            shown.terminal.show(text_block("bad", "bad"), ReplyBlock("# Title\n\n`code`"))
+            shown.terminal.draw(
+                LiveState("working", tail="`code`"), ChatStatus("model-x", "autonomous", used=95, window=100)
+            )
             await shown.until_seen("Title", "working", "95%")
             shown.take_in()
             colours = re.findall(rb"\x1b\[([0-9;]*)m", shown.raw)
@@ -162,7 +164,7 @@ def test_without_colour_there_is_none() -> None:
 
 def test_colours_have_no_backgrounds() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(Live("working *** END", tail="`code`"), Status("model-x", "autonomous"))
+        shown.terminal.draw(LiveState("working *** END", tail="`code`"), ChatStatus("model-x", "autonomous"))
         await shown.until_seen("working")
         shown.take_in()
         numbers = {int(n) for found in re.findall(rb"\x1b\[([0-9;]*)m", shown.raw) for n in found.split(b";") if n}
@@ -172,10 +174,10 @@ def test_colours_have_no_backgrounds() -> None:
 
 
 def test_of_a_tail_only_colours_are_obeyed() -> None:
-    lines = drawn_lines("plain \x1b[1;31mred\x1b[0m \x1b]0;x\x07\nnext")
+    lines = parse_ansi_lines("plain \x1b[1;31mred\x1b[0m \x1b]0;x\x07\nnext")
     assert [text for _, text in lines[0]] == ["plain ", "red", " \x1b]0;x\x07"]
     assert "ansired" in lines[0][1][0]
     assert "bold" in lines[0][1][0]
     assert lines[0][2][0] == ""
     assert lines[1] == [("", "next")]
-    assert drawn_lines("") == []
+    assert parse_ansi_lines("") == []

@@ -3,13 +3,13 @@
 import pytest
 
 from kitbag.chat.terminal.status_line import status_line
-from kitbag.chat.ui import Status
-from kitbag.text.terminal_width import width_of
+from kitbag.chat.ui import ChatStatus
+from kitbag.text.terminal_width import text_width
 
-FULL = Status("anthropic/claude-sonnet", "acceptEdits", "support", 46_000, 200_000, 0.123, 2, 1, "/home/me/project")
+FULL = ChatStatus("anthropic/claude-sonnet", "acceptEdits", "support", 46_000, 200_000, 0.123, 2, 1, "/home/me/project")
 
 
-def line(status: Status, width: int) -> str:
+def line(status: ChatStatus, width: int) -> str:
     return "".join(text for _, text in status_line(status, width, str))
 
 
@@ -23,7 +23,7 @@ def test_everything_stands_in_a_wide_one() -> None:
 @pytest.mark.parametrize("width", range(130))
 def test_it_never_needs_more_than_there_is(width: int) -> None:
     for status in (FULL, FULL._replace(model="模型" * 20, persona="é" * 40)):
-        assert width_of(line(status, width)) <= width
+        assert text_width(line(status, width)) <= width
 
 
 def test_what_matters_most_stays_longest() -> None:
@@ -41,20 +41,20 @@ def test_what_matters_most_stays_longest() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (Status(), ""),
-        (Status(cost=None), "  cost not known"),
-        (Status(cost=0.001), "  <$0.01"),
-        (Status(used=1500), "  1.5k tokens"),
-        (Status(used=0, window=100), "  ▱▱▱▱▱▱ 0%"),
-        (Status(used=250, window=100), "  ▰▰▰▰▰▰ 250%"),
-        (Status(used=-5, window=100), "  ▱▱▱▱▱▱ 0%"),
-        (Status(tasks=1), "  1 task"),
+        (ChatStatus(), ""),
+        (ChatStatus(cost=None), "  cost not known"),
+        (ChatStatus(cost=0.001), "  <$0.01"),
+        (ChatStatus(used=1500), "  1.5k tokens"),
+        (ChatStatus(used=0, window=100), "  ▱▱▱▱▱▱ 0%"),
+        (ChatStatus(used=250, window=100), "  ▰▰▰▰▰▰ 250%"),
+        (ChatStatus(used=-5, window=100), "  ▱▱▱▱▱▱ 0%"),
+        (ChatStatus(tasks=1), "  1 task"),
     ],
 )
-def test_each_part_in_words(status: Status, words: str) -> None:
+def test_each_part_in_words(status: ChatStatus, words: str) -> None:
     assert line(status, 80) == words
 
 
 def test_a_window_that_is_nearly_full_is_seen() -> None:
-    tones = [status_line(Status(used=used, window=100), 80, str)[1][0] for used in (50, 75, 95)]
+    tones = [status_line(ChatStatus(used=used, window=100), 80, str)[1][0] for used in (50, 75, 95)]
     assert tones == ["dim", "ansiyellow", "ansired"]

@@ -13,10 +13,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
 from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
-from kitbag.chat.ui import Key, Left, Live, Running, Status, Submitted
+from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, RunningCall, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
-from kitbag.views.blocks import Diff, Remark, Reply, Said, ToolDone, Verbatim, words
+from kitbag.views.blocks import DiffBlock, NoticeBlock, ReplyBlock, ToolBlock, UserBlock, VerbatimBlock, text_block
 from support.waiting import TEST_TIMEOUT
 
 
@@ -129,7 +129,7 @@ def test_escape_closes_the_menu_then_cancels_and_twice_clears_the_line() -> None
         await shown.press(ESCAPE)
         await shown.until_gone("about")
         await shown.press(ESCAPE)
-        assert await shown.next() == Key("cancel")
+        assert await shown.next() == KeyPressed("cancel")
         await shown.press(ESCAPE)
         await shown.until_gone("> /h")
         shown.type(UP)
@@ -147,8 +147,8 @@ def test_control_c_clears_the_line_and_twice_leaves() -> None:
         shown.type("\x03", "\x03")
         await shown.until_seen("press Ctrl-C again to leave")
         shown.type("\x03")
-        assert await shown.next() == Left(now=True, code=130)
-        assert await shown.next() == Left(now=True, code=130)
+        assert await shown.next() == ExitRequested(immediately=True, exit_code=130)
+        assert await shown.next() == ExitRequested(immediately=True, exit_code=130)
 
     at_terminal(scene)
 
@@ -162,18 +162,18 @@ def test_control_c_a_long_time_after_the_first_does_not_leave() -> None:
         await shown.until_seen("press Ctrl-C again")
         now += 2.5
         shown.type("\x03", "\x1b[Z")
-        assert await shown.next() == Key("mode")
+        assert await shown.next() == KeyPressed("mode")
 
     at_terminal(scene, clock=lambda: now)
 
 
 def test_while_it_works_control_c_cancels_and_the_text_stays() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(Live("thinking", time.monotonic()), Status("model-x"))
+        shown.terminal.draw(LiveState("thinking", time.monotonic()), ChatStatus("model-x"))
         shown.type("draft")
         await shown.until_seen("thinking", "> draft")
         shown.type("\x03")
-        assert await shown.next() == Key("cancel")
+        assert await shown.next() == KeyPressed("cancel")
         assert "> draft" in shown.text()
 
     at_terminal(scene)
@@ -184,7 +184,7 @@ def test_control_d_leaves_only_an_empty_line() -> None:
         shown.type("ab", "\x01", "\x04")
         await shown.until_seen("> b")
         shown.type("\x04", "\x04")
-        assert await shown.next() == Left(now=True, code=0)
+        assert await shown.next() == ExitRequested(immediately=True, exit_code=0)
 
     at_terminal(scene)
 
@@ -192,11 +192,11 @@ def test_control_d_leaves_only_an_empty_line() -> None:
 def test_keys_of_the_chat_are_told() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("\x1b[Z", "\x0f")
-        assert [await shown.next(), await shown.next()] == [Key("mode"), Key("details")]
-        shown.terminal.draw(Live("thinking", queued=("later",)), Status("model-x"))
+        assert [await shown.next(), await shown.next()] == [KeyPressed("mode"), KeyPressed("details")]
+        shown.terminal.draw(LiveState("thinking", queued=("later",)), ChatStatus("model-x"))
         await shown.until_seen("queued: later")
         shown.type(UP)
-        assert await shown.next() == Key("unqueue")
+        assert await shown.next() == KeyPressed("unqueue")
         shown.terminal.insert("later")
         await shown.until_seen("> later")
         shown.terminal.insert("before")
@@ -282,7 +282,7 @@ def test_a_paste_sends_nothing_by_itself() -> None:
         await shown.paste("one\rtwo\r")
         await shown.until_seen("> one\n  two")
         shown.type("\x1b[Z")
-        assert await shown.next() == Key("mode")
+        assert await shown.next() == KeyPressed("mode")
 
     at_terminal(scene)
 
@@ -292,12 +292,12 @@ def test_what_is_shown_stands_above_in_order_and_survives_the_end() -> None:
         async with seen(rows=12) as shown:
             await started(shown)
             for number in range(40):
-                shown.terminal.show(words(f"number {number}"))
-                shown.terminal.draw(Live("writing", tail=f"tail {number}"), Status("model-x"))
+                shown.terminal.show(text_block(f"number {number}"))
+                shown.terminal.draw(LiveState("writing", tail=f"tail {number}"), ChatStatus("model-x"))
             await shown.until_seen("number 39", "tail 39")
-            shown.terminal.show(words("the last one"))
+            shown.terminal.show(text_block("the last one"))
             await shown.terminal.close()
-            shown.terminal.show(words("after the end"))
+            shown.terminal.show(text_block("after the end"))
             lines = [line for line in shown.all().split("\n") if line]
             assert lines == [*(f"number {number}" for number in range(40)), "the last one", "after the end"]
 
@@ -315,7 +315,7 @@ def test_what_was_drawn_over_at_the_top_of_the_screen_is_not_kept_by_a_terminal_
 
         shown.screen.erase_in_display = as_tmux_does  # pyright: ignore[reportAttributeAccessIssue]
         shown.use_screen_anew()
-        shown.terminal.show(words("first"))
+        shown.terminal.show(text_block("first"))
         await shown.until_seen("first", "> ")
         assert kept == []
 
@@ -324,21 +324,21 @@ def test_what_was_drawn_over_at_the_top_of_the_screen_is_not_kept_by_a_terminal_
 
 def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
     async def scene(shown: Seen) -> None:
-        live = Live(
+        live = LiveState(
             "working",
             935.0,
             1234,
             "Some *words*",
-            (Running("Bash", "make test", "3 of 9", 995.0),),
+            (RunningCall("Bash", "make test", "3 of 9", 995.0),),
             ("do that next",),
             (("completed", "read"), ("in_progress", "write"), ("pending", "test")),
         )
-        shown.terminal.draw(live, Status("model-x"))
+        shown.terminal.draw(live, ChatStatus("model-x"))
         await shown.until_seen(
             "Some words", "Bash make test 5s · 3 of 9", "working (1m 05s · 1.2k tokens · Esc stops it)"
         )
         await shown.until_seen("✓ read", "▸ write", "○ test", "queued: do that next")
-        shown.terminal.draw(Live(), Status("model-x"))
+        shown.terminal.draw(LiveState(), ChatStatus("model-x"))
         await shown.until_gone("working", "make test", "queued", "write", "Some words")
 
     at_terminal(scene, clock=lambda: 1000.0)
@@ -347,7 +347,7 @@ def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
 def test_a_long_tail_shows_its_end() -> None:
     async def scene(shown: Seen) -> None:
         tail = "\n\n".join(f"paragraph {number}" for number in range(50))
-        shown.terminal.draw(Live("writing", tail=tail), Status("model-x"))
+        shown.terminal.draw(LiveState("writing", tail=tail), ChatStatus("model-x"))
         await shown.until_seen("paragraph 49", "writing", "> ", "model-x")
         assert "paragraph 9\n" not in shown.text()
 
@@ -357,14 +357,14 @@ def test_a_long_tail_shows_its_end() -> None:
 @pytest.mark.parametrize(("columns", "rows"), [(20, 5), (40, 8), (10, 3), (8, 2), (5, 1), (200, 60)])
 def test_any_size_is_drawn_and_typed_into(columns: int, rows: int) -> None:
     async def scene(shown: Seen) -> None:
-        live = Live(
-            "working", 1.0, 5, "tail " * 50, (Running("Bash", "x" * 90),) * 9, ("q " * 99,) * 9, (("", "t"),) * 9
+        live = LiveState(
+            "working", 1.0, 5, "tail " * 50, (RunningCall("Bash", "x" * 90),) * 9, ("q " * 99,) * 9, (("", "t"),) * 9
         )
-        shown.terminal.draw(live, Status("model-x", "default", "p", 5, 10, 0.5, 2, 2, "/a/b/c"))
+        shown.terminal.draw(live, ChatStatus("model-x", "default", "p", 5, 10, 0.5, 2, 2, "/a/b/c"))
         await shown.resize(columns, rows)
         shown.type("hey")
         await shown.until(lambda: "hey" in shown.text() or "ey" in shown.text())
-        shown.terminal.show(words("said"))
+        shown.terminal.show(text_block("said"))
         shown.type(ENTER)
         assert await shown.next() == Submitted("hey")
         await shown.resize(80, 24)
@@ -375,8 +375,8 @@ def test_any_size_is_drawn_and_typed_into(columns: int, rows: int) -> None:
 
 def test_a_resize_leaves_one_picture() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.show(Verbatim("kept"))
-        shown.terminal.draw(Live("working", queued=("later",)), Status("model-x"))
+        shown.terminal.show(VerbatimBlock("kept"))
+        shown.terminal.draw(LiveState("working", queued=("later",)), ChatStatus("model-x"))
         shown.type("some text")
         await shown.until_seen("> some text", "queued")
         for columns in (60, 45, 90, 50, 80):
@@ -390,7 +390,7 @@ def test_a_resize_leaves_one_picture() -> None:
 
 def test_control_l_draws_everything_again() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.show(Said("hello"), Reply("an answer"))
+        shown.terminal.show(UserBlock("hello"), ReplyBlock("an answer"))
         await shown.until_seen("an answer")
         os.write(shown._writing.fileno(), b"garbage of another program")
         await shown.until_seen("garbage")
@@ -441,7 +441,7 @@ def test_a_signal_to_end_is_told_and_handlers_come_back(number: signal.Signals, 
 
     async def scene(shown: Seen) -> None:
         os.kill(os.getpid(), number)
-        assert await shown.next() == Left(now=True, code=code)
+        assert await shown.next() == ExitRequested(immediately=True, exit_code=code)
 
     at_terminal(scene)
     assert signal.getsignal(number) == before
@@ -450,8 +450,8 @@ def test_a_signal_to_end_is_told_and_handlers_come_back(number: signal.Signals, 
 def test_a_terminal_that_has_gone_ends_it() -> None:
     async def scene(shown: Seen) -> None:
         os.close(shown.master)
-        assert await shown.terminal.next() == Left(now=True, code=129)
-        shown.terminal.show(words("nobody sees this"))
+        assert await shown.terminal.next() == ExitRequested(immediately=True, exit_code=129)
+        shown.terminal.show(text_block("nobody sees this"))
         shown.master = os.open("/dev/null", os.O_RDONLY)
 
     at_terminal(scene)
@@ -468,7 +468,7 @@ def test_a_terminal_that_can_tell_keys_apart_is_asked_to_and_told_to_stop() -> N
             shown.type("a\x1b[13;2ub", "\x1b[120;5u", "\x1b[97;133uz")  # Shift-Enter, Ctrl-X, Ctrl-A with Num Lock
             await shown.until_seen("> a\n  zb")
             shown.type("\x1b[27u", "\x1b[9;2u")
-            assert [await shown.next(), await shown.next()] == [Key("cancel"), Key("mode")]
+            assert [await shown.next(), await shown.next()] == [KeyPressed("cancel"), KeyPressed("mode")]
             await shown.terminal.close()
             shown.take_in()
             assert shown.raw.count(b"\x1b[<u") == shown.raw.count(b"\x1b[>1u")
@@ -478,7 +478,7 @@ def test_a_terminal_that_can_tell_keys_apart_is_asked_to_and_told_to_stop() -> N
 
 def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(Live("writing", tail="begins"), Status("model-x"))
+        shown.terminal.draw(LiveState("writing", tail="begins"), ChatStatus("model-x"))
         await shown.until_seen("begins")
         shown.take_in()
         pictures = shown.raw.count(b"\x1b[?25l")
@@ -486,11 +486,11 @@ def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.
             for name in ("_PICTURE_SECONDS", "_SLOWEST_SECONDS"):
                 eye.setattr(f"kitbag.chat.terminal.terminal_ui.{name}", 3_600.0)
             for number in range(3000):
-                shown.terminal.draw(Live("writing", tail=f"word {number}"), Status("model-x"))
+                shown.terminal.draw(LiveState("writing", tail=f"word {number}"), ChatStatus("model-x"))
                 await asyncio.sleep(0)
             shown.take_in()
             assert shown.raw.count(b"\x1b[?25l") - pictures <= 1
-        shown.terminal.draw(Live("writing", tail="word 3000"), Status("model-x"))
+        shown.terminal.draw(LiveState("writing", tail="word 3000"), ChatStatus("model-x"))
         await shown.until_seen("word 3000")
 
     at_terminal(scene)
@@ -506,12 +506,12 @@ def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
         ) -> str:
             raise ZeroDivisionError("oops")
 
-        def gap(self, above: object, block: object) -> bool:
+        def needs_gap(self, above: object, block: object) -> bool:
             return False
 
     async def scene(shown: Seen) -> None:
-        shown.terminal.show(Remark("error", "important words"))
-        shown.terminal.draw(Live("writing", tail="tail"), Status("model-x"))
+        shown.terminal.show(NoticeBlock("error", "important words"))
+        shown.terminal.draw(LiveState("writing", tail="tail"), ChatStatus("model-x"))
         await shown.until_seen("important words", "oops", "writing")
 
     at_terminal(scene, rendering=Broken())
@@ -521,12 +521,12 @@ def test_a_change_that_was_seen_when_it_was_asked_for_is_not_shown_again_when_it
     hunk = "@@ -1,1 +1,1 @@\n-old words\n+new words\n"
 
     async def scene(shown: Seen) -> None:
-        shown.terminal.show(Diff(f"--- /w/a.py\n+++ /w/a.py\n{hunk}"))
-        shown.terminal.show(ToolDone("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{hunk}"))
+        shown.terminal.show(DiffBlock(f"--- /w/a.py\n+++ /w/a.py\n{hunk}"))
+        shown.terminal.show(ToolBlock("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{hunk}"))
         await shown.until_seen("● Edit a.py  +1 -1")
         assert shown.all().count("new words") == 1
         other = hunk.replace("new", "other")
-        shown.terminal.show(ToolDone("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{other}"))
+        shown.terminal.show(ToolBlock("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{other}"))
         await shown.until_seen("other words")
 
     at_terminal(scene)

@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 from chat.seen_terminal import seen
-from kitbag.chat.terminal.title_and_bell import AWAY_SECONDS, Attention, Standing
-from kitbag.chat.ui import Form, Live, Option, Status
+from kitbag.chat.terminal.title_and_bell import AWAY_SECONDS, AttentionState, TitleAndBell
+from kitbag.chat.ui import ChatStatus, Form, FormOption, LiveState
 
 
 class Written:
     def __init__(self, kind: str = "xterm-256color", *, rings: bool = True) -> None:
         self.all: list[str] = []
         self.now = 0.0
-        self.attention = Attention(
-            self.all.append, lambda text: text.replace("\x1b", "?"), lambda: self.now, {"TERM": kind}, rings=rings
+        self.attention = TitleAndBell(
+            self.all.append, lambda text: text.replace("\x1b", "?"), lambda: self.now, {"TERM": kind}, bell=rings
         )
 
     @property
@@ -24,49 +24,49 @@ class Written:
 
 def test_a_bell_rings_when_a_question_waits_and_nobody_has_typed() -> None:
     written = Written()
-    written.attention.tell("works", "/x/shop")
+    written.attention.update("works", "/x/shop")
     written.now = AWAY_SECONDS
-    written.attention.tell("asks", "/x/shop")
-    written.attention.tell("asks", "/x/shop")
+    written.attention.update("asks", "/x/shop")
+    written.attention.update("asks", "/x/shop")
     assert written.bells == 1
 
 
 def test_it_rings_when_work_has_ended_and_not_when_a_question_was_answered() -> None:
     written = Written()
-    written.attention.tell("works", "/x/shop")
+    written.attention.update("works", "/x/shop")
     written.now = AWAY_SECONDS
-    written.attention.tell("rests", "/x/shop")
+    written.attention.update("rests", "/x/shop")
     assert written.bells == 1
-    written.attention.tell("asks", "/x/shop")
-    written.attention.tell("rests", "/x/shop")
+    written.attention.update("asks", "/x/shop")
+    written.attention.update("rests", "/x/shop")
     assert written.bells == 2
 
 
 @pytest.mark.parametrize("standing", ["asks", "rests"])
-def test_who_types_hears_no_bell(standing: Standing) -> None:
+def test_who_types_hears_no_bell(standing: AttentionState) -> None:
     written = Written()
     written.now = 100.0
-    written.attention.tell("works", "/x/shop")
-    written.attention.key()
+    written.attention.update("works", "/x/shop")
+    written.attention.record_key()
     written.now += AWAY_SECONDS - 1
-    written.attention.tell(standing, "/x/shop")
+    written.attention.update(standing, "/x/shop")
     assert written.bells == 0
 
 
 def test_there_is_no_bell_where_it_is_switched_off() -> None:
     written = Written(rings=False)
     written.now = 100.0
-    written.attention.tell("asks", "/x/shop")
+    written.attention.update("asks", "/x/shop")
     assert written.bells == 0
 
 
 def test_the_title_says_how_it_stands_and_is_given_back() -> None:
     written = Written()
-    standings: list[Standing] = ["rests", "works", "works", "asks"]
+    standings: list[AttentionState] = ["rests", "works", "works", "asks"]
     for standing in standings:
-        written.attention.tell(standing, "/x/shop\x1b]")
-    written.attention.end()
-    written.attention.end()
+        written.attention.update(standing, "/x/shop\x1b]")
+    written.attention.restore()
+    written.attention.restore()
     assert written.all == [
         "\x1b[22;2t\x1b]2;kitbag · shop?]\x1b\\",
         "\x1b]2;… kitbag · shop?]\x1b\\",
@@ -78,19 +78,19 @@ def test_the_title_says_how_it_stands_and_is_given_back() -> None:
 @pytest.mark.parametrize("kind", ["linux", "vt100", ""])
 def test_a_terminal_that_may_know_no_titles_gets_none(kind: str) -> None:
     written = Written(kind)
-    written.attention.tell("works", "/x/shop")
-    written.attention.end()
+    written.attention.update("works", "/x/shop")
+    written.attention.restore()
     assert written.all == []
 
 
 def test_at_the_terminal_a_question_names_the_window_and_rings() -> None:
     async def scene() -> None:
         async with seen() as shown:
-            shown.terminal.draw(Live("thinking", 0.0), Status(directory="/x/shop"))
+            shown.terminal.draw(LiveState("thinking", 0.0), ChatStatus(directory="/x/shop"))
             await shown.until_seen("thinking")
             assert shown.screen.title == "… kitbag · shop"
             shown.pass_time(AWAY_SECONDS)
-            asking = asyncio.ensure_future(shown.terminal.ask(Form("Go on?", (Option("y", "yes"),))))
+            asking = asyncio.ensure_future(shown.terminal.ask(Form("Go on?", (FormOption("y", "yes"),))))
             await shown.until_seen("Go on?")
             assert shown.screen.title == "? kitbag · shop"
             assert b"\a" in shown.raw

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.library.dialects.model_names import normalise_model
+from kitbag.library.dialects.model_names import normalize_model
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from kitbag.library.dialects.model_names import normalise_model
     ],
 )
 def test_every_usual_spelling_gives_one_name_without_complaint(written: str | None, name: str) -> None:
-    model, problems = normalise_model(written, "copilot")
+    model, problems = normalize_model(written, "copilot")
     assert (model.name, problems) == (name, [])
     assert model.original == written
 
@@ -65,13 +65,13 @@ def test_every_usual_spelling_gives_one_name_without_complaint(written: str | No
     ],
 )
 def test_what_is_no_model_inherits_with_a_warning(written: object) -> None:
-    model, problems = normalise_model(written, "claude")
+    model, problems = normalize_model(written, "claude")
     assert model.name == "inherit"
     assert [(p.severity, p.code) for p in problems] == [("warning", "model-unknown")]
 
 
 def test_a_misspelt_alias_is_suggested() -> None:
-    _, problems = normalise_model("sonett", "claude")
+    _, problems = normalize_model("sonett", "claude")
     assert "`sonnet`" in problems[0].fix
 
 
@@ -88,7 +88,7 @@ def test_a_misspelt_alias_is_suggested() -> None:
     ],
 )
 def test_a_variant_is_kept_apart(written: str, name: str, variant: str) -> None:
-    model, problems = normalise_model(written, "opencode")
+    model, problems = normalize_model(written, "opencode")
     assert (model.name, model.variant, problems) == (name, variant, [])
 
 
@@ -102,28 +102,28 @@ def test_a_variant_is_kept_apart(written: str, name: str, variant: str) -> None:
     ],
 )
 def test_several_models_are_a_priority(written: object) -> None:
-    model, problems = normalise_model(written, "copilot")
+    model, problems = normalize_model(written, "copilot")
     assert (model.name, model.alternatives) == ("gpt-4.1", ("gpt-5", "claude-sonnet-4-5"))
     assert problems == []
 
 
 def test_parameters_in_brackets_do_not_part_a_list_and_can_be_read_again() -> None:
-    model, problems = normalise_model("gpt-5, grok-4.6[effort=high,fast=false], opus[1m]", "cursor")
+    model, problems = normalize_model("gpt-5, grok-4.6[effort=high,fast=false], opus[1m]", "cursor")
     assert (model.name, model.alternatives) == ("gpt-5", ("grok-4.6[effort=high,fast=false]", "opus#1m"))
     assert problems == []
-    again = normalise_model(list(model.alternatives), "cursor")[0]
+    again = normalize_model(list(model.alternatives), "cursor")[0]
     assert (again.name, again.variant, again.alternatives) == ("grok-4.6", "effort=high,fast=false", ("opus#1m",))
-    assert normalise_model("[opus, sonnet[1m]]", "cursor")[0].alternatives == ("sonnet#1m",)
+    assert normalize_model("[opus, sonnet[1m]]", "cursor")[0].alternatives == ("sonnet#1m",)
 
 
 def test_one_bad_name_among_good_ones_is_named() -> None:
-    model, problems = normalise_model(["banana", "opus"], "claude")
+    model, problems = normalize_model(["banana", "opus"], "claude")
     assert model.name == "opus"
     assert "`banana`" in problems[0].problem
 
 
 def test_a_map_of_provider_and_model_is_understood() -> None:
-    assert normalise_model({"providerID": "openai", "modelID": "gpt-5"}, "opencode")[0].name == "openai/gpt-5"
+    assert normalize_model({"providerID": "openai", "modelID": "gpt-5"}, "opencode")[0].name == "openai/gpt-5"
 
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=40))
@@ -135,7 +135,7 @@ values = st.recursive(
 
 @given(values)
 def test_any_value_gives_a_printable_ascii_name(value: object) -> None:
-    model, problems = normalise_model(value, "claude")
+    model, problems = normalize_model(value, "claude")
     for name in (model.name, *model.alternatives):
         assert name
         assert name.isascii()
@@ -146,5 +146,5 @@ def test_any_value_gives_a_printable_ascii_name(value: object) -> None:
 
 @given(st.text(max_size=40))
 def test_a_name_that_was_normalised_stays_as_it_is(text: str) -> None:
-    once = normalise_model(text, "copilot")[0]
-    assert normalise_model(once.name, "copilot")[0].name == once.name
+    once = normalize_model(text, "copilot")[0]
+    assert normalize_model(once.name, "copilot")[0].name == once.name

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.library.dialects.permission_modes import (
-    STRICTEST_FIRST,
-    normalise_mode,
-    read_permission,
-    sandbox_mode,
-    strictest,
+    MODES_STRICTEST_FIRST,
+    normalize_mode,
+    normalize_sandbox_mode,
+    parse_permissions,
+    strictest_mode,
 )
 
 
@@ -33,17 +33,17 @@ from kitbag.library.dialects.permission_modes import (
     ],
 )
 def test_every_spelling_of_a_mode_is_understood(written: str, mode: str) -> None:
-    assert normalise_mode(written, "claude") == (mode, [])
+    assert normalize_mode(written, "claude") == (mode, [])
 
 
 def test_no_mode_is_default_without_complaint() -> None:
-    assert normalise_mode(None, "claude") == ("default", [])
+    assert normalize_mode(None, "claude") == ("default", [])
 
 
 @pytest.mark.parametrize("written", ["dontAsk", "dont-ask", "DONT_ASK"])
 def test_dont_ask_depends_on_whose_file_it_is_and_the_clear_word_is_named(written: str) -> None:
     for dialect, mode in (("kitbag", "autonomous"), ("claude", "locked"), ("opencode", "locked")):
-        found, problems = normalise_mode(written, dialect)
+        found, problems = normalize_mode(written, dialect)
         assert found == mode
         assert [(p.severity, p.code) for p in problems] == [("info", "mode-dont-ask")]
         assert f"`{mode}`" in problems[0].fix
@@ -51,21 +51,21 @@ def test_dont_ask_depends_on_whose_file_it_is_and_the_clear_word_is_named(writte
 
 @pytest.mark.parametrize("written", ["yolo", "auto", "", "~", "plan default", ["plan"], {"mode": "plan"}, 1, True])
 def test_what_is_unknown_or_ill_typed_is_default_with_a_warning(written: object) -> None:
-    mode, problems = normalise_mode(written, "kitbag")
+    mode, problems = normalize_mode(written, "kitbag")
     assert mode == "default"
     assert [p.severity for p in problems] == ["warning"]
 
 
 def test_a_sandbox_never_makes_an_agent_freer() -> None:
-    assert sandbox_mode("read-only") == ("plan", [])
-    assert sandbox_mode("workspace-write") == ("default", [])
-    mode, problems = sandbox_mode("danger-full-access")
+    assert normalize_sandbox_mode("read-only") == ("plan", [])
+    assert normalize_sandbox_mode("workspace-write") == ("default", [])
+    mode, problems = normalize_sandbox_mode("danger-full-access")
     assert (mode, problems[0].severity) == ("default", "warning")
 
 
 def test_the_strictest_mode_is_found() -> None:
-    assert strictest("autonomous", "plan", "default") == "plan"
-    assert strictest("acceptEdits", "locked") == "locked"
+    assert strictest_mode("autonomous", "plan", "default") == "plan"
+    assert strictest_mode("acceptEdits", "locked") == "locked"
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_the_strictest_mode_is_found() -> None:
 def test_a_permission_map_of_opencode_is_converted(
     written: object, mode: str, denied: tuple[str, ...], only: tuple[str, ...] | None
 ) -> None:
-    found, _ = read_permission(written)
-    assert (found.mode, found.denied, found.only) == (mode, denied, only)
+    found, _ = parse_permissions(written)
+    assert (found.mode, found.denied, found.allowed_only) == (mode, denied, only)
 
 
 @pytest.mark.parametrize(
@@ -134,28 +134,28 @@ def test_a_permission_map_of_opencode_is_converted(
 def test_exceptions_to_a_denied_tool_are_kept_and_denials_stay(
     written: object, allowed: tuple[str, ...], denied: tuple[str, ...], exact: bool
 ) -> None:
-    found, problems = read_permission({"bash": written})
-    assert dict(found.limited).get("bash", ()) == allowed
+    found, problems = parse_permissions({"bash": written})
+    assert dict(found.exceptions).get("bash", ()) == allowed
     assert found.denied == denied
     assert [p.code for p in problems] == ([] if exact else ["permission-exceptions"])
-    assert read_permission({"bash": written, "*": "deny"})[0].limited == ()
+    assert parse_permissions({"bash": written, "*": "deny"})[0].exceptions == ()
 
 
 def test_the_last_rule_of_a_list_wins_among_equal_ones() -> None:
     rules = [("*", "deny"), ("git *", "allow"), ("git push", "deny"), ("git push", "allow")]
-    found, problems = read_permission([{"action": "shell", "resource": r, "effect": e} for r, e in rules])
-    assert (found.limited, found.denied, problems) == ((("shell", ("git *", "git push")),), (), [])
+    found, problems = parse_permissions([{"action": "shell", "resource": r, "effect": e} for r, e in rules])
+    assert (found.exceptions, found.denied, problems) == ((("shell", ("git *", "git push")),), (), [])
 
 
 @pytest.mark.parametrize("written", ["acceptEdits", 3, None, True])
 def test_a_permission_field_that_is_no_map_asks_and_warns(written: object) -> None:
-    found, problems = read_permission(written)
+    found, problems = parse_permissions(written)
     assert found.mode == "default"
     assert [p.code for p in problems] == ["permission-unreadable"]
 
 
 def test_an_unreadable_permission_counts_as_denied() -> None:
-    found, problems = read_permission({"bash": "perhaps"})
+    found, problems = parse_permissions({"bash": "perhaps"})
     assert found.denied == ("bash",)
     assert problems[0].severity == "warning"
 
@@ -171,12 +171,12 @@ values = st.recursive(
 
 @given(values, st.sampled_from(["kitbag", "claude"]))
 def test_any_value_gives_a_mode_and_nonsense_is_never_freer_than_default(value: object, dialect: str) -> None:
-    mode, problems = normalise_mode(value, dialect)
-    assert mode in STRICTEST_FIRST
+    mode, problems = normalize_mode(value, dialect)
+    assert mode in MODES_STRICTEST_FIRST
     if any(problem.severity == "warning" for problem in problems):
         assert mode == "default"
 
 
 @given(values)
 def test_a_permission_field_never_makes_an_agent_autonomous(value: object) -> None:
-    assert read_permission(value)[0].mode in ("plan", "default", "acceptEdits")
+    assert parse_permissions(value)[0].mode in ("plan", "default", "acceptEdits")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.library.dialects.tool_aliases import CANONICAL, matches, split_names
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, matches_tool, split_tool_names
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 
 
@@ -97,7 +97,7 @@ def test_a_star_means_all_tools(written: object) -> None:
 def test_an_unreadable_list_gives_no_tools_and_an_error(written: object) -> None:
     access = read(written)
     assert access.mode == "none"
-    assert not any(access.allows(tool) for tool in CANONICAL)
+    assert not any(access.allows(tool) for tool in CANONICAL_TOOLS)
     assert ("error", "tools-unreadable") in codes(written)
 
 
@@ -349,28 +349,28 @@ def test_a_value_in_a_map_that_is_no_boolean_counts_as_false() -> None:
 
 def test_access_can_be_narrowed_and_never_grows() -> None:
     limit = read("Read, Bash")
-    assert read(None).within(limit).names == ("Read", "Bash")
-    assert read("Read, Write").within(limit).names == ("Read",)
-    assert read("*", "Bash").within(limit).names == ("Read",)
-    assert read([]).within(limit).mode == "none"
+    assert read(None).intersect(limit).names == ("Read", "Bash")
+    assert read("Read, Write").intersect(limit).names == ("Read",)
+    assert read("*", "Bash").intersect(limit).names == ("Read",)
+    assert read([]).intersect(limit).mode == "none"
     assert read("Read").without(("Read",)).mode == "none"
 
 
 def test_the_uses_of_a_tool_can_be_limited_and_never_grow() -> None:
     rules = ("Bash(git *)", "Bash(ls)")
     for written in (None, "*", "Read, Bash"):
-        access = read(written).limited("Bash", rules)
+        access = read(written).restrict_tool("Bash", rules)
         assert (access.mode in ("deny", "allow"), access.specifiers) == (True, rules)
         assert access.allows("Bash")
         assert access.without(("Write",)).specifiers == rules
         assert access.without(("Bash",)).specifiers == ()
-        assert access.within(read("Read, Bash")).specifiers == rules
-        assert access.within(read("Read")).specifiers == ()
-    assert read("Bash(ls), Bash(pwd)").limited("Bash", rules).specifiers == ("Bash(ls)",)
-    assert read("Bash(pwd), Read").limited("Bash", rules).names == ("Read",)
-    assert read("Read").limited("Bash", rules) == read("Read")
-    assert read(None, "Bash").limited("Bash", rules).specifiers == ()
-    assert read("Read, Bash").within(read("Bash(ls)")).specifiers == ("Bash(ls)",)
+        assert access.intersect(read("Read, Bash")).specifiers == rules
+        assert access.intersect(read("Read")).specifiers == ()
+    assert read("Bash(ls), Bash(pwd)").restrict_tool("Bash", rules).specifiers == ("Bash(ls)",)
+    assert read("Bash(pwd), Read").restrict_tool("Bash", rules).names == ("Read",)
+    assert read("Read").restrict_tool("Bash", rules) == read("Read")
+    assert read(None, "Bash").restrict_tool("Bash", rules).specifiers == ()
+    assert read("Read, Bash").intersect(read("Bash(ls)")).specifiers == ("Bash(ls)",)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_the_uses_of_a_tool_can_be_limited_and_never_grow() -> None:
     ],
 )
 def test_a_star_is_a_pattern_only_in_names_of_servers(pattern: str, tool: str, expected: bool) -> None:
-    assert matches(pattern, tool) is expected
+    assert matches_tool(pattern, tool) is expected
 
 
 def test_the_json_form_has_stable_keys() -> None:
@@ -395,7 +395,9 @@ def test_the_json_form_has_stable_keys() -> None:
     json.dumps(value)
 
 
-words = st.sampled_from([*CANONICAL, "edit", "search", "Grpe", "*", "all", "", "except", "mcp__a__b", "x/y", "(", ","])
+words = st.sampled_from(
+    [*CANONICAL_TOOLS, "edit", "search", "Grpe", "*", "all", "", "except", "mcp__a__b", "x/y", "(", ","]
+)
 scalars = st.one_of(words, st.text(max_size=20), st.booleans(), st.integers(), st.none(), st.floats())
 values = st.recursive(
     scalars,
@@ -409,13 +411,13 @@ dialects = st.sampled_from(["", "kitbag", "claude", "copilot", "opencode", "gemi
 def test_parsing_any_value_never_raises_and_denying_never_widens(value: object, denied: object, dialect: str) -> None:
     access, problems = parse_tools(value, dialect=dialect)
     narrowed, _ = parse_tools(value, denied, dialect)
-    for tool in (*CANONICAL, "mcp__a__b", "mcp__x__y"):
+    for tool in (*CANONICAL_TOOLS, "mcp__a__b", "mcp__x__y"):
         assert access.allows(tool) or not narrowed.allows(tool)
-    assert access.mode != "none" or not any(access.allows(tool) for tool in CANONICAL)
+    assert access.mode != "none" or not any(access.allows(tool) for tool in CANONICAL_TOOLS)
     assert all(problem.severity in ("error", "warning", "info") and problem.fix for problem in problems)
 
 
-@given(st.lists(st.sampled_from(CANONICAL), min_size=1), st.lists(st.text(max_size=12), max_size=4))
+@given(st.lists(st.sampled_from(CANONICAL_TOOLS), min_size=1), st.lists(st.text(max_size=12), max_size=4))
 def test_unknown_names_beside_known_ones_never_add_canonical_tools(known: list[str], noise: list[str]) -> None:
     noise = [f"zz{word}zz" for word in noise if word.isalnum()]
     access = read([*known, *noise])
@@ -424,6 +426,6 @@ def test_unknown_names_beside_known_ones_never_add_canonical_tools(known: list[s
 
 @given(st.text(max_size=200))
 def test_splitting_loses_no_name_and_leaves_no_blanks_at_the_ends(text: str) -> None:
-    for name in split_names(text):
+    for name in split_tool_names(text):
         assert name in text
         assert name == name.strip()

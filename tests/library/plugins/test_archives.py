@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
-from kitbag.library.plugins.archives import is_archive, unpack
+from kitbag.library.plugins.archives import is_archive, unpack_archive
 from support.cost import processor_limit, steps
 from support.matrix import long
 from support.waiting import TEST_TIMEOUT
@@ -54,7 +54,7 @@ class Place:
         }
 
     def unpack(self) -> None:
-        unpack(str(self.archive), str(self.destination))
+        unpack_archive(str(self.archive), str(self.destination))
 
     def refused(self, *words: str) -> str:
         before = self.listing()
@@ -532,8 +532,8 @@ def test_a_hostile_archive_costs_little_memory(place: Place) -> None:
             out.write(bytes(1 << 20))
     code = (
         "import re, sys\n"
-        "from kitbag.library.plugins.archives import unpack\n"
-        "try: unpack(sys.argv[1], sys.argv[2])\n"
+        "from kitbag.library.plugins.archives import unpack_archive\n"
+        "try: unpack_archive(sys.argv[1], sys.argv[2])\n"
         "except Exception as error: print(type(error).__name__)\n"
         "print(re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1])\n"
     )

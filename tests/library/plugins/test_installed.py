@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
-from kitbag.library.plugins.installed import Plugin, installed, read_plugin, roots_of
-from kitbag.library.plugins.store import install, remove, set_enabled, verify
+from kitbag.library.plugins.installed import Plugin, load_installed, plugin_roots, read_plugin
+from kitbag.library.plugins.store import install_plugin, remove_plugin, set_plugin_enabled, verify_plugin
 from kitbag.library.scopes import Root
-from kitbag.text.source_files import boundary_of
+from kitbag.text.source_files import directory_boundary
 from support.disk import Disk
 from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
@@ -132,10 +132,17 @@ def test_without_a_manifest_the_directory_gives_name_and_parts(tmp_path: Path) -
     assert plugin.command_paths == (f"{path}/commands",)
     assert plugin.brings == ("mcpServers",)
     root = Root(
-        f"{path}/skills", "skills", "plugin", "claude", (5, 0), "plain", str(path), boundary=boundary_of(str(path))
+        f"{path}/skills",
+        "skills",
+        "plugin",
+        "claude",
+        (5, 0),
+        "plain",
+        str(path),
+        boundary=directory_boundary(str(path)),
     )
-    assert roots_of(plugin, (5, 0))[0] == root
-    assert [root.kind for root in roots_of(plugin, (5, 0))] == ["skills", "agents", "commands"]
+    assert plugin_roots(plugin, (5, 0))[0] == root
+    assert [root.kind for root in plugin_roots(plugin, (5, 0))] == ["skills", "agents", "commands"]
 
 
 def test_commands_by_name_are_the_files_that_they_name(source: Path) -> None:
@@ -160,8 +167,10 @@ def test_a_skill_at_the_top_makes_a_plugin_of_one_skill(tmp_path: Path) -> None:
     path = tree(tmp_path / "solo", {"SKILL.md": SKILL})
     plugin, _ = read(path)
     assert plugin.root_skill
-    root = Root(str(path), "skills", "plugin", "claude", (5, 1), "solo", str(path), boundary=boundary_of(str(path)))
-    assert roots_of(plugin, (5, 1)) == [root]
+    root = Root(
+        str(path), "skills", "plugin", "claude", (5, 1), "solo", str(path), boundary=directory_boundary(str(path))
+    )
+    assert plugin_roots(plugin, (5, 1)) == [root]
     plugin, diagnostics = read(tree(path, {"skills/a/SKILL.md": SKILL}))
     assert not plugin.root_skill
     assert codes(diagnostics) == ["root-skill"]
@@ -294,8 +303,8 @@ def test_a_directory_without_any_part_of_a_plugin_is_none(source: Path) -> None:
 def test_a_home_without_plugins_costs_no_import_and_creates_nothing(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from kitbag.library.plugins.installed import installed\n"
-        "assert installed(sys.argv[1]) == ([], [])\n"
+        "from kitbag.library.plugins.installed import load_installed\n"
+        "assert load_installed(sys.argv[1]) == ([], [])\n"
         "heavy = 'json hashlib tarfile zipfile tempfile shutil difflib fcntl dataclasses ctypes'.split()\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
@@ -306,12 +315,12 @@ def test_a_home_without_plugins_costs_no_import_and_creates_nothing(tmp_path: Pa
 
 
 def test_listing_does_not_read_the_files_of_a_plugin(home: str, source: Path) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     code = (
         "import sys\n"
-        "from kitbag.library.plugins.installed import installed\n"
+        "from kitbag.library.plugins.installed import load_installed\n"
         "sys.addaudithook(lambda event, args: event == 'open' and print(args[0], file=sys.stderr))\n"
-        "print([plugin.name for plugin in installed(sys.argv[1])[0]])\n"
+        "print([plugin.name for plugin in load_installed(sys.argv[1])[0]])\n"
         "print('hashlib' in sys.modules)\n"
     )
     run = subprocess.run(
@@ -324,19 +333,19 @@ def test_listing_does_not_read_the_files_of_a_plugin(home: str, source: Path) ->
 
 def test_plugins_are_listed_by_name_with_what_the_lock_knows(home: str, tmp_path: Path) -> None:
     for name in ("zeta", "Alpha", "mid"):
-        install(str(plugin_at(tmp_path / name, name)), home)
-    plugins, diagnostics = installed(home)
+        install_plugin(str(plugin_at(tmp_path / name, name)), home)
+    plugins, diagnostics = load_installed(home)
     assert diagnostics == []
     assert [plugin.name for plugin in plugins] == ["Alpha", "mid", "zeta"]
     assert all(plugin.enabled and plugin.digest.startswith("sha256:") for plugin in plugins)
     assert plugins[2].source == str(tmp_path / "zeta")
     assert plugins[0].installed_at.endswith("Z")
-    assert installed(home) == (plugins, diagnostics)
+    assert load_installed(home) == (plugins, diagnostics)
 
 
 def test_a_directory_that_was_not_installed_is_disabled_and_reported(home: str, tmp_path: Path) -> None:
     plugin_at(tmp_path / "home" / "plugins" / "stray")
-    plugins, diagnostics = installed(home)
+    plugins, diagnostics = load_installed(home)
     assert [(plugin.name, plugin.enabled) for plugin in plugins] == [("stray", False)]
     assert codes(diagnostics) == ["plugin-unlisted"]
 
@@ -347,7 +356,7 @@ def test_links_and_strange_names_among_the_plugins_are_not_followed(home: str, t
     (base / "link").symlink_to(plugin_at(source))
     (base / "note.txt").write_text("")
     (base / ".hidden").mkdir()
-    plugins, diagnostics = installed(home)
+    plugins, diagnostics = load_installed(home)
     assert plugins == []
     assert codes(diagnostics) == ["not-a-plugin", "not-a-plugin"]
 
@@ -365,41 +374,41 @@ DAMAGED_LOCKS = {
 
 @pytest.mark.parametrize("case", DAMAGED_LOCKS)
 def test_a_damaged_lock_disables_all_and_deletes_nothing(home: str, source: Path, tmp_path: Path, case: str) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     lock = Path(home, "plugins", "plugins.lock.json")
     lock.write_text(DAMAGED_LOCKS[case])
     before = snapshot(Path(home))
-    plugins, diagnostics = installed(home)
+    plugins, diagnostics = load_installed(home)
     assert [(plugin.name, plugin.enabled) for plugin in plugins] == [("sample", False)]
     assert codes(diagnostics) == ["plugin-lock"]
     assert snapshot(Path(home)) == before
-    install(str(plugin_at(tmp_path / "other", "other")), home)
+    install_plugin(str(plugin_at(tmp_path / "other", "other")), home)
     kept = Path(home, "plugins", "plugins.lock.json.damaged-1")
     assert kept.read_text() == DAMAGED_LOCKS[case]
-    assert {plugin.name: plugin.enabled for plugin in installed(home)[0]} == {"other": True, "sample": False}
-    set_enabled(home, "sample", True, accept=True)
-    assert all(plugin.enabled for plugin in installed(home)[0])
+    assert {plugin.name: plugin.enabled for plugin in load_installed(home)[0]} == {"other": True, "sample": False}
+    set_plugin_enabled(home, "sample", True, accept=True)
+    assert all(plugin.enabled for plugin in load_installed(home)[0])
 
 
 def test_a_damaged_entry_disables_only_its_plugin(home: str, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        install(str(plugin_at(tmp_path / name, name)), home)
+        install_plugin(str(plugin_at(tmp_path / name, name)), home)
     lock = Path(home, "plugins", "plugins.lock.json")
     content = json.loads(lock.read_text())
     content["plugins"]["one"]["enabled"] = "true"
     lock.write_text(json.dumps(content))
-    plugins, diagnostics = installed(home)
+    plugins, diagnostics = load_installed(home)
     assert {plugin.name: plugin.enabled for plugin in plugins} == {"one": False, "two": True}
     assert "plugin-lock" in codes(diagnostics)
 
 
 def test_a_lock_of_a_newer_kitbag_is_not_overwritten(home: str, source: Path) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     lock = Path(home, "plugins", "plugins.lock.json")
     lock.write_text('{"version": 99, "plugins": {}}')
     before = snapshot(Path(home))
-    assert [plugin.enabled for plugin in installed(home)[0]] == [False]
-    for change in (lambda: remove(home, "sample"), lambda: install(str(source), home, update=True)):
+    assert [plugin.enabled for plugin in load_installed(home)[0]] == [False]
+    for change in (lambda: remove_plugin(home, "sample"), lambda: install_plugin(str(source), home, update=True)):
         with pytest.raises(InvalidError, match="newer"):
             change()
     assert snapshot(Path(home)) == before
@@ -420,11 +429,11 @@ def test_a_directory_is_installed_with_our_modes_and_without_its_history(home: s
         },
     )
     (source / "run.sh").chmod(0o777)
-    result = install(str(source), home)
+    result = install_plugin(str(source), home)
     assert not result.updated
     assert result.changed == result.diagnostics == ()
     path = Path(home, "plugins", "sample")
-    assert result.plugin == installed(home)[0][0]
+    assert result.plugin == load_installed(home)[0][0]
     assert sorted(snapshot(path)) == [".claude-plugin/plugin.json", "run.sh", "skills/greet/SKILL.md"]
     assert stat.S_IMODE((path / "run.sh").stat().st_mode) == 0o744
     modes = {
@@ -432,7 +441,7 @@ def test_a_directory_is_installed_with_our_modes_and_without_its_history(home: s
     }
     assert modes == {"": 0o700, "plugins.lock.json": 0o600, ".lock": 0o600}
     assert sorted(os.listdir(path.parent)) == [".lock", "plugins.lock.json", "sample"]
-    assert verify(home, "sample") == []
+    assert verify_plugin(home, "sample") == []
 
 
 @pytest.mark.parametrize("top", ["", "sample-main/"])
@@ -450,7 +459,7 @@ def test_an_archive_is_installed_with_or_without_a_top_folder(home: str, tmp_pat
                 info = tarfile.TarInfo(name)
                 info.size = len(text)
                 out.addfile(info, io.BytesIO(text.encode()))
-    result = install(str(archive), home)
+    result = install_plugin(str(archive), home)
     assert result.plugin.name == ("sample-main" if top else "bundle")
     assert result.plugin.skill_dirs == (f"{result.plugin.path}/skills",)
 
@@ -480,22 +489,22 @@ def test_a_manifest_with_a_bad_name_is_refused(home: str, source: Path, tmp_path
     plugin_at(source, name)
     before = snapshot(tmp_path)
     with pytest.raises(InvalidError, match="name"):
-        install(str(source), home)
+        install_plugin(str(source), home)
     assert snapshot(tmp_path) == before
-    assert installed(home) == ([], [])
+    assert load_installed(home) == ([], [])
 
 
 @pytest.mark.parametrize("name", BAD_NAMES + RESERVED)
 def test_removing_or_enabling_a_bad_name_never_leaves_the_plugins(
     home: str, source: Path, tmp_path: Path, name: str
 ) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     tree(tmp_path / "home", {"x": "tripwire", "kitbag/file": "tripwire"})
     before = snapshot(tmp_path)
     for change in (
-        lambda: remove(home, name),
-        lambda: set_enabled(home, name, True),
-        lambda: verify(home, name),
+        lambda: remove_plugin(home, name),
+        lambda: set_plugin_enabled(home, name, True),
+        lambda: verify_plugin(home, name),
     ):
         with pytest.raises(UsageError):
             change()
@@ -505,12 +514,12 @@ def test_removing_or_enabling_a_bad_name_never_leaves_the_plugins(
 def refuse(source: Path, home: str, root: Path, error: type[KitbagError], words: str) -> None:
     before = snapshot(root)
     with pytest.raises(error, match=words):
-        install(str(source), home)
+        install_plugin(str(source), home)
     assert snapshot(root) == before
 
 
 def test_links_out_and_special_files_in_a_directory_are_refused(home: str, source: Path, tmp_path: Path) -> None:
-    install(str(plugin_at(tmp_path / "first", "first")), home)
+    install_plugin(str(plugin_at(tmp_path / "first", "first")), home)
     (tmp_path / "secret").write_text("secret")
     plugin_at(source)
     bad = source / "skills" / "greet" / "bad"
@@ -525,7 +534,7 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     bad.unlink()
     bad.symlink_to(source / "skills")
     with pytest.raises(InvalidError, match="no file"):
-        install(str(source), home)
+        install_plugin(str(source), home)
     bad.unlink()
     (source / ".git").mkdir()
     (source / ".git" / "config").write_text("")
@@ -543,14 +552,14 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
 def test_a_link_to_a_file_inside_becomes_a_copy(home: str, source: Path) -> None:
     plugin_at(source, **{"AGENTS.md": "text"})
     (source / "CLAUDE.md").symlink_to("AGENTS.md")
-    path = install(str(source), home).plugin.path
+    path = install_plugin(str(source), home).plugin.path
     assert Path(path, "CLAUDE.md").read_text() == "text"
     assert not Path(path, "CLAUDE.md").is_symlink()
 
 
 @pytest.mark.parametrize("entry", ["../x", "/etc/x", "C:\\x", "a\\b"])
 def test_a_hostile_archive_changes_nothing(home: str, source: Path, tmp_path: Path, entry: str) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     archive = tmp_path / "evil.zip"
     with zipfile.ZipFile(archive, "w") as out:
         out.writestr("skills/a/SKILL.md", SKILL)
@@ -558,7 +567,7 @@ def test_a_hostile_archive_changes_nothing(home: str, source: Path, tmp_path: Pa
     before = snapshot(tmp_path / "home")
     for update in (False, True):
         with pytest.raises(InvalidError):
-            install(str(archive), home, update=update)
+            install_plugin(str(archive), home, update=update)
     assert snapshot(tmp_path / "home") == before
     assert sorted(os.listdir(Path(home, "plugins"))) == [".lock", "plugins.lock.json", "sample"]
 
@@ -569,16 +578,16 @@ def test_what_is_no_plugin_is_refused_before_it_is_copied(home: str, tmp_path: P
     refuse(tmp_path / "docs" / "a.txt", home, tmp_path, InvalidError, "not a zip or tar")
     refuse(tmp_path / "missing", home, tmp_path, NotFoundError, "does not exist")
     with pytest.raises(NotFoundError, match=f"^{os.getcwd()}/not/there does not exist"):
-        install("not/there", home)
+        install_plugin("not/there", home)
     with pytest.raises(UsageError, match="only local"):
-        install("https://example.org/x.git", home)
+        install_plugin("https://example.org/x.git", home)
     plugin_at(tmp_path)
     Path(home, "plugins").mkdir(exist_ok=True, parents=True)
     refuse(tmp_path, home, tmp_path, UsageError, "own plugins")
 
 
 def test_an_installed_name_needs_update_also_in_another_case(home: str, source: Path, tmp_path: Path) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     refuse(source, home, tmp_path, UsageError, "already installed")
     refuse(plugin_at(tmp_path / "other", "SAMPLE"), home, tmp_path, UsageError, "only in case")
 
@@ -589,9 +598,9 @@ def test_a_link_in_the_place_of_a_plugin_is_not_followed(home: str, source: Path
     Path(home, "plugins", "sample").symlink_to(target)
     plugin_at(source)
     for change in (
-        lambda: install(str(source), home, update=True),
-        lambda: remove(home, "sample"),
-        lambda: set_enabled(home, "sample", True, accept=True),
+        lambda: install_plugin(str(source), home, update=True),
+        lambda: remove_plugin(home, "sample"),
+        lambda: set_plugin_enabled(home, "sample", True, accept=True),
     ):
         with pytest.raises(InvalidError):
             change()
@@ -604,7 +613,7 @@ def test_a_plugins_folder_that_is_a_link_is_not_changed(home: str, source: Path,
     Path(home).mkdir()
     Path(home, "plugins").symlink_to(elsewhere)
     with pytest.raises(InvalidError, match="link"):
-        install(str(plugin_at(source)), home)
+        install_plugin(str(plugin_at(source)), home)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -621,14 +630,14 @@ def test_nothing_is_executed_by_installing_listing_or_removing(home: str, source
     )
     code = (
         "import sys\n"
-        "from kitbag.library.plugins.installed import installed\n"
-        "from kitbag.library.plugins.store import install, remove, verify\n"
+        "from kitbag.library.plugins.installed import load_installed\n"
+        "from kitbag.library.plugins.store import install_plugin, remove_plugin, verify_plugin\n"
         "bad = ('subprocess.Popen', 'os.exec', 'os.system', 'os.posix_spawn', 'os.fork', 'socket.connect')\n"
         "sys.addaudithook(lambda event, args: event in bad and print('EVENT', event))\n"
-        "for update in (False, True): install(sys.argv[1], sys.argv[2], update=update)\n"
-        "print(installed(sys.argv[2])[0][0].brings)\n"
-        "verify(sys.argv[2], 'sample')\n"
-        "remove(sys.argv[2], 'sample')\n"
+        "for update in (False, True): install_plugin(sys.argv[1], sys.argv[2], update=update)\n"
+        "print(load_installed(sys.argv[2])[0][0].brings)\n"
+        "verify_plugin(sys.argv[2], 'sample')\n"
+        "remove_plugin(sys.argv[2], 'sample')\n"
     )
     arguments = [sys.executable, "-c", code, str(source), home]
     run = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True)
@@ -648,12 +657,12 @@ def test_a_plugin_is_chosen_from_a_marketplace(home: str, source: Path) -> None:
     remote = {"name": "far", "source": {"source": "github", "repo": "a/b"}}
     market_at(source, {"name": "one", "source": "./tools/one", "version": "9", "license": "MIT"}, remote)
     with pytest.raises(UsageError, match="far, one"):
-        install(str(source), home)
+        install_plugin(str(source), home)
     with pytest.raises(NotFoundError, match="far, one"):
-        install(str(source), home, plugin="two")
+        install_plugin(str(source), home, plugin="two")
     with pytest.raises(UsageError, match="only local"):
-        install(str(source), home, plugin="far")
-    plugin = install(str(source), home, plugin="one").plugin
+        install_plugin(str(source), home, plugin="far")
+    plugin = install_plugin(str(source), home, plugin="one").plugin
     assert (plugin.name, plugin.version, plugin.license) == ("one", "1.0.0", "MIT")
     assert plugin.source == f"{source}#one"
 
@@ -668,14 +677,14 @@ def test_a_marketplace_entry_that_leads_elsewhere_is_refused(
     market_at(source, {"name": "bad", "source": where})
     (source / "link").symlink_to(tmp_path / "outside")
     with pytest.raises(KitbagError):
-        install(str(source), home, plugin="bad")
-    assert installed(home) == ([], [])
+        install_plugin(str(source), home, plugin="bad")
+    assert load_installed(home) == ([], [])
 
 
 def test_a_marketplace_can_say_which_of_its_files_a_plugin_is(home: str, source: Path) -> None:
     tree(source, {"skills/a/SKILL.md": SKILL, "skills/b/SKILL.md": SKILL, "agents/x.md": ""})
     market_at(source, {"name": "only-a", "source": "./", "strict": False, "skills": ["./skills/a"]})
-    plugin = install(str(source), home, plugin="only-a").plugin
+    plugin = install_plugin(str(source), home, plugin="only-a").plugin
     assert plugin.skill_dirs == (f"{plugin.path}/skills/a",)
     assert plugin.agent_paths == ()
 
@@ -684,12 +693,12 @@ def test_an_entry_that_says_what_the_plugin_is_needs_no_manifest_in_the_source(h
     tree(source, {"pack/one/SKILL.md": SKILL, "pack/two/SKILL.md": SKILL, "empty/notes.txt": ""})
     entry = {"name": "pack", "source": "./pack", "strict": False, "skills": ["./one"]}
     market_at(source, entry, {"name": "empty", "source": "./empty", "strict": False})
-    plugin = install(str(source), home, plugin="pack").plugin
+    plugin = install_plugin(str(source), home, plugin="pack").plugin
     assert plugin.skill_dirs == (f"{plugin.path}/one",)
-    assert [found.skill_dirs for found in installed(home)[0]] == [plugin.skill_dirs]
-    assert verify(home, "pack") == []
+    assert [found.skill_dirs for found in load_installed(home)[0]] == [plugin.skill_dirs]
+    assert verify_plugin(home, "pack") == []
     with pytest.raises(InvalidError, match="not a plugin"):
-        install(str(source), home, plugin="empty")
+        install_plugin(str(source), home, plugin="empty")
 
 
 @pytest.mark.parametrize("base", ["./plugins", "plugins/"])
@@ -699,37 +708,37 @@ def test_a_bare_source_is_a_folder_below_the_plugin_root_of_its_marketplace(home
     market = {"name": "m", "metadata": {"pluginRoot": base}, "plugins": entries}
     tree(source, {".claude-plugin/marketplace.json": json.dumps(market)})
     plugin_at(source.parent / "out", "out")
-    assert install(str(source), home, plugin="one").plugin.name == "one"
+    assert install_plugin(str(source), home, plugin="one").plugin.name == "one"
     with pytest.raises(InvalidError, match="leads out"):
-        install(str(source), home, plugin="out")
+        install_plugin(str(source), home, plugin="out")
 
 
 def test_a_bad_name_in_a_marketplace_is_refused(home: str, source: Path) -> None:
     market_at(plugin_at(source / "x").parent, {"name": "../evil", "source": "./x"})
     with pytest.raises(InvalidError, match="name"):
-        install(str(source), home, plugin="../evil")
+        install_plugin(str(source), home, plugin="../evil")
 
 
 def test_choosing_from_what_is_no_marketplace_is_an_error(home: str, source: Path) -> None:
     with pytest.raises(UsageError, match="not a marketplace"):
-        install(str(plugin_at(source)), home, plugin="sample")
+        install_plugin(str(plugin_at(source)), home, plugin="sample")
 
 
 # --- updating, enabling, removing -----------------------------------------------------------------
 
 
 def test_an_update_of_prose_keeps_the_plugin_enabled(home: str, source: Path) -> None:
-    install(str(plugin_at(source, **{"README.md": "old"})), home)
+    install_plugin(str(plugin_at(source, **{"README.md": "old"})), home)
     tree(
         source,
         {"README.md": "new", "skills/greet/SKILL.md": SKILL + "More.\n", "skills/greet/references/x.md": "x"},
     )
-    result = install(str(source), home, update=True)
+    result = install_plugin(str(source), home, update=True)
     assert result.updated
     assert result.changed == ()
     assert result.plugin.enabled
     assert Path(result.plugin.path, "README.md").read_text() == "new"
-    assert verify(home, "sample") == []
+    assert verify_plugin(home, "sample") == []
 
 
 ACTING = {
@@ -749,17 +758,17 @@ ACTING = {
 
 @pytest.mark.parametrize("case", ACTING)
 def test_an_update_of_what_can_act_disables_the_plugin_until_it_is_approved(home: str, source: Path, case: str) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     tree(source, ACTING[case])
-    result = install(str(source), home, update=True)
+    result = install_plugin(str(source), home, update=True)
     path = next(iter(ACTING[case]))
     mark = "~" if path.startswith(".claude-plugin") else "+"
     assert [str(change) for change in result.changed] == [f"{mark} {path}"]
     assert not result.plugin.enabled
-    assert not installed(home)[0][0].enabled
-    assert set_enabled(home, "sample", True).enabled
-    assert installed(home)[0][0].enabled
-    again = install(str(source), home, update=True)
+    assert not load_installed(home)[0][0].enabled
+    assert set_plugin_enabled(home, "sample", True).enabled
+    assert load_installed(home)[0][0].enabled
+    again = install_plugin(str(source), home, update=True)
     assert again.changed == ()
     assert again.plugin.enabled
 
@@ -770,14 +779,14 @@ def test_what_can_act_and_goes_away_or_changes_is_named(home: str, source: Path)
         "skills/b/run.sh": "one",
         "agents/x.md": "---\ntools: Read\n---\nBody",
     }
-    install(str(plugin_at(source, **files)), home)
+    install_plugin(str(plugin_at(source, **files)), home)
     (source / "skills/b/run.sh").unlink()
     tree(
         source,
         {"skills/a/SKILL.md": ACTING_SKILL + "more", "agents/x.md": "---\ntools: Read\n---\nOther body"},
     )
     (source / "skills/greet/SKILL.md").chmod(0o755)
-    result = install(str(source), home, update=True)
+    result = install_plugin(str(source), home, update=True)
     assert [str(change) for change in result.changed] == [
         "~ skills/a/SKILL.md",
         "- skills/b/run.sh",
@@ -786,50 +795,50 @@ def test_what_can_act_and_goes_away_or_changes_is_named(home: str, source: Path)
 
 
 def test_a_plugin_that_was_disabled_stays_disabled_after_an_update(home: str, source: Path) -> None:
-    install(str(plugin_at(source)), home)
-    set_enabled(home, "sample", False)
-    assert not install(str(source), home, update=True).plugin.enabled
+    install_plugin(str(plugin_at(source)), home)
+    set_plugin_enabled(home, "sample", False)
+    assert not install_plugin(str(source), home, update=True).plugin.enabled
 
 
 def test_a_plugin_that_is_off_by_default_is_installed_disabled(home: str, source: Path) -> None:
     tree(source, {".claude-plugin/plugin.json": '{"name": "off", "defaultEnabled": false}'})
-    assert not install(str(source), home).plugin.enabled
+    assert not install_plugin(str(source), home).plugin.enabled
 
 
 def test_files_changed_after_the_installation_are_found_and_not_enabled_unseen(home: str, source: Path) -> None:
-    path = Path(install(str(plugin_at(source, **{"run.sh": "one"})), home).plugin.path)
+    path = Path(install_plugin(str(plugin_at(source, **{"run.sh": "one"})), home).plugin.path)
     (path / "run.sh").write_text("two")
     (path / "added.py").write_text("x")
     (path / "link").symlink_to("/etc/passwd")
     tree(path, {"skills/greet/__pycache__/x.pyc": "compiled"})
-    assert [str(change) for change in verify(home, "sample")] == ["+ added.py", "+ link", "~ run.sh"]
-    set_enabled(home, "sample", False)
+    assert [str(change) for change in verify_plugin(home, "sample")] == ["+ added.py", "+ link", "~ run.sh"]
+    set_plugin_enabled(home, "sample", False)
     with pytest.raises(InvalidError, match=r"added\.py"):
-        set_enabled(home, "sample", True)
-    assert not installed(home)[0][0].enabled
-    assert set_enabled(home, "sample", True, accept=True).enabled
-    assert verify(home, "sample") == []
+        set_plugin_enabled(home, "sample", True)
+    assert not load_installed(home)[0][0].enabled
+    assert set_plugin_enabled(home, "sample", True, accept=True).enabled
+    assert verify_plugin(home, "sample") == []
     (path / "skills/greet/SKILL.md").write_text(SKILL + "prose")
-    assert [str(change) for change in verify(home, "sample")] == ["~ *"]
+    assert [str(change) for change in verify_plugin(home, "sample")] == ["~ *"]
 
 
 def test_removing_takes_the_directory_and_the_entry(home: str, source: Path, tmp_path: Path) -> None:
-    install(str(plugin_at(source)), home)
-    install(str(plugin_at(tmp_path / "other", "other")), home)
-    remove(home, "SAMPLE")
-    assert [plugin.name for plugin in installed(home)[0]] == ["other"]
+    install_plugin(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(tmp_path / "other", "other")), home)
+    remove_plugin(home, "SAMPLE")
+    assert [plugin.name for plugin in load_installed(home)[0]] == ["other"]
     assert sorted(os.listdir(Path(home, "plugins"))) == [".lock", "other", "plugins.lock.json"]
     assert "sample" not in Path(home, "plugins", "plugins.lock.json").read_text()
     assert (source / "skills/greet/SKILL.md").read_text() == SKILL
 
 
 def test_an_unknown_name_is_not_found_with_close_ones(home: str, source: Path) -> None:
-    for change in (remove, verify):
+    for change in (remove_plugin, verify_plugin):
         with pytest.raises(NotFoundError):
             change(home, "sample")
     assert not Path(home).exists()
-    install(str(plugin_at(source)), home)
-    for change in (remove, verify):
+    install_plugin(str(plugin_at(source)), home)
+    for change in (remove_plugin, verify_plugin):
         with pytest.raises(NotFoundError) as caught:
             change(home, "sampel")
         assert "sample" in caught.value.fix
@@ -838,19 +847,19 @@ def test_an_unknown_name_is_not_found_with_close_ones(home: str, source: Path) -
 def test_a_directory_that_somebody_deleted_is_reported_and_can_be_removed(
     home: str, source: Path, tmp_path: Path
 ) -> None:
-    install(str(plugin_at(source)), home)
-    install(str(plugin_at(tmp_path / "other", "other")), home)
+    install_plugin(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(tmp_path / "other", "other")), home)
     Path(home, "plugins", "sample").rename(tmp_path / "gone")
-    assert codes(installed(home)[1]) == ["plugin-missing"]
-    remove(home, "sample")
-    assert installed(home)[1] == []
+    assert codes(load_installed(home)[1]) == ["plugin-missing"]
+    remove_plugin(home, "sample")
+    assert load_installed(home)[1] == []
 
 
 def test_the_lock_file_is_whole_on_the_disk_before_it_takes_the_old_one_s_place(
     home: str, source: Path, disk: Disk
 ) -> None:
-    install(str(plugin_at(source)), home)
-    set_enabled(home, "sample", False)
+    install_plugin(str(plugin_at(source)), home)
+    set_plugin_enabled(home, "sample", False)
     steps = disk.steps(Path(home, "plugins", "plugins.lock.json"), Path(home, "plugins"))
     assert steps[-3:] == ["plugins.lock.json synced", "plugins.lock.json renamed", "plugins synced"]
 
@@ -860,8 +869,8 @@ def test_the_lock_file_is_whole_on_the_disk_before_it_takes_the_old_one_s_place(
 # Kills a child before its n-th change of the file system, for every n, and reports what is left each time.
 KILLED = """
 import json, os, shutil, signal, sys
-from kitbag.library.plugins.installed import installed
-from kitbag.library.plugins.store import install, remove, verify
+from kitbag.library.plugins.installed import load_installed
+from kitbag.library.plugins.store import install_plugin, remove_plugin, verify_plugin
 import ctypes, difflib, fcntl, hashlib, tarfile, tempfile, zipfile
 
 first, second, home, what = sys.argv[1:]
@@ -878,16 +887,16 @@ def child(after):
                 os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(hook)
     if what == "remove":
-        remove(home, "sample")
+        remove_plugin(home, "sample")
     else:
-        install(second, home, update=True)
+        install_plugin(second, home, update=True)
     os._exit(0)
 
 answers = []
 for after in range(1, 500):
     shutil.rmtree(home, ignore_errors=True)
     if first:
-        install(first, home)
+        install_plugin(first, home)
     pid = os.fork()
     if pid == 0:
         try:
@@ -895,11 +904,11 @@ for after in range(1, 500):
         finally:
             os._exit(3)
     status = os.waitpid(pid, 0)[1]
-    plugins, diagnostics = installed(home)
-    state = [[p.version, p.enabled, [str(c) for c in verify(home, p.name)]] for p in plugins]
-    again = install(second, home, update=True)
+    plugins, diagnostics = load_installed(home)
+    state = [[p.version, p.enabled, [str(c) for c in verify_plugin(home, p.name)]] for p in plugins]
+    again = install_plugin(second, home, update=True)
     left = [name for name in os.listdir(home + "/plugins") if name.startswith((".staging", ".plugins"))]
-    good = not left and again.plugin.version == "2.0.0" and verify(home, "sample") == []
+    good = not left and again.plugin.version == "2.0.0" and verify_plugin(home, "sample") == []
     answers.append([os.WIFSIGNALED(status), state, good, [d.code for d in diagnostics]])
     if not os.WIFSIGNALED(status):
         assert status == 0, status
@@ -958,7 +967,7 @@ def test_a_removal_killed_anywhere_leaves_the_plugin_whole_or_not_listed(home: s
 
 def test_an_update_interrupted_between_two_renames_is_taken_back(home: str, source: Path, tmp_path: Path) -> None:
     """Where a system can't exchange two directories, the old one is moved away first."""
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     base = Path(home, "plugins")
     staging = base / ".staging-left"
     (staging / "new").mkdir(parents=True)
@@ -975,35 +984,35 @@ def test_an_update_interrupted_between_two_renames_is_taken_back(home: str, sour
     }
     (base / "plugins.lock.json").write_text(json.dumps(lock))
     (base / "sample").rename(staging / "old")
-    install(str(plugin_at(tmp_path / "other", "other")), home)
-    plugins, diagnostics = installed(home)
+    install_plugin(str(plugin_at(tmp_path / "other", "other")), home)
+    plugins, diagnostics = load_installed(home)
     assert diagnostics == []
     assert [(plugin.name, plugin.version, plugin.enabled) for plugin in plugins] == [
         ("other", "1.0.0", True),
         ("sample", "1.0.0", True),
     ]
-    assert verify(home, "sample") == []
+    assert verify_plugin(home, "sample") == []
     assert not staging.exists()
 
 
 def test_a_directory_that_is_neither_the_old_nor_the_announced_one_is_disabled(home: str, source: Path) -> None:
-    install(str(plugin_at(source)), home)
+    install_plugin(str(plugin_at(source)), home)
     base = Path(home, "plugins")
     lock = json.loads((base / "plugins.lock.json").read_text())
     record = lock["plugins"]["sample"]
     pending = {"inode": 1, "was": 2, "staging": ".staging-left", "record": record}
     lock["plugins"]["sample"] = {**record, "pending": pending}
     (base / "plugins.lock.json").write_text(json.dumps(lock))
-    assert [plugin.enabled for plugin in installed(home)[0]] == [False]
+    assert [plugin.enabled for plugin in load_installed(home)[0]] == [False]
 
 
 def test_many_processes_that_install_at_once_all_succeed(home: str, tmp_path: Path) -> None:
-    code = "import sys\nfrom kitbag.library.plugins.store import install\ninstall(sys.argv[1], sys.argv[2])\n"
+    code = "import sys\nfrom kitbag.library.plugins.store import install_plugin\ninstall_plugin(sys.argv[1], sys.argv[2])\n"
     names = [f"plugin-{number}" for number in range(8)]
     running = [
         subprocess.Popen([sys.executable, "-c", code, str(plugin_at(tmp_path / name, name)), home]) for name in names
     ]
     assert [process.wait(timeout=TEST_TIMEOUT) for process in running] == [0] * 8
-    plugins, diagnostics = installed(home)
+    plugins, diagnostics = load_installed(home)
     assert diagnostics == []
     assert [(plugin.name, plugin.enabled) for plugin in plugins] == [(name, True) for name in names]

@@ -5,25 +5,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import World
-from kitbag.library.routing.agent_search import LEVELS, Candidate, are_kin, paths_in, rank_agents, words_about
+from kitbag.library.routing.agent_search import (
+    CONFIDENCE_LEVELS,
+    AgentCandidate,
+    find_paths,
+    find_topic_words,
+    rank_agents,
+    share_stem,
+)
 from support.cost import processor_limit
 
 AGENTS = (
-    Candidate("code-reviewer", "Reviews code for quality and security."),
-    Candidate("python-reviewer", "Reviews Python changes.", (".py", ".pyi")),
-    Candidate("sql-reviewer", "Reviews SQL and migrations.", (".sql",)),
-    Candidate("config-reviewer", "Reviews configuration.", (".yaml", ".yml")),
-    Candidate("shop/investigation-reporter", "Create detailed incident RCA reports with root cause analysis."),
-    Candidate("incident-triager", "Says how bad an incident is. Not for root causes and reports."),
-    Candidate("Plan", "Designs how to implement a change and returns steps."),
-    Candidate("Review", "Reviews code changes for defects, security problems and missing tests."),
-    Candidate("migration-planner", "Plans a database schema change."),
+    AgentCandidate("code-reviewer", "Reviews code for quality and security."),
+    AgentCandidate("python-reviewer", "Reviews Python changes.", (".py", ".pyi")),
+    AgentCandidate("sql-reviewer", "Reviews SQL and migrations.", (".sql",)),
+    AgentCandidate("config-reviewer", "Reviews configuration.", (".yaml", ".yml")),
+    AgentCandidate("shop/investigation-reporter", "Create detailed incident RCA reports with root cause analysis."),
+    AgentCandidate("incident-triager", "Says how bad an incident is. Not for root causes and reports."),
+    AgentCandidate("Plan", "Designs how to implement a change and returns steps."),
+    AgentCandidate("Review", "Reviews code changes for defects, security problems and missing tests."),
+    AgentCandidate("migration-planner", "Plans a database schema change."),
 )
 
 
 def best(request: str) -> tuple[str, str]:
     match = rank_agents(AGENTS, request)[0]
-    return match.name, LEVELS[match.level]
+    return match.name, CONFIDENCE_LEVELS[match.level]
 
 
 @pytest.mark.parametrize(
@@ -71,8 +78,8 @@ def test_a_chance_word_is_no_sure_match() -> None:
 
 def test_files_are_found_in_a_sentence() -> None:
     said = "See app/orders.py, ./a.b/c-d.test.ts and README.md. Not 1.5, v2.0 or and/or."
-    assert paths_in(said) == ["app/orders.py", "./a.b/c-d.test.ts", "README.md"]
-    assert words_about("Review customers/plan.sql for #12") == {"review", "sql"}
+    assert find_paths(said) == ["app/orders.py", "./a.b/c-d.test.ts", "README.md"]
+    assert find_topic_words("Review customers/plan.sql for #12") == {"review", "sql"}
 
 
 @pytest.mark.parametrize(
@@ -87,13 +94,13 @@ def test_files_are_found_in_a_sentence() -> None:
     ],
 )
 def test_words_of_one_stem(one: str, other: str, is_so: bool) -> None:
-    assert are_kin(one, other) is is_so
-    assert are_kin(other, one) is is_so
+    assert share_stem(one, other) is is_so
+    assert share_stem(other, one) is is_so
 
 
 @given(st.text(max_size=300), st.text(max_size=60), st.text(max_size=200), st.lists(st.text(max_size=8), max_size=3))
 def test_nothing_that_is_written_breaks_it(request: str, name: str, description: str, extensions: list[str]) -> None:
-    rank_agents((*AGENTS, Candidate(name, description, tuple(extensions))), request)
+    rank_agents((*AGENTS, AgentCandidate(name, description, tuple(extensions))), request)
 
 
 @pytest.mark.parametrize("piece", ["a", "a.", "a/", "a-", ".a", "@", "a.b/", "review ", "x.py "])

@@ -10,14 +10,14 @@ import weakref
 import pytest
 
 from conftest import World
-from kitbag.library.routing.skill_search import search, words_of
+from kitbag.library.routing.skill_search import search_skills, stem_words
 from support.cost import processor_limit
 from support.routing_set import REQUESTS, SKILLS
 from support.waiting import TEST_TIMEOUT
 
 
 def found(world: World, query: str, **options: str) -> list[str]:
-    hits = search(world.registry(**options), query)
+    hits = search_skills(world.registry(**options), query)
     return [hit.skill.full_name for hit in hits if hit.skill.root.scope != "built-in"]
 
 
@@ -53,7 +53,7 @@ def test_the_name_itself_comes_first(world: World) -> None:
     ],
 )
 def test_endings_make_no_difference(asked: str, written: str) -> None:
-    assert words_of(asked) == words_of(written)
+    assert stem_words(asked) == stem_words(written)
 
 
 def test_words_that_say_nothing_find_nothing(world: World) -> None:
@@ -80,7 +80,7 @@ def test_of_equal_ones_the_order_of_names_decides_and_the_number_is_kept(world: 
     for name in ("c", "a", "b"):
         world.skill(".kitbag/skills", f"{name}-tool", description="Same words.")
     assert found(world, "same words") == ["a-tool", "b-tool", "c-tool"]
-    assert len(search(world.registry(), "same words", most=2)) == 2
+    assert len(search_skills(world.registry(), "same words", limit=2)) == 2
 
 
 def test_an_on_demand_skill_is_found_though_no_catalog_lists_it(world: World) -> None:
@@ -138,7 +138,7 @@ def test_a_pattern_that_could_take_long_or_matches_all_is_none(world: World, tri
         )
     registry = world.registry()
     with processor_limit():
-        assert search(registry, "q" * 30 + "a" * 300) == []
+        assert search_skills(registry, "q" * 30 + "a" * 300) == []
 
 
 def test_patterns_that_are_slow_together_end_the_looking(world: World) -> None:
@@ -148,9 +148,9 @@ def test_patterns_that_are_slow_together_end_the_looking(world: World) -> None:
             f"---\nname: s{number}\ndescription: d\ntriggers: ['.*.*\\bx{number}y']\n---\nx\n",
         )
     registry = world.registry()
-    search(registry, "first")
+    search_skills(registry, "first")
     with processor_limit():
-        search(registry, "a " * 300)
+        search_skills(registry, "a " * 300)
 
 
 def test_half_a_character_in_a_trigger_is_no_matter(world: World) -> None:
@@ -217,7 +217,7 @@ def test_most_requests_find_their_skill_among_the_first_three(world: World) -> N
     right = [
         request
         for request, name in REQUESTS.items()
-        if name in [hit.skill.name for hit in search(registry, request, 3)]
+        if name in [hit.skill.name for hit in search_skills(registry, request, 3)]
     ]
     assert len(REQUESTS) == 20
     assert len(right) >= 14, sorted(set(REQUESTS) - set(right))
@@ -228,31 +228,31 @@ def test_most_requests_find_their_skill_among_the_first_three(world: World) -> N
 
 def test_what_changes_on_disk_is_found_after_a_refresh(world: World) -> None:
     registry = world.registry()
-    assert search(registry, "zebra") == []
+    assert search_skills(registry, "zebra") == []
     path = world.skill(".kitbag/skills", "x", description="Draws a zebra.")
-    assert search(registry, "zebra") == []
+    assert search_skills(registry, "zebra") == []
     registry.refresh()
-    assert [hit.skill.name for hit in search(registry, "zebra")] == ["x"]
+    assert [hit.skill.name for hit in search_skills(registry, "zebra")] == ["x"]
     path.write_text("---\nname: x\ndescription: Draws a giraffe.\n---\nx\n")
     registry.refresh()
-    assert search(registry, "zebra") == []
+    assert search_skills(registry, "zebra") == []
 
 
 def test_a_skill_switched_off_is_gone_at_once(world: World) -> None:
     world.skill(".kitbag/skills", "x", description="Draws a zebra.")
     registry = world.registry()
-    assert search(registry, "zebra")
+    assert search_skills(registry, "zebra")
     world.write("~/.kitbag/settings.toml", '[skills]\nx = "off"\n')
     registry.refresh()
-    assert search(registry, "zebra") == []
+    assert search_skills(registry, "zebra") == []
 
 
 def test_what_may_not_be_found_takes_no_place_from_what_may(world: World) -> None:
     for number in range(10):
         world.skill(".kitbag/skills", f"a{number}", description="Draws a zebra.", disable_model_invocation="true")
     world.skill(".kitbag/skills", "z", description="Draws a zebra.")
-    assert [hit.skill.name for hit in search(world.registry(), "zebra", most=1)] == ["z"]
-    assert search(world.registry(), "zebra", most=0) == []
+    assert [hit.skill.name for hit in search_skills(world.registry(), "zebra", limit=1)] == ["z"]
+    assert search_skills(world.registry(), "zebra", limit=0) == []
 
 
 def test_threads_may_search_at_once(world: World) -> None:
@@ -261,7 +261,7 @@ def test_threads_may_search_at_once(world: World) -> None:
     names: list[str] = []
 
     def look() -> None:
-        names.extend(hit.skill.name for _ in range(50) for hit in search(registry, "zebra"))
+        names.extend(hit.skill.name for _ in range(50) for hit in search_skills(registry, "zebra"))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -273,7 +273,7 @@ def test_threads_may_search_at_once(world: World) -> None:
 
 def test_the_index_goes_with_its_registry(world: World) -> None:
     registry = world.registry()
-    search(registry, "x")
+    search_skills(registry, "x")
     gone = weakref.ref(registry)
     del registry
     gc.collect()
@@ -284,9 +284,9 @@ WITHOUT = """
 import sys
 sys.modules["{module}"] = None
 from kitbag.library.registry import Registry
-from kitbag.library.routing.skill_search import search
+from kitbag.library.routing.skill_search import search_skills
 for query in ("make a release", "release", "代码审查", "how to use it", "pipelines"):
-    print([hit.skill.full_name for hit in search(Registry(), query) if hit.skill.root.scope != "built-in"])
+    print([hit.skill.full_name for hit in search_skills(Registry(), query) if hit.skill.root.scope != "built-in"])
 """
 
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from kitbag.messages import Message, Text, ToolCall, ToolResult
 from kitbag.models.adapters.anthropic import Anthropic
-from kitbag.models.adapters.encoded_messages import MOST_KEPT, Encoded
+from kitbag.models.adapters.encoded_messages import MAX_CONVERSATIONS, MessageEncoder
 from kitbag.models.adapters.openai_chat import OpenAIChat
 from kitbag.models.adapters.openai_responses import OpenAIResponses
-from kitbag.models.adapters.wire import Endpoint
-from kitbag.models.provider import Block, Request, ToolSpec
+from kitbag.models.adapters.wire import ApiEndpoint
+from kitbag.models.provider import ModelRequest, SystemBlock, ToolSpec
 
-ENDPOINT = Endpoint("p", "http://127.0.0.1:9/v1", {})
+ENDPOINT = ApiEndpoint("p", "http://127.0.0.1:9/v1", {})
 SPEC = ToolSpec("Read", "Reads.", {"type": "object"})
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _messages = st.lists(_text, min_size=1, max_size=6)
@@ -30,8 +30,8 @@ def conversation(texts: list[str]) -> tuple[Message, ...]:
 
 
 def body(adapter: Any, messages: tuple[Message, ...]) -> Any:
-    request = Request("m", (Block("Be brief.", cache=True),), messages, (SPEC,))
-    return json.loads(adapter._body(request))
+    request = ModelRequest("m", (SystemBlock("Be brief.", cache=True),), messages, (SPEC,))
+    return json.loads(adapter._encode_request(request))
 
 
 @given(first=_messages, second=_messages, cuts=st.lists(st.integers(1, 18), max_size=6))
@@ -59,16 +59,16 @@ def test_no_message_is_written_twice_while_a_conversation_grows() -> None:
         written.append(message)
         return [{"role": message.role}]
 
-    encoded = Encoded(items)
+    encoded = MessageEncoder(items)
     messages = conversation([str(at) for at in range(50)])
     for end in range(1, len(messages) + 1):
-        encoded.body({"model": "m"}, "messages", messages[:end])
+        encoded.encode_body({"model": "m"}, "messages", messages[:end])
     assert len(written) < len(messages) * 2
 
 
 def test_only_so_many_conversations_are_kept() -> None:
-    encoded = Encoded(lambda message: [{"role": message.role}])
-    kept = [conversation([str(at)]) for at in range(MOST_KEPT * 2)]
+    encoded = MessageEncoder(lambda message: [{"role": message.role}])
+    kept = [conversation([str(at)]) for at in range(MAX_CONVERSATIONS * 2)]
     for messages in kept:
-        encoded.body({"model": "m"}, "messages", messages)
-    assert len(encoded._kept) == MOST_KEPT
+        encoded.encode_body({"model": "m"}, "messages", messages)
+    assert len(encoded._conversations) == MAX_CONVERSATIONS

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from kitbag.errors import InvalidError
-from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
+from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user_message
 from kitbag.models.adapters.pydantic_ai import PydanticAI
 from kitbag.models.provider import (
-    Block,
-    CallBegun,
     ModelError,
-    Piece,
+    ModelReply,
+    ModelRequest,
     Provider,
-    Reply,
-    Request,
-    TextPiece,
-    ThinkingPiece,
+    StreamItem,
+    SystemBlock,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
     ToolSpec,
 )
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
@@ -49,13 +49,13 @@ def openai_is_there() -> None:
     needs.package("openai")
 
 
-def ask(*messages: Message, **options: Any) -> Request:
-    blocks = (Block("Be brief.\n\n", cache=True), Block("Today is Monday.\n"))
-    return Request("some-model", blocks, messages or (user("hi"),), (READ,))._replace(**options)
+def ask(*messages: Message, **options: Any) -> ModelRequest:
+    blocks = (SystemBlock("Be brief.\n\n", cache=True), SystemBlock("Today is Monday.\n"))
+    return ModelRequest("some-model", blocks, messages or (user_message("hi"),), (READ,))._replace(**options)
 
 
-def collect(provider: Provider, request: Request) -> list[Piece]:
-    async def go() -> list[Piece]:
+def collect(provider: Provider, request: ModelRequest) -> list[StreamItem]:
+    async def go() -> list[StreamItem]:
         try:
             async with aclosing(provider.stream(request)) as stream:
                 return [piece async for piece in stream]
@@ -65,13 +65,13 @@ def collect(provider: Provider, request: Request) -> list[Piece]:
     return asyncio.run(go())
 
 
-def reply_of(pieces: list[Piece]) -> Reply:
-    assert isinstance(pieces[-1], Reply)
-    assert not any(isinstance(piece, Reply) for piece in pieces[:-1])
+def reply_of(pieces: list[StreamItem]) -> ModelReply:
+    assert isinstance(pieces[-1], ModelReply)
+    assert not any(isinstance(piece, ModelReply) for piece in pieces[:-1])
     return pieces[-1]
 
 
-def told(pieces: list[Piece], kind: type[TextPiece] | type[ThinkingPiece]) -> str:
+def told(pieces: list[StreamItem], kind: type[TextChunk] | type[ThinkingChunk]) -> str:
     return "".join(piece.text for piece in pieces if isinstance(piece, kind))
 
 
@@ -142,10 +142,10 @@ def test_pieces_come_as_they_are_said_and_make_up_the_reply() -> None:
         {3: DeltaToolCall(name="Read", json_args="", tool_call_id="call_2")},
     )
     pieces = collect(provider, ask())
-    assert (told(pieces, ThinkingPiece), told(pieces, TextPiece)) == ("Hmm, a file.", "Look here.")
-    assert [piece for piece in pieces if isinstance(piece, CallBegun)] == [
-        CallBegun("call_1", "Read"),
-        CallBegun("call_2", "Read"),
+    assert (told(pieces, ThinkingChunk), told(pieces, TextChunk)) == ("Hmm, a file.", "Look here.")
+    assert [piece for piece in pieces if isinstance(piece, ToolCallBegun)] == [
+        ToolCallBegun("call_1", "Read"),
+        ToolCallBegun("call_2", "Read"),
     ]
     reply = reply_of(pieces)
     assert reply.stop == "tools"
@@ -233,12 +233,12 @@ def test_what_belongs_to_a_call_or_a_text_goes_back_with_it() -> None:
         provider_details={"thought_signature": "abc"},
     )
     text = TextPart("Look.", provider_name="google", provider_details={"thought_signature": "def"})
-    kept = Message("assistant", tuple(part for one in (text, call) for part in adapter._parts(one, "google")))
+    kept = Message("assistant", tuple(part for one in (text, call) for part in adapter._read_parts(one, "google")))
     assert [type(part) for part in kept.parts] == [Thinking, Text, Thinking, ToolCall]
     provider, recorded = function("ok")
     provider.name = "google"
     result = Message("user", (ToolResult("call_1", (Text("r"),)),))
-    collect(provider, ask(user("hi"), kept, result))
+    collect(provider, ask(user_message("hi"), kept, result))
     said = recorded.messages[1]
     assert [part.part_kind for part in said.parts] == ["text", "tool-call"]
     assert said.parts[0].provider_details == {"thought_signature": "def"}
@@ -248,7 +248,7 @@ def test_what_belongs_to_a_call_or_a_text_goes_back_with_it() -> None:
         "google",
     )
     provider.name = "other"
-    collect(provider, ask(user("hi"), kept, result))
+    collect(provider, ask(user_message("hi"), kept, result))
     assert recorded.messages[1].parts[1].provider_details is None
 
 
@@ -257,7 +257,12 @@ def test_what_belongs_to_a_call_or_a_text_goes_back_with_it() -> None:
 def test_a_thought_that_can_t_be_opened_is_no_matter(opaque: str) -> None:
     provider, recorded = function("ok")
     collect(
-        provider, ask(user("hi"), Message("assistant", (Thinking("t", "function", opaque), Text("x"))), user("go on"))
+        provider,
+        ask(
+            user_message("hi"),
+            Message("assistant", (Thinking("t", "function", opaque), Text("x"))),
+            user_message("go on"),
+        ),
     )
     assert recorded.messages[1].parts[-1].content == "x"
 
@@ -276,10 +281,10 @@ def test_settings_carry_limits_effort_and_cache() -> None:
     from kitbag.models.adapters import pydantic_ai as adapter
 
     model = TestModel()
-    assert adapter._settings(ask(max_output=77, effort="high"), model) == {
+    assert adapter._model_settings(ask(max_output=77, effort="high"), model) == {
         "max_tokens": 77, "cache": True, "thinking": "high", "max_retries": 0,
     }  # fmt: skip
-    assert adapter._settings(ask(effort="absurd", system=()), model) == {"max_tokens": 8192, "max_retries": 0}
+    assert adapter._model_settings(ask(effort="absurd", system=()), model) == {"max_tokens": 8192, "max_retries": 0}
     assert (
         reply_of(collect(PydanticAI("test", TestModel(call_tools=[], custom_output_text="hello")), ask())).message.text
         == "hello"
@@ -385,12 +390,12 @@ def test_text_and_calls_come_over_sockets() -> None:
     step = Step(text=text, calls=(CALL,), usage=Usage(90, 20, 10))
     with ModelServer(script(step), chunk=7) as server:
         pieces = collect(over_sockets(server), ask())
-    assert told(pieces, TextPiece) == text
+    assert told(pieces, TextChunk) == text
     reply = reply_of(pieces)
     assert reply.message == Message(
         "assistant", (Text(text), ToolCall("call_1", "Read", {"file_path": "naïve 👩‍💻.txt"}))
     )
-    assert (reply.stop, reply.usage.output, reply.usage.shown_to_model) == ("tools", 20, 100)
+    assert (reply.stop, reply.usage.output, reply.usage.total_input) == ("tools", 20, 100)
     sent = server.requests[0].body
     assert sent["model"] == "some-model"
     assert sent["tools"][0]["function"]["name"] == "Read"
@@ -407,7 +412,7 @@ def test_a_stream_that_breaks_off_is_no_reply(kind: str) -> None:
     step = Step(text="half of this " * 20, calls=(CALL,), fault=Fault(kind=kind))
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(over_sockets(server), ask())
-    assert failure.value.may_pass
+    assert failure.value.is_retryable
     assert len(server.requests) == 1
 
 
@@ -417,7 +422,7 @@ def test_an_error_inside_a_stream_is_told() -> None:
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(over_sockets(server), ask())
     assert "as scripted" in failure.value.problem
-    assert failure.value.may_pass
+    assert failure.value.is_retryable
 
 
 @openai
@@ -460,7 +465,7 @@ def test_each_answer_that_is_no_success_is_sorted_and_tried_once(
     with ModelServer(script(Step(fault=fault))) as server, pytest.raises(ModelError) as failure:
         collect(over_sockets(server), ask())
     assert failure.value.kind in kinds
-    assert (failure.value.wait, failure.value.status) == (wait, status)
+    assert (failure.value.retry_after, failure.value.status) == (wait, status)
     assert len(server.requests) == 1
 
 
@@ -524,6 +529,6 @@ def test_a_reply_is_complete_only_by_the_library_s_word_for_that(
     response.provider_details = {"finish_reason": word} if word else None
     if stop is None:
         with pytest.raises(ModelError):
-            adapter._reply(response, system, system)
+            adapter._read_reply(response, system, system)
     else:
-        assert adapter._reply(response, system, system).stop == stop
+        assert adapter._read_reply(response, system, system).stop == stop

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.models.adapters.server_sent_events import EventReader, EventTooLongError
+from kitbag.models.adapters.server_sent_events import EventParser, EventTooLongError
 
 
 def read(data: bytes, size: int, longest: int = 1 << 20) -> list[str]:
-    reader = EventReader(longest)
+    reader = EventParser(longest)
     return [event for at in range(0, len(data), size) for event in reader.feed(data[at : at + size])]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.models.http.direct import DirectPost, place_of
-from kitbag.models.http.post import PostError, is_proxied
+from kitbag.models.http.direct import DirectTransport, parse_url
+from kitbag.models.http.post import TransportError, has_proxy
 from support.waiting import TEST_TIMEOUT, until_true
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
@@ -67,14 +67,14 @@ async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIte
         await asyncio.wait_for(asyncio.gather(*server.tasks), TEST_TIMEOUT)
 
 
-async def fetch(post: DirectPost, url: str, body: bytes = b"{}") -> tuple[int, bytes]:
+async def fetch(post: DirectTransport, url: str, body: bytes = b"{}") -> tuple[int, bytes]:
     async with post.post(url, {"x-key": "k"}, body) as answer:
         return answer.status, b"".join([chunk async for chunk in answer.chunks()])
 
 
 def run(server: Server, *, idle: float = TEST_TIMEOUT, times: int = 1) -> list[tuple[int, bytes]]:
     async def go() -> list[tuple[int, bytes]]:
-        post = DirectPost(idle, TEST_TIMEOUT)
+        post = DirectTransport(idle, TEST_TIMEOUT)
         async with serving(server) as url:
             try:
                 return [await fetch(post, url) for _ in range(times)]
@@ -84,8 +84,8 @@ def run(server: Server, *, idle: float = TEST_TIMEOUT, times: int = 1) -> list[t
     return asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
 
 
-def failure(server: Server, idle: float = TEST_TIMEOUT) -> PostError:
-    with pytest.raises(PostError) as caught:
+def failure(server: Server, idle: float = TEST_TIMEOUT) -> TransportError:
+    with pytest.raises(TransportError) as caught:
         run(server, idle=idle)
     return caught.value
 
@@ -125,11 +125,11 @@ def test_a_connection_that_ends_with_its_answer_is_not_used_again(answer: bytes)
 
 def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None:
     async def go() -> int:
-        server, post = Server(OK, OK, close=True), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(OK, OK, close=True), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             assert await fetch(post, url) == (200, b"hi")
             await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
-            await until_true(lambda: all(connection.reader.at_eof() for connection in post._free))
+            await until_true(lambda: all(connection.reader.at_eof() for connection in post._idle_connections))
             assert await fetch(post, url) == (200, b"hi")
             await post.close()
         return server.connections
@@ -140,7 +140,7 @@ def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None
 def test_an_answer_of_which_the_end_was_not_read_leaves_its_connection_usable() -> None:
     async def go() -> int:
         chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n"
-        server, post = Server(chunked, OK), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(chunked, OK), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             async with post.post(url, {}, b"{}") as answer:
                 async for chunk in answer.chunks():
@@ -155,7 +155,7 @@ def test_an_answer_of_which_the_end_was_not_read_leaves_its_connection_usable() 
 
 def test_several_requests_run_at_once() -> None:
     async def go() -> int:
-        server, post = Server(*[OK] * 6), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(*[OK] * 6), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             found = await asyncio.gather(*(fetch(post, url) for _ in range(3)))
             assert found == [(200, b"hi")] * 3
@@ -184,7 +184,7 @@ def test_a_server_that_refuses_before_it_has_read_all_is_heard() -> None:
             self.gone.set()
 
     async def go() -> tuple[int, bytes]:
-        server, post = Refusing(), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Refusing(), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             found = await fetch(post, url, b"x" * 5_000_000)
             await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
@@ -228,12 +228,12 @@ def test_a_server_that_says_nothing_more_is_given_up() -> None:
 
 
 def test_where_nobody_listens_nothing_is_reached() -> None:
-    async def go() -> PostError:
+    async def go() -> TransportError:
         server = Server()
         async with serving(server):
             pass
-        with pytest.raises(PostError) as caught:
-            await fetch(DirectPost(TEST_TIMEOUT, TEST_TIMEOUT), f"http://127.0.0.1:{server.port}/")
+        with pytest.raises(TransportError) as caught:
+            await fetch(DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT), f"http://127.0.0.1:{server.port}/")
         return caught.value
 
     assert asyncio.run(go()).kind == "unreachable"
@@ -243,13 +243,13 @@ def test_leaving_an_answer_that_goes_on_ends_the_connection() -> None:
     async def go() -> None:
         server, post = (
             Server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"),
-            DirectPost(TEST_TIMEOUT, TEST_TIMEOUT),
+            DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT),
         )
         async with serving(server) as url:
             async with post.post(url, {}, b"{}") as answer:
                 async for _ in answer.chunks():
                     break
-            assert post._free == []
+            assert post._idle_connections == []
             # The server waits for the next request on this connection, and learns that there will be none.
             await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
 
@@ -258,7 +258,7 @@ def test_leaving_an_answer_that_goes_on_ends_the_connection() -> None:
 
 def test_cancelling_ends_the_connection_at_once() -> None:
     async def go() -> None:
-        server, post = Server(None), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(None), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             task = asyncio.create_task(fetch(post, url))
             await until_true(lambda: server.requests)
@@ -275,24 +275,26 @@ def test_cancelling_ends_the_connection_at_once() -> None:
     ["", "ftp://h/", "http://", "http://h:99999/", "http://h:x/", "http://[::1/", "http://a b/", "http://\x00/", "h"],
 )
 def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
-    with pytest.raises(PostError) as caught:
-        place_of(url)
+    with pytest.raises(TransportError) as caught:
+        parse_url(url)
     assert caught.value.kind == "address"
 
 
 def test_an_address_is_taken_apart() -> None:
-    assert place_of("https://example.com/v1/é x?q=1")[:4] == ("https", "example.com", 443, "/v1/%C3%A9%20x?q=1")
-    assert place_of("http://[::1]:8080").shown == "[::1]:8080"
-    assert place_of("http://bücher.example/").host == "xn--bcher-kva.example"
-    assert place_of("http://a%40b:p%3A@h/").authorization == "Basic YUBiOnA6"
+    assert parse_url("https://example.com/v1/é x?q=1")[:4] == ("https", "example.com", 443, "/v1/%C3%A9%20x?q=1")
+    assert parse_url("http://[::1]:8080").host_header == "[::1]:8080"
+    assert parse_url("http://bücher.example/").host == "xn--bcher-kva.example"
+    assert parse_url("http://a%40b:p%3A@h/").authorization == "Basic YUBiOnA6"
 
 
 def test_a_header_can_not_bring_another() -> None:
     async def go() -> None:
-        async with DirectPost(TEST_TIMEOUT, TEST_TIMEOUT).post("http://127.0.0.1:9/", {"x-key": "a\r\nevil: b"}, b""):
+        async with DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT).post(
+            "http://127.0.0.1:9/", {"x-key": "a\r\nevil: b"}, b""
+        ):
             pass
 
-    with pytest.raises(PostError) as caught:
+    with pytest.raises(TransportError) as caught:
         asyncio.run(go())
     assert caught.value.kind == "address"
 
@@ -317,7 +319,7 @@ def over_tls(certificate: tuple[Path, Path]) -> Callable[[], list[tuple[int, byt
         async def both() -> list[tuple[int, bytes]]:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
-            post = DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
+            post = DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
             async with serving(Server(OK, OK), context) as url:
                 try:
                     return [await fetch(post, url), await fetch(post, url)]
@@ -337,7 +339,7 @@ def test_a_certificate_that_the_user_trusts_is_accepted(
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(over_tls: Callable[[], list[tuple[int, bytes]]]) -> None:
-    with pytest.raises(PostError) as caught:
+    with pytest.raises(TransportError) as caught:
         over_tls()
     assert caught.value.kind == "certificate"
 
@@ -353,4 +355,4 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(over_tls: Callable[[],
     ],
 )
 def test_a_proxy_is_seen_in_the_environment(environment: dict[str, str], proxied: bool) -> None:
-    assert is_proxied(environment) == proxied
+    assert has_proxy(environment) == proxied

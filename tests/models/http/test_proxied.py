@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from kitbag.messages import user
+from kitbag.messages import user_message
 from kitbag.models.adapters.anthropic import Anthropic
-from kitbag.models.adapters.wire import Endpoint
-from kitbag.models.provider import ModelError, Reply, Request
+from kitbag.models.adapters.wire import ApiEndpoint
+from kitbag.models.provider import ModelError, ModelReply, ModelRequest
 from kitbag.testing import ModelServer, Rule, Script, Step
 
 
 def ask(url: str) -> list[object]:
     async def go() -> list[object]:
-        adapter = Anthropic(Endpoint("anthropic", url, {"x-api-key": "k"}, 20.0))
+        adapter = Anthropic(ApiEndpoint("anthropic", url, {"x-api-key": "k"}, 20.0))
         try:
-            return [piece async for piece in adapter.stream(Request("m", (), (user("hi"),)))]
+            return [piece async for piece in adapter.stream(ModelRequest("m", (), (user_message("hi"),)))]
         finally:
             await adapter.close()
 
@@ -28,7 +28,7 @@ def test_a_proxy_gets_the_request_for_the_other_host(monkeypatch: pytest.MonkeyP
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         reply = ask("http://models.example")[-1]
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ModelReply)
         assert reply.message.text == "Through."
         assert proxy.requests[0].path == "http://models.example/v1/messages"
 

@@ -5,11 +5,11 @@ from contextlib import aclosing
 
 import pytest
 
-from kitbag.messages import Message, Text, ToolResult, user
-from kitbag.models.offline.agents import fitting_agents, listed_agents
-from kitbag.models.offline.conversation import BEGIN, listen
-from kitbag.models.offline.model import Offline
-from kitbag.models.provider import Block, Reply, Request, ToolSpec
+from kitbag.messages import Message, Text, ToolResult, user_message
+from kitbag.models.offline.agents import match_agents, parse_agent_catalog
+from kitbag.models.offline.conversation import TASK_START_MESSAGE, read_conversation
+from kitbag.models.offline.model import OfflineModel
+from kitbag.models.provider import ModelReply, ModelRequest, SystemBlock, ToolSpec
 
 CATALOG = """<available-skills>
 - code_review: Review code for quality, security, and best practices. PR reviews, code analysis.
@@ -42,15 +42,15 @@ TOOLS = (
 )
 
 
-def request(*messages: Message, tools: tuple[ToolSpec, ...] = TOOLS, system: str = CATALOG) -> Request:
-    return Request("offline", (Block(system),), messages, tools)
+def request(*messages: Message, tools: tuple[ToolSpec, ...] = TOOLS, system: str = CATALOG) -> ModelRequest:
+    return ModelRequest("offline", (SystemBlock(system),), messages, tools)
 
 
-def ask(*messages: Message, **more: object) -> Reply:
-    async def go() -> Reply:
-        async with aclosing(Offline().stream(request(*messages, **more))) as stream:  # type: ignore[arg-type]
+def ask(*messages: Message, **more: object) -> ModelReply:
+    async def go() -> ModelReply:
+        async with aclosing(OfflineModel().stream(request(*messages, **more))) as stream:  # type: ignore[arg-type]
             pieces = [piece async for piece in stream]
-        assert isinstance(pieces[-1], Reply)
+        assert isinstance(pieces[-1], ModelReply)
         return pieces[-1]
 
     return asyncio.run(go())
@@ -64,7 +64,7 @@ def calls(*messages: Message, **more: object) -> list[tuple[str, str]]:
 
 
 def test_the_catalog_is_read_as_it_is_written() -> None:
-    found = {one.name: one for one in listed_agents(listen(request(user("x"))))}
+    found = {one.name: one for one in parse_agent_catalog(read_conversation(request(user_message("x"))))}
     assert found["sql-reviewer"].extensions == (".sql", ".psql")
     assert found["sql-reviewer"].description == "Reviews SQL."
     assert found["python-reviewer"].description == "Reviews Python [and its tests]."
@@ -86,25 +86,25 @@ def test_the_catalog_is_read_as_it_is_written() -> None:
 def test_a_request_goes_to_the_skill_or_the_agent_that_covers_more_of_it(
     said: str, expected: list[tuple[str, str]]
 ) -> None:
-    assert sorted(calls(user(said))) == sorted(expected)
+    assert sorted(calls(user_message(said))) == sorted(expected)
 
 
 def test_why_a_skill_is_loaded_is_said() -> None:
-    [skill, _] = ask(user("Review PR #123 for security issues")).message.calls
+    [skill, _] = ask(user_message("Review PR #123 for security issues")).message.calls
     assert skill.arguments["reason"] == "the request has: pr, review, security"
 
 
 def test_one_that_was_started_by_another_starts_nobody_by_name() -> None:
     system = f"{CATALOG}\n## Your Task\nCreate an investigation report for incident #456"
-    assert fitting_agents(listen(request(user(BEGIN), system=system))) == []
+    assert match_agents(read_conversation(request(user_message(TASK_START_MESSAGE), system=system))) == []
 
 
 def test_without_the_tool_nobody_is_started() -> None:
-    assert calls(user("Review db/schema.sql"), tools=TOOLS[2:]) == [("Read", "db/schema.sql")]
+    assert calls(user_message("Review db/schema.sql"), tools=TOOLS[2:]) == [("Read", "db/schema.sql")]
 
 
 def test_a_refusal_is_told_and_it_searches_itself() -> None:
-    talk = [user("Create an investigation report for incident #456")]
+    talk = [user_message("Create an investigation report for incident #456")]
     first = ask(*talk)
     refused = "Error: Task is not allowed: it needs an answer, and nobody can be asked"
     talk += [first.message, Message("user", (ToolResult(first.message.calls[0].id, (Text(refused),), is_error=True),))]
@@ -123,6 +123,6 @@ def test_a_refusal_is_told_and_it_searches_itself() -> None:
     assert "From logs/a.log:" in last.message.text
 
 
-def answered(reply: Reply, *texts: str) -> Message:
+def answered(reply: ModelReply, *texts: str) -> Message:
     made = zip(reply.message.calls, texts, strict=True)
     return Message("user", tuple(ToolResult(call.id, (Text(text),)) for call, text in made))

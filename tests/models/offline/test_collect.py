@@ -5,9 +5,9 @@ import re
 import pytest
 
 from conftest import World
-from kitbag.models.offline.collect import MARK, page
-from kitbag.models.offline.commands import Collect
-from kitbag.models.offline.conversation import WORK_LINE, Hit
+from kitbag.models.offline.collect import GENERATED_MARKER, render_page
+from kitbag.models.offline.commands import CollectRequest
+from kitbag.models.offline.conversation import FIXED_RULES_LINE, GrepHit
 from models.asking_offline import Desk, desk_in
 
 
@@ -26,7 +26,7 @@ def test_every_line_is_written_with_a_link_grouped_by_file(desk: Desk) -> None:
     assert "- [app/a.py:3](../app/a.py#L3): `` TODOS = []  # FIXME `this` ``\n" in written
     assert "(../app/b%20b.py#L1)" in written
     assert "3 lines in 2 files." in written
-    assert text.startswith(WORK_LINE)
+    assert text.startswith(FIXED_RULES_LINE)
     assert "Wrote docs/todo.md: 3 lines in 2 files" in text
     for target in re.findall(r"\]\(\.\./(.+?)#L", written):
         assert (desk.world.workspace / target.replace("%20", " ")).is_file()
@@ -94,7 +94,9 @@ def test_it_does_not_write_outside_of_the_workspace(desk: Desk) -> None:
 
 
 def test_what_the_search_kept_out_is_said_in_the_file() -> None:
-    written = page(Collect(("A",), True, "x.md"), ("A",), [Hit("[id]/a_b.ts", 2, " A ")], ["more match"])
-    assert written.splitlines()[2] == MARK
+    written = render_page(
+        CollectRequest(("A",), True, "x.md"), ("A",), [GrepHit("[id]/a_b.ts", 2, " A ")], ["more match"]
+    )
+    assert written.splitlines()[2] == GENERATED_MARKER
     assert "Not all: more match." in written
     assert "- [\\[id\\]/a\\_b.ts:2](%5Bid%5D/a_b.ts#L2): `A`" in written

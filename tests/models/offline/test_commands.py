@@ -4,47 +4,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.models.offline.commands import FORMS, Collect, Replace, RunCommand, RunTests, Unclear, read_request
+from kitbag.models.offline.commands import (
+    REQUEST_FORMS,
+    CollectRequest,
+    ReplaceRequest,
+    RunCommandRequest,
+    RunTestsRequest,
+    UnclearRequest,
+    parse_request,
+)
 from support.cost import processor_limit
 
 
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("Replace `a` by `b`", Replace("a", "b", ())),
-        ('Replace "round_down" by "round_half_even" in app/', Replace("round_down", "round_half_even", ("app/",))),
-        ("please rename round_down to half_up everywhere.", Replace("round_down", "half_up", ())),
-        ("Can you change 'old text here' to “new text”?", Replace("old text here", "new text", ())),
-        ("Rename every use of `Line` to `OrderLine` in app and tests", Replace("Line", "OrderLine", ("app", "tests"))),
-        ("rename the function getTotal to total_of in the file app/a.py", Replace("getTotal", "total_of", ("app/a.py",))),
-        ("Replace math.floor with money.half_up in all files", Replace("math.floor", "money.half_up", ())),
+        ("Replace `a` by `b`", ReplaceRequest("a", "b", ())),
+        ('Replace "round_down" by "round_half_even" in app/', ReplaceRequest("round_down", "round_half_even", ("app/",))),
+        ("please rename round_down to half_up everywhere.", ReplaceRequest("round_down", "half_up", ())),
+        ("Can you change 'old text here' to “new text”?", ReplaceRequest("old text here", "new text", ())),
+        ("Rename every use of `Line` to `OrderLine` in app and tests", ReplaceRequest("Line", "OrderLine", ("app", "tests"))),
+        ("rename the function getTotal to total_of in the file app/a.py", ReplaceRequest("getTotal", "total_of", ("app/a.py",))),
+        ("Replace math.floor with money.half_up in all files", ReplaceRequest("math.floor", "money.half_up", ())),
         ("Replace `a` by `` in the whole project", None),
-        ('Replace "a" by "" in the whole project', Replace("a", "", ())),
-        ('Replace "it\'s" with "it is" in `my docs/a b.md`', Replace("it's", "it is", ("my docs/a b.md",))),
-        ("Replace `x` by `y` in a/b.py, and run the tests", Replace("x", "y", ("a/b.py",), tests=True)),
-        ("Replace `x` by `y` in a/, b/ and c/. Then run all tests!", Replace("x", "y", ("a/", "b/", "c/"), tests=True)),
-        ("Replace `x` by `y` in . and run the tests", Replace("x", "y", (".",), tests=True)),
-        ("Collect every TODO and FIXME into docs/todo.md", Collect(("TODO", "FIXME"), True, "docs/todo.md")),
-        ("List all TODO comments in app/ to todo.txt", Collect(("TODO",), True, "todo.txt", "app/")),
-        ("Save all lines with `parse_money` to the file uses.md", Collect(("parse_money",), True, "uses.md")),
-        ('write every use of "half up", refund_all and XXX to a/b-c.md', Collect(("half up", "refund_all", "XXX"), True, "a/b-c.md")),
-        ("Write what you find about refunds to notes.md", Collect(("refunds",), False, "notes.md")),
-        ("Save everything about money and tax into ./notes.md, please", Collect(("money", "and", "tax"), False, "./notes.md")),
-        ("Run `python3 -m unittest -v`", RunCommand("python3 -m unittest -v")),
-        ("run the tests", RunTests()),
-        ("Please run all the unit tests again.", RunTests()),
-        ("Run the test suite", RunTests()),
+        ('Replace "a" by "" in the whole project', ReplaceRequest("a", "", ())),
+        ('Replace "it\'s" with "it is" in `my docs/a b.md`', ReplaceRequest("it's", "it is", ("my docs/a b.md",))),
+        ("Replace `x` by `y` in a/b.py, and run the tests", ReplaceRequest("x", "y", ("a/b.py",), run_tests=True)),
+        ("Replace `x` by `y` in a/, b/ and c/. Then run all tests!", ReplaceRequest("x", "y", ("a/", "b/", "c/"), run_tests=True)),
+        ("Replace `x` by `y` in . and run the tests", ReplaceRequest("x", "y", (".",), run_tests=True)),
+        ("Collect every TODO and FIXME into docs/todo.md", CollectRequest(("TODO", "FIXME"), True, "docs/todo.md")),
+        ("List all TODO comments in app/ to todo.txt", CollectRequest(("TODO",), True, "todo.txt", "app/")),
+        ("Save all lines with `parse_money` to the file uses.md", CollectRequest(("parse_money",), True, "uses.md")),
+        ('write every use of "half up", refund_all and XXX to a/b-c.md', CollectRequest(("half up", "refund_all", "XXX"), True, "a/b-c.md")),
+        ("Write what you find about refunds to notes.md", CollectRequest(("refunds",), False, "notes.md")),
+        ("Save everything about money and tax into ./notes.md, please", CollectRequest(("money", "and", "tax"), False, "./notes.md")),
+        ("Run `python3 -m unittest -v`", RunCommandRequest("python3 -m unittest -v")),
+        ("run the tests", RunTestsRequest()),
+        ("Please run all the unit tests again.", RunTestsRequest()),
+        ("Run the test suite", RunTestsRequest()),
     ],
 )  # fmt: skip
 def test_a_form_is_understood(text: str, wish: object) -> None:
-    assert wish is None or read_request(text) == wish
+    assert wish is None or parse_request(text) == wish
     if wish is None:
-        assert isinstance(read_request(text), Unclear)
+        assert isinstance(parse_request(text), UnclearRequest)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", REQUEST_FORMS)
 def test_the_forms_that_are_told_are_forms(form: str) -> None:
-    assert not isinstance(read_request(form.replace("PATH", "app/").replace("FILE", "a")), Unclear | None)
+    assert not isinstance(parse_request(form.replace("PATH", "app/").replace("FILE", "a")), UnclearRequest | None)
 
 
 @pytest.mark.parametrize(
@@ -82,20 +90,20 @@ def test_the_forms_that_are_told_are_forms(form: str) -> None:
     ],
 )
 def test_a_word_that_has_no_place_in_a_form_makes_it_none(text: str) -> None:
-    assert isinstance(read_request(text), Unclear | None)
+    assert isinstance(parse_request(text), UnclearRequest | None)
 
 
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("Replace apples with pears", FORMS[0]),
-        ("Rename foo to bar", FORMS[0]),
-        ("Collect bugs into docs/todo.md", FORMS[1]),
-        ("Run the tests and fix what fails", FORMS[3]),
+        ("Replace apples with pears", REQUEST_FORMS[0]),
+        ("Rename foo to bar", REQUEST_FORMS[0]),
+        ("Collect bugs into docs/todo.md", REQUEST_FORMS[1]),
+        ("Run the tests and fix what fails", REQUEST_FORMS[3]),
     ],
 )
 def test_what_begins_like_a_form_is_told_apart_from_a_question(text: str, form: str) -> None:
-    assert read_request(text) == Unclear(form)
+    assert parse_request(text) == UnclearRequest(form)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +118,17 @@ def test_what_begins_like_a_form_is_told_apart_from_a_question(text: str, form: 
     ],
 )
 def test_everyday_requests_are_none_of_this(text: str) -> None:
-    assert read_request(text) is None
+    assert parse_request(text) is None
 
 
 @given(st.text(alphabet=st.sampled_from("ab `\"'“”‘’«».,;/\n"), max_size=60))
 def test_nothing_breaks_it(text: str) -> None:
     for start in ("", "Replace ", "Replace `a` by ", "Collect ", "Write what is about ", "Run "):
-        read_request(start + text)
+        parse_request(start + text)
 
 
 @pytest.mark.parametrize("piece", ["`", "`a", '"', "' ", "a.", "in a and ", "A_", ",", "replace `a` by "])
 def test_what_is_long_takes_no_longer_than_reading_it(piece: str) -> None:
     with processor_limit():
         for size in (1_900, 1_000_000):
-            read_request(f"Replace `a` by `b` in {piece * (size // len(piece))}"[:size])
+            parse_request(f"Replace `a` by `b` in {piece * (size // len(piece))}"[:size])

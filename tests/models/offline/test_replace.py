@@ -6,10 +6,10 @@ import pytest
 
 from conftest import World
 from kitbag.messages import Text, ToolCall
-from kitbag.models.offline.commands import Replace
-from kitbag.models.offline.conversation import WORK_LINE, Step, Talk
-from kitbag.models.offline.replace import MOST_FILES, next_in_replacing
-from kitbag.models.provider import Request
+from kitbag.models.offline.commands import ReplaceRequest
+from kitbag.models.offline.conversation import FIXED_RULES_LINE, OfflineConversation, ToolStep
+from kitbag.models.offline.replace import MAX_FILES, next_replace_step
+from kitbag.models.provider import ModelRequest
 from models.asking_offline import Desk, desk_in
 
 
@@ -27,7 +27,7 @@ def test_all_files_that_have_the_word_are_changed_and_searched_again(desk: Desk)
     assert desk.text("app/b.py") == "x = half_up\n"
     assert desk.text("docs/a.md") == "round_down\n"
     assert desk.calls == ["Grep", "Read", "Read", "Edit", "Edit", "Grep"]
-    assert text.startswith(WORK_LINE)
+    assert text.startswith(FIXED_RULES_LINE)
     assert "in app/: 3 places in 2 files." in text
     assert "- app/a.py: lines 1, 3" in text
     assert "found none left" in text
@@ -141,18 +141,18 @@ def test_many_files_are_changed_in_turns(desk: Desk) -> None:
 
 
 def test_too_many_files_are_left_before_anything_is_changed(desk: Desk) -> None:
-    for number in range(MOST_FILES + 1):
+    for number in range(MAX_FILES + 1):
         desk.write(f"src/m{number}.py", "old_name\n")
     text = desk.ask("Replace `old_name` by `new_name`")
-    assert f"{MOST_FILES + 1} files have" in text
+    assert f"{MAX_FILES + 1} files have" in text
     assert "Edit" not in desk.calls
 
 
 def test_a_search_that_did_not_see_all_changes_nothing() -> None:
     found = "a.py:1:old_name\n[more match: narrow the search or raise head_limit]"
-    steps = (Step(ToolCall("1", "Grep", {}), found, is_error=False),)
-    talk = Talk(Request("", (), ()), "", steps, {"Grep": {}, "Read": {}, "Edit": {}})
-    [part] = next_in_replacing(Replace("old_name", "x", ()), talk)
+    steps = (ToolStep(ToolCall("1", "Grep", {}), found, is_error=False),)
+    talk = OfflineConversation(ModelRequest("", (), ()), "", steps, {"Grep": {}, "Read": {}, "Edit": {}})
+    [part] = next_replace_step(ReplaceRequest("old_name", "x", ()), talk)
     assert isinstance(part, Text)
     assert "too many lines" in part.text
 

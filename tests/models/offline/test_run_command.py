@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import World
-from kitbag.models.offline.conversation import WORK_LINE
+from kitbag.models.offline.conversation import FIXED_RULES_LINE
 from models.asking_offline import Desk, desk_in
 
 ALLOWED = '[permissions]\nallow = ["Bash(sh check.sh:*)", "Bash(sh other.sh:*)"]\n'
@@ -21,7 +21,7 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 def test_the_command_in_backticks_is_run_exactly(desk: Desk) -> None:
     text = desk.ask("Run `sh other.sh 'a  b' && sh check.sh`")
-    assert text.startswith(WORK_LINE)
+    assert text.startswith(FIXED_RULES_LINE)
     assert "`sh other.sh 'a  b' && sh check.sh` failed" in text
     assert "other" in text
     assert "it is not" in text

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kitbag.models.offline.skills import best_skill, labelled_command
-from kitbag.models.provider import Block, Request
+from kitbag.models.offline.skills import best_skill, find_labeled_command
+from kitbag.models.provider import ModelRequest, SystemBlock
 
 CATALOG = """<available-skills>
 Use the Skill tool to load any of these before doing the work it covers:
@@ -14,7 +14,9 @@ Use the Skill tool to load any of these before doing the work it covers:
 
 def test_a_skill_is_found_in_the_suggestions_too() -> None:
     suggested = "<suggested-skills>\nFound:\n- pdf-forms: Fills in PDF forms.\n</suggested-skills>"
-    found = best_skill(Request("", (Block(CATALOG),), ()), f"fill in the pdf forms\n\n{suggested}", {"pdf", "form"})
+    found = best_skill(
+        ModelRequest("", (SystemBlock(CATALOG),), ()), f"fill in the pdf forms\n\n{suggested}", {"pdf", "form"}
+    )
     assert found is not None
     assert found.name == "pdf-forms"
 
@@ -47,4 +49,4 @@ def fence(*rows: str, info: str = "sh", mark: str = "```") -> str:
     ],
 )
 def test_only_one_line_below_words_about_running_the_tests_is_a_test_command(text: str, command: str) -> None:
-    assert labelled_command(text) == command
+    assert find_labeled_command(text) == command

@@ -12,12 +12,17 @@ import pytest
 
 from conftest import World
 from kitbag.library.scopes import Scope
-from kitbag.packing.references.permissions import Rights
-from kitbag.packing.references.policy import Decision, RefusedError, Source, UntrustedError
-from kitbag.packing.references.resolve import resolve
-from kitbag.permissions.rules.load import Given
-from kitbag.permissions.trust.workspace_trust import trust_workspace, workspace_trust
-from kitbag.sandbox.confine import protection
+from kitbag.packing.references.permissions import ReferencePermissions
+from kitbag.packing.references.policy import (
+    ReferenceDecision,
+    ReferenceDeniedError,
+    ReferenceSource,
+    ReferenceUntrustedError,
+)
+from kitbag.packing.references.resolve import resolve_references
+from kitbag.permissions.rules.load import PermissionFlags
+from kitbag.permissions.trust.workspace_trust import check_trust, trust_workspace
+from kitbag.sandbox.confine import detect_sandbox
 from kitbag.settings import load_settings
 from support.waiting import TEST_TIMEOUT, read_some
 
@@ -25,19 +30,19 @@ SKILL = ".kitbag/skills/x/SKILL.md"
 YES = ("--allow-commands",)
 
 
-def rights(world: World, cwd: Path | None = None, **options: Any) -> Rights:
+def rights(world: World, cwd: Path | None = None, **options: Any) -> ReferencePermissions:
     places = world.places(cwd)
-    return Rights(places, load_settings(places.kitbag_home, places.project_dirs), **options)
+    return ReferencePermissions(places, load_settings(places.kitbag_home, places.project_dirs), **options)
 
 
-def source(world: World, text: str, scope: Scope = "user", path: str = SKILL) -> Source:
+def source(world: World, text: str, scope: Scope = "user", path: str = SKILL) -> ReferenceSource:
     workspace = str(world.workspace)
-    return Source(text, f"{workspace}/{path}", scope, workspace, workspace)
+    return ReferenceSource(text, f"{workspace}/{path}", scope, workspace, workspace)
 
 
 def trust(world: World) -> None:
     places = world.places()
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
 
 
 def project_skill(world: World, body: str) -> None:
@@ -117,11 +122,11 @@ def test_a_command_that_came_in_after_the_look_is_not_run(world: World) -> None:
     project_skill(world, "!`echo one`\n")
     trust(world)
     policy = rights(world, allow_commands=True)
-    assert resolve(source(world, "!`echo one`", "project"), {}, policy).text == "one"
-    with pytest.raises(UntrustedError):
-        resolve(source(world, "!`echo one` !`touch $CANARY`", "project"), {}, policy)
-    with pytest.raises(UntrustedError):
-        resolve(source(world, "!`echo one`", "project", "task.md"), {}, policy)
+    assert resolve_references(source(world, "!`echo one`", "project"), {}, policy).text == "one"
+    with pytest.raises(ReferenceUntrustedError):
+        resolve_references(source(world, "!`echo one` !`touch $CANARY`", "project"), {}, policy)
+    with pytest.raises(ReferenceUntrustedError):
+        resolve_references(source(world, "!`echo one`", "project", "task.md"), {}, policy)
 
 
 def test_a_directory_inside_the_workspace_stays_the_workspace_s(world: World) -> None:
@@ -147,7 +152,7 @@ def test_a_task_s_commands_are_covered_only_where_trust_looks(world: World) -> N
 # --- rules and modes -------------------------------------------------------------------------------------------------
 
 
-def decide(world: World, text: str, scope: Scope = "user", **options: Any) -> Decision:
+def decide(world: World, text: str, scope: Scope = "user", **options: Any) -> ReferenceDecision:
     return rights(world, **options).command(text, source(world, f"!`{text}`", scope))
 
 
@@ -156,27 +161,27 @@ def test_D34_the_scope_of_the_file_decides(world: World) -> None:
         scope: decide(world, "touch made", scope).verdict for scope in ("user", "built-in", "project", "plugin")
     }
     assert verdicts == {"user": "ask", "built-in": "ask", "project": "untrusted", "plugin": "deny"}
-    yes = {"allow_commands": True, "trust_workspace": True, "given": Given(allow=("Bash",))}
+    yes = {"allow_commands": True, "trust_workspace": True, "given": PermissionFlags(allow=("Bash",))}
     verdicts = {
         scope: decide(world, "touch made", scope, **yes).verdict for scope in ("user", "built-in", "project", "plugin")
     }
     assert verdicts == {"user": "allow", "built-in": "allow", "project": "allow", "plugin": "deny"}
 
 
-@pytest.mark.skipif(not protection().holds("read-only"), reason="no sandbox runs here")
+@pytest.mark.skipif(not detect_sandbox().supports("read-only"), reason="no sandbox runs here")
 def test_what_only_reads_needs_no_answer_and_runs_where_nothing_can_be_written(world: World) -> None:
     world.write("a.txt", "content")
     policy = rights(world)
-    assert resolve(source(world, "!`cat a.txt`"), {}, policy).text == "content"
-    with pytest.raises(RefusedError, match="nobody can be asked"):
-        resolve(source(world, "!`touch b.txt`"), {}, policy)
+    assert resolve_references(source(world, "!`cat a.txt`"), {}, policy).text == "content"
+    with pytest.raises(ReferenceDeniedError, match="nobody can be asked"):
+        resolve_references(source(world, "!`touch b.txt`"), {}, policy)
 
 
-@pytest.mark.skipif(not protection().holds("workspace"), reason="no sandbox with carve-outs runs here")
+@pytest.mark.skipif(not detect_sandbox().supports("workspace"), reason="no sandbox with carve-outs runs here")
 def test_what_a_person_allows_runs_in_the_workspace_s_sandbox(world: World) -> None:
     (world.workspace / ".git/hooks").mkdir()
     inside = "echo x > made; (echo x > .git/hooks/pre-commit) 2>/dev/null; (echo x > $CANARY) 2>/dev/null; echo done"
-    done = resolve(
+    done = resolve_references(
         source(world, f"!`{inside}`"), {}, rights(world, allow_commands=True), workspace=str(world.workspace)
     )
     assert "done" in done.text
@@ -187,12 +192,14 @@ def test_what_a_person_allows_runs_in_the_workspace_s_sandbox(world: World) -> N
 
 @pytest.mark.parametrize("mode", ["plan", "locked", "autonomous"])
 def test_modes_that_never_ask_deny_what_would_be_asked(world: World, mode: str) -> None:
-    options: dict[str, Any] = {"given": Given(mode=mode), "allow_commands": True, "trust_workspace": True}
+    options: dict[str, Any] = {"given": PermissionFlags(mode=mode), "allow_commands": True, "trust_workspace": True}
     assert rights(world, **options).environment("PLAIN", source(world, "${PLAIN}")).verdict == "deny"
     named = rights(world, **options, allow_environment=frozenset(("PLAIN",)))
     assert named.environment("PLAIN", source(world, "${PLAIN}")).verdict == "allow"
     assert (
-        decide(world, "git push", given=Given(mode=mode, ask=("Bash(git push:*)",)), allow_commands=True).verdict
+        decide(
+            world, "git push", given=PermissionFlags(mode=mode, ask=("Bash(git push:*)",)), allow_commands=True
+        ).verdict
         == "deny"
     )
 
@@ -226,30 +233,30 @@ def test_rules_about_files_hold_for_references(world: World) -> None:
     world.write("~/.kitbag/settings.toml", '[permissions]\ndeny = ["Read(docs/a.md)"]\nask = ["Read(docs/b.md)"]\n')
     policy = rights(world)
     for path in ("docs/a.md", "link.md", "./docs/../docs/a.md"):
-        with pytest.raises(RefusedError, match="denied by a rule"):
-            resolve(source(world, f"@{path}"), {}, policy)
-    with pytest.raises(RefusedError, match="nobody can be asked"):
-        resolve(source(world, "@docs/b.md"), {}, policy)
-    assert resolve(source(world, "@docs/b.md"), {}, policy, ask=lambda _: True).text == "text"
-    assert resolve(source(world, "@docs/c.md"), {}, policy).text == "text"
-    assert "[left out: 1 files" in resolve(source(world, "@docs/{a,c}.md"), {}, policy).text
+        with pytest.raises(ReferenceDeniedError, match="denied by a rule"):
+            resolve_references(source(world, f"@{path}"), {}, policy)
+    with pytest.raises(ReferenceDeniedError, match="nobody can be asked"):
+        resolve_references(source(world, "@docs/b.md"), {}, policy)
+    assert resolve_references(source(world, "@docs/b.md"), {}, policy, ask=lambda _: True).text == "text"
+    assert resolve_references(source(world, "@docs/c.md"), {}, policy).text == "text"
+    assert "[left out: 1 files" in resolve_references(source(world, "@docs/{a,c}.md"), {}, policy).text
 
 
 def test_in_locked_mode_a_file_needs_a_rule(world: World) -> None:
     world.write("docs/a.md", "text")
-    with pytest.raises(RefusedError):
-        resolve(source(world, "@docs/a.md"), {}, rights(world, given=Given(mode="locked")))
-    allowed = Given(mode="locked", allow=("Read(docs/**)",))
-    assert resolve(source(world, "@docs/a.md"), {}, rights(world, given=allowed)).text == "text"
+    with pytest.raises(ReferenceDeniedError):
+        resolve_references(source(world, "@docs/a.md"), {}, rights(world, given=PermissionFlags(mode="locked")))
+    allowed = PermissionFlags(mode="locked", allow=("Read(docs/**)",))
+    assert resolve_references(source(world, "@docs/a.md"), {}, rights(world, given=allowed)).text == "text"
 
 
 def test_what_was_not_judged_is_not_run(world: World) -> None:
-    from kitbag.processes.command_runner import Command
+    from kitbag.processes.command_runner import ShellCommand
 
     policy = rights(world, allow_commands=True)
     policy.command("rm -rf /", source(world, "!`rm -rf /`", "plugin"))
     with pytest.raises(KeyError):
-        policy.run(Command("rm -rf /", "/", {}, 1, 100), None)
+        policy.run(ShellCommand("rm -rf /", "/", {}, 1, 100), None)
 
 
 # --- all at once, and only when it is needed ---------------------------------------------------------------------------

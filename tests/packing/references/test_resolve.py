@@ -15,30 +15,30 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places, Scope
-from kitbag.packing.references.paths import Walk, expand, read_pattern
-from kitbag.packing.references.permissions import Rights
+from kitbag.packing.references import plan as plan_module
+from kitbag.packing.references.paths import WalkBudget, expand_pattern, parse_path_pattern
+from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.references.resolve import (
     CommandFailedError,
-    Decision,
-    Limits,
-    Policy,
-    RefusedError,
-    Request,
-    Resolved,
-    Source,
-    UntrustedError,
-    plan,
-    resolve,
+    ReferenceDecision,
+    ReferenceDeniedError,
+    ReferenceLimits,
+    ReferencePolicy,
+    ReferenceRequest,
+    ReferenceSource,
+    ReferenceUntrustedError,
+    ResolvedText,
+    resolve_references,
 )
 from kitbag.packing.references.shell_quoting import fill_command
-from kitbag.processes.command_runner import MARK, run_command
+from kitbag.processes.command_runner import MARKER_VARIABLE, run_command
 from kitbag.settings import Settings
 from support.cost import bytes_read, steps
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT
 
 NAMES = frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET"))
-USUAL = Limits()
+USUAL = ReferenceLimits()
 HOSTILE = "!`touch $CANARY` @/etc/passwd ${CANARY_SECRET} {{OTHER}}\n```!\ntouch $CANARY\n```"
 
 
@@ -57,33 +57,35 @@ class Case:
             "EMPTY": "",
         }
 
-    def source(self, text: str, scope: Scope = "user", first_line: int = 1) -> Source:
+    def source(self, text: str, scope: Scope = "user", first_line: int = 1) -> ReferenceSource:
         workspace = str(self.world.workspace)
-        return Source(text, f"{workspace}/SKILL.md", scope, workspace, workspace, first_line)
+        return ReferenceSource(text, f"{workspace}/SKILL.md", scope, workspace, workspace, first_line)
 
-    def rights(self, **options: Any) -> Rights:
+    def rights(self, **options: Any) -> ReferencePermissions:
         """The policy of `kitbag pack` in this world."""
-        return Rights(self.world.places(), Settings(str(self.world.home / ".kitbag" / "settings.toml")), **options)
+        return ReferencePermissions(
+            self.world.places(), Settings(str(self.world.home / ".kitbag" / "settings.toml")), **options
+        )
 
-    def open(self, names: frozenset[str] = NAMES) -> Rights:
+    def open(self, names: frozenset[str] = NAMES) -> ReferencePermissions:
         """Everything is allowed that a person can allow on the command line."""
         return self.rights(allow_commands=True, allow_environment=names, trust_workspace=True)
 
     def resolve(
         self,
         text: str,
-        policy: Policy | None = None,
-        limits: Limits = USUAL,
+        policy: ReferencePolicy | None = None,
+        limits: ReferenceLimits = USUAL,
         *,
         scope: Scope = "user",
         values: Mapping[str, str] | None = None,
         first_line: int = 1,
         **options: Any,
-    ) -> Resolved:
+    ) -> ResolvedText:
         source = self.source(text, scope, first_line)
         # What becomes of a command is what these tests are about; sandboxes have their own.
         options = {"environment": self.environment, "runner": run_command, **options}
-        return resolve(source, values or {}, policy or self.open(), limits, **options)
+        return resolve_references(source, values or {}, policy or self.open(), limits, **options)
 
     def leftovers(self) -> list[str]:
         """Processes that carry the mark of this test's environment."""
@@ -122,7 +124,9 @@ def test_each_form_is_replaced_by_what_it_stands_for(case: Case) -> None:
 def test_insertions_say_where_they_are_and_where_they_come_from(case: Case) -> None:
     path = case.world.write("a.md", "späte Änderung")
     done = case.resolve("x @a.md {{N}} !`echo out` y", values={"N": "v"})
-    pieces = [(i.kind, i.origin, done.text[i.offset : i.offset + i.length], i.bytes, i.cut) for i in done.insertions]
+    pieces = [
+        (i.kind, i.origin, done.text[i.offset : i.offset + i.length], i.bytes, i.omitted_bytes) for i in done.insertions
+    ]
     assert pieces == [
         ("file", str(path), "späte Änderung", 16, 0),
         ("variable", "N", "v", 1, 0),
@@ -142,15 +146,17 @@ def test_a_relative_path_starts_at_the_file_and_then_at_the_workspace(case: Case
     world.write("skills/s/near.md", "near")
     world.write("near.md", "far")
     world.write("docs/top.md", "top")
-    source = Source("@near.md @docs/top.md", "f", "project", str(world.workspace / "skills/s"), str(world.workspace))
-    assert resolve(source, {}, case.rights()).text == "near top"
+    source = ReferenceSource(
+        "@near.md @docs/top.md", "f", "project", str(world.workspace / "skills/s"), str(world.workspace)
+    )
+    assert resolve_references(source, {}, case.rights()).text == "near top"
 
 
 def test_a_users_skill_reads_its_own_folder(case: Case) -> None:
     path = case.world.write("~/.kitbag/skills/s/references/a.md", "mine")
     base = str(path.parent.parent)
-    source = Source("@references/a.md", f"{base}/SKILL.md", "user", base, str(case.world.workspace))
-    assert resolve(source, {}, case.rights()).text == "mine"
+    source = ReferenceSource("@references/a.md", f"{base}/SKILL.md", "user", base, str(case.world.workspace))
+    assert resolve_references(source, {}, case.rights()).text == "mine"
 
 
 def test_packages_mentions_and_aliases_that_are_no_files_stay(case: Case) -> None:
@@ -200,14 +206,14 @@ def test_D27_files_that_include_themselves_or_each_other_are_read_once(case: Cas
 TEXTS = st.text(
     alphabet=st.one_of(st.sampled_from("@!`{}$\\<>-\n #~./*\"'VX"), st.characters(codec="utf-8")), max_size=60
 )
-EMPTY = Source("", "f.md", "user", "/nonexistent", "/nonexistent")
-NOWHERE = Rights(Places("/nonexistent", "/nonexistent", "/nonexistent", ()), Settings("/nonexistent"))
+EMPTY = ReferenceSource("", "f.md", "user", "/nonexistent", "/nonexistent")
+NOWHERE = ReferencePermissions(Places("/nonexistent", "/nonexistent", "/nonexistent", ()), Settings("/nonexistent"))
 
 
 @settings(max_examples=examples(200))
 @given(TEXTS)
 def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
-    done = resolve(EMPTY._replace(text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, NOWHERE)
+    done = resolve_references(EMPTY._replace(text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, NOWHERE)
     assert done.text == f"<{value}|{value}>"
     assert done.counts.resolved == done.counts.found == 2
 
@@ -215,7 +221,7 @@ def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
 @settings(max_examples=examples(300))
 @given(TEXTS.map(lambda text: re.sub(r"[@!\\]|\{\{|\$\{", "", text)))
 def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
-    done = resolve(EMPTY._replace(text=text), {"V": "x"}, NOWHERE)
+    done = resolve_references(EMPTY._replace(text=text), {"V": "x"}, NOWHERE)
     assert done == (text, (), (), (0, 0, 0, 0, 0))
 
 
@@ -224,7 +230,7 @@ def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
     st.lists(st.sampled_from(["{{V}}", "{{X}}", "\\{{V}}", "@no.md", "`{{V}}`", "```\n", "\n", " ", "a"])).map("".join)
 )
 def test_no_more_is_resolved_than_was_found(text: str) -> None:
-    done = resolve(EMPTY._replace(text=text), {"V": "{{V}} {{V}} @no.md"}, NOWHERE)
+    done = resolve_references(EMPTY._replace(text=text), {"V": "{{V}} {{V}} @no.md"}, NOWHERE)
     assert done.counts.resolved <= done.counts.found <= text.count("{{") + text.count("@")
     assert done.counts.resolved == sum(1 for insertion in done.insertions if insertion.kind != "marker")
 
@@ -283,7 +289,7 @@ def test_D28_a_value_is_one_word_in_any_quotes(case: Case, command: str, argumen
     ],
 )
 def test_D28_where_quotes_do_not_help_the_command_is_refused(case: Case, command: str) -> None:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ReferenceDeniedError) as refused:
         case.resolve(f"!`true`\n\n```!\n{command}\n```", values={"ARG": "a[$(touch $CANARY)]\ntouch $CANARY"})
     assert refused.value.exit_code == 6
     assert "{{ARG}}" in refused.value.problem
@@ -293,11 +299,11 @@ def test_D28_where_quotes_do_not_help_the_command_is_refused(case: Case, command
 def test_D28_policy_and_question_are_given_the_command_as_it_will_run(case: Case) -> None:
     seen: list[str] = []
 
-    def ask(requests: tuple[Request, ...]) -> bool:
+    def ask(requests: tuple[ReferenceRequest, ...]) -> bool:
         seen.extend(request.subject for request in requests)
         return True
 
-    done = resolve(case.source("!`echo {{ARG}}`"), {"ARG": "a; b"}, Asking(), ask=ask)
+    done = resolve_references(case.source("!`echo {{ARG}}`"), {"ARG": "a; b"}, Asking(), ask=ask)
     assert seen == ["echo 'a; b'"]
     assert (done.text, done.insertions[0].origin) == ("a; b", "echo 'a; b'")
 
@@ -322,34 +328,36 @@ class Asking:
     def __init__(self, allowed: str = "") -> None:
         self.allowed = allowed
 
-    def read(self, path: str, source: Source) -> Decision:
-        return Decision("ask" if "ask" in os.path.basename(path) else "allow", "")
+    def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
+        return ReferenceDecision("ask" if "ask" in os.path.basename(path) else "allow", "")
 
-    def environment(self, name: str, source: Source) -> Decision:
-        return Decision("deny" if name == "DENIED" else "allow", "because")
+    def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
+        return ReferenceDecision("deny" if name == "DENIED" else "allow", "because")
 
     run = staticmethod(run_command)
 
-    def command(self, text: str, source: Source) -> Decision:
+    def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
         if "untrusted" in text:
-            return Decision("untrusted", "no trust")
+            return ReferenceDecision("untrusted", "no trust")
         if "deny" in text:
-            return Decision("deny", "a rule denies it")
-        return Decision("allow" if self.allowed and self.allowed in text else "ask", "a rule asks")
+            return ReferenceDecision("deny", "a rule denies it")
+        return ReferenceDecision("allow" if self.allowed and self.allowed in text else "ask", "a rule asks")
 
 
 def test_D29_one_denied_command_and_none_runs(case: Case) -> None:
     text = "!`touch $CANARY # free`\n!`touch $CANARY # ask`\n!`touch $CANARY # deny`\n"
-    with pytest.raises(RefusedError) as refused:
-        resolve(case.source(text), {}, Asking("free"), environment=case.environment, ask=lambda _: True)
+    with pytest.raises(ReferenceDeniedError) as refused:
+        resolve_references(case.source(text), {}, Asking("free"), environment=case.environment, ask=lambda _: True)
     assert refused.value.problem.startswith(f"{case.world.workspace}/SKILL.md:3: ")
     assert "deny" in refused.value.problem
     assert not case.world.canary.exists()
 
 
 def test_D29_a_denied_variable_behind_a_command_keeps_it_from_running(case: Case) -> None:
-    with pytest.raises(RefusedError):
-        resolve(case.source("!`touch $CANARY # free`\n${DENIED}"), {}, Asking("free"), environment=case.environment)
+    with pytest.raises(ReferenceDeniedError):
+        resolve_references(
+            case.source("!`touch $CANARY # free`\n${DENIED}"), {}, Asking("free"), environment=case.environment
+        )
     assert not case.world.canary.exists()
 
 
@@ -357,33 +365,33 @@ def test_D29_one_question_lists_all_and_nothing_runs_before_its_answer(case: Cas
     case.world.write("ask.md", "file")
     questions: list[list[tuple[str, str, int]]] = []
 
-    def ask(requests: tuple[Request, ...]) -> bool:
+    def ask(requests: tuple[ReferenceRequest, ...]) -> bool:
         assert not case.world.canary.exists()
         questions.append([(request.kind, os.path.basename(request.subject), request.line) for request in requests])
         return True
 
     text = "!`touch $CANARY # free`\n!`echo a`\n@ask.md\n!`echo b`\n"
-    done = resolve(case.source(text), {}, Asking("free"), environment=case.environment, ask=ask)
+    done = resolve_references(case.source(text), {}, Asking("free"), environment=case.environment, ask=ask)
     assert questions == [[("command", "echo a", 2), ("file", "ask.md", 3), ("command", "echo b", 4)]]
     assert done.text == "\na\nfile\nb\n"
     assert case.world.canary.exists()
 
 
 def test_D29_nobody_is_asked_about_a_file_that_does_not_exist(case: Case) -> None:
-    assert resolve(case.source("@ask.md"), {}, Asking()).text == "[missing: ask.md]"
+    assert resolve_references(case.source("@ask.md"), {}, Asking()).text == "[missing: ask.md]"
 
 
 @pytest.mark.parametrize("ask", [None, lambda _: False], ids=["nobody to ask", "the answer is no"])
 def test_D29_without_a_yes_nothing_runs(case: Case, ask: object) -> None:
-    with pytest.raises(RefusedError) as refused:
-        resolve(case.source("!`touch $CANARY`"), {}, Asking(), environment=case.environment, ask=ask)  # type: ignore[arg-type]
+    with pytest.raises(ReferenceDeniedError) as refused:
+        resolve_references(case.source("!`touch $CANARY`"), {}, Asking(), environment=case.environment, ask=ask)  # type: ignore[arg-type]
     assert refused.value.exit_code == 6
     assert not case.world.canary.exists()
 
 
 def test_D29_a_denial_that_trust_would_not_lift_decides_the_exit_code(case: Case) -> None:
-    with pytest.raises(RefusedError) as refused:
-        resolve(case.source("!`untrusted`\n!`deny`"), {}, Asking())
+    with pytest.raises(ReferenceDeniedError) as refused:
+        resolve_references(case.source("!`untrusted`\n!`deny`"), {}, Asking())
     assert refused.value.exit_code == 6
     assert [request.line for request in refused.value.requests] == [2, 1]
 
@@ -405,7 +413,7 @@ def test_D30_what_leaves_the_root_is_refused_with_file_and_line(case: Case) -> N
         f"{sibling}/a.md", "docs/../../outside/secret.md", "../*.md", "../workspace-x/*.md", "/etc/*.conf", "dir-link/*.md",
         "../nothing-there.md", "~/nothing", "/proc/self/environ", "/dev/zero", "./../outside/secret.md",
     ):  # fmt: skip
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(ReferenceDeniedError) as refused:
             case.resolve(f"one\n\ntwo @{path} three", scope="project", first_line=5)
         assert refused.value.problem.startswith(f"{world.workspace}/SKILL.md:7: "), path
         assert refused.value.exit_code == 6
@@ -430,13 +438,13 @@ def test_D30_secrets_inside_the_workspace_are_refused(case: Case, path: str) -> 
     (case.world.workspace / "env-link.md").symlink_to("a/.env")
     if path != "env-link.md":
         case.world.write(path, "KEY=1")
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ReferenceDeniedError) as refused:
         case.resolve(f'@"{path}"')
     assert ":1: " in refused.value.problem
 
 
 def test_D30_secrets_are_refused_also_when_they_do_not_exist(case: Case) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(ReferenceDeniedError):
         case.resolve("@.env")
 
 
@@ -468,17 +476,17 @@ def test_D30_policy_is_asked_about_the_path_and_about_where_it_leads(case: Case)
     """So a policy that compares text, and resolves nothing itself, is not led astray by a link."""
 
     class Textual(Asking):
-        def read(self, path: str, source: Source) -> Decision:
-            return Decision("deny" if "private" in path else "allow", "it is private")
+        def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
+            return ReferenceDecision("deny" if "private" in path else "allow", "it is private")
 
     case.world.write("private/a.md", "secret")
     (case.world.workspace / "link.md").symlink_to("private/a.md")
     (case.world.workspace / "folder").symlink_to("private")
     for path in ("link.md", "folder/a.md", "private/a.md", "folder/*.md"):
-        with pytest.raises(RefusedError, match="it is private"):
-            resolve(case.source(f"@{path}"), {}, Textual())
+        with pytest.raises(ReferenceDeniedError, match="it is private"):
+            resolve_references(case.source(f"@{path}"), {}, Textual())
     for pattern in ("*/a.md", "*.md", "*/../private/a.md"):
-        assert "secret" not in resolve(case.source(f"@{pattern}"), {}, Textual()).text
+        assert "secret" not in resolve_references(case.source(f"@{pattern}"), {}, Textual()).text
 
 
 def test_D30_a_link_that_stays_inside_is_followed(case: Case) -> None:
@@ -508,14 +516,14 @@ def test_D31_a_glob_is_sorted_and_names_its_files(case: Case) -> None:
 def test_D31_a_glob_over_thousands_of_files_reads_a_few_and_says_what_it_left_out(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "Walk", partial(Walk, seconds=TEST_TIMEOUT))
+    monkeypatch.setattr(plan_module, "WalkBudget", partial(WalkBudget, seconds=TEST_TIMEOUT))
     big = case.world.workspace / "big"
     for folder in range(20):
         (big / f"{folder:02}").mkdir(parents=True)
         for number in range(500):
             (big / f"{folder:02}/{number:04}.md").write_text("x" * 10_000)
     with bytes_read() as read:
-        done = case.resolve("@big/**/* and more", limits=Limits(files=20))
+        done = case.resolve("@big/**/* and more", limits=ReferenceLimits(files=20))
         assert read() < 1_000_000
     assert done.text.endswith("\n[truncated: 20 of 10000 files] and more")
     assert done.counts.files == 20
@@ -527,11 +535,11 @@ def test_D31_a_glob_over_thousands_of_files_reads_a_few_and_says_what_it_left_ou
 def test_D31_a_walk_that_is_stopped_says_that_there_is_more(case: Case) -> None:
     for number in range(30):
         case.world.write(f"d/{number:02}/a.md", "a")
-    pattern = read_pattern("d/**/*.md")
-    matches = expand(pattern, str(case.world.workspace / "d"), Walk(entries=40))
-    assert not matches.all_seen
-    assert [target.shown for target in matches.targets][:2] == ["d/00/a.md", "d/01/a.md"]
-    assert not expand(pattern, str(case.world.workspace / "d"), Walk(seconds=0)).all_seen
+    pattern = parse_path_pattern("d/**/*.md")
+    matches = expand_pattern(pattern, str(case.world.workspace / "d"), WalkBudget(entries=40))
+    assert not matches.is_complete
+    assert [target.display_path for target in matches.targets][:2] == ["d/00/a.md", "d/01/a.md"]
+    assert not expand_pattern(pattern, str(case.world.workspace / "d"), WalkBudget(seconds=0)).is_complete
 
 
 def test_D31_a_million_alternatives_are_not_expanded(case: Case) -> None:
@@ -587,7 +595,7 @@ def test_D31_a_file_whose_name_has_brackets_is_that_file(case: Case) -> None:
 def test_D32_only_names_that_are_allowed_resolve(case: Case) -> None:
     assert case.resolve("${PLAIN}|${EMPTY}|${EMPTY:-d}|${UNSET:-def}").text == "plain value||d|def"
     for name in ("HOME", "PATH", "TRIPWIRE"):
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(ReferenceDeniedError) as refused:
             case.resolve(f"${{{name}}}")
         assert case.mark not in str(refused.value)
 
@@ -604,14 +612,14 @@ def test_D32_an_allowed_variable_that_is_not_set_stays_with_a_warning(case: Case
 )  # fmt: skip
 def test_D32_names_that_look_secret_are_refused_even_if_listed(case: Case, name: str) -> None:
     case.environment[name] = "hunter2"
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ReferenceDeniedError) as refused:
         case.resolve(f"${{{name}:-x}}", case.open(frozenset((name,))))
     assert "hunter2" not in str(refused.value) + repr(refused.value.requests)
 
 
 def test_D32_values_are_not_in_insertions_origins_or_warnings(case: Case) -> None:
     case.environment["PLAIN"] = "v" * 200
-    done = case.resolve("${PLAIN}", limits=Limits(total_bytes=10))
+    done = case.resolve("${PLAIN}", limits=ReferenceLimits(total_bytes=10))
     assert "vvv" not in repr(done.insertions) + repr(done.warnings)
     assert done.text.startswith("v" * 10 + "\n[truncated: 190 bytes")
 
@@ -630,23 +638,23 @@ def test_D32_commands_are_not_given_secrets(case: Case) -> None:
 @pytest.mark.parametrize(
     ("scope", "is_open", "error"),
     [
-        ("user", False, RefusedError),
-        ("extra", False, UntrustedError),
-        ("built-in", False, RefusedError),
-        ("project", False, UntrustedError),
-        ("plugin", False, RefusedError),
-        ("plugin", True, RefusedError),
+        ("user", False, ReferenceDeniedError),
+        ("extra", False, ReferenceUntrustedError),
+        ("built-in", False, ReferenceDeniedError),
+        ("project", False, ReferenceUntrustedError),
+        ("plugin", False, ReferenceDeniedError),
+        ("plugin", True, ReferenceDeniedError),
     ],
 )
 @pytest.mark.parametrize("token", ["!`touch $CANARY`", "${PLAIN}", "```!\ntouch $CANARY\n```"])
 def test_D34_commands_and_environment_are_refused_by_scope(
-    case: Case, scope: Scope, is_open: bool, error: type[RefusedError], token: str
+    case: Case, scope: Scope, is_open: bool, error: type[ReferenceDeniedError], token: str
 ) -> None:
     policy = case.open() if is_open else case.rights()
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ReferenceDeniedError) as refused:
         case.resolve(f"text\n\n{token}", policy, scope=scope)
     assert type(refused.value) is error
-    assert refused.value.exit_code == (13 if error is UntrustedError else 6)
+    assert refused.value.exit_code == (13 if error is ReferenceUntrustedError else 6)
     assert ":3: " in refused.value.problem
     assert not case.world.canary.exists()
 
@@ -662,26 +670,28 @@ def test_D34_a_plugin_reads_its_own_directory_and_nothing_else(case: Case) -> No
     (own.parent.parent / "shared.md").write_text("shared")
     root, workspace = str(own.parent.parent), str(case.world.workspace)
     policy = case.rights()
-    source = Source("@own.md @shared.md @../../shared.md", f"{own}/SKILL.md", "plugin", str(own), root)
-    assert resolve(source, {}, policy).text == "own shared shared"
-    with pytest.raises(RefusedError):
-        resolve(source._replace(text=f"@{workspace}/docs/a.md"), {}, policy)
-    with pytest.raises(RefusedError):
-        resolve(source._replace(text="@../../../other.md"), {}, policy)
+    source = ReferenceSource("@own.md @shared.md @../../shared.md", f"{own}/SKILL.md", "plugin", str(own), root)
+    assert resolve_references(source, {}, policy).text == "own shared shared"
+    with pytest.raises(ReferenceDeniedError):
+        resolve_references(source._replace(text=f"@{workspace}/docs/a.md"), {}, policy)
+    with pytest.raises(ReferenceDeniedError):
+        resolve_references(source._replace(text="@../../../other.md"), {}, policy)
 
 
 # --- D35: commands that misbehave -----------------------------------------------------------------------------
 
 
 def test_D35_fifty_megabytes_of_output_are_cut_with_a_marker(case: Case) -> None:
-    done = case.resolve("!`head -c 52428800 /dev/zero | tr '\\0' x` end", limits=Limits(output_characters=1000))
+    done = case.resolve(
+        "!`head -c 52428800 /dev/zero | tr '\\0' x` end", limits=ReferenceLimits(output_characters=1000)
+    )
     assert done.text == "x" * 1000 + "\n[truncated: 52427800 more bytes of output] end"
     assert codes(done.warnings) == [("limit", 1)]
     assert case.leftovers() == []
 
 
 def test_D35_output_without_end_is_stopped(case: Case) -> None:
-    done = case.resolve("!`yes`", limits=Limits(output_characters=10, command_seconds=TEST_TIMEOUT))
+    done = case.resolve("!`yes`", limits=ReferenceLimits(output_characters=10, command_seconds=TEST_TIMEOUT))
     assert done.text.startswith("[command stopped")
     assert "y\ny\n" in done.text
     assert case.leftovers() == []
@@ -696,7 +706,8 @@ def test_D35_invalid_utf8_and_terminal_sequences_are_removed(case: Case) -> None
 
 def test_D35_what_never_ends_is_killed_with_its_whole_group(case: Case) -> None:
     done = case.resolve(
-        "```!\necho begun\ntrap '' TERM\nsleep 600 & sleep 601 & sleep 602\n```", limits=Limits(command_seconds=0.5)
+        "```!\necho begun\ntrap '' TERM\nsleep 600 & sleep 601 & sleep 602\n```",
+        limits=ReferenceLimits(command_seconds=0.5),
     )
     assert done.text.removesuffix("\nbegun") == "[command stopped after 0.5 s]"
     assert codes(done.warnings) == [("command-failed", 1)]
@@ -715,7 +726,7 @@ def test_D35_what_never_ends_is_killed_with_its_whole_group(case: Case) -> None:
     ],
 )
 def test_D35_a_child_in_the_background_neither_holds_us_nor_stays(case: Case, child: str) -> None:
-    done = case.resolve(f"```!\n{child}\necho done\n```", limits=Limits(command_seconds=TEST_TIMEOUT))
+    done = case.resolve(f"```!\n{child}\necho done\n```", limits=ReferenceLimits(command_seconds=TEST_TIMEOUT))
     assert "done" in done.text or child == "yes &"
     assert not done.text.startswith("[")
     assert case.leftovers() == []
@@ -746,7 +757,7 @@ def test_D35_exit_code_one_of_a_search_is_an_answer(case: Case, command: str) ->
 @pytest.mark.parametrize("text", ["!`touch $CANARY`\n!`echo {{NOBODY}}`", "!`touch $CANARY`\n!`true`\n!`true`"])
 def test_D35_strict_runs_nothing_when_one_command_can_t_run(case: Case, text: str) -> None:
     with pytest.raises(CommandFailedError, match=r"SKILL\.md:[23]: "):
-        case.resolve(text, limits=Limits(commands=2), strict=True)
+        case.resolve(text, limits=ReferenceLimits(commands=2), strict=True)
     assert not case.world.canary.exists()
 
 
@@ -784,8 +795,8 @@ def test_a_slow_command_reports_progress_each_second(case: Case) -> None:
 
 
 def test_D35_a_command_inside_a_command_carries_both_marks(case: Case) -> None:
-    case.environment[MARK] = "outer"
-    assert re.fullmatch("outer:[0-9a-f]{24}", case.resolve(f"!`echo ${MARK}`").text)
+    case.environment[MARKER_VARIABLE] = "outer"
+    assert re.fullmatch("outer:[0-9a-f]{24}", case.resolve(f"!`echo ${MARKER_VARIABLE}`").text)
 
 
 def test_an_interrupt_leaves_no_process(case: Case) -> None:
@@ -804,17 +815,17 @@ def test_a_large_file_is_cut_and_says_so(case: Case) -> None:
     path = case.world.write("big.md", "ü" * 100)
     os.truncate(path, 100 * 1024 * 1024)
     with bytes_read() as read:
-        done = case.resolve("@big.md end", limits=Limits(file_bytes=101))
+        done = case.resolve("@big.md end", limits=ReferenceLimits(file_bytes=101))
         assert read() < 1_000_000
     assert done.text == "ü" * 50 + "\n[truncated: first 101 of 104857600 bytes of big.md] end"
-    assert done.insertions[0].cut == 100 * 1024 * 1024 - 101
+    assert done.insertions[0].omitted_bytes == 100 * 1024 * 1024 - 101
     assert codes(done.warnings) == [("limit", 1)]
 
 
 def test_the_limit_of_files_counts_all_tokens(case: Case) -> None:
     for name in "abc":
         case.world.write(f"{name}.md", name)
-    done = case.resolve("@a.md\n@b.md\n@c.md\n@*.md", limits=Limits(files=2))
+    done = case.resolve("@a.md\n@b.md\n@c.md\n@*.md", limits=ReferenceLimits(files=2))
     assert done.text.splitlines() == [
         "a", "b", "[truncated: c.md left out, more than 2 files]", "[truncated: 0 of 3 files]",
     ]  # fmt: skip
@@ -823,16 +834,16 @@ def test_the_limit_of_files_counts_all_tokens(case: Case) -> None:
 
 def test_the_limit_of_bytes_counts_everything_inserted(case: Case) -> None:
     case.world.write("a.md", "a" * 60)
-    done = case.resolve("@a.md|{{V}}| !`echo xyz`", limits=Limits(total_bytes=80), values={"V": "v" * 30})
+    done = case.resolve("@a.md|{{V}}| !`echo xyz`", limits=ReferenceLimits(total_bytes=80), values={"V": "v" * 30})
     assert [insertion.bytes for insertion in done.insertions if insertion.kind != "marker"] == [60, 20, 0]
     assert done.text.count("[truncated: ") == 2
     assert codes(done.warnings) == [("limit", 1), ("limit", 1)]
 
 
 def test_the_limits_of_commands_and_of_their_time(case: Case) -> None:
-    done = case.resolve("!`echo 1` !`echo 2` !`touch $CANARY`", limits=Limits(commands=2))
+    done = case.resolve("!`echo 1` !`echo 2` !`touch $CANARY`", limits=ReferenceLimits(commands=2))
     assert done.text == "1 2 [not run: more than 2 commands]"
-    done = case.resolve("!`sleep 30` !`touch $CANARY`", limits=Limits(total_seconds=0.3))
+    done = case.resolve("!`sleep 30` !`touch $CANARY`", limits=ReferenceLimits(total_seconds=0.3))
     assert done.text == "[command stopped after 0.3 s] [not run: 0.3 s are the most for all commands]"
     assert not case.world.canary.exists()
 

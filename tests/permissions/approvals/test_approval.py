@@ -9,47 +9,54 @@ import pytest
 
 from conftest import World
 from kitbag.errors import KitbagError
-from kitbag.library.dialects.permission_modes import Mode
-from kitbag.permissions.approvals.approval import Answer, Approvals, Permit, Question, Refusal, RefusedError
+from kitbag.library.dialects.permission_modes import PermissionMode
+from kitbag.permissions.approvals.approval import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    Approvals,
+    Denial,
+    Permit,
+    PermitError,
+)
 from kitbag.permissions.approvals.suggest_rule import suggest_rule
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Protection, Workspace
+from kitbag.permissions.model import SandboxSupport, Workspace
 from kitbag.permissions.rules.load import load_permissions
-from kitbag.permissions.rules.rule import Rules, parse_rule
+from kitbag.permissions.rules.rule import PermissionRules, parse_rule
 from kitbag.settings import load_settings
 
-BUBBLEWRAP = Protection("bubblewrap", "1", carve_outs=True)
+BUBBLEWRAP = SandboxSupport("bubblewrap", "1", carve_outs=True)
 
 
 class Person:
     """Answers in order, and remembers what was asked."""
 
-    def __init__(self, *answers: Answer, one_at_a_time: bool = True) -> None:
+    def __init__(self, *answers: ApprovalAnswer, one_at_a_time: bool = True) -> None:
         self.answers = list(answers)
-        self.asked: list[Question] = []
+        self.asked: list[ApprovalRequest] = []
         self._one_at_a_time = one_at_a_time
 
     @property
     def one_at_a_time(self) -> bool:
         return self._one_at_a_time
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
         await asyncio.sleep(0)
         return self.answers.pop(0)
 
 
-def rules(*texts: str) -> Rules:
+def rules(*texts: str) -> PermissionRules:
     made = []
     for text in texts:
         effect, _, rule = text.partition(" ")
         made.append(parse_rule(rule, effect))  # type: ignore[arg-type]
-    return Rules(made)
+    return PermissionRules(made)
 
 
 @pytest.fixture
 def permissions(world: World) -> Callable[..., Permissions]:
-    def make(*texts: str, mode: Mode = "default", protection: Protection = BUBBLEWRAP) -> Permissions:
+    def make(*texts: str, mode: PermissionMode = "default", protection: SandboxSupport = BUBBLEWRAP) -> Permissions:
         workspace = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
         return Permissions(workspace, mode, rules(*texts), protection)
 
@@ -59,11 +66,11 @@ def permissions(world: World) -> Callable[..., Permissions]:
 Make = Callable[..., Permissions]
 
 
-def authorize(approvals: Approvals, allowed: Permissions, tool: str, **arguments: object) -> Permit | Refusal:
+def authorize(approvals: Approvals, allowed: Permissions, tool: str, **arguments: object) -> Permit | Denial:
     return asyncio.run(approvals.authorize(allowed, tool, arguments, asked_by="main"))
 
 
-def permit(found: Permit | Refusal) -> Permit:
+def permit(found: Permit | Denial) -> Permit:
     assert isinstance(found, Permit), found
     return found
 
@@ -84,26 +91,24 @@ def test_what_rules_or_the_mode_allow_needs_no_question(permissions: Make) -> No
 def test_what_is_denied_is_refused_with_a_reason_and_nobody_is_asked(permissions: Make) -> None:
     person = Person()
     found = authorize(Approvals(person), permissions("deny Bash(git push:*)"), "Bash", **PUSH)
-    assert found == Refusal("denied by a rule (`Bash(git push:*)`)", "rules")
+    assert found == Denial("denied by a rule (`Bash(git push:*)`)", "rules")
     for mode in ("plan", "locked", "autonomous"):
         found = authorize(Approvals(person), permissions(mode=mode), "Write", file_path="/etc/x", content="")
-        assert isinstance(found, Refusal)
+        assert isinstance(found, Denial)
     assert person.asked == []
 
 
 def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
-    person = Person(Answer("allow"), Answer("deny", reason="push to a branch"))
+    person = Person(ApprovalAnswer("allow"), ApprovalAnswer("deny", reason="push to a branch"))
     approvals = Approvals(person)
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     (asked,) = person.asked
     assert (asked.tool, asked.asked_by, asked.judgement.effect) == ("Bash", "main", "ask")
     judgement = found.use("Bash", PUSH)
     assert (judgement.sandbox, judgement.network) == ("workspace", True)
-    with pytest.raises(RefusedError, match="used already"):
+    with pytest.raises(PermitError, match="used already"):
         found.use("Bash", PUSH)
-    assert authorize(approvals, permissions(), "Bash", **PUSH) == Refusal(
-        "the user said no: push to a branch", "person"
-    )
+    assert authorize(approvals, permissions(), "Bash", **PUSH) == Denial("the user said no: push to a branch", "person")
 
 
 @pytest.mark.parametrize(
@@ -122,33 +127,33 @@ def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
 def test_a_permit_is_for_nothing_else(
     permissions: Make, tool: str, arguments: dict[str, object], directory: str
 ) -> None:
-    found = permit(authorize(Approvals(Person(Answer("allow"))), permissions(), "Bash", **PUSH))
-    with pytest.raises(RefusedError, match="not what was allowed"):
+    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **PUSH))
+    with pytest.raises(PermitError, match="not what was allowed"):
         found.use(tool, arguments, directory)
-    with pytest.raises(RefusedError, match="used already"):
+    with pytest.raises(PermitError, match="used already"):
         found.use("Bash", PUSH)
 
 
 def test_what_the_caller_changes_after_asking_is_not_what_was_asked(permissions: Make) -> None:
     arguments: dict[str, object] = {"command": "git push", "env": {"A": ["1"]}}
-    found = permit(authorize(Approvals(Person(Answer("allow"))), permissions(), "Bash", **arguments))
+    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **arguments))
     nested = arguments["env"]
     assert isinstance(nested, dict)
     nested["A"].append("2")
     assert found.arguments["env"] == {"A": ["1"]}
-    with pytest.raises(RefusedError):
+    with pytest.raises(PermitError):
         found.use("Bash", arguments)
 
 
 def test_a_permit_can_be_used_by_one_of_many_threads(permissions: Make) -> None:
-    found = permit(authorize(Approvals(Person(Answer("allow"))), permissions(), "Bash", **PUSH))
+    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **PUSH))
     used: list[bool] = []
 
     def use() -> None:
         try:
             found.use("Bash", PUSH)
             used.append(True)
-        except RefusedError:
+        except PermitError:
             used.append(False)
 
     threads = [threading.Thread(target=use) for _ in range(16)]
@@ -162,26 +167,26 @@ def test_a_permit_can_be_used_by_one_of_many_threads(permissions: Make) -> None:
 def test_deny_counts_at_the_moment_of_use(permissions: Make) -> None:
     """Whoever said yes: a person, a rule or the mode (D25)."""
     denying = permissions("deny Bash(git push:*)", "deny Read(secret)")
-    found = permit(authorize(Approvals(Person(Answer("allow"))), permissions(), "Bash", **PUSH))
-    with pytest.raises(RefusedError, match="denied since"):
+    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **PUSH))
+    with pytest.raises(PermitError, match="denied since"):
         found.use("Bash", PUSH, permissions=denying)
     found = permit(authorize(Approvals(None), permissions(), "Read", file_path="secret"))
-    with pytest.raises(RefusedError, match="denied since"):
+    with pytest.raises(PermitError, match="denied since"):
         found.use("Read", {"file_path": "secret"}, permissions=denying)
     found = permit(authorize(Approvals(None), permissions("allow Bash(git push:*)"), "Bash", **PUSH))
-    with pytest.raises(RefusedError, match="has changed"):
+    with pytest.raises(PermitError, match="has changed"):
         found.use("Bash", PUSH, permissions=permissions("ask Bash(git push:*)"))
 
 
 def test_a_path_that_leads_elsewhere_since_it_was_shown_is_asked_about_again(permissions: Make, world: World) -> None:
     world.write("notes", "x")
     write = {"file_path": "notes", "content": "y"}
-    person = Person(Answer("allow"), Answer("allow"))
+    person = Person(ApprovalAnswer("allow"), ApprovalAnswer("allow"))
     found = permit(authorize(Approvals(person), permissions(), "Write", **write))
     assert person.asked[0].facts == (("leads to", str(world.workspace / "notes")),)
     (world.workspace / "notes").unlink()
     (world.workspace / "notes").symlink_to(world.home / ".bashrc")
-    with pytest.raises(RefusedError, match="has changed"):
+    with pytest.raises(PermitError, match="has changed"):
         found.use("Write", write)
     permit(authorize(Approvals(person), permissions(), "Write", **write))
     assert str(world.home / ".bashrc") in person.asked[1].facts[0][1]
@@ -189,7 +194,7 @@ def test_a_path_that_leads_elsewhere_since_it_was_shown_is_asked_about_again(per
 
 def test_without_anybody_to_ask_it_is_refused_with_what_to_do(permissions: Make) -> None:
     found = authorize(Approvals(None), permissions(), "Bash", **PUSH)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Denial)
     assert found.by == "nobody"
     assert "nobody can be asked" in found.reason
     assert "rule" in found.reason
@@ -201,22 +206,26 @@ def test_what_is_no_json_is_refused(permissions: Make) -> None:
         deep = [deep]
     for value in (float("nan"), b"x", deep):
         found = authorize(Approvals(Person()), permissions(), "Bash", command="ls", more=value)
-        assert isinstance(found, Refusal)
+        assert isinstance(found, Denial)
         assert "not JSON" in found.reason
 
 
 def test_an_approver_that_fails_is_no_yes(permissions: Make) -> None:
     class Broken(Person):
-        async def ask(self, question: Question) -> Answer:
+        async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             raise KitbagError("the disk is full")
 
     found = authorize(Approvals(Broken()), permissions(), "Bash", **PUSH)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Denial)
     assert (found.by, "the disk is full" in found.reason) == ("nobody", True)
 
 
 def test_for_a_session_means_exactly_this_or_what_the_rule_says(permissions: Make) -> None:
-    person = Person(Answer("allow", "session"), Answer("allow", "session", "Bash(npm test:*)"), Answer("deny"))
+    person = Person(
+        ApprovalAnswer("allow", "session"),
+        ApprovalAnswer("allow", "session", "Bash(npm test:*)"),
+        ApprovalAnswer("deny"),
+    )
     approvals = Approvals(person)
     for _ in range(3):
         permit(authorize(approvals, permissions(), "Bash", **PUSH)).use("Bash", PUSH)
@@ -224,12 +233,12 @@ def test_for_a_session_means_exactly_this_or_what_the_rule_says(permissions: Mak
     permit(authorize(approvals, permissions(), "Bash", command="npm test"))
     permit(authorize(approvals, permissions(), "Bash", command="npm test --x"))
     assert len(person.asked) == 2
-    assert isinstance(authorize(approvals, permissions(), "Bash", command="git push origin other"), Refusal)
-    assert isinstance(authorize(approvals, permissions("deny Bash(npm:*)"), "Bash", command="npm test"), Refusal)
+    assert isinstance(authorize(approvals, permissions(), "Bash", command="git push origin other"), Denial)
+    assert isinstance(authorize(approvals, permissions("deny Bash(npm:*)"), "Bash", command="npm test"), Denial)
 
 
 def test_an_ask_rule_asks_every_time_but_for_exactly_what_was_agreed_to(permissions: Make) -> None:
-    person = Person(Answer("allow", "session", "Bash(git push:*)"), Answer("allow", "session"))
+    person = Person(ApprovalAnswer("allow", "session", "Bash(git push:*)"), ApprovalAnswer("allow", "session"))
     approvals = Approvals(person)
     asking = permissions("ask Bash(git push:*)")
     permit(authorize(approvals, asking, "Bash", **PUSH))
@@ -243,7 +252,7 @@ def test_a_rule_is_written_into_the_user_s_settings_and_counts_at_once_and_later
     permissions: Make, world: World
 ) -> None:
     path = world.write("~/.kitbag/settings.toml", '# mine\nteam = ""  # none\n')
-    person = Person(Answer("allow", "rule", "Bash(git push:*)"))
+    person = Person(ApprovalAnswer("allow", "rule", "Bash(git push:*)"))
     approvals = Approvals(person, str(path))
     assert permit(authorize(approvals, permissions(), "Bash", **PUSH)).remark == ""
     permit(authorize(approvals, permissions(), "Bash", command="git push -n"))
@@ -268,7 +277,7 @@ def test_a_rule_is_written_into_the_user_s_settings_and_counts_at_once_and_later
 def test_a_rule_is_added_however_the_list_is_written(permissions: Make, world: World, before: str) -> None:
     path = world.write("~/.kitbag/settings.toml", before)
     for _ in range(2):
-        approvals = Approvals(Person(Answer("allow", "rule", "Bash(make:*)")), str(path))
+        approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(make:*)")), str(path))
         assert permit(authorize(approvals, permissions(), "Bash", command="make x")).remark == ""
     settings = load_settings(str(world.home / ".kitbag"), ())
     loaded = load_permissions(settings, permissions().workspace, trusted=False)
@@ -290,7 +299,7 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
     else:
         world.write("~/.kitbag/settings.toml", spoilt)
     before = Path(path).read_text()
-    approvals = Approvals(Person(Answer("allow", "rule", "Bash(git push:*)")), str(path))
+    approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(git push:*)")), str(path))
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     assert "could not be kept" in found.remark
     assert found.use("Bash", PUSH).effect == "ask"
@@ -298,7 +307,7 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
 
 
 def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Make, world: World) -> None:
-    approvals = Approvals(Person(Answer("allow", "rule", "Bash(git")), str(world.home / "settings.toml"))
+    approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(git")), str(world.home / "settings.toml"))
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     assert "could not be kept" in found.remark
     found.use("Bash", PUSH)
@@ -306,10 +315,10 @@ def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Mak
 
 
 def test_one_question_at_a_time_and_its_answer_may_answer_the_next(permissions: Make) -> None:
-    person = Person(Answer("allow", "session", "Bash(npm test:*)"), Answer("deny"))
+    person = Person(ApprovalAnswer("allow", "session", "Bash(npm test:*)"), ApprovalAnswer("deny"))
     approvals = Approvals(person)
 
-    async def main() -> list[Permit | Refusal]:
+    async def main() -> list[Permit | Denial]:
         commands = ("npm test a", "npm test b", "npm test c", "git push")
         return await asyncio.gather(
             *(approvals.authorize(permissions(), "Bash", {"command": command}) for command in commands)
@@ -322,9 +331,9 @@ def test_one_question_at_a_time_and_its_answer_may_answer_the_next(permissions: 
 
 def test_while_a_person_thinks_what_needs_no_answer_goes_on(permissions: Make) -> None:
     class Thinking(Person):
-        async def ask(self, question: Question) -> Answer:
+        async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             await thought.wait()
-            return Answer("allow")
+            return ApprovalAnswer("allow")
 
     async def main() -> None:
         approvals = Approvals(Thinking())
@@ -341,10 +350,10 @@ def test_while_a_person_thinks_what_needs_no_answer_goes_on(permissions: Make) -
 
 def test_several_can_be_asked_at_once_where_questions_wait_side_by_side(permissions: Make) -> None:
     class Together(Person):
-        async def ask(self, question: Question) -> Answer:
+        async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             self.asked.append(question)
             await both.wait() if len(self.asked) < 2 else both.set()
-            return Answer("allow")
+            return ApprovalAnswer("allow")
 
     async def main() -> None:
         approvals = Approvals(Together(one_at_a_time=False))
@@ -412,14 +421,14 @@ def test_what_was_agreed_to_for_a_session_is_asked_anew_when_what_was_said_about
     permissions: Make,
 ) -> None:
     """An agent's file may have changed: the same call starts another agent then."""
-    person = Person(Answer("allow", "session"), Answer("deny"))
+    person = Person(ApprovalAnswer("allow", "session"), ApprovalAnswer("deny"))
     approvals = Approvals(person)
     start = {"subagent_type": "helper", "prompt": "Help."}
 
-    def asked(mode: str) -> Permit | Refusal:
+    def asked(mode: str) -> Permit | Denial:
         return asyncio.run(approvals.authorize(permissions(), "Task", start, facts=(("mode", mode),)))
 
     assert isinstance(asked("plan"), Permit)
     assert isinstance(asked("plan"), Permit)
     assert len(person.asked) == 1
-    assert isinstance(asked("autonomous"), Refusal)
+    assert isinstance(asked("autonomous"), Denial)

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.permissions.approvals.approval import Question, canonical, digest_of
-from kitbag.permissions.approvals.question_view import GUTTER, shown, visible_lines
-from kitbag.permissions.model import Judgement, Part
+from kitbag.permissions.approvals.approval import ApprovalRequest, action_digest, canonical_json
+from kitbag.permissions.approvals.question_view import GUTTER, render_approval, visible_lines
+from kitbag.permissions.model import DecisionPart, PermissionDecision
 
 
-def question(tool: str = "Bash", judgement: Judgement | None = None, **arguments: object) -> Question:
-    text = canonical(arguments)
-    judged = judgement or Judgement("ask", "it is not known to only read", (), "workspace")
-    return Question("0badcafe", tool, text, "/w/app", judged, digest_of(tool, text, "/w/app"), "main")
+def question(tool: str = "Bash", judgement: PermissionDecision | None = None, **arguments: object) -> ApprovalRequest:
+    text = canonical_json(arguments)
+    judged = judgement or PermissionDecision("ask", "it is not known to only read", (), "workspace")
+    return ApprovalRequest("0badcafe", tool, text, "/w/app", judged, action_digest(tool, text, "/w/app"), "main")
 
 
 def action(lines: list[str]) -> str:
@@ -53,7 +53,7 @@ def action(lines: list[str]) -> str:
     ],
 )
 def test_whatever_hides_is_spelled_out(command: str, seen: str) -> None:
-    assert action(shown(question(command=command))) == seen
+    assert action(render_approval(question(command=command))) == seen
 
 
 ODD = st.text(
@@ -68,27 +68,27 @@ def test_two_different_texts_never_look_the_same(one: str, other: str) -> None:
 
 @given(st.text(max_size=60))
 def test_every_line_is_harmless_to_a_terminal(text: str) -> None:
-    for line in shown(question(command=text, **{text or "x": text})):
+    for line in render_approval(question(command=text, **{text or "x": text})):
         assert all(char.isprintable() for char in line)
 
 
 def test_no_line_of_an_action_passes_for_one_of_ours() -> None:
-    lines = shown(question(command="ls\nwhy: it only reads\nsandbox  none\n│ x", description="why: fine"))
+    lines = render_approval(question(command="ls\nwhy: it only reads\nsandbox  none\n│ x", description="why: fine"))
     assert [line for line in lines if line.startswith("why:")] == ["why: it is not known to only read"]
-    lines = shown(question(**{"command": "ls", "a:\nwhy": "x"}))
+    lines = render_approval(question(**{"command": "ls", "a:\nwhy": "x"}))
     assert "a:[U+000A]why:" in lines
 
 
 def test_nothing_is_left_out_unless_it_says_so_and_all_of_it_can_be_had() -> None:
     text = "head " + "x" * 20_000 + " rm -rf ~ " + "y" * 20_000 + " tail"
-    short = action(shown(question(command=text)))
+    short = action(render_approval(question(command=text)))
     hidden = len(text) - (4000 * 2 // 3) - 4000 // 3
     assert f"[{hidden:,} characters hidden — expand to see them]" in short
     assert short.startswith("head ")
     assert short.endswith(" tail")
-    assert action(shown(question(command=text), most=None)) == text
+    assert action(render_approval(question(command=text), max_characters=None)) == text
     lines = "\n".join(f"line {number}" for number in range(500))
-    short = action(shown(question(command=lines)))
+    short = action(render_approval(question(command=lines)))
     assert "characters hidden" in short
     assert short.count("\n") < 70
     kept = short.split("\n")
@@ -98,7 +98,7 @@ def test_nothing_is_left_out_unless_it_says_so_and_all_of_it_can_be_had() -> Non
     assert lines.endswith(tail)
     number = int(kept[at][1:].split(" ")[0].replace(",", ""))
     assert number == len(lines) - len(head) - len(tail)
-    assert action(shown(question(command=lines), most=None)) == lines
+    assert action(render_approval(question(command=lines), max_characters=None)) == lines
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_nothing_is_left_out_unless_it_says_so_and_all_of_it_can_be_had() -> Non
     ],
 )
 def test_what_looks_like_something_else_is_named(command: str, warning: str) -> None:
-    lines = shown(question(command=command))
+    lines = render_approval(question(command=command))
     assert any(line.strip().startswith(warning) for line in lines[lines.index("look out:") :]), lines
 
 
@@ -122,18 +122,20 @@ def test_what_looks_like_something_else_is_named(command: str, warning: str) -> 
     "command", ["echo привет мир", "echo héllo wörld", "ls 日本語", "echo 😀", "echo 'x' \"y\" `z`"]
 )
 def test_letters_of_other_languages_alone_are_no_reason_to_warn(command: str) -> None:
-    assert "look out:" not in shown(question(command=command))
+    assert "look out:" not in render_approval(question(command=command))
 
 
 def test_all_that_matters_is_there() -> None:
     parts = (
-        Part("git push", "ask", "it reaches the network"),
-        Part("x" * 900, "allow", "by a rule", "Bash(x:*)", "f:3"),
+        DecisionPart("git push", "ask", "it reaches the network"),
+        DecisionPart("x" * 900, "allow", "by a rule", "Bash(x:*)", "f:3"),
     )
     asked = question(
-        judgement=Judgement("ask", "it reaches the network", parts, "workspace", True), command="git push", timeout=5
+        judgement=PermissionDecision("ask", "it reaches the network", parts, "workspace", True),
+        command="git push",
+        timeout=5,
     )
-    lines = shown(asked._replace(facts=(("mode", "autonomous"), ("tools", "Bash, Read"))))
+    lines = render_approval(asked._replace(facts=(("mode", "autonomous"), ("tools", "Bash, Read"))))
     text = "\n".join(lines)
     for wanted in (
         "Bash, asked by main [0badcafe]",
@@ -148,9 +150,9 @@ def test_all_that_matters_is_there() -> None:
     ):
         assert wanted in text
     assert "with all your rights" in "\n".join(
-        shown(question(judgement=Judgement("ask", "x", (), "none"), command="x"))
+        render_approval(question(judgement=PermissionDecision("ask", "x", (), "none"), command="x"))
     )
 
 
 def test_a_list_and_the_text_of_a_list_are_told_apart() -> None:
-    assert shown(question("x", a=[1])) != shown(question("x", a=json.dumps([1], indent=1)))
+    assert render_approval(question("x", a=[1])) != render_approval(question("x", a=json.dumps([1], indent=1)))

@@ -12,11 +12,19 @@ from pathlib import Path
 import pytest
 
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
-from kitbag.permissions.approvals.approval import Answer, Approvals, Permit, Question, Refusal, canonical, digest_of
+from kitbag.permissions.approvals.approval import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    Approvals,
+    Denial,
+    Permit,
+    action_digest,
+    canonical_json,
+)
 from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Judgement, Part, Protection, Workspace
-from kitbag.permissions.rules.rule import Rules
+from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from support.waiting import TEST_TIMEOUT, until_true
@@ -35,11 +43,13 @@ def journal(path: str) -> Iterator[Journal]:
         yield opened
 
 
-def question(command: str = "git push", question_id: str = "0badcafe", asked_by: str = "task-1") -> Question:
-    arguments = canonical({"command": command, "odd": "\u202e\ud800\0"})
-    judgement = Judgement("ask", "it reaches the network", (Part(command, "ask", "why", "", ""),), "workspace", True)
-    digest = digest_of("Bash", arguments, "/w")
-    return Question(question_id, "Bash", arguments, "/w", judgement, digest, asked_by, (("a", "b"),), "Bash(x)")
+def question(command: str = "git push", question_id: str = "0badcafe", asked_by: str = "task-1") -> ApprovalRequest:
+    arguments = canonical_json({"command": command, "odd": "\u202e\ud800\0"})
+    judgement = PermissionDecision(
+        "ask", "it reaches the network", (DecisionPart(command, "ask", "why", "", ""),), "workspace", True
+    )
+    digest = action_digest("Bash", arguments, "/w")
+    return ApprovalRequest(question_id, "Bash", arguments, "/w", judgement, digest, asked_by, (("a", "b"),), "Bash(x)")
 
 
 def ask(path: str, journal: Journal | None = None) -> None:
@@ -48,7 +58,7 @@ def ask(path: str, journal: Journal | None = None) -> None:
         "import asyncio, os, signal, sys\nsys.path[:0] = sys.argv[2:]\n"
         "from kitbag.store.journal import Journal\nfrom kitbag.store.redaction import Redactor\n"
         "from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover\n"
-        "from test_approval_queue import question\n"
+        "from test_queue import question\n"
         "async def main():\n"
         "    journal = Journal.open(sys.argv[1], Redactor())\n"
         "    asyncio.get_running_loop().create_task(QueueApprover(ApprovalQueue(journal)).ask(question()))\n"
@@ -70,22 +80,22 @@ def test_a_question_is_seen_as_it_was_asked_by_another_process(journal: Journal,
     asyncio.run(ApprovalQueue(journal).put(question()))
     with Journal.open(path, Redactor()) as other:
         (waiting,) = ApprovalQueue(other).pending()
-    assert waiting.question == question()
-    assert waiting.is_whole
+    assert waiting.request == question()
+    assert waiting.is_complete
 
 
 def test_the_one_who_asks_gets_the_answer_from_another_process(journal: Journal, path: str) -> None:
-    async def main() -> Answer:
+    async def main() -> ApprovalAnswer:
         asking = asyncio.create_task(QueueApprover(ApprovalQueue(journal)).ask(question()))
-        await journal.changed(0)
+        await journal.wait_async(0)
         await asyncio.to_thread(answer_elsewhere)
         return await asyncio.wait_for(asking, TEST_TIMEOUT)
 
     def answer_elsewhere() -> None:
         with Journal.open(path, Redactor()) as other:
-            ApprovalQueue(other).answer("0bad", Answer("deny", reason="not today"), "test")
+            ApprovalQueue(other).answer("0bad", ApprovalAnswer("deny", reason="not today"), "test")
 
-    assert asyncio.run(main()) == Answer("deny", reason="not today")
+    assert asyncio.run(main()) == ApprovalAnswer("deny", reason="not today")
     assert ApprovalQueue(journal).pending() == []
 
 
@@ -100,7 +110,7 @@ def test_the_first_answer_counts_of_many_at_once(journal: Journal, path: str) ->
             queue.pending()
             ready.wait()
             try:
-                queue.answer("0badcafe", Answer(choice))  # type: ignore[arg-type]
+                queue.answer("0badcafe", ApprovalAnswer(choice))  # type: ignore[arg-type]
                 outcomes.append(choice)
             except InvalidError as error:
                 outcomes.append("late" if "answered" in error.problem else error.problem)
@@ -111,26 +121,26 @@ def test_the_first_answer_counts_of_many_at_once(journal: Journal, path: str) ->
     for thread in threads:
         thread.join(TEST_TIMEOUT)
     (winner,) = [outcome for outcome in outcomes if outcome != "late"]
-    assert asyncio.run(ApprovalQueue(journal).wait("0badcafe")) == Answer(winner)  # type: ignore[arg-type]
+    assert asyncio.run(ApprovalQueue(journal).wait("0badcafe")) == ApprovalAnswer(winner)  # type: ignore[arg-type]
 
 
 def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path: str) -> None:
     ask(path)
     with Journal.open(path, Redactor()) as journal:
         queue = ApprovalQueue(journal)
-        assert [waiting.question.id for waiting in queue.pending()] == ["0badcafe"]
-        queue.answer("0badcafe", Answer("allow"))
+        assert [waiting.request.id for waiting in queue.pending()] == ["0badcafe"]
+        queue.answer("0badcafe", ApprovalAnswer("allow"))
 
         async def again() -> None:
             approver = QueueApprover(ApprovalQueue(journal))
-            assert await approver.ask(question(question_id="11111111")) == Answer("allow")
+            assert await approver.ask(question(question_id="11111111")) == ApprovalAnswer("allow")
             # It was for one use: the same wish once more is a question of its own.
             next_time = asyncio.create_task(approver.ask(question(question_id="22222222")))
             while not (waiting := queue.pending()):
                 await asyncio.sleep(0)
-            assert [one.question.id for one in waiting] == ["22222222"]
-            queue.answer("22222222", Answer("deny"))
-            assert await asyncio.wait_for(next_time, TEST_TIMEOUT) == Answer("deny")
+            assert [one.request.id for one in waiting] == ["22222222"]
+            queue.answer("22222222", ApprovalAnswer("deny"))
+            assert await asyncio.wait_for(next_time, TEST_TIMEOUT) == ApprovalAnswer("deny")
 
         asyncio.run(again())
 
@@ -142,15 +152,15 @@ def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path:
         question("git push", "11111111", asked_by="task-2"),
         question("git push", "11111111", asked_by=""),
         question("git push", "11111111")._replace(facts=(("leads to", "/etc"),)),
-        question("git push", "11111111")._replace(judgement=Judgement("ask", "x", (), "none", True)),
+        question("git push", "11111111")._replace(judgement=PermissionDecision("ask", "x", (), "none", True)),
     ],
 )
-def test_an_answer_is_for_nothing_and_nobody_else(journal: Journal, other: Question) -> None:
+def test_an_answer_is_for_nothing_and_nobody_else(journal: Journal, other: ApprovalRequest) -> None:
     queue = ApprovalQueue(journal)
     asyncio.run(queue.put(question()))
-    queue.answer("0badcafe", Answer("allow"))
-    assert queue.asked_before(question(question_id="x")) == "0badcafe"
-    assert queue.asked_before(other) is None
+    queue.answer("0badcafe", ApprovalAnswer("allow"))
+    assert queue.find_same_request(question(question_id="x")) == "0badcafe"
+    assert queue.find_same_request(other) is None
 
 
 def test_two_of_one_asker_with_the_same_wish_need_two_answers(journal: Journal) -> None:
@@ -161,10 +171,10 @@ def test_two_of_one_asker_with_the_same_wish_need_two_answers(journal: Journal) 
         answered = 0
         while asking:
             for waiting in queue.pending():
-                queue.answer(waiting.question.id, Answer("allow"))
+                queue.answer(waiting.request.id, ApprovalAnswer("allow"))
                 answered += 1
             done, asking = await asyncio.wait(asking, timeout=0.01)
-            assert all(task.result() == Answer("allow") for task in done)
+            assert all(task.result() == ApprovalAnswer("allow") for task in done)
         assert answered == 2
 
     asyncio.run(main())
@@ -196,7 +206,7 @@ def test_a_thousand_can_wait(journal: Journal) -> None:
         await queue.withdraw(names[0])
         for name in names[1:]:
             await journal.write_once(
-                f"answer:{name}", "approvals", "answer", {"id": name, **Answer("allow")._asdict(), "by": ""}
+                f"answer:{name}", "approvals", "answer", {"id": name, **ApprovalAnswer("allow")._asdict(), "by": ""}
             )
         answers = await asyncio.wait_for(asyncio.gather(*asking), TEST_TIMEOUT)
         assert [answer.choice for answer in answers] == ["deny", *["allow"] * 999]
@@ -208,14 +218,14 @@ def test_a_question_is_found_by_what_its_id_begins_with(journal: Journal) -> Non
     queue = ApprovalQueue(journal)
     for name in ("aa11", "aa22", "bb33"):
         asyncio.run(queue.put(question(question_id=name)))
-    assert queue.find("bb").question.id == "bb33"
-    assert queue.find("aa11").question.id == "aa11"
+    assert queue.find("bb").request.id == "bb33"
+    assert queue.find("aa11").request.id == "aa11"
     with pytest.raises(AmbiguousError):
         queue.find("aa")
     for name in ("cc", ""):
         with pytest.raises(NotFoundError):
             queue.find(name)
-    queue.answer("bb", Answer("deny"))
+    queue.answer("bb", ApprovalAnswer("deny"))
     with pytest.raises(InvalidError, match="answered already"):
         queue.find("bb33")
     with pytest.raises(InvalidError, match="already"):
@@ -226,10 +236,10 @@ def test_what_holds_a_secret_is_not_written_down_and_not_allowed_unseen(journal:
     secret = question(f"curl -H 'X-Key: {CANARY}' example.org")
     queue = ApprovalQueue(journal)
     assert not asyncio.run(queue.put(secret))
-    assert not queue.find("0badcafe").is_whole
+    assert not queue.find("0badcafe").is_complete
     with pytest.raises(InvalidError, match="holds a secret"):
-        queue.answer("0badcafe", Answer("allow"))
-    queue.answer("0badcafe", Answer("deny"))
+        queue.answer("0badcafe", ApprovalAnswer("allow"))
+    queue.answer("0badcafe", ApprovalAnswer("deny"))
     with pytest.raises(InvalidError, match="environment variable"):
         asyncio.run(QueueApprover(queue).ask(secret._replace(id="11111111", asked_by="task-2")))
     assert queue.pending() == []
@@ -243,16 +253,19 @@ def test_records_of_another_version_are_passed_over(journal: Journal) -> None:
         for kind in ("question", "answer", "used", "more"):
             journal.append("approvals", kind, body)
     asyncio.run(ApprovalQueue(journal).put(question()))
-    assert [waiting.question.id for waiting in ApprovalQueue(journal).pending()] == ["0badcafe"]
+    assert [waiting.request.id for waiting in ApprovalQueue(journal).pending()] == ["0badcafe"]
 
 
 def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal, path: str, tmp_path: Path) -> None:
     allowed = Permissions(
-        Workspace(str(tmp_path), str(tmp_path), str(tmp_path / "home")), "default", Rules(), Protection("none")
+        Workspace(str(tmp_path), str(tmp_path), str(tmp_path / "home")),
+        "default",
+        PermissionRules(),
+        SandboxSupport("none"),
     )
     wish = {"command": "git push \u202e"}
 
-    async def main() -> list[Permit | Refusal]:
+    async def main() -> list[Permit | Denial]:
         approvals = Approvals(QueueApprover(ApprovalQueue(journal)))
         asking = [
             asyncio.create_task(approvals.authorize(allowed, "Bash", wish, asked_by=f"task-{number}"))
@@ -262,11 +275,13 @@ def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal,
         while len(queue.pending()) < 2:
             await asyncio.sleep(0)
         for number, waiting in enumerate(queue.pending()):
-            queue.answer(waiting.question.id, Answer("deny" if number else "allow", reason="no" if number else ""))
+            queue.answer(
+                waiting.request.id, ApprovalAnswer("deny" if number else "allow", reason="no" if number else "")
+            )
         return await asyncio.gather(*asking)
 
     found = asyncio.run(main())
     (permit,) = [one for one in found if isinstance(one, Permit)]
-    (refusal,) = [one for one in found if isinstance(one, Refusal)]
+    (refusal,) = [one for one in found if isinstance(one, Denial)]
     assert permit.use("Bash", wish).effect == "ask"
     assert refusal.reason == "the user said no: no"

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Judgement
-from kitbag.permissions.rules.tool_list_rules import grants_of
+from kitbag.permissions.model import Effect, PermissionDecision
+from kitbag.permissions.rules.tool_list_rules import skill_grants
 from permissions.deciding import ASKING, BUBBLEWRAP, MODES, NOTHING, SANDLOCK, permissions
 from support.cost import processor_limit, steps
 from support.matrix import examples, sample
 
 
-def bash(made: Permissions, command: str, **more: object) -> Judgement:
+def bash(made: Permissions, command: str, **more: object) -> PermissionDecision:
     return made.decide("Bash", {"command": command, **more})
 
 
@@ -37,7 +37,7 @@ INSIDE = ["{a} $({b})", "{a} `{b}`", "{a} <({b})", "{a} >({b})", '{a} "--format=
 
 @pytest.mark.parametrize("shape", JOINS + INSIDE)
 @pytest.mark.parametrize("mode", ["default", "locked"])
-def test_an_allowed_command_lets_no_other_one_through(tmp_path: Path, shape: str, mode: Mode) -> None:
+def test_an_allowed_command_lets_no_other_one_through(tmp_path: Path, shape: str, mode: PermissionMode) -> None:
     made = permissions(tmp_path, mode, allow=("Bash(git log:*)",))
     for other in ("touch canary", "id"):
         command = shape.format(a="git log", b=other)
@@ -46,7 +46,7 @@ def test_an_allowed_command_lets_no_other_one_through(tmp_path: Path, shape: str
 
 @pytest.mark.parametrize("shape", JOINS + INSIDE)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_denied_command_is_denied_wherever_it_stands(tmp_path: Path, shape: str, mode: Mode) -> None:
+def test_a_denied_command_is_denied_wherever_it_stands(tmp_path: Path, shape: str, mode: PermissionMode) -> None:
     made = permissions(tmp_path, mode, allow=("Bash",), deny=("Bash(curl:*)",))
     command = shape.format(a="ls", b="curl x")
     judged = bash(made, command)
@@ -391,8 +391,10 @@ def test_rules_are_judged_for_each_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_skill_asks_for_never_beats_a_rule_and_never_runs_unconfined(tmp_path: Path, mode: Mode) -> None:
-    rules, _ = grants_of(parse_tools("Bash(rm:*), Bash(git push:*), Bash(make:*)")[0], "SKILL.md", "/")
+def test_what_a_skill_asks_for_never_beats_a_rule_and_never_runs_unconfined(
+    tmp_path: Path, mode: PermissionMode
+) -> None:
+    rules, _ = skill_grants(parse_tools("Bash(rm:*), Bash(git push:*), Bash(make:*)")[0], "SKILL.md", "/")
     wanted = "ask" if mode in ASKING else "deny"
     made = permissions(tmp_path, mode, deny=("Bash(rm:*)",), ask=("Bash(git push:*)",)).with_rules(rules)
     assert effect(made, "rm x") == "deny"
@@ -407,12 +409,12 @@ def test_what_a_skill_asks_for_never_beats_a_rule_and_never_runs_unconfined(tmp_
 
 def test_a_skill_opens_no_guarded_path(tmp_path: Path) -> None:
     written = ["Bash(cp ok.txt ~/.bashrc)", "Bash(cat ~/.ssh/id_rsa)", "Bash(touch:*)", "Bash(echo x > .mcp.json)"]
-    rules, _ = grants_of(parse_tools(written)[0], "SKILL.md", "/")
+    rules, _ = skill_grants(parse_tools(written)[0], "SKILL.md", "/")
     made = permissions(tmp_path, "acceptEdits").with_rules(rules)
     for command in ("cp ok.txt ~/.bashrc", "cat ~/.ssh/id_rsa", "touch $X", "echo x > .mcp.json", "touch .git/x"):
         assert effect(made, command) == "ask", command
     assert effect(made, "touch x") == "allow"
-    everything, _ = grants_of(parse_tools("Bash")[0], "SKILL.md", "/")
+    everything, _ = skill_grants(parse_tools("Bash")[0], "SKILL.md", "/")
     made = permissions(tmp_path).with_rules(everything)
     for command in ("cat /etc/hosts", "touch $X", "echo x > ok.txt"):
         assert effect(made, command) == "ask", command
@@ -461,9 +463,9 @@ def test_a_file_that_may_not_be_read_is_found_among_the_words_of_any_command(tmp
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agents_commands_hold_in_every_mode(tmp_path: Path, mode: Mode) -> None:
+def test_an_agents_commands_hold_in_every_mode(tmp_path: Path, mode: PermissionMode) -> None:
     access, _ = parse_tools("Bash(git log:*), Bash(git diff:*)", denied="Bash(git log --all:*)")
-    made = permissions(tmp_path, mode, allow=("Bash",)).narrowed(access, "agent.md")
+    made = permissions(tmp_path, mode, allow=("Bash",)).restricted_to(access, "agent.md")
     assert effect(made, "git log -5") == "allow"
     for command in (
         "ls",
@@ -490,7 +492,9 @@ def test_an_agents_commands_hold_in_every_mode(tmp_path: Path, mode: Mode) -> No
     ),
     st.sampled_from(MODES),
 )  # fmt: skip
-def test_nothing_raises_and_nobody_is_asked_where_nobody_answers(tmp_path: Path, words: list[str], mode: Mode) -> None:
+def test_nothing_raises_and_nobody_is_asked_where_nobody_answers(
+    tmp_path: Path, words: list[str], mode: PermissionMode
+) -> None:
     command = " ".join(words)
     judged = bash(permissions(tmp_path, mode, deny=("Bash(rm:*)", "Read(.env)")), command)
     assert judged.effect in ("allow", "ask", "deny")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.permissions.decisions.decide import Permissions, child_mode
-from kitbag.permissions.model import Effect, Protection
-from kitbag.permissions.rules.rule import Rules
-from kitbag.permissions.rules.tool_list_rules import grants_of
+from kitbag.permissions.model import Effect, SandboxSupport
+from kitbag.permissions.rules.rule import PermissionRules
+from kitbag.permissions.rules.tool_list_rules import skill_grants
 from permissions.deciding import ASKING, MODES, permissions, workspace_in
 from support.matrix import examples
 
@@ -34,7 +34,7 @@ def effect(made: Permissions, tool: str, **arguments: object) -> Effect:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mode_reads_and_writes_as_it_says(tmp_path: Path, mode: Mode) -> None:
+def test_a_mode_reads_and_writes_as_it_says(tmp_path: Path, mode: PermissionMode) -> None:
     made = permissions(tmp_path, mode)
     read = "deny" if mode == "locked" else "allow"
     write: Effect = {"default": "ask", "acceptEdits": "allow", "autonomous": "allow"}.get(mode, "deny")  # type: ignore[assignment]
@@ -45,7 +45,7 @@ def test_a_mode_reads_and_writes_as_it_says(tmp_path: Path, mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tool", FILE_TOOLS)
-def test_what_is_outside_is_asked_or_denied(tmp_path: Path, mode: Mode, tool: str) -> None:
+def test_what_is_outside_is_asked_or_denied(tmp_path: Path, mode: PermissionMode, tool: str) -> None:
     made = permissions(tmp_path, mode)
     root = made.workspace.root
     (Path(root) / "d").symlink_to(tmp_path / "outside")
@@ -151,7 +151,9 @@ CONTROL = [
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("path", CONTROL)
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "autonomous", "locked", "plan"])
-def test_a_control_path_is_never_changed_without_an_answer(tmp_path: Path, mode: Mode, path: str, exists: bool) -> None:
+def test_a_control_path_is_never_changed_without_an_answer(
+    tmp_path: Path, mode: PermissionMode, path: str, exists: bool
+) -> None:
     broad = ("Edit", "Edit(**)", "Edit(~/**)", "Edit(//**)", "Edit(*)", "Write")
     for rules in ((), broad):
         made = permissions(tmp_path, mode, allow=rules)
@@ -173,7 +175,7 @@ def test_a_rule_that_names_a_control_path_opens_it_and_no_other(tmp_path: Path) 
         assert effect(made, "Write", file_path=path) == "ask", path
     (Path(made.workspace.root) / ".vscode").symlink_to(".git")
     assert effect(made, "Write", file_path=".vscode/config") == "ask"
-    assert effect(made.in_mode("plan"), "Write", file_path=".vscode/x") == "deny"
+    assert effect(made.with_mode("plan"), "Write", file_path=".vscode/x") == "deny"
 
 
 def test_private_files_are_asked_for_unless_they_are_named(tmp_path: Path) -> None:
@@ -223,16 +225,16 @@ def test_roots_come_from_the_user_alone(tmp_path: Path) -> None:
     assert made.decide("Write", {"file_path": "x"}, outside).effect == "ask"
     assert effect(made, "Glob", pattern="*", path=outside) == "ask"
     assert effect(made, "Write", file_path=f"{outside}/x", cwd=outside) == "ask"
-    opened = workspace_in(tmp_path, also_writable=(os.path.realpath(outside),))
-    wider = Permissions(opened, "acceptEdits", Rules(), Protection("none"))
+    opened = workspace_in(tmp_path, extra_write_roots=(os.path.realpath(outside),))
+    wider = Permissions(opened, "acceptEdits", PermissionRules(), SandboxSupport("none"))
     assert effect(wider, "Write", file_path=f"{outside}/x") == "allow"
-    readable = Permissions(workspace_in(tmp_path, also_readable=(os.path.realpath(outside),)), "acceptEdits", Rules(), Protection("none"))  # fmt: skip
+    readable = Permissions(workspace_in(tmp_path, extra_read_roots=(os.path.realpath(outside),)), "acceptEdits", PermissionRules(), SandboxSupport("none"))  # fmt: skip
     assert effect(readable, "Read", file_path=f"{outside}/x") == "allow"
     assert effect(readable, "Write", file_path=f"{outside}/x") == "ask"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tools_without_effect_need_no_rule_but_obey_them(tmp_path: Path, mode: Mode) -> None:
+def test_tools_without_effect_need_no_rule_but_obey_them(tmp_path: Path, mode: PermissionMode) -> None:
     for tool in ("Skill", "ListLoadedSkills", "SearchSkills", "UnloadSkill", "TodoWrite", "TaskOutput", "AskUser"):
         assert effect(permissions(tmp_path, mode), tool) == "allow"
         assert effect(permissions(tmp_path, mode, deny=(tool,)), tool) == "deny"
@@ -260,7 +262,7 @@ def test_a_denied_skill_is_denied_in_every_spelling(tmp_path: Path) -> None:
     ],
 )
 def test_starting_an_agent_is_a_permission_of_its_own(
-    tmp_path: Path, mode: Mode, agent: Effect, explore: Effect
+    tmp_path: Path, mode: PermissionMode, agent: Effect, explore: Effect
 ) -> None:
     made = permissions(tmp_path, mode)
     assert effect(made, "Task", subagent_type="general-purpose", prompt="x") == agent
@@ -281,7 +283,7 @@ def test_a_child_of_plan_is_plan() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_servers_and_unknown_tools_need_a_rule_or_an_answer(tmp_path: Path, mode: Mode) -> None:
+def test_servers_and_unknown_tools_need_a_rule_or_an_answer(tmp_path: Path, mode: PermissionMode) -> None:
     wanted = "ask" if mode in ASKING else "deny"
     for tool in (
         "mcp__srv__tool",
@@ -373,7 +375,7 @@ def test_a_denied_host_is_denied_in_every_spelling(tmp_path: Path, url: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_deny_comes_before_ask_before_allow(tmp_path: Path, mode: Mode) -> None:
+def test_deny_comes_before_ask_before_allow(tmp_path: Path, mode: PermissionMode) -> None:
     for tool, subject in (("Read", {"file_path": "ok.txt"}), ("mcp__a__b", {}), ("WebFetch", {"url": "https://x.com"})):
         every = permissions(tmp_path, mode, allow=(tool,), ask=(tool,), deny=(tool,))
         assert every.decide(tool, subject).effect == "deny"
@@ -388,14 +390,14 @@ def test_a_parameter_is_a_reason_to_deny(tmp_path: Path) -> None:
     assert effect(made, "Task", subagent_type="x", isolation="none") == "deny"
     assert effect(made, "Task", subagent_type="x") == "allow"
     assert effect(made, "Read", file_path="ok.txt", limit=0) == "deny"
-    assert effect(made.in_mode("default"), "mcp__a__b", force=True) == "ask"
+    assert effect(made.with_mode("default"), "mcp__a__b", force=True) == "ask"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agents_tool_list_holds_in_every_mode(tmp_path: Path, mode: Mode) -> None:
+def test_an_agents_tool_list_holds_in_every_mode(tmp_path: Path, mode: PermissionMode) -> None:
     access, _ = parse_tools("Read")
     everything = ("Read", "Write", "Bash", "Deploy", "mcp__x__Write", "Task", "Skill")
-    made = permissions(tmp_path, mode, allow=everything).narrowed(access, "agent.md")
+    made = permissions(tmp_path, mode, allow=everything).restricted_to(access, "agent.md")
     assert effect(made, "Read", file_path="ok.txt") == "allow"
     for tool in (
         "Write",
@@ -413,13 +415,13 @@ def test_an_agents_tool_list_holds_in_every_mode(tmp_path: Path, mode: Mode) -> 
         judged = made.decide(tool, {"file_path": "ok.txt", "command": "ls"})
         assert judged.effect == "deny", tool
         assert judged.parts[0].source == "agent.md"
-        assert not made.has(tool)
-    assert made.has("Read")
+        assert not made.has_tool(tool)
+    assert made.has_tool("Read")
 
 
 def test_an_agents_specifiers_limit_and_allow_nothing(tmp_path: Path) -> None:
     access, _ = parse_tools("Read(src/**), WebFetch(domain:x.com), Task(Explore), Edit", denied="Edit(./src/a.py)")
-    made = permissions(tmp_path, "acceptEdits").narrowed(access, "agent.md")
+    made = permissions(tmp_path, "acceptEdits").restricted_to(access, "agent.md")
     assert effect(made, "Read", file_path="src/a.py") == "allow"
     assert effect(made, "Read", file_path="ok.txt") == "deny"
     assert effect(made, "WebFetch", url="https://x.com") == "ask"
@@ -429,36 +431,36 @@ def test_an_agents_specifiers_limit_and_allow_nothing(tmp_path: Path) -> None:
     assert effect(made, "Edit", file_path="ok.txt") == "allow"
     assert effect(made, "Edit", file_path="src/a.py") == "deny"
     assert effect(made, "Write", file_path="ok.txt") == "deny"
-    twice = made.narrowed(parse_tools("Read(src/b/**)")[0], "child.md")
+    twice = made.restricted_to(parse_tools("Read(src/b/**)")[0], "child.md")
     assert effect(twice, "Read", file_path="src/a.py") == "deny"
     assert effect(twice, "Read", file_path="src/b/c.py") == "allow"
 
 
 def test_an_agent_with_skills_has_their_companions(tmp_path: Path) -> None:
-    made = permissions(tmp_path).narrowed(parse_tools("Skill")[0], "agent.md")
-    assert made.has("ListLoadedSkills")
+    made = permissions(tmp_path).restricted_to(parse_tools("Skill")[0], "agent.md")
+    assert made.has_tool("ListLoadedSkills")
     assert effect(made, "SearchSkills", query="x") == "allow"
 
 
 def test_what_is_denied_as_a_whole_is_not_advertised(tmp_path: Path) -> None:
     made = permissions(tmp_path, deny=("Write", "Read(.env)", "mcp__a"))
-    assert [tool for tool in ("Write", "Read", "Edit", "mcp__a__b", "Bash") if made.has(tool)] == [
+    assert [tool for tool in ("Write", "Read", "Edit", "mcp__a__b", "Bash") if made.has_tool(tool)] == [
         "Read",
         "Edit",
         "Bash",
     ]
-    assert [tool for tool in ("Write", "Read", "mcp__c__d", "Bash") if made.in_mode("plan").has(tool)] == [
+    assert [tool for tool in ("Write", "Read", "mcp__c__d", "Bash") if made.with_mode("plan").has_tool(tool)] == [
         "Read",
         "Bash",
     ]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_skill_asks_for_never_beats_a_rule_or_the_mode(tmp_path: Path, mode: Mode) -> None:
+def test_what_a_skill_asks_for_never_beats_a_rule_or_the_mode(tmp_path: Path, mode: PermissionMode) -> None:
     access, _ = parse_tools(
         ["Edit", "WebFetch", "mcp__a__b", "Read(~/notes/**)", "Write(.vscode/**)", "Write(~/**)", "Write(~/.bashrc)"]
     )
-    rules, problems = grants_of(access, "SKILL.md", "/")
+    rules, problems = skill_grants(access, "SKILL.md", "/")
     assert problems == []
     made = permissions(tmp_path, mode, deny=("Edit(./src/**)",), ask=("WebFetch",)).with_rules(rules)
     assert effect(made, "Edit", file_path="src/a.py") == "deny"
@@ -472,21 +474,21 @@ def test_what_a_skill_asks_for_never_beats_a_rule_or_the_mode(tmp_path: Path, mo
 
 
 def test_a_skill_that_asks_for_everything_gets_nothing() -> None:
-    assert grants_of(parse_tools("*")[0], "SKILL.md", "/")[0] == ()
+    assert skill_grants(parse_tools("*")[0], "SKILL.md", "/")[0] == ()
 
 
 def test_what_a_skill_writes_and_nobody_understands_is_said() -> None:
     access = parse_tools("Read")[0]._replace(names=("Read", "Bash"), specifiers=("Bash(a:* b)",))
-    rules, problems = grants_of(access, "SKILL.md", "/")
+    rules, problems = skill_grants(access, "SKILL.md", "/")
     assert [rule.text for rule in rules] == ["Read"]
     assert "allows nothing" in problems[0].problem
 
 
 def test_an_agents_limit_that_nobody_understands_leaves_nothing(tmp_path: Path) -> None:
     access = parse_tools("Bash(ls), Read")[0]._replace(specifiers=("Read(a/../b)",), denied=("Edit(!x)",))
-    made = permissions(tmp_path, "acceptEdits").narrowed(access, "agent.md")
+    made = permissions(tmp_path, "acceptEdits").restricted_to(access, "agent.md")
     assert effect(made, "Read", file_path="ok.txt") == "deny"
-    assert not made.has("Edit")
+    assert not made.has_tool("Edit")
 
 
 JSON = st.recursive(
@@ -504,7 +506,7 @@ KEYS = st.sampled_from(["file_path", "path", "pattern", "glob", "url", "subagent
     st.sampled_from(MODES),
 )
 def test_nothing_that_a_model_sends_raises_and_every_answer_has_a_reason(
-    tmp_path: Path, tool: str, arguments: dict[str, object], mode: Mode
+    tmp_path: Path, tool: str, arguments: dict[str, object], mode: PermissionMode
 ) -> None:
     rules = ("Read(./x/**)", "WebFetch(domain:x.com)", "Task(a)", "Skill(b *)")
     judged = permissions(tmp_path, mode, deny=rules, ask=("mcp__*(a:b)",)).decide(tool, arguments)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Protection, Workspace
-from kitbag.permissions.rules.rule import Rules, parse_rules
+from kitbag.permissions.model import Effect, SandboxSupport, Workspace
+from kitbag.permissions.rules.rule import PermissionRules, parse_rules
 from support.matrix import examples
 
 RULES = (
@@ -49,9 +49,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return make(tmp_path_factory.mktemp("found").resolve())
 
 
-def permissions(workspace: Workspace, mode: Mode, written: list[tuple[Effect, str]]) -> Permissions:
+def permissions(workspace: Workspace, mode: PermissionMode, written: list[tuple[Effect, str]]) -> Permissions:
     rules = [rule for effect, text in written for rule in parse_rules(text, effect, "t", "user", workspace.kitbag_home)]
-    return Permissions(workspace, mode, Rules(rules), Protection("none"))
+    return Permissions(workspace, mode, PermissionRules(rules), SandboxSupport("none"))
 
 
 EXTRA = ("link.txt", "leaves.txt", "leaves/a.txt", "round/a.txt", "round/deep/key.py", "pipe", "sub", "gone", "gone/x")
@@ -64,27 +64,27 @@ starts = st.sampled_from(["work", "work/sub", "work/round", "other-name", "outsi
 @settings(max_examples=examples(50))
 @given(mode=modes, rules=written, limit=limits, start=starts)
 def test_what_is_surely_readable_is_allowed(
-    workspace: Workspace, mode: Mode, rules: list[tuple[Effect, str]], limit: str, start: str
+    workspace: Workspace, mode: PermissionMode, rules: list[tuple[Effect, str]], limit: str, start: str
 ) -> None:
     made = permissions(workspace, mode, rules)
-    made = made.narrowed(parse_tools(limit)[0], "agent.md") if limit else made
+    made = made.restricted_to(parse_tools(limit)[0], "agent.md") if limit else made
     top = os.path.normpath(f"{workspace.root}/../{start}")
-    found = made.found_files(top)
+    found = made.search_result_filter(top)
     for path in [*PATHS, *EXTRA, *(f"work/{one}" for one in PATHS[:4])]:
         whole = f"{top}/{path}"
-        if found.surely_readable(whole):
+        if found.is_surely_readable(whole):
             assert made.decide("Read", {"file_path": whole}).effect == "allow", whole
 
 
 @pytest.mark.parametrize("start", ["work", "work/sub"])
 def test_plain_files_are_told_apart_at_once(workspace: Workspace, start: str) -> None:
     top = f"{os.path.dirname(workspace.root)}/{start}"
-    found = permissions(workspace, "default", [("deny", "Read(./secret/**)")]).found_files(top)
-    assert found.surely_readable(f"{top}/a.txt")
-    assert found.surely_readable(f"{top}/{'deep' if start.endswith('sub') else 'sub/deep'}/key.py")
+    found = permissions(workspace, "default", [("deny", "Read(./secret/**)")]).search_result_filter(top)
+    assert found.is_surely_readable(f"{top}/a.txt")
+    assert found.is_surely_readable(f"{top}/{'deep' if start.endswith('sub') else 'sub/deep'}/key.py")
 
 
 @pytest.mark.parametrize("path", ["link.txt", "leaves.txt", "leaves/a.txt", "pipe", "sub", "gone", ".env", "secret/x"])
 def test_whatever_is_not_plain_is_not_sure(workspace: Workspace, path: str) -> None:
-    found = permissions(workspace, "default", [("deny", "Read(./secret/**)")]).found_files(workspace.root)
-    assert not found.surely_readable(f"{workspace.root}/{path}")
+    found = permissions(workspace, "default", [("deny", "Read(./secret/**)")]).search_result_filter(workspace.root)
+    assert not found.is_surely_readable(f"{workspace.root}/{path}")

@@ -7,8 +7,15 @@ import pytest
 from conftest import World
 from kitbag.errors import UsageError
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Protection
-from kitbag.permissions.rules.load import NOT_TRUSTED, ONLY_YOURS, Given, Loaded, load_permissions, workspace_of
+from kitbag.permissions.model import SandboxSupport
+from kitbag.permissions.rules.load import (
+    NOT_TRUSTED_REASON,
+    USER_ONLY_REASON,
+    LoadedPermissions,
+    PermissionFlags,
+    load_permissions,
+    resolve_workspace,
+)
 from kitbag.settings import Settings, load_settings
 
 USER, PROJECT = "~/.kitbag/settings.toml", ".kitbag/settings.toml"
@@ -19,17 +26,17 @@ def settings_of(world: World) -> Settings:
     return load_settings(places.kitbag_home, places.project_dirs)
 
 
-def load(world: World, trusted: bool = True, **given: object) -> Loaded:
+def load(world: World, trusted: bool = True, **given: object) -> LoadedPermissions:
     settings = settings_of(world)
-    workspace, _ = workspace_of(world.places(), settings)
-    return load_permissions(settings, workspace, trusted=trusted, given=Given(**given))  # type: ignore[arg-type]
+    workspace, _ = resolve_workspace(world.places(), settings)
+    return load_permissions(settings, workspace, trusted=trusted, flags=PermissionFlags(**given))  # type: ignore[arg-type]
 
 
-def texts(loaded: Loaded) -> list[tuple[str, str, str]]:
+def texts(loaded: LoadedPermissions) -> list[tuple[str, str, str]]:
     return [(rule.effect, rule.text, rule.scope) for rule in loaded.rules.all]
 
 
-def codes(loaded: Loaded) -> list[tuple[str, str]]:
+def codes(loaded: LoadedPermissions) -> list[tuple[str, str]]:
     return [(one.severity, one.code) for one in loaded.diagnostics]
 
 
@@ -67,7 +74,7 @@ def test_a_project_tightens_once_it_is_trusted_and_never_loosens(world: World) -
     untrusted = load(world, trusted=False)
     assert (untrusted.mode, texts(untrusted)) == ("acceptEdits", [("allow", "Read", "user")])
     assert {(one.setting, one.why) for one in untrusted.ignored} == {
-        (f"permissions.{key}", NOT_TRUSTED) for key in ("mode", "allow", "ask", "deny")
+        (f"permissions.{key}", NOT_TRUSTED_REASON) for key in ("mode", "allow", "ask", "deny")
     }
     trusted = load(world)
     assert (trusted.mode, trusted.mode_source) == ("plan", f"{path}:3")
@@ -76,7 +83,7 @@ def test_a_project_tightens_once_it_is_trusted_and_never_loosens(world: World) -
         ("ask", "WebFetch", "project"),
         ("allow", "Read", "user"),
     ]
-    assert [(one.value, one.source, one.why) for one in trusted.ignored] == [("Bash", f"{path}:4", ONLY_YOURS)]
+    assert [(one.value, one.source, one.why) for one in trusted.ignored] == [("Bash", f"{path}:4", USER_ONLY_REASON)]
     assert trusted.rules.deny[0].base == str(world.workspace)
     settings = settings_of(world)
     assert settings.get("sandbox.network") == "off"
@@ -190,10 +197,10 @@ def test_a_file_that_can_not_be_read_makes_everything_asked_for(world: World, co
     world.write(USER, content)
     loaded = load(world, mode="autonomous")
     assert ("error", "rule-unreadable") in codes(loaded)
-    workspace, _ = workspace_of(world.places(), settings_of(world))
-    made = Permissions(workspace, loaded.mode, loaded.rules, Protection("bubblewrap", carve_outs=True))
+    workspace, _ = resolve_workspace(world.places(), settings_of(world))
+    made = Permissions(workspace, loaded.mode, loaded.rules, SandboxSupport("bubblewrap", carve_outs=True))
     assert made.decide("Read", {"file_path": "x"}).effect == "deny"
-    assert made.in_mode("default").decide("TodoWrite", {}).effect == "ask"
+    assert made.with_mode("default").decide("TodoWrite", {}).effect == "ask"
 
 
 def test_a_broken_file_of_a_project_counts_only_when_it_is_trusted(world: World) -> None:
@@ -214,9 +221,9 @@ def test_the_workspace_comes_from_the_user(world: World) -> None:
     world.write(
         USER, f'[sandbox]\nwritable = ["~/out", "{world.outside}", "relative", "/", "~/", "~", "{world.home}"]\n'
     )
-    workspace, problems = workspace_of(world.places(), settings_of(world))
+    workspace, problems = resolve_workspace(world.places(), settings_of(world))
     assert workspace.root == str(world.workspace)
-    assert workspace.also_writable == (str(world.home / "out"), str(world.outside))
+    assert workspace.extra_write_roots == (str(world.home / "out"), str(world.outside))
     assert len(problems) == 5
 
 
@@ -225,7 +232,7 @@ def test_rules_of_all_project_folders_count(world: World) -> None:
     world.write("inner/.kitbag/settings.toml", '[permissions]\ndeny = ["Read(/a)"]\n')
     world.write(PROJECT, '[permissions]\ndeny = ["Read(/b)"]\n')
     settings = load_settings(str(world.home / ".kitbag"), (str(inner), str(world.workspace)))
-    workspace, _ = workspace_of(world.places(), settings)
+    workspace, _ = resolve_workspace(world.places(), settings)
     loaded = load_permissions(settings, workspace, trusted=True)
     assert {(rule.text, rule.base) for rule in loaded.rules.deny} == {
         ("Read(/a)", str(inner)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kitbag.errors import UsageError
 from kitbag.permissions.model import Effect, Workspace
 from kitbag.permissions.rules.matching import (
-    Place,
+    RulePath,
     matches_host,
     matches_name,
     matches_parameter,
@@ -17,7 +17,14 @@ from kitbag.permissions.rules.matching import (
     prefix_matches,
 )
 from kitbag.permissions.rules.path_patterns import pattern_matches
-from kitbag.permissions.rules.rule import Rules, covers, glob_matches, parse_rule, parse_rules, remarks_on
+from kitbag.permissions.rules.rule import (
+    PermissionRules,
+    covers_tool,
+    glob_matches,
+    parse_rule,
+    parse_rules,
+    rule_warnings,
+)
 
 WORKSPACE = Workspace("/w/app", "/home/u", "/home/u/.kitbag", ("/w/shared",), ("/opt/skills",))
 
@@ -27,7 +34,7 @@ def rule(text: str, effect: Effect = "allow"):
 
 
 def path_rule_matches(text: str, path: str, effect: Effect = "allow", folder: bool = False) -> bool:
-    return matches_path(rule(text, effect), Place((path,), folder), WORKSPACE)
+    return matches_path(rule(text, effect), RulePath((path,), folder), WORKSPACE)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +138,8 @@ def test_reading_a_rule_gives_a_rule_or_a_usage_error(text: str, effect: Effect)
         made = rule(text, effect)
     except UsageError:
         return
-    remarks_on(made)
-    covers(made, text)
+    rule_warnings(made)
+    covers_tool(made, text)
     pattern_matches(made.specifier or "x", effect == "allow", "/b", "/w/app/x", WORKSPACE)
 
 
@@ -157,8 +164,8 @@ def test_reading_a_rule_gives_a_rule_or_a_usage_error(text: str, effect: Effect)
 )
 def test_a_rule_covers_tools(text: str, effect: Effect, covered: list[str], free: list[str]) -> None:
     made = rule(text, effect)
-    assert [tool for tool in covered if not covers(made, tool)] == []
-    assert [tool for tool in free if covers(made, tool)] == []
+    assert [tool for tool in covered if not covers_tool(made, tool)] == []
+    assert [tool for tool in free if covers_tool(made, tool)] == []
 
 
 @pytest.mark.parametrize(
@@ -221,7 +228,7 @@ def test_a_rule_that_denies_what_is_in_a_folder_denies_the_folder_to_a_search() 
 
 
 def test_a_link_must_be_allowed_by_every_name_and_is_denied_by_any() -> None:
-    place = Place(("/w/app/link", "/w/app/between", "/outside/secret"))
+    place = RulePath(("/w/app/link", "/w/app/between", "/outside/secret"))
     assert not matches_path(rule("Read(link)"), place, WORKSPACE)
     assert not matches_path(rule("Read(//outside/secret)"), place, WORKSPACE)
     for text in ("Read(link)", "Read(./between)", "Read(//outside/**)"):
@@ -233,8 +240,8 @@ def test_an_anchor_behind_a_link_is_the_same_place(tmp_path: Path) -> None:
     (tmp_path / "home").symlink_to("real")
     workspace = Workspace("/w", str(tmp_path / "home"), "/k")
     made = rule("Read(~/x)", "deny")
-    assert matches_path(made, Place((str(tmp_path / "real" / "x"),)), workspace)
-    assert matches_path(made, Place((str(tmp_path / "home" / "x"),)), workspace)
+    assert matches_path(made, RulePath((str(tmp_path / "real" / "x"),)), workspace)
+    assert matches_path(made, RulePath((str(tmp_path / "home" / "x"),)), workspace)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +306,7 @@ def test_a_parameter_is_matched_in_rules_that_deny_or_ask() -> None:
 
 def test_what_a_person_should_know_about_a_rule_is_said() -> None:
     def told(text: str, effect: Effect = "allow") -> str:
-        return " ".join(problem for problem, _ in remarks_on(rule(text, effect)))
+        return " ".join(problem for problem, _ in rule_warnings(rule(text, effect)))
 
     assert "counts as `Edit(src/**)`" in told("Write(src/**)")
     assert "counts as `Read(src/**)`" in told("Grep(src/**)", "deny")
@@ -310,6 +317,6 @@ def test_what_a_person_should_know_about_a_rule_is_said() -> None:
 
 
 def test_rules_are_kept_once_and_in_order() -> None:
-    rules = Rules([rule("Bash(a)"), rule("Read", "deny"), rule("Bash(a)"), rule("Bash(b)")])
+    rules = PermissionRules([rule("Bash(a)"), rule("Read", "deny"), rule("Bash(a)"), rule("Bash(b)")])
     assert [one.text for one in rules.all] == ["Read", "Bash(a)", "Bash(b)"]
-    assert [one.text for one in rules.plus([rule("Bash(c)", "ask")]).matching("ask", "Bash")] == ["Bash(c)"]
+    assert [one.text for one in rules.with_rules([rule("Bash(c)", "ask")]).for_tool("ask", "Bash")] == ["Bash(c)"]

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from conftest import World
-from kitbag.permissions.trust.bounded_reader import Bounds
-from kitbag.permissions.trust.workspace_items import Found, look
+from kitbag.permissions.trust.bounded_reader import ReadLimits
+from kitbag.permissions.trust.workspace_items import WorkspaceScan, scan_workspace
 from support.cost import processor_limit
 
 
-def found_in(world: World, cwd: Path | None = None, bounds: Bounds | None = None) -> Found:
-    return look(world.places(cwd), bounds or Bounds())
+def found_in(world: World, cwd: Path | None = None, bounds: ReadLimits | None = None) -> WorkspaceScan:
+    return scan_workspace(world.places(cwd), bounds or ReadLimits())
 
 
-def acts_of(found: Found) -> set[tuple[str, str, str]]:
-    return {(item.path, act.kind, act.text) for item in found.items for act in item.acts}
+def acts_of(found: WorkspaceScan) -> set[tuple[str, str, str]]:
+    return {(item.path, act.kind, act.text) for item in found.items for act in item.capabilities}
 
 
 def test_an_empty_workspace_brings_nothing(world: World) -> None:
@@ -59,7 +59,7 @@ def test_what_a_skill_would_do_is_told_verbatim_with_its_line(world: World) -> N
     body = "Words.\n\n!`git log -5`\n\n```!\nmake all\nmake test\n```\n\n${PLAIN} and `!`no`` and \\!`no`\n"
     world.skill(".kitbag/skills", "x", body=body, allowed_tools="Bash(git log:*), Read")
     [item] = found_in(world).items
-    assert [(act.kind, act.text, act.line) for act in item.acts] == [
+    assert [(act.kind, act.text, act.line) for act in item.capabilities] == [
         ("tools", "allowed-tools: Bash(git log:*), Read", 4),
         ("command", "git log -5", 8),
         ("command", "make all\nmake test", 10),
@@ -137,7 +137,7 @@ def test_servers_and_hooks_of_settings_files_are_told_whole(world: World) -> Non
         (".codex/config.toml", "server", "three: c d"),
         (".vscode/mcp.json", "server", "four: e"),
     }
-    notes = {item.path: {act.note for act in item.acts} for item in found_in(world).items}
+    notes = {item.path: {act.note for act in item.capabilities} for item in found_in(world).items}
     assert notes[".mcp.json"] == {""}
     assert all(notes[path] == {"Kitbag does not run it"} for path in notes if path != ".mcp.json")
 
@@ -147,7 +147,7 @@ def test_settings_that_can_t_be_read_count_whole(world: World, text: str) -> Non
     world.write(".claude/settings.json", text)
     [item] = found_in(world).items
     assert item.problem
-    assert len(item.acts) == 1
+    assert len(item.capabilities) == 1
 
 
 def test_scripts_are_bound_to_their_bytes_and_prose_is_not(world: World) -> None:
@@ -206,7 +206,7 @@ def test_a_subfolder_brings_its_own_and_what_is_above_it(world: World) -> None:
     places = world.places()._replace(
         cwd=str(world.workspace / "sub"), project_dirs=(str(world.workspace / "sub"), str(world.workspace))
     )
-    assert [item.path for item in look(places).items] == ["CLAUDE.md", "sub/AGENTS.md"]
+    assert [item.path for item in scan_workspace(places).items] == ["CLAUDE.md", "sub/AGENTS.md"]
 
 
 # --- hostile ----------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_a_folder_that_can_t_be_listed_is_said_and_nothing_is_whole(world: World
         found = found_in(world)
     finally:
         closed.chmod(0o700)
-    assert not found.whole
+    assert not found.is_complete
 
 
 def test_thousands_of_skills_are_seen_or_said_to_be_too_many(world: World) -> None:
@@ -254,18 +254,25 @@ def test_thousands_of_skills_are_seen_or_said_to_be_too_many(world: World) -> No
         folder.mkdir(parents=True)
         (folder / "SKILL.md").write_text(f"---\nname: s{number}\ndescription: d\n---\n!`echo {number}`\n")
     found = found_in(world)
-    assert found.whole == (len(found.items) == 4_000)
+    assert found.is_complete == (len(found.items) == 4_000)
 
 
 @pytest.mark.parametrize(
-    "bounds", [Bounds(files=20), Bounds(bytes=500), Bounds(seconds=0), Bounds(folders=5), Bounds(script_bytes=10)]
+    "bounds",
+    [
+        ReadLimits(files=20),
+        ReadLimits(bytes=500),
+        ReadLimits(seconds=0),
+        ReadLimits(folders=5),
+        ReadLimits(script_bytes=10),
+    ],
 )
-def test_when_a_bound_is_reached_it_is_said(world: World, bounds: Bounds) -> None:
+def test_when_a_bound_is_reached_it_is_said(world: World, bounds: ReadLimits) -> None:
     for number in range(30):
         world.skill(".kitbag/skills", f"s{number}", body="words " * 20)
     world.write(".kitbag/skills/s1/run.sh", "x" * 100)
     found = found_in(world, bounds=bounds)
-    assert not found.whole
+    assert not found.is_complete
     assert found.problems
 
 
@@ -278,8 +285,8 @@ def test_links_out_of_the_workspace_and_huge_files_end(world: World) -> None:
     (world.workspace / "CLAUDE.md").symlink_to("/dev/zero")
     with (world.workspace / ".kitbag/skills/x/big.bin").open("wb") as file:
         file.truncate(5 << 30)
-    found = found_in(world, bounds=Bounds(seconds=3))
-    assert not found.whole
+    found = found_in(world, bounds=ReadLimits(seconds=3))
+    assert not found.is_complete
 
 
 @pytest.mark.parametrize(

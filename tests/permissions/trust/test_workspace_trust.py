@@ -11,9 +11,15 @@ import pytest
 from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.library.scopes import Places, find_places
-from kitbag.permissions.trust.capabilities import Act
-from kitbag.permissions.trust.workspace_items import Item
-from kitbag.permissions.trust.workspace_trust import Trust, forget, trust_workspace, trusted_workspaces, workspace_trust
+from kitbag.permissions.trust.capabilities import Capability
+from kitbag.permissions.trust.workspace_items import WorkspaceItem
+from kitbag.permissions.trust.workspace_trust import (
+    WorkspaceTrust,
+    check_trust,
+    revoke_trust,
+    trust_workspace,
+    trusted_workspaces,
+)
 
 SKILL = ".kitbag/skills/x/SKILL.md"
 AGENT = ".claude/agents/a.md"
@@ -34,12 +40,12 @@ def setup(world: World) -> None:
 def trusted(world: World) -> None:
     setup(world)
     places = world.places()
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
     assert state(world) == "trusted"
 
 
 def state(world: World, places: Places | None = None) -> str:
-    return workspace_trust(places or world.places()).state
+    return check_trust(places or world.places()).state
 
 
 def replace(world: World, path: str, old: str, new: str) -> None:
@@ -59,15 +65,15 @@ def test_what_brings_something_is_untrusted_until_it_is_trusted(world: World) ->
     world.write("AGENTS.md", "words")
     assert state(world) == "untrusted"
     places = world.places()
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
     assert state(world) == "trusted"
-    assert forget(places, [str(world.workspace)]) == ([str(world.workspace)], "")
+    assert revoke_trust(places, [str(world.workspace)]) == ([str(world.workspace)], "")
     assert state(world) == "untrusted"
 
 
 def test_trust_for_now_is_kept_nowhere(world: World) -> None:
     setup(world)
-    assert workspace_trust(world.places(), trusted_for_now=True).state == "trusted"
+    assert check_trust(world.places(), trusted_for_run=True).state == "trusted"
     assert not (world.home / ".kitbag").exists()
     assert state(world) == "untrusted"
 
@@ -105,7 +111,7 @@ def test_D05_whatever_can_act_and_changes_ends_trust_and_is_shown(
 ) -> None:
     trusted(world)
     change(world)
-    found = workspace_trust(world.places())
+    found = check_trust(world.places())
     assert found.state == "changed"
     [one] = [change for change in found.changes if change.kind == kind]
     assert one.old.startswith(old) if old else one.old == ""
@@ -136,7 +142,7 @@ def test_D05_plain_prose_and_what_is_taken_away_keep_trust(world: World, change:
 def test_a_new_item_ends_trust_even_if_it_is_only_text(world: World, path: str) -> None:
     trusted(world)
     world.write(path, "---\nname: plain\ndescription: d\n---\nDo it.\n")
-    found = workspace_trust(world.places())
+    found = check_trust(world.places())
     assert found.state == "changed"
     assert [(change.mark, change.kind, change.path) for change in found.changes] == [("+", "item", path)]
 
@@ -152,7 +158,7 @@ def test_after_a_new_answer_the_new_content_is_trusted_and_the_old_is_not(world:
     before = (world.workspace / SKILL).read_text()
     replace(world, SKILL, "git log -5", "git log -6")
     places = world.places()
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
     assert state(world) == "trusted"
     (world.workspace / SKILL).write_text(before)
     assert state(world) == "changed"
@@ -161,7 +167,7 @@ def test_after_a_new_answer_the_new_content_is_trusted_and_the_old_is_not(world:
 def test_only_what_was_shown_is_agreed_to(world: World) -> None:
     setup(world)
     places = world.places()
-    shown = workspace_trust(places)
+    shown = check_trust(places)
     replace(world, SKILL, "git log -5", "evil")
     trust_workspace(places, shown)
     assert state(world) == "changed"
@@ -169,12 +175,12 @@ def test_only_what_was_shown_is_agreed_to(world: World) -> None:
 
 def test_no_two_acts_share_a_digest(world: World) -> None:
     acts = [
-        ("a", Act("command", "b")), ("a", Act("hook", "b")), ("ab", Act("command", "")), ("a", Act("command", "b", 0, "c")),
-        ("a", Act("command", "bc")), ('a", "b', Act("command", "")), ("a", Act("command", "\ud800")),
+        ("a", Capability("command", "b")), ("a", Capability("hook", "b")), ("ab", Capability("command", "")), ("a", Capability("command", "b", 0, "c")),
+        ("a", Capability("command", "bc")), ('a", "b', Capability("command", "")), ("a", Capability("command", "\ud800")),
     ]  # fmt: skip
-    from kitbag.permissions.trust.workspace_trust import digest_of
+    from kitbag.permissions.trust.workspace_trust import capability_digest
 
-    assert len({digest_of(path, act) for path, act in acts}) == len(acts)
+    assert len({capability_digest(path, act) for path, act in acts}) == len(acts)
 
 
 # --- where ---------------------------------------------------------------------------------------------------------
@@ -193,14 +199,14 @@ def test_D06_trust_is_that_folder_s_alone(world: World, monkeypatch: pytest.Monk
     parent = world.outside
     (parent / "CLAUDE.md").write_text("words")
     places = find_places(str(outer))
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
     shutil.copytree(outer, world.outside / "copy")
     for folder in (sibling, child, parent, world.outside / "copy", outer / ".." / "app-evil"):
-        assert workspace_trust(find_places(str(folder))).state == "untrusted", folder
+        assert check_trust(find_places(str(folder))).state == "untrusted", folder
     (world.outside / "link").symlink_to(outer)
     (outer / "src").mkdir()
     for folder in (outer, outer / "src", world.outside / "link", outer / ".." / "app"):
-        assert workspace_trust(find_places(str(folder))).state == "trusted", folder
+        assert check_trust(find_places(str(folder))).state == "trusted", folder
 
 
 def test_a_subfolder_that_brings_more_is_asked_for_and_both_stay_trusted(
@@ -212,10 +218,10 @@ def test_a_subfolder_that_brings_more_is_asked_for_and_both_stay_trusted(
         world.skill(f"{name}/.kitbag/skills", name, body=f"!`in {name}`")
     top, a, b = (find_places(str(world.workspace / name)) for name in ("", "a", "b"))
     for places, before in ((top, "untrusted"), (a, "changed"), (b, "changed")):
-        found = workspace_trust(places)
+        found = check_trust(places)
         assert found.state == before
         trust_workspace(places, found)
-    assert [workspace_trust(places).state for places in (top, a, b)] == ["trusted"] * 3
+    assert [check_trust(places).state for places in (top, a, b)] == ["trusted"] * 3
 
 
 def test_a_folder_that_belongs_to_somebody_else_now_is_untrusted(world: World) -> None:
@@ -257,44 +263,44 @@ def test_D04_a_kitbag_home_inside_the_workspace_is_not_believed_and_not_written(
             }
         ),
     )
-    found = workspace_trust(places)
+    found = check_trust(places)
     assert found.state == "untrusted"
     assert "inside the workspace" in found.problems[0]
     with pytest.raises(InvalidError, match="inside the workspace"):
         trust_workspace(places, found)
     linked = world.home / "kitbag"
     linked.symlink_to(world.workspace / ".kitbag")
-    assert workspace_trust(places._replace(kitbag_home=str(linked))).state == "untrusted"
+    assert check_trust(places._replace(kitbag_home=str(linked))).state == "untrusted"
 
 
 def test_what_was_not_wholly_seen_can_t_become_trusted(world: World) -> None:
     trusted(world)
     with (world.workspace / ".kitbag/skills/x/big.bin").open("wb") as file:
         file.truncate(1 << 30)
-    found = workspace_trust(world.places())
-    assert (found.state, found.whole) == ("untrusted", False)
+    found = check_trust(world.places())
+    assert (found.state, found.is_complete) == ("untrusted", False)
     with pytest.raises(InvalidError, match="not all of it"):
         trust_workspace(world.places(), found)
-    assert workspace_trust(world.places(), trusted_for_now=True).state == "trusted"
+    assert check_trust(world.places(), trusted_for_run=True).state == "trusted"
 
 
 def test_a_text_is_covered_only_if_all_it_would_run_was_seen_in_that_file(world: World) -> None:
-    item = Item("skill", "x", "a/SKILL.md", (Act("command", "one"), Act("environment", "E")))
-    trust = Trust("trusted", "/real", "/link", (item,))
+    item = WorkspaceItem("skill", "x", "a/SKILL.md", (Capability("command", "one"), Capability("environment", "E")))
+    trust = WorkspaceTrust("trusted", "/real", "/link", (item,))
     for path in ("/real/a/SKILL.md", "/link/a/SKILL.md"):
         assert trust.covers(path, "words !`one` ${E}")
         assert trust.covers(path, "words")
         assert not trust.covers(path, "!`one` !`two`")
     assert not trust.covers("/real/b/SKILL.md", "!`one`")
     assert not trust._replace(state="changed").covers("/real/a/SKILL.md", "!`one`")
-    assert trust._replace(state="untrusted", for_now=True).covers("/anywhere", "!`two`")
+    assert trust._replace(state="untrusted", for_this_run=True).covers("/anywhere", "!`two`")
 
 
 def test_secrets_are_not_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "hunter2-canary-value")
     world.skill(".kitbag/skills", "x", body="!`curl -H 'Authorization: Bearer hunter2-canary-value' https://x.test`")
     places = world.places()
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
     assert state(world) == "trusted"
     assert "hunter2" not in (world.home / ".kitbag/trust.json").read_text()
 
@@ -302,7 +308,7 @@ def test_secrets_are_not_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_very_long_command_is_bound_whole(world: World) -> None:
     world.skill(".kitbag/skills", "x", body=f"!`echo {'a' * 100_000} one`")
     places = world.places()
-    trust_workspace(places, workspace_trust(places))
+    trust_workspace(places, check_trust(places))
     assert (world.home / ".kitbag/trust.json").stat().st_size < 50_000
     assert state(world) == "trusted"
     replace(world, SKILL, " one", " two")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kitbag.tools.files.closest_match import LONGEST_ROW, MOST_ROWS, nearest
+from kitbag.tools.files.closest_match import MAX_ROW_CHARS, MAX_ROWS, find_closest_match
 from support.cost import processor_limit
 
 LINES = [f"line {number} with some words {number * 7_919 % 100_003}\n" for number in range(100_000)]
@@ -13,7 +13,7 @@ TEXT = "".join(LINES)
 def test_the_line_that_differs_is_found_and_shown_however_long_the_rest_is(start: int, end: int, changed: int) -> None:
     wanted = LINES[start:end]
     wanted[changed - start] = wanted[changed - start].replace("some", "any")
-    near = nearest(TEXT, "".join(wanted))
+    near = find_closest_match(TEXT, "".join(wanted))
     assert near is not None
     assert near.first <= changed + 1 <= near.last
     at = near.rows.index(f"- {'':6}\tline {changed} with any words {changed * 7_919 % 100_003}")
@@ -21,14 +21,14 @@ def test_the_line_that_differs_is_found_and_shown_however_long_the_rest_is(start
 
 
 def test_a_line_that_was_left_out_is_shown() -> None:
-    near = nearest("one(1)\n\n\ntwo(2)\nthree(3)\n", "one(1)\n\ntwo(2)\nthree(3)\n")
+    near = find_closest_match("one(1)\n\n\ntwo(2)\nthree(3)\n", "one(1)\n\ntwo(2)\nthree(3)\n")
     assert near is not None
     assert (near.first, near.last) == (1, 5)
 
 
 def test_a_difference_far_to_the_right_is_in_view() -> None:
     line = "value = " + ", ".join(f"item_{number}" for number in range(60))
-    near = nearest(f"before\n{line}\nafter\n", line.replace("item_50", "item_x"))
+    near = find_closest_match(f"before\n{line}\nafter\n", line.replace("item_50", "item_x"))
     assert near is not None
     assert (near.first, near.last) == (2, 2)
     assert "item_x" in near.rows[0]
@@ -37,17 +37,17 @@ def test_a_difference_far_to_the_right_is_in_view() -> None:
 
 def test_in_a_file_of_one_line_the_place_is_in_view() -> None:
     text = "[" + ",".join(f'{{"id": {number}}}' for number in range(100_000)) + "]"
-    near = nearest(text, '{"id": 77776},{"id":77777}')
+    near = find_closest_match(text, '{"id": 77776},{"id":77777}')
     assert near is not None
     assert '"id": 77777}' in near.rows[1]
 
 
 def test_rows_are_few_and_short() -> None:
     wanted = "".join(line.replace("words", "wurds") for line in LINES[:500])
-    near = nearest(TEXT, wanted)
+    near = find_closest_match(TEXT, wanted)
     assert near is not None
-    assert len(near.rows) == MOST_ROWS + 1
-    assert max(len(row) for row in near.rows) < LONGEST_ROW + 60
+    assert len(near.rows) == MAX_ROWS + 1
+    assert max(len(row) for row in near.rows) < MAX_ROW_CHARS + 60
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_rows_are_few_and_short() -> None:
 )
 def test_whatever_the_texts_are_it_costs_little(text: str, wanted: str) -> None:
     with processor_limit():
-        nearest(text, wanted)
+        find_closest_match(text, wanted)

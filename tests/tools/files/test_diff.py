@@ -5,13 +5,13 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.tools.files.diff import MOST_CHARACTERS, MOST_ROWS, Diff, diff
+from kitbag.tools.files.diff import MAX_CHARS, MAX_ROWS, UnifiedDiff, diff
 from support.cost import processor_limit
 
 texts = st.text(st.sampled_from("abc\n"), max_size=60)
 
 
-def applied(before: str, found: Diff) -> str:
+def applied(before: str, found: UnifiedDiff) -> str:
     """What a program that patches makes of it."""
     lines = before.splitlines(keepends=True)
     made: list[str] = []
@@ -38,7 +38,7 @@ def applied(before: str, found: Diff) -> str:
 def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
     found = diff(before, after, "a.txt")
     if before == after:
-        assert found == Diff("", 0, 0)
+        assert found == UnifiedDiff("", 0, 0)
     else:
         assert applied(before, found) == after
         rows = found.text.split("\n")[2:]
@@ -83,12 +83,12 @@ def test_hidden_characters_are_seen() -> None:
 def test_what_is_too_long_is_cut_and_counted() -> None:
     found = diff(None, "".join(f"{number}\n" for number in range(5_000)), "a")
     assert found.added == 5_000
-    assert found.text.count("\n") == MOST_ROWS
-    assert found.cut == "4,703 of 5,003 lines of the diff are left out"
+    assert found.text.count("\n") == MAX_ROWS
+    assert found.truncation == "4,703 of 5,003 lines of the diff are left out"
     wide = diff("", "x" * 10_000 + "\n", "a")
-    assert wide.cut == "1 of its lines are cut"
+    assert wide.truncation == "1 of its lines are cut"
     assert "[9,501 more characters in this line]" in wide.text
-    assert len(diff(None, ("y" * 490 + "\n") * 200, "a").text) < MOST_CHARACTERS + 1_000
+    assert len(diff(None, ("y" * 490 + "\n") * 200, "a").text) < MAX_CHARS + 1_000
 
 
 def test_texts_with_little_in_common_cost_little() -> None:

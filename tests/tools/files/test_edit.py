@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.tools.files.edit import EDIT, LONGEST_ROW, MOST_ROWS
+from kitbag.tools.files.edit import EDIT, MAX_ROW_CHARS, MAX_ROWS
 from kitbag.tools.files.read import READ
 from kitbag.tools.files.write import WRITE
-from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
+from kitbag.tools.seen_files import MAX_BYTES, SeenFiles
 from support.matrix import examples
 from support.using import Bench, text_of
 from tools.changing_files import Keeper, editing, every_file, swapping
@@ -94,10 +94,10 @@ def test_a_change_of_many_lines_is_shown_at_its_ends(bench: Bench) -> None:
     bench.write("a.py", "start\nend\n")
     new = "".join(f"line {number}\n" for number in range(1_000)) + "x" * 1_000 + "\nend"
     lines = edit(bench, "end", new).splitlines()
-    assert len(lines) == MOST_ROWS + 2
+    assert len(lines) == MAX_ROWS + 2
     assert lines[1] == "     1\tstart"
     assert "[987 more lines]" in lines
-    assert lines[-2] == f"  1002\t{'x' * LONGEST_ROW} [800 more characters in this line]"
+    assert lines[-2] == f"  1002\t{'x' * MAX_ROW_CHARS} [800 more characters in this line]"
 
 
 @pytest.mark.parametrize(
@@ -323,8 +323,8 @@ def test_a_file_that_does_not_exist_is_said_with_names_that_are_close(bench: Ben
         ("a", "b\0", "new_string holds a NUL character in line 1"),
         ("\udc80", "b", "old_string holds half a character"),
         ("a", "\ud83d", "new_string holds half a character"),
-        ("a", "x" * (MOST_BYTES + 1), "new_string has 10,000,001 characters"),
-        ("a", "ß" * MOST_BYTES, "would have 20.0 MB; files of up to 10.0 MB"),
+        ("a", "x" * (MAX_BYTES + 1), "new_string has 10,000,001 characters"),
+        ("a", "ß" * MAX_BYTES, "would have 20.0 MB; files of up to 10.0 MB"),
     ],
     ids=["NUL", "old", "new", "characters", "bytes"],
 )
@@ -344,7 +344,7 @@ def test_what_is_no_text_file_is_refused(bench: Bench) -> None:  # D12
     bench.write("folder/x")
     bench.write("binary", b"abc\0def")
     bench.write("broken", codecs.BOM_UTF16_LE + b"abc")
-    bench.write("large", b"x" * (MOST_BYTES + 1))
+    bench.write("large", b"x" * (MAX_BYTES + 1))
     os.mkfifo(bench.root / "pipe")
     reasons = {
         "folder": "is a folder",
@@ -388,7 +388,7 @@ def test_read_only_files_are_refused(bench: Bench) -> None:
 def test_what_is_about_to_change_is_kept_first(bench: Bench) -> None:
     path = bench.write("a.py", "one")
     keeper = Keeper()
-    bench.allowing(mode="acceptEdits", seen=SeenFiles(), changes=keeper, call_id="call-7")
+    bench.allowing(mode="acceptEdits", seen_files=SeenFiles(), change_recorder=keeper, call_id="call-7")
     edit(bench, "one", "two")
     edit(bench, "missing", "two")
     assert keeper.kept == [("call-7", str(path), b"one", b"two")]
@@ -398,7 +398,8 @@ def test_what_is_about_to_change_is_kept_first(bench: Bench) -> None:
 def test_a_file_that_changes_in_this_moment_is_left_alone(bench: Bench, theirs: bytes | None, said: str) -> None:
     path = bench.write("a.py", "one")
     bench.allowing(
-        mode="acceptEdits", changes=Keeper(lambda: path.unlink() if theirs is None else path.write_bytes(theirs))
+        mode="acceptEdits",
+        change_recorder=Keeper(lambda: path.unlink() if theirs is None else path.write_bytes(theirs)),
     )
     assert said in edit(bench, "one", "two")
     assert every_file(bench.root) == ({} if theirs is None else {"a.py": theirs})
@@ -460,7 +461,7 @@ def test_what_is_denied_now_is_refused(bench: Bench) -> None:
 def test_the_schema_is_short_and_as_models_know_it() -> None:
     assert set(EDIT.spec.schema["properties"]) == {"file_path", "old_string", "new_string", "replace_all"}
     assert EDIT.spec.schema["required"] == ["file_path", "old_string", "new_string"]
-    assert not EDIT.reads_only
+    assert not EDIT.read_only
     assert len(EDIT.description) < 500
     assert len(json.dumps(EDIT.spec.schema)) < 500
 
@@ -483,4 +484,4 @@ def test_the_schema_is_short_and_as_models_know_it() -> None:
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any]) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        EDIT.read(arguments)
+        EDIT.parse_arguments(arguments)

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.tools.files.file_text import file_text, unwritable
+from kitbag.tools.files.file_text import decode_file, find_unwritable
 
 
 @given(
     data=st.binary(max_size=200), mark=st.sampled_from([b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
 )
 def test_a_text_that_is_not_changed_is_written_as_it_was(data: bytes, mark: bytes) -> None:
-    found = file_text(mark + data)
-    assert found is None or found.encoded(found.text) == mark + data
+    found = decode_file(mark + data)
+    assert found is None or found.encode(found.text) == mark + data
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_text_that_is_not_changed_is_written_as_it_was(data: bytes, mark: byte
     ],
 )
 def test_the_encoding_is_told_from_the_bytes(data: bytes, encoding: str, text: str) -> None:
-    found = file_text(data)
+    found = decode_file(data)
     assert found is not None
     assert (found.encoding, found.text) == (encoding, text)
 
@@ -38,12 +38,12 @@ def test_the_encoding_is_told_from_the_bytes(data: bytes, encoding: str, text: s
     ("data", "newline"), [(b"a\r\nb\r\n", "\r\n"), (b"a\r\nb\n", "\n"), (b"a\nb", "\n"), (b"", "\n"), (b"a\rb", "\n")]
 )
 def test_the_line_ends_are_those_that_every_line_has(data: bytes, newline: str) -> None:
-    found = file_text(data)
+    found = decode_file(data)
     assert found is not None
-    assert found.breaks_lines_with == newline
+    assert found.line_ending == newline
 
 
 def test_what_no_file_can_hold_is_named_with_its_line() -> None:
-    assert unwritable("a\nb\0") == ("a NUL character", 2)
-    assert unwritable("\udfff") == ("half a character (U+DFFF)", 1)
-    assert unwritable("🙂\n\x1b") is None
+    assert find_unwritable("a\nb\0") == ("a NUL character", 2)
+    assert find_unwritable("\udfff") == ("half a character (U+DFFF)", 1)
+    assert find_unwritable("🙂\n\x1b") is None

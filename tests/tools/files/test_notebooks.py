@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.messages import Image
-from kitbag.tools.files.notebooks import MOST_OUTPUT, Notebook
-from kitbag.tools.files.read import MOST_PICTURES, READ
+from kitbag.tools.files.notebooks import MAX_OUTPUT_CHARS, Notebook
+from kitbag.tools.files.read import MAX_NOTEBOOK_IMAGES, READ
 from support.matrix import examples
 from support.using import Bench, memory_growth, text_of
 
@@ -62,7 +62,7 @@ def test_the_lines_are_numbered_and_windows_count_them(bench: Bench) -> None:
     saved(bench, *(code(f"x = {number}") for number in range(50)))
     outcome = bench.use(READ, file_path="a.ipynb", offset=4, limit=3)
     assert text_of(outcome).startswith("     4\t--- cell 2: code ---\n     5\tx = 1\n     6\t\n")
-    assert "lines 4-6 of 150 lines" in outcome.cut
+    assert "lines 4-6 of 150 lines" in outcome.truncation
     assert text_of(outcome).endswith("Go on with offset=7.]")
 
 
@@ -85,16 +85,18 @@ def test_errors_results_and_colours_of_outputs_are_shown_as_text(bench: Bench) -
 
 
 def test_long_outputs_are_cut_and_say_so(bench: Bench) -> None:
-    saved(bench, code("f()", printed("y" * 50 + "\n" + "x\n" * MOST_OUTPUT)))
+    saved(bench, code("f()", printed("y" * 50 + "\n" + "x\n" * MAX_OUTPUT_CHARS)))
     assert any("more characters of output]" in line for line in lines_of(bench, offset=1_000, limit=10_000))
 
 
 def test_pictures_are_passed_on_up_to_a_few_and_the_others_are_said(bench: Bench) -> None:
-    saved(bench, *(code(f"plot({number})", picture(PNG + bytes([number]))) for number in range(MOST_PICTURES + 2)))
+    saved(
+        bench, *(code(f"plot({number})", picture(PNG + bytes([number]))) for number in range(MAX_NOTEBOOK_IMAGES + 2))
+    )
     outcome = bench.use(READ, file_path="a.ipynb")
     pictures = [part for part in outcome.content if isinstance(part, Image)]
     assert [base64.b64decode(one.data) for one in pictures] == [
-        PNG + bytes([number]) for number in range(MOST_PICTURES)
+        PNG + bytes([number]) for number in range(MAX_NOTEBOOK_IMAGES)
     ]
     assert "[picture 1: image/png]" in text_of(outcome)
     assert "[2 pictures of the notebook left out" in text_of(outcome)
@@ -200,5 +202,5 @@ CELLS = st.fixed_dictionaries(
 @settings(max_examples=examples(40))
 @given(cells=st.lists(CELLS, max_size=4))
 def test_any_cells_are_shown(cells: list[dict[str, Any]]) -> None:
-    text = b"".join(Notebook(json.dumps({"cells": cells}).encode()).pieces()).decode()
+    text = b"".join(Notebook(json.dumps({"cells": cells}).encode()).render_cells()).decode()
     assert sum(line.startswith("--- cell ") for line in text.split("\n")) >= len(cells)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.tools.files import pdf_text
-from kitbag.tools.files.pdf_text import MOST_CHARACTERS, PagesError, page_ranges, shown_ranges
+from kitbag.tools.files.pdf_text import MAX_CHARS, PageRangeError, format_page_ranges, parse_page_ranges
 from kitbag.tools.files.read import READ
 from support import needs
 from support.using import Bench, children, memory_growth, text_of
@@ -34,7 +34,7 @@ def test_pages_come_with_their_marks(bench: Bench) -> None:
     bench.write("a.pdf", numbered(2))
     outcome = bench.use(READ, file_path="a.pdf")
     assert text_of(outcome) == "--- page 1 of 2 ---\nthis is page 1\n--- page 2 of 2 ---\nthis is page 2"
-    assert (outcome.summary, outcome.cut) == ("2 pages of a.pdf", "")
+    assert (outcome.summary, outcome.truncation) == ("2 pages of a.pdf", "")
 
 
 def test_without_pages_the_first_twenty_are_shown_and_the_end_says_how_to_go_on(bench: Bench) -> None:
@@ -43,10 +43,10 @@ def test_without_pages_the_first_twenty_are_shown_and_the_end_says_how_to_go_on(
     assert "this is page 20" in text_of(first)
     assert "this is page 21" not in text_of(first)
     assert text_of(first).endswith('[This is pages 1-20 of 45; go on with pages="21-40".]')
-    assert first.cut == 'this is pages 1-20 of 45; go on with pages="21-40"'
+    assert first.truncation == 'this is pages 1-20 of 45; go on with pages="21-40"'
     rest = bench.use(READ, file_path="a.pdf", pages="41-")
     assert text_of(rest).startswith("--- page 41 of 45 ---")
-    assert rest.cut == ""
+    assert rest.truncation == ""
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_a_page_that_is_not_there_is_an_error_that_says_how_many_there_are(bench
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), min_size=1, max_size=6))
 def test_ranges_are_put_in_order_and_can_be_read_again(given_ranges: list[tuple[int, int]]) -> None:
-    made = page_ranges(",".join(f"{first}-{first + more}" for first, more in given_ranges))
+    made = parse_page_ranges(",".join(f"{first}-{first + more}" for first, more in given_ranges))
     meant = {page for first, more in given_ranges for page in range(first, first + more + 1)}
     assert [page for first, last in made for page in range(first, last + 1)] == sorted(meant)
-    assert page_ranges(shown_ranges(made)) == made
+    assert parse_page_ranges(format_page_ranges(made)) == made
 
 
 @given(st.text("0123456789-, ;x", max_size=12))
 def test_any_text_is_ranges_or_an_error(text: str) -> None:
     try:
-        ranges = page_ranges(text)
-    except PagesError:
+        ranges = parse_page_ranges(text)
+    except PageRangeError:
         return
     assert all(first > 0 and (last == 0 or last >= first) for first, last in ranges)
 
@@ -99,18 +99,18 @@ def full_page(characters: int) -> bytes:
 def test_long_documents_are_cut_between_pages(bench: Bench) -> None:
     bench.write("a.pdf", document(*[full_page(15_000)] * 5))
     outcome = bench.use(READ, file_path="a.pdf")
-    assert len(text_of(outcome)) < MOST_CHARACTERS + 300
-    assert outcome.cut == 'this is pages 1-3 of 5; go on with pages="4-5"'
+    assert len(text_of(outcome)) < MAX_CHARS + 300
+    assert outcome.truncation == 'this is pages 1-3 of 5; go on with pages="4-5"'
     asked = bench.use(READ, file_path="a.pdf", pages="2-")
-    assert asked.cut == 'this is pages 2-4 of 5; go on with pages="5"'
+    assert asked.truncation == 'this is pages 2-4 of 5; go on with pages="5"'
 
 
 def test_a_page_that_is_too_long_by_itself_is_cut(bench: Bench) -> None:
     bench.write("a.pdf", document(full_page(60_000), HELLO))
     outcome = bench.use(READ, file_path="a.pdf")
-    assert "page 1 has more than 50,000 characters and is cut" in outcome.cut
-    assert 'go on with pages="2"' in outcome.cut
-    assert len(text_of(outcome)) < MOST_CHARACTERS + 300
+    assert "page 1 has more than 50,000 characters and is cut" in outcome.truncation
+    assert 'go on with pages="2"' in outcome.truncation
+    assert len(text_of(outcome)) < MAX_CHARS + 300
 
 
 def test_scanned_pages_are_said_to_have_no_text(bench: Bench) -> None:
@@ -182,8 +182,8 @@ def test_a_stream_that_unpacks_without_end_is_stopped_and_the_other_pages_can_be
         outcome = bench.use(READ, file_path="a.pdf")
         assert growth() < 100 << 20
     assert "Hello there" in text_of(outcome)
-    assert outcome.cut.startswith("page 2 can't be read: it needs too much memory, or is damaged")
-    assert 'go on with pages="3"' in outcome.cut
+    assert outcome.truncation.startswith("page 2 can't be read: it needs too much memory, or is damaged")
+    assert 'go on with pages="3"' in outcome.truncation
     assert "page 2 of a.pdf can't be read" in text_of(bench.use(READ, file_path="a.pdf", pages="2"))
     assert not children()
 
@@ -197,7 +197,7 @@ def endless() -> bytes:
 
 
 def test_a_document_that_never_ends_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf_text, "SECONDS", 0.5)
+    monkeypatch.setattr(pdf_text, "TIMEOUT_SECONDS", 0.5)
     bench.write("a.pdf", endless())
     assert "takes more than 0.5 s" in text_of(bench.use(READ, file_path="a.pdf"))
     assert not children()
@@ -233,7 +233,7 @@ def test_without_the_package_the_model_is_told_how_to_get_it(bench: Bench, monke
 def test_a_process_that_says_something_else_is_not_believed(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
     said = ['{"count": 3}', '{"page": 1, "text": "lies"}', '{"page": "x"}', '{"page": 2, "text": "lies"}']
     script = f"print({chr(10).join(said)!r})"
-    monkeypatch.setattr(pdf_text, "words_for", lambda *_: [sys.executable, "-c", script])
+    monkeypatch.setattr(pdf_text, "pdf_command", lambda *_: [sys.executable, "-c", script])
     bench.write("a.pdf", numbered(1))
     outcome = bench.use(READ, file_path="a.pdf")
     assert outcome.is_error
@@ -244,7 +244,7 @@ FLOOD = "import sys\nwhile True: sys.stdout.write('x' * 99999)"
 
 
 def test_a_process_that_floods_us_is_ended(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
-    monkeypatch.setattr(pdf_text, "words_for", lambda *_: [sys.executable, "-c", FLOOD])
+    monkeypatch.setattr(pdf_text, "pdf_command", lambda *_: [sys.executable, "-c", FLOOD])
     bench.write("a.pdf", numbered(1))
     with memory_growth() as growth:
         assert bench.use(READ, file_path="a.pdf").is_error
@@ -256,8 +256,8 @@ def test_a_process_that_floods_us_is_ended(monkeypatch: pytest.MonkeyPatch, benc
 def test_what_reads_documents_can_open_start_and_reach_nothing() -> None:
     script = """
 import os, socket, sys
-from kitbag.tools.files.pdf_process import close_the_doors
-assert close_the_doors()
+from kitbag.tools.files.pdf_process import restrict_system_calls
+assert restrict_system_calls()
 tried = {
     "open": lambda: os.open("/etc/passwd", os.O_RDONLY),
     "write": lambda: os.open("/tmp/kitbag-never", os.O_WRONLY | os.O_CREAT),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.messages import Image
-from kitbag.tools.files.read import LONGEST_LINE, MOST_CHARACTERS, MOST_IMAGE_BYTES, READ, amount
+from kitbag.tools.files.read import MAX_CHARS, MAX_IMAGE_BYTES, MAX_LINE_CHARS, READ, format_size
 from support.cost import bytes_read
 from support.matrix import rounds
 from support.using import Bench, memory_growth, text_of
@@ -26,7 +26,7 @@ def test_lines_come_with_their_numbers(bench: Bench) -> None:
     outcome = bench.use(READ, file_path="src/a.py")
     assert text_of(outcome) == "     1\timport os\n     2\t\n     3\tx = 1"
     assert outcome.summary == "3 lines of src/a.py"
-    assert outcome.cut == ""
+    assert outcome.truncation == ""
 
 
 @pytest.mark.parametrize("spelling", ["{root}/a.txt", "./a.txt", "sub/../a.txt", "~/../w/app/a.txt"])
@@ -45,7 +45,7 @@ def test_an_offset_and_a_limit_choose_lines_and_the_end_says_how_to_go_on(bench:
         "    43\tline 43",
         "[These are lines 41-43 of 100 lines. Go on with offset=44.]",
     ]
-    assert outcome.cut == "lines 41-43 of 100 lines"
+    assert outcome.truncation == "lines 41-43 of 100 lines"
 
 
 def test_the_last_lines_have_no_remark(bench: Bench) -> None:
@@ -73,15 +73,15 @@ def test_a_long_line_is_cut_and_says_by_how_much(bench: Bench) -> None:
     bench.write("a.txt", "é" * 5_000 + "\nnext\n")
     outcome = bench.use(READ, file_path="a.txt")
     first, second = text_of(outcome).splitlines()
-    assert first == "     1\t" + "é" * LONGEST_LINE + " [3,000 more characters in this line]"
+    assert first == "     1\t" + "é" * MAX_LINE_CHARS + " [3,000 more characters in this line]"
     assert second == "     2\tnext"
-    assert outcome.cut == "1 long line cut"
+    assert outcome.truncation == "1 long line cut"
 
 
 def test_a_result_stays_within_its_limit_and_says_where_to_go_on(bench: Bench) -> None:
     bench.write("a.txt", ("x" * 1_000 + "\n") * 200)
     text = text_of(bench.use(READ, file_path="a.txt"))
-    assert len(text) < MOST_CHARACTERS + 200
+    assert len(text) < MAX_CHARS + 200
     last = int(text.splitlines()[-2].split("\t")[0])
     assert f"Go on with offset={last + 1}." in text
 
@@ -169,7 +169,7 @@ def test_an_image_is_known_by_its_bytes_and_given_as_one(bench: Bench, head: byt
 
 
 def test_an_image_that_is_too_large_is_refused_with_its_size(bench: Bench) -> None:
-    bench.write("a.png", PNG + b"x" * MOST_IMAGE_BYTES)
+    bench.write("a.png", PNG + b"x" * MAX_IMAGE_BYTES)
     outcome = bench.use(READ, file_path="a.png")
     assert outcome.is_error
     assert "image of 3.8 MB" in text_of(outcome)
@@ -245,7 +245,7 @@ def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(bench: Ben
             outcome = bench.use(READ, **arguments)
             assert read() < 1 << 30, arguments
         assert growth() < GROWTH, arguments
-        assert len(text_of(outcome)) < MOST_CHARACTERS + 300, arguments
+        assert len(text_of(outcome)) < MAX_CHARS + 300, arguments
     outcome = bench.use(READ, file_path="one-line")
     assert text_of(outcome).endswith("x [209,713,200 more characters in this line]")
 
@@ -291,7 +291,7 @@ def test_a_link_that_leads_out_is_read_only_when_somebody_agreed_to_where_it_lea
     assert f"Use {bench.outside}/x itself." in text_of(outcome)
     judgement = bench.context.permissions.decide("Read", {"file_path": "link"}, bench.context.directory)
     assert judgement.effect == "ask"
-    agreed = bench.context._replace(judgement=judgement)
+    agreed = bench.context._replace(decision=judgement)
     assert text_of(bench.use(READ, agreed, file_path="link")) == "     1\tagreed"
     link.unlink()
     link.symlink_to(bench.outside / "y")
@@ -336,6 +336,6 @@ def test_a_folder_that_is_exchanged_for_a_link_never_leads_out(bench: Bench) -> 
 
 
 def test_sizes_are_said_in_the_unit_that_fits() -> None:
-    assert [amount(size) for size in (1, 999, 1_000, 999_400, 999_999, 5 << 30)] == [
+    assert [format_size(size) for size in (1, 999, 1_000, 999_400, 999_999, 5 << 30)] == [
         "1 byte", "999 bytes", "1.0 KB", "999.4 KB", "1.0 MB", "5.4 GB",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kitbag.tools.files.read import READ
 from kitbag.tools.files.write import WRITE
-from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
+from kitbag.tools.seen_files import MAX_BYTES, SeenFiles
 from support.matrix import examples, rounds
 from support.using import Bench, text_of
 from tools.changing_files import Keeper, editing, every_file, swapping
@@ -35,7 +35,7 @@ def test_a_new_file_is_made_with_the_folders_above_it(bench: Bench) -> None:
     assert outcome.details.splitlines() == [
         "--- /dev/null", "+++ src/deep/a.py", "@@ -0,0 +1,3 @@", "+import os", "+", "+x = 1",
     ]  # fmt: skip
-    assert outcome.cut == ""
+    assert outcome.truncation == ""
 
 
 def test_a_new_file_gets_the_usual_rights_and_one_that_exists_keeps_its_own(bench: Bench) -> None:
@@ -111,7 +111,7 @@ def test_a_file_is_known_under_every_name_it_has(bench: Bench) -> None:
 
 def test_an_empty_file_needs_no_reading_and_the_same_content_no_writing(bench: Bench) -> None:
     keeper = Keeper()
-    bench.allowing(mode="acceptEdits", seen=SeenFiles(), changes=keeper)
+    bench.allowing(mode="acceptEdits", seen_files=SeenFiles(), change_recorder=keeper)
     bench.write("empty")
     assert not bench.use(WRITE, file_path="empty", content="x\n").is_error
     path = bench.write("same", "abc\n")
@@ -165,7 +165,7 @@ def test_what_is_about_to_change_is_kept_first(bench: Bench) -> None:
     path = bench.write("a.txt", "")
     seen: list[bytes] = []
     keeper = Keeper(lambda: seen.append(path.read_bytes()))
-    context = bench.allowing(mode="acceptEdits", changes=keeper, call_id="call-1")
+    context = bench.allowing(mode="acceptEdits", change_recorder=keeper, call_id="call-1")
     bench.use(WRITE, context, file_path="a.txt", content="one")
     bench.use(WRITE, context, file_path="a.txt", content="two")
     bench.use(WRITE, context, file_path="new/b.txt", content="b")
@@ -188,7 +188,7 @@ def test_a_file_that_changes_in_this_moment_is_left_alone(bench: Bench, meanwhil
         elif meanwhile == "folder":
             path.mkdir()
 
-    bench.allowing(mode="acceptEdits", changes=Keeper(act))
+    bench.allowing(mode="acceptEdits", change_recorder=Keeper(act))
     outcome = bench.use(WRITE, file_path="a.txt", content="mine")
     assert outcome.is_error
     assert "a.txt" in text_of(outcome)
@@ -196,7 +196,7 @@ def test_a_file_that_changes_in_this_moment_is_left_alone(bench: Bench, meanwhil
 
 
 def test_a_file_that_appears_in_this_moment_is_left_alone(bench: Bench) -> None:
-    bench.allowing(mode="acceptEdits", changes=Keeper(lambda: bench.write("a.txt", "theirs")))
+    bench.allowing(mode="acceptEdits", change_recorder=Keeper(lambda: bench.write("a.txt", "theirs")))
     outcome = bench.use(WRITE, file_path="a.txt", content="mine")
     assert text_of(outcome) == (
         "Error: a.txt appeared in this moment; nothing was written. Look at it again with Read."
@@ -208,7 +208,7 @@ def test_where_nothing_can_be_kept_nothing_is_changed(bench: Bench) -> None:
     def fail() -> None:
         raise OSError("no space left")
 
-    bench.allowing(mode="acceptEdits", changes=Keeper(fail))
+    bench.allowing(mode="acceptEdits", change_recorder=Keeper(fail))
     with pytest.raises(OSError, match="no space left"):
         bench.use(WRITE, file_path="a.txt", content="x")
     assert every_file(bench.root) == {}
@@ -219,8 +219,8 @@ def test_where_nothing_can_be_kept_nothing_is_changed(bench: Bench) -> None:
     [
         ("a\nb\0c", "content holds a NUL character in line 2"),
         ("\ud800", "content holds half a character (U+D800) in line 1"),
-        ("x" * (MOST_BYTES + 1), "content has 10,000,001 characters; at most 10,000,000"),
-        ("ß" * (MOST_BYTES // 2 + 1), "it would have 10.0 MB; files of up to 10.0 MB"),
+        ("x" * (MAX_BYTES + 1), "content has 10,000,001 characters; at most 10,000,000"),
+        ("ß" * (MAX_BYTES // 2 + 1), "it would have 10.0 MB; files of up to 10.0 MB"),
     ],
     ids=["NUL", "surrogate", "characters", "bytes"],
 )
@@ -234,7 +234,7 @@ def test_content_that_is_no_text_or_too_much_is_refused(bench: Bench, content: s
 def test_what_can_not_be_a_file_is_refused_with_the_reason(bench: Bench) -> None:  # D12
     bench.write("folder/x")
     bench.write("picture", b"\x89PNG\r\n\x1a\n\0\0\0")
-    bench.write("large", b"x" * (MOST_BYTES + 1))
+    bench.write("large", b"x" * (MAX_BYTES + 1))
     os.mkfifo(bench.root / "pipe")
     (bench.root / "to-pipe").symlink_to("pipe")
     (bench.root / "circle").symlink_to("circle")
@@ -271,7 +271,7 @@ def test_without_the_right_to_write_the_reason_is_said_before_anything_is_kept(b
     if not os.geteuid():
         pytest.skip("root writes everywhere")
     keeper = Keeper()
-    bench.allowing(mode="acceptEdits", changes=keeper)
+    bench.allowing(mode="acceptEdits", change_recorder=keeper)
     bench.write("a.txt", "x").chmod(0o444)
     assert "a.txt is read-only" in text_of(bench.use(WRITE, file_path="a.txt", content="y"))
     (bench.root / "closed").mkdir(mode=0o555)
@@ -328,7 +328,7 @@ def test_a_link_that_leads_out_is_written_only_where_somebody_agreed_to(bench: B
     arguments = {"file_path": "link", "content": "agreed"}
     judgement = context.permissions.decide("Write", arguments, context.directory)
     assert judgement.effect == "ask"
-    agreed = context._replace(judgement=judgement)
+    agreed = context._replace(decision=judgement)
     assert not bench.use(WRITE, agreed, **arguments).is_error
     assert every_file(bench.outside) == {"x": b"agreed"}
     link.unlink()
@@ -342,7 +342,7 @@ def test_a_link_inside_is_followed_where_the_same_was_asked_and_never_into_what_
     link.symlink_to("a.txt")
     context = bench.allowing()
     arguments = {"file_path": "link", "content": "x"}
-    agreed = context._replace(judgement=context.permissions.decide("Write", arguments, context.directory))
+    agreed = context._replace(decision=context.permissions.decide("Write", arguments, context.directory))
     assert not bench.use(WRITE, agreed, **arguments).is_error
     assert (bench.root / "a.txt").read_text() == "x"
     for target in (".git/config", ".env", str(bench.outside / "x")):
@@ -376,7 +376,7 @@ def test_cancelled_at_any_moment_the_file_is_old_or_new(bench: Bench) -> None:  
 
     async def cancel_after(steps: int) -> None:
         bench.write("a.txt", old)
-        bench.allowing(mode="acceptEdits", changes=Keeper())
+        bench.allowing(mode="acceptEdits", change_recorder=Keeper())
         task = asyncio.ensure_future(bench.using(WRITE, {"file_path": "a.txt", "content": new}))
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -411,8 +411,8 @@ def test_others_see_the_old_or_the_new_content(bench: Bench) -> None:
 def test_a_long_diff_is_cut_and_says_so(bench: Bench) -> None:
     outcome = bench.use(WRITE, file_path="a.txt", content="x\n" * 5_000)
     assert outcome.summary == "a.txt +5000 (new)"
-    assert outcome.cut == "4,703 of 5,003 lines of the diff are left out"
-    assert outcome.details.splitlines()[-1] == f"[{outcome.cut}]"
+    assert outcome.truncation == "4,703 of 5,003 lines of the diff are left out"
+    assert outcome.details.splitlines()[-1] == f"[{outcome.truncation}]"
 
 
 def test_hidden_characters_can_be_seen_in_the_diff(bench: Bench) -> None:
@@ -430,7 +430,7 @@ def test_without_a_record_of_what_was_seen_nothing_has_to_be(bench: Bench) -> No
 def test_the_schema_is_short_and_as_models_know_it() -> None:
     assert set(WRITE.spec.schema["properties"]) == {"file_path", "content"}
     assert WRITE.spec.schema["required"] == ["file_path", "content"]
-    assert not WRITE.reads_only
+    assert not WRITE.read_only
     assert len(WRITE.description) < 500
     assert len(json.dumps(WRITE.spec.schema)) < 400
 
@@ -453,7 +453,7 @@ def test_the_schema_is_short_and_as_models_know_it() -> None:
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any]) -> None:  # D58
     with pytest.raises(msgspec.ValidationError):
-        WRITE.read(arguments)
+        WRITE.parse_arguments(arguments)
 
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -466,7 +466,7 @@ def test_whatever_comes_it_is_written_as_it_is_or_refused_with_an_answer_that_ca
 ) -> None:
     bench.allowing(mode="autonomous")
     outcome = bench.use(WRITE, file_path=path, content=content)
-    for text in (text_of(outcome), outcome.summary, outcome.details, outcome.cut):
+    for text in (text_of(outcome), outcome.summary, outcome.details, outcome.truncation):
         text.encode()
     if not outcome.is_error:
         found = bench.root / path

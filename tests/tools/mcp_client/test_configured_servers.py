@@ -8,15 +8,15 @@ import pytest
 from conftest import World
 from kitbag.errors import UsageError
 from kitbag.library.registry import Registry
-from kitbag.permissions.trust.workspace_trust import Trust, trust_workspace, workspace_trust
+from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, trust_workspace
 from kitbag.settings import load_settings
 from kitbag.tools.mcp_client.configured_servers import (
-    Configured,
+    ConfiguredServer,
+    agent_servers,
     check_still_trusted,
     configured_servers,
-    environment_of,
-    servers_of_agent,
-    with_values,
+    resolve_variables,
+    server_environment,
 )
 
 NODE: dict[str, Any] = {"command": "node", "args": ["server.js"]}
@@ -26,15 +26,15 @@ def bring(world: World, **servers: Any) -> None:
     world.write(".mcp.json", json.dumps({"mcpServers": servers}))
 
 
-def agree(world: World) -> Trust:
-    trust_workspace(world.places(), workspace_trust(world.places()))
-    return workspace_trust(world.places())
+def agree(world: World) -> WorkspaceTrust:
+    trust_workspace(world.places(), check_trust(world.places()))
+    return check_trust(world.places())
 
 
-def found(world: World, trust: Trust | None = None) -> dict[str, Configured]:
+def found(world: World, trust: WorkspaceTrust | None = None) -> dict[str, ConfiguredServer]:
     places = world.places()
     settings = load_settings(places.kitbag_home, places.project_dirs)
-    servers = configured_servers(places, trust or workspace_trust(places), settings)
+    servers = configured_servers(places, trust or check_trust(places), settings)
     return {f"{one.server.name} {one.server.scope}": one for one in servers}
 
 
@@ -47,7 +47,7 @@ def test_D01_a_project_s_server_does_not_count_before_the_workspace_is_trusted(w
 
 def test_trust_for_one_run_counts(world: World) -> None:
     bring(world, s=NODE)
-    assert found(world, workspace_trust(world.places(), trusted_for_now=True))["s project"].state == "ready"
+    assert found(world, check_trust(world.places(), trusted_for_run=True))["s project"].state == "ready"
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_what_else_changes_in_the_workspace_does_not(world: World) -> None:
 
 
 def test_taking_trust_away_keeps_it_from_being_started(world: World) -> None:
-    from kitbag.permissions.trust.workspace_trust import forget
+    from kitbag.permissions.trust.workspace_trust import revoke_trust
 
     bring(world, s=NODE)
     trust = agree(world)
     server = found(world, trust)["s project"].server
-    forget(world.places(), None)
+    revoke_trust(world.places(), None)
     with pytest.raises(UsageError):
         check_still_trusted(server, world.places(), trust)
 
@@ -141,7 +141,7 @@ def test_D46_a_program_gets_no_secret_but_what_its_description_names(
     monkeypatch.setenv("LD_PRELOAD", "/evil.so")
     world.write("~/.kitbag/settings.toml", '[mcp_servers.s]\ncommand = "mine"\nenv = {TOKEN = "${MY_TOKEN}"}\n')
     settings = load_settings(world.places().kitbag_home, ())
-    given = environment_of(with_values(found(world)["s user"].server, world.places(), settings))
+    given = server_environment(resolve_variables(found(world)["s user"].server, world.places(), settings))
     assert given["TOKEN"] == "CANARY_SECRET_2"
     assert {"OPENAI_API_KEY", "MY_TOKEN", "LD_PRELOAD"}.isdisjoint(given)
     assert given["PATH"]
@@ -150,9 +150,9 @@ def test_D46_a_program_gets_no_secret_but_what_its_description_names(
 class TestVariablesOfAProject:
     def value(self, world: World, text: str) -> str:
         bring(world, s={"command": "a", "args": [text]})
-        server = found(world, workspace_trust(world.places(), trusted_for_now=True))["s project"].server
+        server = found(world, check_trust(world.places(), trusted_for_run=True))["s project"].server
         settings = load_settings(world.places().kitbag_home, ())
-        return with_values(server, world.places(), settings).arguments[0]
+        return resolve_variables(server, world.places(), settings).arguments[0]
 
     def test_harmless_ones_are_filled_in(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PLAIN_THING", "x")
@@ -183,23 +183,23 @@ class TestOfAnAgent:
         text = f"---\nname: helper\ndescription: Helps.\nmcpServers:\n  - {server}\n---\nHelp.\n"
         world.write(f"{place}/helper.md", text)
 
-    def own(self, world: World, trust: Trust | None = None) -> Configured:
+    def own(self, world: World, trust: WorkspaceTrust | None = None) -> ConfiguredServer:
         places = world.places()
-        trust = trust or workspace_trust(places)
+        trust = trust or check_trust(places)
         [found] = self.all(world, trust)
         return found
 
-    def all(self, world: World, trust: Trust) -> list[Configured]:
+    def all(self, world: World, trust: WorkspaceTrust) -> list[ConfiguredServer]:
         places = world.places()
         agent = Registry(places).find_agent("helper")
         settings = load_settings(places.kitbag_home, places.project_dirs)
-        return servers_of_agent(agent, places, trust, configured_servers(places, trust, settings))
+        return agent_servers(agent, places, trust, configured_servers(places, trust, settings))
 
     def test_a_user_s_counts_at_once(self, world: World) -> None:
         self.write(world, "s: {command: mine, cwd: /tmp, timeout: 5000, enabled: true, args: }", "~/.claude/agents")
         one = self.own(world)
         assert (one.state, one.server.scope, one.server.command) == ("ready", "user", "mine")
-        assert (one.server.seconds, one.server.directory) == (5.0, "/tmp")
+        assert (one.server.timeout_seconds, one.server.directory) == (5.0, "/tmp")
 
     def test_D01_a_project_s_does_not_count_before_the_workspace_is_trusted(self, world: World) -> None:
         self.write(world)
@@ -207,7 +207,7 @@ class TestOfAnAgent:
         agree(world)
         one = self.own(world)
         assert (one.state, one.server.directory) == ("ready", str(world.workspace))
-        assert self.own(world, workspace_trust(world.places(), trusted_for_now=True)).state == "ready"
+        assert self.own(world, check_trust(world.places(), trusted_for_run=True)).state == "ready"
 
     @pytest.mark.parametrize(
         "changed",
@@ -287,7 +287,7 @@ class TestOfAnAgent:
     )
     def test_what_is_wrong_with_one_is_said(self, world: World, server: str, problem: str) -> None:
         self.write(world, server)
-        one = self.own(world, workspace_trust(world.places(), trusted_for_now=True))
+        one = self.own(world, check_trust(world.places(), trusted_for_run=True))
         assert one.state == "wrong"
         assert problem in one.reason
 
@@ -296,5 +296,5 @@ class TestOfAnAgent:
         places = world.places()
         agent = Registry(places, extra=(str(world.workspace / "more"),)).find_agent("helper")
         trust = agree(world)
-        [one] = servers_of_agent(agent, places, trust, [])
+        [one] = agent_servers(agent, places, trust, [])
         assert (one.server.scope, one.state) == ("project", "untrusted" if trust.state == "untrusted" else "changed")

@@ -45,7 +45,7 @@ def test_a_program_made_with_the_sdk_is_listed_called_and_ended(tmp_path: Path) 
             assert (found.content[0].text, found.is_error) == ("5", False)
             wrong = await talk.connection.call("add", {"a": "x"}, 30, lambda _: None)
             assert wrong.is_error
-            said = await talk.connection.prompt("greet", {"who": "Ann"}, 30)
+            said = await talk.connection.get_prompt("greet", {"who": "Ann"}, 30)
             assert said.messages[0].content.text == "Greet Ann."
 
     asyncio.run(go())

@@ -4,19 +4,19 @@ import base64
 from typing import Any
 
 from kitbag.messages import Image, Text
-from kitbag.tools.base import Outcome
-from kitbag.tools.mcp_client.results import MOST_CHARACTERS, MOST_IMAGES, outcome_of
+from kitbag.tools.base import ToolOutput
+from kitbag.tools.mcp_client.results import MAX_CHARS, MAX_IMAGES, render_result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
-def outcome(*parts: dict[str, Any], **more: Any) -> Outcome:
+def outcome(*parts: dict[str, Any], **more: Any) -> ToolOutput:
     import mcp_types as types
 
-    return outcome_of("s", "t", types.CallToolResult.model_validate({"content": list(parts), **more}))
+    return render_result("s", "t", types.CallToolResult.model_validate({"content": list(parts), **more}))
 
 
-def text_of(found: Outcome) -> str:
+def text_of(found: ToolOutput) -> str:
     return "".join(part.text for part in found.content if isinstance(part, Text))
 
 
@@ -45,9 +45,9 @@ def test_an_error_stays_one() -> None:
 
 def test_much_text_is_cut_in_the_middle_and_it_is_said() -> None:
     found = outcome(said("a" * 1_000_000), said("the end"))
-    assert len(text_of(found)) < MOST_CHARACTERS + 500
+    assert len(text_of(found)) < MAX_CHARS + 500
     assert "the end" in text_of(found)
-    assert "were cut from the middle" in found.cut
+    assert "were cut from the middle" in found.truncation
 
 
 def test_images_are_images_by_their_bytes() -> None:
@@ -61,10 +61,10 @@ def test_images_are_images_by_their_bytes() -> None:
 
 
 def test_images_are_bounded_in_size_and_number() -> None:
-    found = outcome(image(PNG + b"\0" * 5_000_000), *(image(PNG) for _ in range(MOST_IMAGES + 3)))
-    assert sum(isinstance(part, Image) for part in found.content) == MOST_IMAGES
+    found = outcome(image(PNG + b"\0" * 5_000_000), *(image(PNG) for _ in range(MAX_IMAGES + 3)))
+    assert sum(isinstance(part, Image) for part in found.content) == MAX_IMAGES
     assert "too much" in text_of(found)
-    assert "3 parts are left out" in found.cut
+    assert "3 parts are left out" in found.truncation
 
 
 def test_resources_and_links_are_told() -> None:

@@ -5,11 +5,18 @@ from typing import Any
 import pytest
 
 from kitbag.errors import UsageError
-from kitbag.tools.mcp_client.server_config import Server, filled_in, label_of, labelled, read_server, server_map
+from kitbag.tools.mcp_client.server_config import (
+    ServerConfig,
+    assign_labels,
+    find_server_map,
+    make_label,
+    parse_server,
+    substitute_variables,
+)
 
 
-def read(definition: object, scope: Any = "project") -> tuple[Server, str]:
-    return read_server("x", definition, "/w/.mcp.json", scope, "/w")
+def read(definition: object, scope: Any = "project") -> tuple[ServerConfig, str]:
+    return parse_server("x", definition, "/w/.mcp.json", scope, "/w")
 
 
 @pytest.mark.parametrize(
@@ -20,10 +27,10 @@ def read(definition: object, scope: Any = "project") -> tuple[Server, str]:
         ({"url": "https://x.test/mcp"}, {"url": "https://x.test/mcp", "command": ""}),
         ({"type": "http", "url": "http://x", "headers": {"A": "b"}}, {"headers": (("A", "b"),)}),
         ({"type": "streamable-http", "url": "${U:-http://x}"}, {"url": "${U:-http://x}"}),
-        ({"command": "a", "timeout": 5000}, {"seconds": 5.0}),
-        ({"command": "a", "timeout": 10**8}, {"seconds": 600.0}),
+        ({"command": "a", "timeout": 5000}, {"timeout_seconds": 5.0}),
+        ({"command": "a", "timeout": 10**8}, {"timeout_seconds": 600.0}),
         ({"command": "a", "disabled": True}, {"enabled": False}),
-        ({"command": "a", "tools": ["get_*"]}, {"only": ("get_*",)}),
+        ({"command": "a", "tools": ["get_*"]}, {"allowed_tools": ("get_*",)}),
     ],
 )
 def test_what_it_says_is_understood(definition: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -59,7 +66,7 @@ def test_what_is_wrong_with_it_is_said(definition: object, problem: str) -> None
 
 def test_the_user_s_own_may_say_more() -> None:
     server, wrong = read({"command": ["a", "b"], "args": ["c"], "cwd": "~/x", "timeout": 90}, "user")
-    assert (wrong, server.command, server.arguments, server.directory, server.seconds) == (
+    assert (wrong, server.command, server.arguments, server.directory, server.timeout_seconds) == (
         "",
         "a",
         ("b", "c"),
@@ -69,20 +76,20 @@ def test_the_user_s_own_may_say_more() -> None:
 
 
 def test_what_is_shown_of_an_address_holds_no_password_and_no_key() -> None:
-    assert read({"url": "https://me:secret@x.test/mcp?key=secret"})[0].shown == "https://x.test/mcp"
+    assert read({"url": "https://me:secret@x.test/mcp?key=secret"})[0].display_target == "https://x.test/mcp"
 
 
 def test_variables_are_filled_in_wherever_they_stand() -> None:
     server, _ = read({"command": "${A}/run", "args": ["${B:-none}"], "env": {"K": "x${A}"}})
-    filled = filled_in(server, {"A": "/a"}.get)
+    filled = substitute_variables(server, {"A": "/a"}.get)
     assert (filled.command, filled.arguments, filled.environment) == ("/a/run", ("none",), (("K", "x/a"),))
     with pytest.raises(UsageError, match="A that it needs is not set"):
-        filled_in(server, {}.get)
+        substitute_variables(server, {}.get)
 
 
 def test_a_value_is_not_looked_through_for_variables_again() -> None:
     server, _ = read({"command": "a", "args": ["${A}"]})
-    assert filled_in(server, {"A": "${B}", "B": "secret"}.get).arguments == ("${B}",)
+    assert substitute_variables(server, {"A": "${B}", "B": "secret"}.get).arguments == ("${B}",)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +104,14 @@ def test_a_value_is_not_looked_through_for_variables_again() -> None:
     ],
 )
 def test_labels_are_plain(name: str, label: str) -> None:
-    assert label_of(name) == label
+    assert make_label(name) == label
 
 
 def test_labels_are_short_and_differ() -> None:
     names = ["a b", "a_b", "A_B", "n" * 60, "n" * 61]
-    found = [one.label for one in labelled([Server(name, "", "user", label=label_of(name)) for name in names])]
+    found = [
+        one.label for one in assign_labels([ServerConfig(name, "", "user", label=make_label(name)) for name in names])
+    ]
     assert len({label.lower() for label in found}) == len(names)
     assert all(len(label) <= 24 and "__" not in label for label in found)
 
@@ -115,5 +124,10 @@ def test_the_digest_tells_apart_what_may_offer_other_tools() -> None:
 
 
 def test_servers_are_found_under_every_usual_key() -> None:
-    assert server_map({"mcpServers": {"a": 1}}) == server_map({"servers": {"a": 1}}) == server_map({"a": 1}) == {"a": 1}
-    assert server_map([]) == server_map({"mcpServers": []}) == {}
+    assert (
+        find_server_map({"mcpServers": {"a": 1}})
+        == find_server_map({"servers": {"a": 1}})
+        == find_server_map({"a": 1})
+        == {"a": 1}
+    )
+    assert find_server_map([]) == find_server_map({"mcpServers": []}) == {}

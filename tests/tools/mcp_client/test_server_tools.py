@@ -3,21 +3,21 @@
 import re
 from typing import Any
 
-from kitbag.tools.mcp_client.server_config import Server
-from kitbag.tools.mcp_client.server_listing import Listing, OfferedTool
-from kitbag.tools.mcp_client.server_tools import Offer, call_name, offered_tools
+from kitbag.tools.mcp_client.server_config import ServerConfig
+from kitbag.tools.mcp_client.server_listing import OfferedTool, ServerListing
+from kitbag.tools.mcp_client.server_tools import ServerOffer, build_server_tools, make_tool_name
 
 PLAIN: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def offer(label: str, *names: str, only: tuple[str, ...] = (), description: str = "") -> Offer:
-    server = Server(label, "/s", "user", command="run", label=label, only=only)
+def offer(label: str, *names: str, only: tuple[str, ...] = (), description: str = "") -> ServerOffer:
+    server = ServerConfig(label, "/s", "user", command="run", label=label, allowed_tools=only)
     tools = tuple(OfferedTool(name, description, PLAIN) for name in names)
-    return Offer(server, Listing(tools), Any, 1.0)  # type: ignore[arg-type]
+    return ServerOffer(server, ServerListing(tools), Any, 1.0)  # type: ignore[arg-type]
 
 
-def names(*offers: Offer, most: int = 100_000) -> list[str]:
-    return [tool.name for tool in offered_tools(offers, most)[0]]
+def names(*offers: ServerOffer, most: int = 100_000) -> list[str]:
+    return [tool.name for tool in build_server_tools(offers, most)[0]]
 
 
 def test_a_tool_is_called_after_its_server() -> None:
@@ -36,7 +36,7 @@ def test_a_thousand_long_names_that_begin_alike_differ() -> None:
 
 
 def test_a_name_stays_the_same_whatever_else_is_offered() -> None:
-    assert call_name("s", "x" * 500) == call_name("s", "x" * 500, ["other"])
+    assert make_tool_name("s", "x" * 500) == make_tool_name("s", "x" * 500, ["other"])
 
 
 def test_a_server_can_be_limited_to_some_of_its_tools() -> None:
@@ -46,7 +46,7 @@ def test_a_server_can_be_limited_to_some_of_its_tools() -> None:
 def test_where_room_is_short_each_server_gets_its_share_and_the_rest_is_named() -> None:
     many = offer("many", *(f"t{at}" for at in range(1000)), description="d" * 100)
     few = offer("few", "one", "two")
-    tools, remarks = offered_tools([many, few], 2_000)
+    tools, remarks = build_server_tools([many, few], 2_000)
     found = [tool.name for tool in tools]
     assert {"mcp__few__one", "mcp__few__two"} < set(found)
     assert 5 < len(found) < 20
@@ -55,10 +55,10 @@ def test_where_room_is_short_each_server_gets_its_share_and_the_rest_is_named() 
 
 
 def test_it_tells_the_model_the_server_s_schema_and_a_person_the_server() -> None:
-    (tool,) = offered_tools([offer("s", "t")], 1_000)[0]
+    (tool,) = build_server_tools([offer("s", "t")], 1_000)[0]
     assert tool.spec.schema == PLAIN
-    assert tool._replace(work=tool.work).spec == tool.spec
-    assert tool.read({"anything": [1]}) == {"anything": [1]}
-    assert tool.facts is not None
-    assert tool.facts({}, Any) == (("server", "run (/s)"),)  # type: ignore[arg-type]
-    assert not tool.reads_only
+    assert tool._replace(work=tool.run).spec == tool.spec
+    assert tool.parse_arguments({"anything": [1]}) == {"anything": [1]}
+    assert tool.approval_facts is not None
+    assert tool.approval_facts({}, Any) == (("server", "run (/s)"),)  # type: ignore[arg-type]
+    assert not tool.read_only

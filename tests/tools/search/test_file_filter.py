@@ -2,7 +2,7 @@
 
 import pytest
 
-from kitbag.tools.search.file_filter import TYPES, FileFilter
+from kitbag.tools.search.file_filter import FILE_TYPES, FileFilter
 from kitbag.tools.search.glob_patterns import GlobError
 
 
@@ -20,13 +20,13 @@ from kitbag.tools.search.glob_patterns import GlobError
 )
 def test_a_glob_chooses_files(glob: str, yes: list[str], no: list[str]) -> None:
     chosen = FileFilter(glob)
-    assert [path for path in (*yes, *no) if chosen.wants(path)] == yes
+    assert [path for path in (*yes, *no) if chosen.matches(path)] == yes
 
 
 def test_a_glob_may_start_from_the_working_directory_too() -> None:
     chosen = FileFilter("src/lib/*.py", prefix="src/")
-    assert chosen.wants("lib/a.py")
-    assert not chosen.wants("other/a.py")
+    assert chosen.matches("lib/a.py")
+    assert not chosen.matches("other/a.py")
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_a_glob_may_start_from_the_working_directory_too() -> None:
     ],
 )
 def test_plain_names_are_given_only_when_every_wanted_file_has_one(glob: str, names: tuple[str, ...]) -> None:
-    assert FileFilter(glob).names() == names
+    assert FileFilter(glob).name_patterns() == names
 
 
 def test_every_type_can_be_used_and_another_is_refused_with_those_there_are() -> None:
-    for name in TYPES:
-        assert FileFilter("", name).names() or name == "make"
+    for name in FILE_TYPES:
+        assert FileFilter("", name).name_patterns() or name == "make"
     with pytest.raises(GlobError, match="there are c, config"):
         FileFilter("", "klingon")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kitbag.tools.search.glob import GLOB, MOST_SHOWN
+from kitbag.tools.search.glob import GLOB, MAX_SHOWN
 from support.using import Bench, children, listed, text_of, without_override
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -66,12 +66,12 @@ def test_what_git_ignores_is_left_out_unless_it_is_named(bench: Bench) -> None:
 
 
 def test_a_long_result_says_how_many_more_there_are(bench: Bench) -> None:
-    for number in range(MOST_SHOWN + 25):
+    for number in range(MAX_SHOWN + 25):
         bench.write(f"f{number:03}.txt", age=number)
     outcome = bench.use(GLOB, pattern="*.txt")
-    assert listed(outcome) == [f"f{number:03}.txt" for number in range(MOST_SHOWN)]
+    assert listed(outcome) == [f"f{number:03}.txt" for number in range(MAX_SHOWN)]
     assert text_of(outcome).endswith("[25 more match: narrow the pattern]")
-    assert outcome.cut == "25 more match: narrow the pattern"
+    assert outcome.truncation == "25 more match: narrow the pattern"
 
 
 def test_nothing_found_says_where_and_what_is_not_searched(bench: Bench) -> None:
@@ -87,7 +87,7 @@ def test_names_that_may_not_be_read_are_left_out_and_counted(bench: Bench) -> No
     bench.allowing(deny="Read(secret/**)")
     outcome = bench.use(GLOB, pattern="**/*")
     assert listed(outcome) == ["a.txt"]
-    assert "3 left out that may not be read" in outcome.cut
+    assert "3 left out that may not be read" in outcome.truncation
     text = text_of(bench.use(GLOB, pattern="**/.*"))
     assert ".env" not in text
     assert "1 left out" in text

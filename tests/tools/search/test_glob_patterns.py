@@ -4,7 +4,14 @@ import re
 
 import pytest
 
-from kitbag.tools.search.glob_patterns import GlobError, alternatives, depth_of, glob_regex, split_fixed, wants_hidden
+from kitbag.tools.search.glob_patterns import (
+    GlobError,
+    expand_braces,
+    glob_regex,
+    matches_hidden,
+    max_depth,
+    split_fixed_prefix,
+)
 from support.cost import processor_limit
 
 
@@ -60,19 +67,19 @@ def test_hidden_names_are_matched_by_any_part_when_they_are_wanted() -> None:
     ],
 )
 def test_the_folders_before_the_first_wildcard_are_where_a_search_begins(pattern: str, fixed: str, rest: str) -> None:
-    assert split_fixed(pattern) == (fixed, rest)
+    assert split_fixed_prefix(pattern) == (fixed, rest)
 
 
 def test_a_pattern_tells_how_deep_and_whether_hidden_names_are_looked_for() -> None:
-    assert [depth_of(one) for one in ("*.py", "*/x", "{a,b/c/d}", "**/x")] == [1, 2, 3, 0]
-    assert [wants_hidden(one) for one in ("*.py", "**/.env", "{a,.b}/c", "a.b")] == [False, True, True, False]
+    assert [max_depth(one) for one in ("*.py", "*/x", "{a,b/c/d}", "**/x")] == [1, 2, 3, 0]
+    assert [matches_hidden(one) for one in ("*.py", "**/.env", "{a,.b}/c", "a.b")] == [False, True, True, False]
 
 
 def test_braces_that_stand_for_too_much_are_refused() -> None:
-    assert len(alternatives("{a,b}{c,d}")) == 4
+    assert len(expand_braces("{a,b}{c,d}")) == 4
     for bomb in ("{a,b}" * 20, "{" * 500 + "a,b" + "}" * 500 + "{c,d}" * 30, "x" * 3_000):
         with pytest.raises(GlobError):
-            alternatives(bomb)
+            expand_braces(bomb)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.tools.search import grep, ripgrep
-from kitbag.tools.search.glob import MOST_CHARACTERS
+from kitbag.tools.search.glob import MAX_CHARS
 from kitbag.tools.search.grep import GREP
-from kitbag.tools.search.grep_results import LONGEST_SHOWN
-from kitbag.tools.search.search_process import LARGEST_FILE
+from kitbag.tools.search.grep_results import MAX_LINE_CHARS
+from kitbag.tools.search.search_process import MAX_FILE_BYTES
 from support.cost import bytes_read
 from support.matrix import examples
 from support.using import Bench, children, listed, memory_growth, text_of, without_override
@@ -179,13 +179,13 @@ def test_limits_are_held_and_said(bench: Bench) -> None:
         bench.write(f"f{number:02}.txt", "hit\n" * 30, age=number)
     content = bench.use(GREP, pattern="hit", output_mode="content", head_limit=7)
     assert len(listed(content)) == 7
-    assert content.cut == "more match: narrow the search or raise head_limit"
+    assert content.truncation == "more match: narrow the search or raise head_limit"
     files = bench.use(GREP, pattern="hit", head_limit=4)
     assert listed(files) == ["f00.txt", "f01.txt", "f02.txt", "f03.txt"]
-    assert files.cut.startswith("26 more files match")
+    assert files.truncation.startswith("26 more files match")
     counts = bench.use(GREP, pattern="hit", output_mode="count", head_limit=5)
     assert len(listed(counts)) == 5
-    assert counts.cut.startswith("25 more files match")
+    assert counts.truncation.startswith("25 more files match")
     assert len(listed(bench.use(GREP, pattern="hit", output_mode="content", head_limit=0))) == 900
 
 
@@ -194,11 +194,11 @@ def test_long_lines_are_cut_and_long_results_too(bench: Bench) -> None:
     bench.write("a.txt", ("x" * 3_000 + "\n") * 300)
     bench.write("b.txt", "ü" * 900)
     outcome = bench.use(GREP, pattern="x", path="a.txt", output_mode="content", head_limit=1_000)
-    assert listed(outcome)[0] == "a.txt:1:" + "x" * LONGEST_SHOWN + " [line cut]"
-    assert len(text_of(outcome)) < MOST_CHARACTERS + 1_000
-    assert outcome.cut
+    assert listed(outcome)[0] == "a.txt:1:" + "x" * MAX_LINE_CHARS + " [line cut]"
+    assert len(text_of(outcome)) < MAX_CHARS + 1_000
+    assert outcome.truncation
     assert listed(bench.use(GREP, pattern="ü", output_mode="content")) == [
-        "b.txt:1:" + "ü" * LONGEST_SHOWN + " [line cut]"
+        "b.txt:1:" + "ü" * MAX_LINE_CHARS + " [line cut]"
     ]
 
 
@@ -234,7 +234,7 @@ def test_nothing_of_a_file_that_may_not_be_read_is_shown(bench: Bench) -> None:
     for mode in ("content", "count", "files_with_matches"):
         outcome = bench.use(GREP, pattern="needle", output_mode=mode)
         assert [line.partition(":")[0] for line in listed(outcome)] == ["a.txt"]
-        assert outcome.cut == "3 left out that may not be read"
+        assert outcome.truncation == "3 left out that may not be read"
     for path in ("secret", "secret/b.txt"):
         outcome = bench.use(GREP, pattern="needle", path=path, output_mode="content")
         assert outcome.is_error
@@ -251,7 +251,7 @@ def test_an_agent_without_read_still_searches_and_one_with_a_limit_sees_no_more(
         ("Grep, Read(docs/**)", ["docs/a.md"]),
         ("Grep, Read", ["docs/a.md"]),
     ):
-        context = whole._replace(permissions=whole.permissions.narrowed(parse_tools(tools)[0], "agent.md"))
+        context = whole._replace(permissions=whole.permissions.restricted_to(parse_tools(tools)[0], "agent.md"))
         assert listed(bench.use(GREP, context, pattern="needle")) == expected, tools
 
 
@@ -315,8 +315,8 @@ def test_huge_files_are_searched_in_little_time_and_memory(bench: Bench) -> None
                 outcome = bench.use(GREP, pattern="needle", path=path, output_mode=mode)
                 assert read() < 1 << 30, path
             assert growth() < GROWTH, path
-            assert len(text_of(outcome)) < MOST_CHARACTERS
-            assert outcome.is_error or outcome.cut, path
+            assert len(text_of(outcome)) < MAX_CHARS
+            assert outcome.is_error or outcome.truncation, path
     assert listed(bench.use(GREP, pattern="needle", path="begins-as-text", output_mode="count")) == [
         "begins-as-text:3000"
     ]
@@ -326,7 +326,7 @@ def test_huge_files_are_searched_in_little_time_and_memory(bench: Bench) -> None
 def test_files_that_are_too_large_for_a_folder_are_said_when_nothing_is_found(bench: Bench) -> None:
     with open(bench.root / "large.log", "wb") as file:
         file.write(b"needle\n")
-        file.truncate(LARGEST_FILE + 1)
+        file.truncate(MAX_FILE_BYTES + 1)
     bench.write("a.txt", "x")
     assert "1 files over 32 MB were not searched" in text_of(bench.use(GREP, pattern="needle"))
     assert "over 32 MB" not in text_of(bench.use(GREP, pattern="needle", glob="*.txt"))
@@ -341,9 +341,9 @@ def test_what_can_not_be_opened_is_said_with_its_name(bench: Bench, mode: str) -
     outcome = without_override(lambda: bench.use(GREP, pattern="needle", output_mode=mode))
     (bench.root / "closed").chmod(0o755)
     assert [line.partition(":")[0] for line in listed(outcome)] == ["a.txt"]
-    assert "2 files or folders could not be opened: " in outcome.cut
-    assert set(outcome.cut.partition(": ")[2].split(", ")) == {"closed", "shut.txt"}
-    assert text_of(outcome).endswith(f"[{outcome.cut}]")
+    assert "2 files or folders could not be opened: " in outcome.truncation
+    assert set(outcome.truncation.partition(": ")[2].split(", ")) == {"closed", "shut.txt"}
+    assert text_of(outcome).endswith(f"[{outcome.truncation}]")
 
 
 @with_both
@@ -354,7 +354,7 @@ def test_nothing_that_may_not_be_read_is_named_among_what_could_not_be_opened(be
     context = bench.allowing(deny="Read(./secret/**)")
     outcome = without_override(lambda: bench.use(GREP, context, pattern="needle"))
     assert text_of(outcome).startswith("No matches (9 files or folders could not be opened: ")
-    assert "more" in outcome.cut
+    assert "more" in outcome.truncation
     assert "plans" not in text_of(outcome)
 
 
@@ -371,7 +371,7 @@ def test_lines_come_in_the_order_of_their_paths(bench: Bench, many: int) -> None
     ]
     assert shown == expected[: len(shown)]
     assert (len(shown) == len(expected)) == (many == 3)
-    assert ("more match" in outcome.cut) == (many == 3_000)
+    assert ("more match" in outcome.truncation) == (many == 3_000)
 
 
 @with_both
@@ -382,8 +382,8 @@ def test_a_question_mark_stands_for_one_character_of_any_length(bench: Bench) ->
 
 
 def test_a_pattern_that_never_ends_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ripgrep, "NAME", "no-such-rg")
-    monkeypatch.setattr(grep, "SECONDS", 0.5)
+    monkeypatch.setattr(ripgrep, "EXECUTABLE", "no-such-rg")
+    monkeypatch.setattr(grep, "TIMEOUT_SECONDS", 0.5)
     bench.write("a.txt", "a" * 5_000 + "\n")
     for path in ({}, {"path": "a.txt"}):
         outcome = bench.use(GREP, pattern="(a+)+b", **path)
@@ -394,7 +394,7 @@ def test_a_pattern_that_never_ends_is_stopped(bench: Bench, monkeypatch: pytest.
 @with_both
 def test_cancelling_ends_the_search(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write("a.txt", "a" * 60_000 + "\n")
-    monkeypatch.setattr(ripgrep, "NAME", "no-such-rg")  # only Python's regular expressions run for ever
+    monkeypatch.setattr(ripgrep, "EXECUTABLE", "no-such-rg")  # only Python's regular expressions run for ever
 
     async def cancelled(arguments: dict[str, Any]) -> None:
         running = asyncio.ensure_future(bench.using(GREP, {"pattern": "(a+)+b", **arguments}))
@@ -485,5 +485,5 @@ def test_both_engines_give_the_same_answer(
         given |= {"_C": around, "_i": ignore_case} | ({"path": "f0.txt"} if single else {})
         patch.setenv("PATH", "/usr/bin")
         by_ripgrep = bench.use(GREP, **given)
-        patch.setattr(ripgrep, "NAME", "no-such-rg")
+        patch.setattr(ripgrep, "EXECUTABLE", "no-such-rg")
         assert bench.use(GREP, **given) == by_ripgrep

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.processes.run_process import Folder
+from kitbag.processes.run_process import OpenDirectory
 from kitbag.text.no_follow import open_directory, open_file
-from kitbag.tools.search.list_files import Which, list_files
-from kitbag.tools.search.walk import ignoring_above, walk
+from kitbag.tools.search.list_files import ListOptions, list_files
+from kitbag.tools.search.walk import parent_ignore_rules, walk
 from support.matrix import examples
 
 RG = shutil.which("rg") or ""
 needs_ripgrep = pytest.mark.skipif(not RG, reason="there is no ripgrep here")
 
 
-def files(program: str, place: Path, which: Which) -> list[str]:
+def files(program: str, place: Path, which: ListOptions) -> list[str]:
     descriptor = open_directory(os.path.realpath(place))
     found: list[str] = []
     try:
@@ -30,7 +30,7 @@ def files(program: str, place: Path, which: Which) -> list[str]:
             found.extend(paths)
             return True
 
-        listed = list_files(program, Folder(descriptor, os.path.realpath(place)), which, take, threading.Event())
+        listed = list_files(program, OpenDirectory(descriptor, os.path.realpath(place)), which, take, threading.Event())
     finally:
         os.close(descriptor)
     assert not listed.stopped
@@ -86,8 +86,8 @@ def test_walking_lists_what_ripgrep_lists(
         place = base / start
         if not place.is_dir():
             return
-        by_ripgrep = files(RG, place, Which(hidden))
-        by_walking = files("", place, Which(hidden))
+        by_ripgrep = files(RG, place, ListOptions(hidden))
+        by_walking = files("", place, ListOptions(hidden))
         if not hidden:  # a rule that brings something back makes ripgrep show it although it is hidden
             by_ripgrep = [path for path in by_ripgrep if not any(part.startswith(".") for part in path.split("/"))]
         assert sorted(by_walking) == sorted(by_ripgrep)
@@ -95,18 +95,18 @@ def test_walking_lists_what_ripgrep_lists(
 
 def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     make(tmp_path, dict.fromkeys(["b/z", "b.txt", "a", "B", "b/a/x"], ""))
-    assert files("", tmp_path, Which(hidden=False)) == ["B", "a", "b/a/x", "b/z", "b.txt"]
+    assert files("", tmp_path, ListOptions(include_hidden=False)) == ["B", "a", "b/a/x", "b/z", "b.txt"]
 
 
 @pytest.mark.parametrize("program", [pytest.param(RG, marks=needs_ripgrep), ""])
 def test_a_folder_that_git_ignores_is_listed_when_it_is_asked_for(tmp_path: Path, program: str) -> None:
     make(tmp_path, {".git/HEAD": "", ".gitignore": "node_modules/\n*.log\n", "node_modules/p/a.js": "", "x.log": ""})
     make(tmp_path, {"node_modules/p/b.log": "", "node_modules/p/.gitignore": "c.js\n", "node_modules/p/c.js": ""})
-    assert files(program, tmp_path, Which(hidden=False)) == []
+    assert files(program, tmp_path, ListOptions(include_hidden=False)) == []
     for start in ("node_modules", "node_modules/p"):
-        found = files(program, tmp_path / start, Which(hidden=False))
+        found = files(program, tmp_path / start, ListOptions(include_hidden=False))
         assert [os.path.basename(path) for path in found] == ["a.js", "b.log"]
-    assert files(program, tmp_path, Which(hidden=False, ignore=False)) == [
+    assert files(program, tmp_path, ListOptions(include_hidden=False, respect_gitignore=False)) == [
         "node_modules/p/a.js", "node_modules/p/b.log", "node_modules/p/c.js", "x.log",
     ]  # fmt: skip
 
@@ -121,14 +121,14 @@ def test_links_pipes_and_what_versions_are_kept_in_are_not_listed(tmp_path: Path
     (root / "file-link").symlink_to(outside / "secret")
     (root / "loop").symlink_to(".")
     os.mkfifo(root / "pipe")
-    assert files(program, root, Which(hidden=True)) == [".hidden/b", "a", "deep/er/c", "odd\nname"]
-    assert files(program, root, Which(hidden=False, deepest=2)) == ["a", "odd\nname"]
+    assert files(program, root, ListOptions(include_hidden=True)) == [".hidden/b", "a", "deep/er/c", "odd\nname"]
+    assert files(program, root, ListOptions(include_hidden=False, max_depth=2)) == ["a", "odd\nname"]
 
 
 @pytest.mark.parametrize("program", [pytest.param(RG, marks=needs_ripgrep), ""])
 def test_names_that_are_no_text_are_listed(tmp_path: Path, program: str) -> None:
     (tmp_path / os.fsdecode(b"bad\xff")).write_text("")
-    assert [os.fsencode(path) for path in files(program, tmp_path, Which(hidden=False))] == [b"bad\xff"]
+    assert [os.fsencode(path) for path in files(program, tmp_path, ListOptions(include_hidden=False))] == [b"bad\xff"]
 
 
 @needs_ripgrep
@@ -137,9 +137,9 @@ def test_a_ripgrep_that_does_not_work_is_replaced(tmp_path: Path) -> None:
     broken = tmp_path / "rg"
     broken.write_text("not a program")
     broken.chmod(0o755)
-    assert files(str(broken), tmp_path, Which(hidden=False)) == ["a", "rg"]
+    assert files(str(broken), tmp_path, ListOptions(include_hidden=False)) == ["a", "rg"]
     broken.write_text("#!/bin/sh\necho 'unknown option' >&2\nexit 2\n")
-    assert files(str(broken), tmp_path, Which(hidden=False)) == ["a", "rg"]
+    assert files(str(broken), tmp_path, ListOptions(include_hidden=False)) == ["a", "rg"]
 
 
 def test_a_folder_is_opened_only_where_no_link_is_on_the_way(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_walking_never_enters_a_folder_that_was_exchanged_for_a_link(tmp_path: P
     make(root, {f"d{number}/mine": "" for number in range(20)})
     descriptor = open_directory(os.path.realpath(root))
     try:
-        walking = walk(descriptor, None, hidden=True)
+        walking = walk(descriptor, None, include_hidden=True)
         assert next(walking)[0] == "d0/mine"
         for number in range(1, 20):  # after their kind was looked at
             shutil.rmtree(root / f"d{number}")
@@ -183,12 +183,12 @@ def test_walking_never_enters_a_folder_that_was_exchanged_for_a_link(tmp_path: P
 def test_hostile_ignore_rules_take_little_time(tmp_path: Path) -> None:
     rules = ["*a" * 200 + "b", " " * 500_000 + "x", "**/" * 300 + "z", "[" * 900, "a" * 100_000, "\\", "!", "/", "**"]
     make(tmp_path, {".git/HEAD": "", ".gitignore": "\n".join([*rules[:-1]] * 50), "a" * 200: "", "b/" * 60 + "c": ""})
-    assert len(files("", tmp_path, Which(hidden=False))) == 2
+    assert len(files("", tmp_path, ListOptions(include_hidden=False))) == 2
 
 
 def test_the_rules_above_a_folder_are_found_up_to_its_repository(tmp_path: Path) -> None:
     make(tmp_path, {".gitignore": "*.x\n", "repo/.git/HEAD": "", "repo/.gitignore": "*.y\n", "repo/a/b/f.x": ""})
-    above, ignored = ignoring_above(os.path.realpath(tmp_path / "repo" / "a" / "b"))
+    above, ignored = parent_ignore_rules(os.path.realpath(tmp_path / "repo" / "a" / "b"))
     assert not ignored
     assert above.ignores("f.y", is_folder=False)
     assert not above.ignores("f.x", is_folder=False)
@@ -209,4 +209,4 @@ def test_git_itself_agrees(tmp_path: Path) -> None:
         [git, "-C", str(tmp_path), "ls-files", "-co", "--exclude-standard", "-z"], capture_output=True, check=True
     )
     expected = sorted(os.fsdecode(path) for path in listing.stdout.split(b"\0") if path)
-    assert sorted(files("", tmp_path, Which(hidden=True))) == expected
+    assert sorted(files("", tmp_path, ListOptions(include_hidden=True))) == expected

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from conftest import World
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.messages import Text
-from kitbag.permissions.model import Judgement, Profile, Protection
+from kitbag.permissions.model import PermissionDecision, SandboxProfile, SandboxSupport
 from kitbag.processes import command_runner
 from kitbag.testing import Step
-from kitbag.tools.base import Context, Outcome
-from kitbag.tools.delegation import Errand, Report, Stopped
-from kitbag.tools.shell.bash import BASH, LONGEST_TIME, MOST_BYTES, NOTHING_PRINTED
+from kitbag.tools.base import ToolContext, ToolOutput
+from kitbag.tools.delegation import DelegationRequest, TaskReport, TaskStopResult
+from kitbag.tools.shell.bash import BASH, MAX_COMMAND_BYTES, MAX_TIMEOUT_MS, NO_OUTPUT
 from support import needs
 from support.clock import Clock
 from support.confined import processes_with
@@ -44,19 +44,23 @@ class Shell:
         (bench.outside / "tripwire").write_text("untouched\n")
         self.directory = str(bench.root)
 
-    def context(self, sandbox: Profile = "none", network: bool = False, mode: Mode = "default", **more: Any) -> Context:
+    def context(
+        self, sandbox: SandboxProfile = "none", network: bool = False, mode: PermissionMode = "default", **more: Any
+    ) -> ToolContext:
         made = self.bench.allowing(mode=mode, **more)
-        judgement = Judgement("allow", "for a test", (), sandbox, network)
+        judgement = PermissionDecision("allow", "for a test", (), sandbox, network)
         return made._replace(
-            judgement=judgement, directory=self.directory, session_id="s1", call_id="c1", progress=self.told.append
+            decision=judgement, directory=self.directory, session_id="s1", call_id="c1", progress=self.told.append
         )
 
-    def run(self, command: str, sandbox: Profile = "none", context: Context | None = None, **arguments: Any) -> Outcome:
+    def run(
+        self, command: str, sandbox: SandboxProfile = "none", context: ToolContext | None = None, **arguments: Any
+    ) -> ToolOutput:
         outcome = self.bench.use(BASH, context or self.context(sandbox), command=command, **arguments)
-        self.directory = outcome.directory or self.directory
+        self.directory = outcome.new_directory or self.directory
         return outcome
 
-    def says(self, command: str, sandbox: Profile = "none", **arguments: Any) -> str:
+    def says(self, command: str, sandbox: SandboxProfile = "none", **arguments: Any) -> str:
         return text_of(self.run(command, sandbox, **arguments))
 
     def tripwire(self) -> list[str]:
@@ -69,7 +73,7 @@ def shell(bench: Bench) -> Shell:
 
 
 @pytest.fixture(params=BESIDE)
-def sandbox(request: pytest.FixtureRequest) -> Profile:
+def sandbox(request: pytest.FixtureRequest) -> SandboxProfile:
     if request.param != "none":
         needs.bubblewrap()
     return request.param
@@ -93,7 +97,7 @@ def test_output_of_both_kinds_comes_in_order_and_a_person_gets_a_summary(shell: 
         False,
     )
     done = shell.run("true")
-    assert (text_of(done), done.summary, done.details) == (NOTHING_PRINTED, "exit 0, no output", "")
+    assert (text_of(done), done.summary, done.details) == (NO_OUTPUT, "exit 0, no output", "")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +163,7 @@ def test_what_may_have_failed_is_a_failure(shell: Shell, command: str) -> None:
 
 
 def test_a_command_is_given_no_secret_no_input_no_terminal_and_no_program_that_asks(
-    shell: Shell, sandbox: Profile, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, sandbox: SandboxProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", "canary-secret-1")
     monkeypatch.setenv("LD_PRELOAD", "")
@@ -188,23 +192,23 @@ def test_D18_nothing_but_the_directory_is_kept_for_the_next_command(shell: Shell
 # --- the directory ----------------------------------------------------------------------------------------------
 
 
-def test_the_directory_of_a_command_is_where_the_next_starts(shell: Shell, sandbox: Profile) -> None:
+def test_the_directory_of_a_command_is_where_the_next_starts(shell: Shell, sandbox: SandboxProfile) -> None:
     assert "now in src" in shell.run("cd src && ls", sandbox).summary
     assert shell.says("pwd", sandbox) == f"{shell.root}/src"
     done = shell.run("cd deep; exit 3", sandbox)
-    assert (done.is_error, done.directory) == (True, f"{shell.root}/src/deep")
-    assert shell.run("pushd .. > /dev/null; false", sandbox).directory == f"{shell.root}/src"
-    assert shell.run("cd ..; no-such-program", sandbox).directory == str(shell.root)
+    assert (done.is_error, done.new_directory) == (True, f"{shell.root}/src/deep")
+    assert shell.run("pushd .. > /dev/null; false", sandbox).new_directory == f"{shell.root}/src"
+    assert shell.run("cd ..; no-such-program", sandbox).new_directory == str(shell.root)
 
 
-def test_outside_the_workspace_nothing_starts(shell: Shell, sandbox: Profile) -> None:
+def test_outside_the_workspace_nothing_starts(shell: Shell, sandbox: SandboxProfile) -> None:
     for place in ("/", "/etc", str(shell.bench.outside), ".."):
         done = shell.run(f"cd {place} && echo there", sandbox)
         if "there" in text_of(done):  # in a sandbox not every place is to be seen
             assert f"[Back in {shell.root}: " in text_of(done)
-        assert done.directory == ""
+        assert done.new_directory == ""
     (shell.root / "link").symlink_to(shell.bench.outside)
-    assert shell.run("cd link; true", sandbox).directory == ""
+    assert shell.run("cd link; true", sandbox).new_directory == ""
 
 
 @pytest.mark.parametrize(
@@ -221,7 +225,7 @@ def test_outside_the_workspace_nothing_starts(shell: Shell, sandbox: Profile) ->
 )
 def test_where_it_is_not_known_the_directory_stays(shell: Shell, command: str, status: int) -> None:
     done = shell.run(command)
-    assert done.directory == ""
+    assert done.new_directory == ""
     assert done.summary.startswith(f"exit {status},")
 
 
@@ -240,7 +244,7 @@ def test_where_it_is_not_known_the_directory_stays(shell: Shell, command: str, s
 )
 def test_to_watch_the_directory_changes_nothing_that_a_command_prints(shell: Shell, command: str) -> None:
     given = {"PATH": os.environ["PATH"]}
-    alone = command_runner.run_command(command_runner.Command(command, str(shell.root), given, 30, 9_000))
+    alone = command_runner.run_command(command_runner.ShellCommand(command, str(shell.root), given, 30, 9_000))
     done = shell.run(command)
     assert alone.text in text_of(done)
     assert done.summary.startswith(f"exit {alone.status}, {alone.text.count(chr(10)) + 1} line")
@@ -254,7 +258,7 @@ def test_a_directory_that_is_gone_or_leads_out_is_left_for_the_root(shell: Shell
         done = shell.run("touch new")
         assert done.is_error
         assert "nothing was run" in text_of(done)
-        assert done.directory == str(shell.root)
+        assert done.new_directory == str(shell.root)
         assert shell.says("pwd") == str(shell.root)
         with contextlib.suppress(OSError):
             (shell.root / "src").unlink()
@@ -276,22 +280,24 @@ def test_of_a_long_output_the_middle_is_left_out_and_it_is_said_how_much(shell: 
     left = next(line for line in lines if "left out here" in line)
     shown = [line for line in lines if line.isdigit()]
     assert left.startswith(f"[... {200_000 - len(shown):,} lines (")
-    assert done.cut == left[5:].partition(" left")[0] + " in the middle of the output"
+    assert done.truncation == left[5:].partition(" left")[0] + " in the middle of the output"
     assert done.summary == "exit 1, 200,001 lines"
 
 
 def test_what_fits_is_whole_and_one_endless_line_is_cut(shell: Shell) -> None:
     done = shell.run("seq 1 5000")
     assert text_of(done).splitlines() == [str(number) for number in range(1, 5_001)]
-    assert done.cut == ""
+    assert done.truncation == ""
     done = shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end")
     assert len(text_of(done)) <= 30_000
     assert "xend\n" in text_of(done)
-    assert done.cut == "3.0 MB in the middle of the output"
+    assert done.truncation == "3.0 MB in the middle of the output"
 
 
-def test_D35_output_without_end_is_stopped(shell: Shell, sandbox: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_runner, "FLOOD_BYTES", 1 << 22)
+def test_D35_output_without_end_is_stopped(
+    shell: Shell, sandbox: SandboxProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_runner, "MAX_OUTPUT_BYTES", 1 << 22)
     done = shell.run("yes", sandbox)
     assert done.is_error
     assert text_of(done).startswith("Stopped after it had printed ")
@@ -313,7 +319,7 @@ def test_of_a_progress_bar_the_last_state_stays(shell: Shell) -> None:
 def test_what_is_no_text_is_not_shown_at_length(shell: Shell) -> None:
     done = shell.run("head -c 200000 /dev/urandom")
     assert len(text_of(done)) < 1_000
-    assert "not text" in done.cut
+    assert "not text" in done.truncation
     assert "größe" in shell.says("printf 'gr\\xc3\\xb6\\xc3\\x9fe'")
 
 
@@ -332,7 +338,7 @@ def test_who_watches_is_told_the_last_line_each_second(shell: Shell) -> None:
 
 
 def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
-    shell: Shell, sandbox: Profile, long: str, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, sandbox: SandboxProfile, long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, command_runner)
 
@@ -345,7 +351,7 @@ def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
     lines = text_of(done).splitlines()
     assert lines[:2] == ["Stopped after 600 s, when its time was over.", "begun"]
     assert any("run_in_background" in line for line in lines)
-    assert (done.is_error, done.directory) == (True, "")
+    assert (done.is_error, done.new_directory) == (True, "")
     assert processes_with(long) == []
 
 
@@ -364,7 +370,7 @@ def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
     ],
 )
 def test_nothing_is_left_of_a_command_and_nothing_holds_it(
-    shell: Shell, sandbox: Profile, command: str, long: str
+    shell: Shell, sandbox: SandboxProfile, command: str, long: str
 ) -> None:
     text = shell.says(command.format(long=long), sandbox)
     assert processes_with(long) == []
@@ -373,7 +379,7 @@ def test_nothing_is_left_of_a_command_and_nothing_holds_it(
         assert "[What it left running was ended with it." in text
 
 
-def test_D60_cancelling_ends_all_of_it(shell: Shell, sandbox: Profile, long: str) -> None:
+def test_D60_cancelling_ends_all_of_it(shell: Shell, sandbox: SandboxProfile, long: str) -> None:
     command = (
         f"trap '' TERM INT HUP; setsid bash -c 'trap \"\" TERM HUP; sleep {long}' & (setsid sleep {long} &)\n"
         f"for i in 1 2 3 4 5; do sleep {long} & done; while :; do sleep {long}; done"
@@ -437,7 +443,9 @@ def test_what_the_sandbox_undid_is_told_to_model_and_person(shell: Shell) -> Non
 
 
 @pytest.mark.parametrize("mode", ["plan", "autonomous"])
-def test_modes_that_need_a_sandbox_run_nothing_without_whatever_the_judgement_says(shell: Shell, mode: Mode) -> None:
+def test_modes_that_need_a_sandbox_run_nothing_without_whatever_the_judgement_says(
+    shell: Shell, mode: PermissionMode
+) -> None:
     done = shell.run("touch made", context=shell.context("none", mode=mode))
     assert done.is_error
     assert "did not run" in text_of(done)
@@ -445,9 +453,9 @@ def test_modes_that_need_a_sandbox_run_nothing_without_whatever_the_judgement_sa
 
 
 def test_without_a_judgement_only_what_needs_no_answer_runs(shell: Shell) -> None:
-    assert shell.run("touch made", context=shell.context()._replace(judgement=None)).is_error
+    assert shell.run("touch made", context=shell.context()._replace(decision=None)).is_error
     assert not (shell.root / "made").exists()
-    allowed = shell.context(allow="Bash(touch:*)")._replace(judgement=None)
+    allowed = shell.context(allow="Bash(touch:*)")._replace(decision=None)
     assert not shell.run("touch made", context=allowed).is_error
 
 
@@ -456,8 +464,8 @@ def test_a_sandbox_that_does_not_run_is_an_error_and_the_command_is_not_run(
 ) -> None:
     from kitbag.sandbox import confine as module
 
-    nothing = Protection("none", problem="bubblewrap is not installed", fix="install it")
-    monkeypatch.setattr(module, "_found", lambda: (nothing, None))
+    nothing = SandboxSupport("none", problem="bubblewrap is not installed", fix="install it")
+    monkeypatch.setattr(module, "_detect", lambda: (nothing, None))
     for profile in ("read-only", "workspace"):
         done = shell.run("touch made", profile)
         assert text_of(done).startswith("Error: the command did not run: no sandbox runs here: bubblewrap")
@@ -494,13 +502,13 @@ def test_what_may_change_the_workspace_is_kept_around_and_what_only_reads_is_not
         ("ls; cat src/deep/a.py", False),
     ):
         changes = Kept()
-        shell.run(command, context=shell.context()._replace(changes=changes))
+        shell.run(command, context=shell.context()._replace(change_recorder=changes))
         assert changes.calls == (["before c1", "after c1"] if kept else []), command
     needs.bubblewrap()
     changes = Kept()
-    shell.run("make all", context=shell.context("read-only")._replace(changes=changes))
+    shell.run("make all", context=shell.context("read-only")._replace(change_recorder=changes))
     assert changes.calls == []
-    shell.run("touch made", context=shell.context("workspace")._replace(changes=changes))
+    shell.run("touch made", context=shell.context("workspace")._replace(change_recorder=changes))
     assert changes.calls == ["before c1", "after c1"]
 
 
@@ -511,21 +519,21 @@ class Delegating:
         self.given = ("", "", "", -1.0)
 
     async def start_command(
-        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
-    ) -> Report:
+        self, command: str, description: str, directory: str, seconds: float, judgement: PermissionDecision
+    ) -> TaskReport:
         self.given = (command, description, directory, seconds)
-        return Report("t7", "Bash", "running", False)
+        return TaskReport("t7", "Bash", "running", False)
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         raise AssertionError
 
-    async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
+    async def start(self, errand: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
         raise AssertionError
 
-    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
+    async def report(self, task_id: str, seconds: float, offset: int = 0) -> TaskReport:
         raise AssertionError
 
-    async def stop(self, task_id: str) -> Stopped:
+    async def stop(self, task_id: str) -> TaskStopResult:
         raise AssertionError
 
 
@@ -552,7 +560,7 @@ def test_work_in_the_background_is_handed_over_or_refused(shell: Shell) -> None:
         {"command": ["ls"]},
         {"command": "ls", "timeout": 0},
         {"command": "ls", "timeout": -1},
-        {"command": "ls", "timeout": LONGEST_TIME + 1},
+        {"command": "ls", "timeout": MAX_TIMEOUT_MS + 1},
         {"command": "ls", "timeout": "5"},
         {"command": "x" * 1_000_000},
         {"command": "ls", "cwd": "/etc"},
@@ -561,7 +569,7 @@ def test_work_in_the_background_is_handed_over_or_refused(shell: Shell) -> None:
 )
 def test_D58_wrong_arguments_are_told_before_anything_runs(arguments: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
-        BASH.read(arguments)
+        BASH.parse_arguments(arguments)
 
 
 @pytest.mark.parametrize(
@@ -570,7 +578,7 @@ def test_D58_wrong_arguments_are_told_before_anything_runs(arguments: dict[str, 
         (" \n\t", "there is no command"),
         ("ls \0 x", "NUL"),
         ("echo \ud800", "U+D800"),
-        ("echo " + "ä" * (MOST_BYTES // 2), "Write it to a file"),
+        ("echo " + "ä" * (MAX_COMMAND_BYTES // 2), "Write it to a file"),
     ],
 )
 def test_a_command_that_no_shell_can_be_given_is_told(shell: Shell, command: str, problem: str) -> None:
@@ -580,7 +588,7 @@ def test_a_command_that_no_shell_can_be_given_is_told(shell: Shell, command: str
 
 
 def test_the_longest_command_runs(shell: Shell) -> None:
-    word = "x" * (MOST_BYTES - 40)
+    word = "x" * (MAX_COMMAND_BYTES - 40)
     assert shell.says(f"cd src; echo {word} | wc -c").splitlines()[0] == str(len(word) + 1)
 
 
@@ -595,7 +603,7 @@ def test_a_command_that_can_t_be_started_is_told(shell: Shell, monkeypatch: pyte
 
 def test_the_description_is_short() -> None:
     assert len(BASH.description) < 700
-    assert not BASH.reads_only
+    assert not BASH.read_only
 
 
 # --- in the loop ------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kitbag.tools.shell.exit_status import answer_of, exit_code, leaves_work_behind
+from kitbag.tools.shell.exit_status import exit_meaning, format_exit_code, leaves_background_jobs
 
 
 def test_codes_and_signals_are_named() -> None:
-    assert [exit_code(status) for status in (0, 1, 128, -9, 137, 255, -64)] == [
+    assert [format_exit_code(status) for status in (0, 1, 128, -9, 137, 255, -64)] == [
         "Exit code 0",
         "Exit code 1",
         "Exit code 128",
@@ -22,9 +22,9 @@ def test_codes_and_signals_are_named() -> None:
     ["/usr/bin/grep x y", "git -C sub grep x", "git diff --exit-code", "a || grep x y", "sleep 1 & grep x y", "A=1 rg x", "cat <<E | grep x\nhi\nE"],
 )  # fmt: skip
 def test_one_is_an_answer_of_the_last_command(command: str) -> None:
-    assert answer_of(command, 1)
-    assert not answer_of(command, 2)
-    assert not answer_of(command, 0)
+    assert exit_meaning(command, 1)
+    assert not exit_meaning(command, 2)
+    assert not exit_meaning(command, 0)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_one_is_an_answer_of_the_last_command(command: str) -> None:
      "exit 1; grep x y", "exec false; grep x y", "eval 'exit 1'; grep x y", "source x; grep x y", ". ./x; grep x y"],
 )  # fmt: skip
 def test_what_may_come_from_elsewhere_is_no_answer(command: str) -> None:
-    assert not answer_of(command, 1)
+    assert not exit_meaning(command, 1)
 
 
 def test_what_goes_on_behind_is_seen_and_what_is_quoted_is_not() -> None:
     for command in ("sleep 9 &", "(sleep 9 &)", "npm start & curl x", "a & b & c"):
-        assert leaves_work_behind(command), command
+        assert leaves_background_jobs(command), command
     for command in ("a && b", "a 2>&1", "a &> b", "curl 'x?a=1&b=2'", "a & b & wait", "echo '&'", "a |& b"):
-        assert not leaves_work_behind(command), command
+        assert not leaves_background_jobs(command), command

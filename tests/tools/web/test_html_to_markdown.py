@@ -6,16 +6,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kitbag.tools.web import html_to_markdown
-from kitbag.tools.web.html_to_markdown import MOST_CHARACTERS, Page, markdown_of
+from kitbag.tools.web import html_to_markdown as html_to_markdown_module
+from kitbag.tools.web.html_to_markdown import MAX_CHARS, MarkdownPage, html_to_markdown
 from support.cost import processor_limit
 from support.matrix import examples, sample
 
 FROM = "https://docs.example/guide/page.html"
 
 
-def read(source: str) -> Page:
-    return markdown_of(source, FROM, threading.Event())
+def read(source: str) -> MarkdownPage:
+    return html_to_markdown(source, FROM, threading.Event())
 
 
 def text(source: str) -> str:
@@ -149,7 +149,7 @@ def test_the_main_part_is_enough_where_there_is_one() -> None:
     page = read(
         "<title> A &amp; B </title><header><h1>Top</h1>menu</header><main><aside>note</aside>text</main><footer>foot</footer>"
     )
-    assert page == Page("A & B", "# Top\n\nnote\n\ntext", "")
+    assert page == MarkdownPage("A & B", "# Top\n\nnote\n\ntext", "")
 
 
 def test_a_page_that_is_all_menu_is_shown() -> None:
@@ -159,7 +159,7 @@ def test_a_page_that_is_all_menu_is_shown() -> None:
 
 
 def test_an_empty_title_takes_nothing_from_the_page() -> None:
-    assert read("<title></title><p>text") == Page("", "text", "")
+    assert read("<title></title><p>text") == MarkdownPage("", "text", "")
 
 
 DEEP = [
@@ -171,10 +171,10 @@ DEEP = [
 
 @pytest.mark.parametrize("piece", sample(DEEP, 12))
 def test_depth_and_repetition_end_in_bounded_time_and_size(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_to_markdown, "SECONDS", 0.1)
+    monkeypatch.setattr(html_to_markdown_module, "TIMEOUT_SECONDS", 0.1)
     with processor_limit():
         page = read(piece * (100_000 // len(piece)) + "the end")
-    assert len(page.text) <= MOST_CHARACTERS
+    assert len(page.text) <= MAX_CHARS
 
 
 @pytest.mark.parametrize("piece", ["<div>", "<b>", "<blockquote>", "<ul><li>", "<table><tr><td>", "<span><p>"])
@@ -184,16 +184,16 @@ def test_what_is_deep_inside_is_not_lost(piece: str) -> None:
 
 def test_a_page_that_takes_too_long_or_is_too_long_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     page = read("<p>" + "word " * 500_000)
-    assert len(page.text) == MOST_CHARACTERS
-    assert "longer than" in page.cut
-    monkeypatch.setattr(html_to_markdown, "SECONDS", 0.0)
-    assert "takes longer" in read("<p>a" * 1_000).cut
+    assert len(page.text) == MAX_CHARS
+    assert "longer than" in page.truncation
+    monkeypatch.setattr(html_to_markdown_module, "TIMEOUT_SECONDS", 0.0)
+    assert "takes longer" in read("<p>a" * 1_000).truncation
 
 
 def test_it_stops_when_it_is_told_to() -> None:
     stop = threading.Event()
     stop.set()
-    assert markdown_of("<p>a" * 10_000, FROM, stop).text == ""
+    assert html_to_markdown("<p>a" * 10_000, FROM, stop).text == ""
 
 
 TAGS = """
@@ -208,4 +208,4 @@ TAGS = """
 def test_no_order_of_tags_breaks_it(tags: list[str]) -> None:
     page = read("".join(tags).replace("_", " "))
     assert isinstance(page.text, str)
-    assert page.cut == ""
+    assert page.truncation == ""

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kitbag.tools.web.html_tokens import attributes, pieces, text_in
+from kitbag.tools.web.html_tokens import html_text, parse_attributes, tokenize
 
 
 def cut(source: str) -> list[tuple[str, str]]:
-    return [(piece.kind, piece.name or piece.raw) for piece in pieces(source)]
+    return [(piece.kind, piece.name or piece.raw) for piece in tokenize(source)]
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,17 @@ def test_tags_and_text_are_told_apart_as_a_browser_does(source: str, wanted: lis
 
 
 def test_attributes_are_read_in_every_spelling() -> None:
-    found = attributes(""" A="1" b='2' c=3 d e = "x > y" a=again f=&quot;&amp; """)
+    found = parse_attributes(""" A="1" b='2' c=3 d e = "x > y" a=again f=&quot;&amp; """)
     assert found == {"a": "1", "b": "2", "c": "3", "d": "", "e": "x > y", "f": '"&'}
 
 
 def test_a_long_text_is_cut_but_no_reference_in_it() -> None:
     text = "&amp;" * 100_000
-    found = [piece.raw for piece in pieces(text)]
+    found = [piece.raw for piece in tokenize(text)]
     assert "".join(found) == text
     assert len(found) > 1
     assert all(piece.startswith("&") for piece in found)
 
 
 def test_markup_is_read_as_one_line() -> None:
-    assert text_in("A <b>b</b>\n&lt;c&gt;  &amp;amp;") == "A b <c> &amp;"
+    assert html_text("A <b>b</b>\n&lt;c&gt;  &amp;amp;") == "A b <c> &amp;"

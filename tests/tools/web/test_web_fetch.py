@@ -12,10 +12,10 @@ import httpcore2
 import pytest
 
 from kitbag.messages import Image
-from kitbag.net.exchange import Route
-from kitbag.net.policy import Limits
-from kitbag.tools.base import Context, Outcome, Tool
-from kitbag.tools.web.web_fetch import web_fetch
+from kitbag.net.exchange import NetworkRoute
+from kitbag.net.policy import FetchLimits
+from kitbag.tools.base import Tool, ToolContext, ToolOutput
+from kitbag.tools.web.web_fetch import make_web_fetch
 from support import needs
 from support.servers import Answer, Everywhere, Internet, Names, Server, redirect, reply
 from support.using import Bench, memory_growth, text_of
@@ -34,7 +34,7 @@ class Web:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.servers: list[Server] = []
-        self.tool: Tool[Any] = web_fetch(Route(resolver=Everywhere()))
+        self.tool: Tool[Any] = make_web_fetch(NetworkRoute(resolver=Everywhere()))
 
     def serve(self, answer: Answer | bytes) -> Server:
         self.servers.append(Server(answer, None, "127.0.0.1", b""))
@@ -51,13 +51,13 @@ class Web:
         return f"http://{host}:{server.port}{path}"
 
     @property
-    def context(self) -> Context:
+    def context(self) -> ToolContext:
         """The user's own settings open the servers."""
         places = [f'"{host}:{server.port}"' for server in self.servers for host in ("docs.example", "other.example")]
         (self.bench.home / ".kitbag" / "settings.toml").write_text(f"fetch.private = [{', '.join(places)}]\n")
         return self.bench.allowing()
 
-    def get(self, url: str, **more: Any) -> Outcome:
+    def get(self, url: str, **more: Any) -> ToolOutput:
         return self.bench.use(self.tool, self.context, url=url, **more)
 
     def read(self, url: str, **more: Any) -> str:
@@ -90,7 +90,7 @@ def test_a_page_comes_as_markdown_in_a_block_of_its_own(web: Web) -> None:
     assert text_of(outcome) == (
         f'<web-page url="{url}" type="text/html" title="The guide">\n# Guide\n\nSee [more]({url}more).\n</web-page>'
     )
-    assert outcome.cut == ""
+    assert outcome.truncation == ""
     assert "docs.example" in outcome.summary
 
 
@@ -147,7 +147,7 @@ def test_a_pdf_comes_as_text_and_its_offset_counts_pages(web: Web) -> None:
     assert text_of(outcome).startswith(f'<web-page url="{url}" type="application/pdf">')
     assert "Words of page 20" in text_of(outcome)
     assert "Words of page 21" not in text_of(outcome)
-    assert "go on with offset=20" in outcome.cut
+    assert "go on with offset=20" in outcome.truncation
     assert "offset=20.]" in text_of(outcome)
     assert text_of(outcome).count("</web-page>") == 1
     rest = web.read(url, offset=20)
@@ -223,7 +223,7 @@ def test_a_long_page_is_read_in_windows_that_join_without_a_gap(web: Web) -> Non
         assert len(text) < 51_000
         body = text.partition(">\n")[2].rpartition("\n</web-page>")[0]
         found += body
-        _, says, rest = outcome.cut.partition("Go on with offset=")
+        _, says, rest = outcome.truncation.partition("Go on with offset=")
         offset = int(rest.rstrip(".")) if says else None
     assert found.startswith("# Top")
     assert found.count("\n## Part 99\n") == 2
@@ -237,7 +237,7 @@ def test_a_prompt_brings_the_parts_that_fit(web: Web) -> None:
     assert "ZEBRA_MODE" in text_of(outcome)
     assert text_of(outcome).count("# Top") == 1
     assert "characters left out here, from offset=" in text_of(outcome)
-    assert "offset" in outcome.cut
+    assert "offset" in outcome.truncation
     assert len(text_of(outcome)) < 52_000
     assert "Go on with offset=" in web.read(url, prompt="xylophone"), "nothing fits"
 
@@ -300,7 +300,7 @@ def test_D44_nothing_inside_is_reached_directly_or_by_a_redirect(bench: Bench, h
     network = Internet()
     inside = Server(reply(b"secret"), None, "127.0.0.1", b"")
     outside = Server(redirect(f"http://{host}:{inside.port}/"), None, "127.0.0.1", b"")
-    tool = web_fetch(Route(resolver=Names(docs_example=[PUBLIC]), network=network))
+    tool = make_web_fetch(NetworkRoute(resolver=Names(docs_example=[PUBLIC]), network=network))
     try:
         direct = bench.use(tool, url=f"http://{host}:{inside.port}/")
         led = bench.use(tool, url=f"http://docs.example:{outside.port}/")
@@ -318,7 +318,9 @@ def test_D44_a_name_that_leads_inside_the_second_time_is_not_used_then(bench: Be
     network = Internet()
     server = Server(redirect("/again"), None, "127.0.0.1", b"")
     names = Names(docs_example=[[PUBLIC], ["127.0.0.1"]])
-    outcome = bench.use(web_fetch(Route(resolver=names, network=network)), url=f"http://docs.example:{server.port}/")
+    outcome = bench.use(
+        make_web_fetch(NetworkRoute(resolver=names, network=network)), url=f"http://docs.example:{server.port}/"
+    )
     server.close()
     assert outcome.is_error
     assert "at 127.0.0.1" in text_of(outcome)
@@ -331,7 +333,7 @@ def test_D44_a_name_that_leads_inside_the_second_time_is_not_used_then(bench: Be
      "https://stra\u00dfe.example/", "http://docs.example:0/", "x" * 8_000, "https://\u202edocs.example/"],
 )  # fmt: skip
 def test_D44_what_is_no_plain_address_is_refused(bench: Bench, url: str) -> None:
-    assert bench.use(web_fetch(Route(resolver=Names())), url=url).is_error
+    assert bench.use(make_web_fetch(NetworkRoute(resolver=Names())), url=url).is_error
 
 
 def test_a_place_inside_is_open_only_by_the_users_own_settings(web: Web) -> None:
@@ -369,7 +371,8 @@ def test_https_is_tried_before_plain_http(bench: Bench) -> None:
     server = Server(reply(b"<p>plain", "200 OK", "Content-Type: text/html"), None, "127.0.0.1", b"")
     network = Ports({80: server.port})
     outcome = bench.use(
-        web_fetch(Route(resolver=Names(docs_example=[PUBLIC]), network=network)), url="http://docs.example/a"
+        make_web_fetch(NetworkRoute(resolver=Names(docs_example=[PUBLIC]), network=network)),
+        url="http://docs.example/a",
     )
     server.close()
     assert network.asked == [443, 80]
@@ -394,12 +397,12 @@ def test_D45_a_bomb_and_a_flood_are_cut_in_bounded_memory(web: Web) -> None:
             for _ in range(40_000):
                 connection.sendall(b"word " * 10_000)
 
-    web.tool = web_fetch(Route(resolver=Everywhere()), Limits(body_bytes=1 << 20, wire_bytes=1 << 20))
+    web.tool = make_web_fetch(NetworkRoute(resolver=Everywhere()), FetchLimits(body_bytes=1 << 20, wire_bytes=1 << 20))
     urls = [web.html(bomb, "text/html", "200 OK", "Content-Encoding: gzip"), web.url(web.serve(flood))]
     with memory_growth() as growth:
         for url in urls:
             outcome = web.get(url)
-            assert "not whole" in outcome.cut
+            assert "not whole" in outcome.truncation
             assert "word" in text_of(outcome)
     assert growth() < 100 << 20
 
@@ -412,11 +415,11 @@ def test_D45_a_drip_ends_in_time_with_what_came(web: Web) -> None:
                 connection.sendall(b".")
 
     servers: list[Server] = []
-    web.tool = web_fetch(Route(resolver=Everywhere()), Limits(seconds=2))
+    web.tool = make_web_fetch(NetworkRoute(resolver=Everywhere()), FetchLimits(total_timeout=2))
     servers.append(web.serve(drip))
     outcome = web.get(web.url(servers[0]))
     assert "begins" in text_of(outcome)
-    assert "did not come whole in 2 seconds" in outcome.cut
+    assert "did not come whole in 2 seconds" in outcome.truncation
 
 
 def test_deep_and_broken_pages_are_read(web: Web) -> None:
@@ -444,7 +447,7 @@ def test_several_pages_are_read_at_once(web: Web) -> None:
     urls = [web.html(f"<p>page {number}") for number in range(5)]
     context = web.context
 
-    async def all_of_them() -> list[Outcome]:
+    async def all_of_them() -> list[ToolOutput]:
         return await asyncio.gather(*(web.bench.using(web.tool, {"url": url}, context) for url in urls))
 
     assert [f"page {number}" in text_of(outcome) for number, outcome in enumerate(asyncio.run(all_of_them()))] == [

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 
 from kitbag.settings import SETTINGS
-from kitbag.tools.base import Outcome
+from kitbag.tools.base import ToolOutput
 from kitbag.tools.web.search_backends import BACKENDS
-from kitbag.tools.web.web_search import MOST_RESULTS, WEB_SEARCH
+from kitbag.tools.web.web_search import MAX_RESULTS, WEB_SEARCH
 from support.servers import Answer, Server, redirect, reply
 from support.using import Bench, text_of
 from support.waiting import TEST_TIMEOUT, until_true
@@ -47,7 +47,7 @@ class Engine:
         (self.bench.home / ".kitbag" / "settings.toml").write_text(text)
         self.bench.allowing()
 
-    def search(self, query: str = "zebra stripes", **more: Any) -> Outcome:
+    def search(self, query: str = "zebra stripes", **more: Any) -> ToolOutput:
         return self.bench.use(WEB_SEARCH, query=query, **more)
 
     def found(self, **more: Any) -> str:
@@ -320,8 +320,8 @@ def test_results_are_bounded_and_each_place_is_shown_once(engine: Engine) -> Non
     )
     found = engine.found()
     assert found.count("a.example/x") == 1
-    assert f"{MOST_RESULTS}. " in found
-    assert f"{MOST_RESULTS + 1}. " not in found
+    assert f"{MAX_RESULTS}. " in found
+    assert f"{MAX_RESULTS + 1}. " not in found
     assert len(found) < 10_000
     assert "javascript:" not in found
     assert "u:p@" not in found

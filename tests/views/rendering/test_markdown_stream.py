@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.views.blocks import Reply
-from kitbag.views.rendering.markdown_stream import LONGEST, MOST_LINES, MarkdownStream, Piece
-from kitbag.views.rendering.render import gap, render
+from kitbag.views.blocks import ReplyBlock
+from kitbag.views.rendering.markdown_stream import MAX_PIECE_CHARS, MAX_PIECE_LINES, MarkdownPiece, MarkdownStream
+from kitbag.views.rendering.render import needs_gap, render
 from support.matrix import examples
 
 ALL_KINDS = """Intro text
@@ -51,10 +51,10 @@ inner
 end"""
 
 
-def pieces(text: str, size: int = 1) -> list[Piece]:
+def pieces(text: str, size: int = 1) -> list[MarkdownPiece]:
     stream = MarkdownStream()
     made = [piece for at in range(0, len(text), size) for piece in stream.add(text[at : at + size])]
-    return [*made, *stream.rest()]
+    return [*made, *stream.finish()]
 
 
 def texts(text: str, size: int = 1) -> list[str]:
@@ -140,27 +140,27 @@ def test_all_pieces_together_are_the_text_and_the_size_of_the_deltas_does_not_ma
 def test_code_that_goes_on_for_long_is_given_in_parts_that_are_still_code() -> None:
     lines = [f"value_{number} = {number}\n" for number in range(500)]
     made = pieces(f"```python\n{''.join(lines)}```\nend", 50)
-    assert len(made) > 500 // MOST_LINES
+    assert len(made) > 500 // MAX_PIECE_LINES
     assert all(piece.head == "```python\n" for piece in made[1:-1])
     shown = "".join(
-        render(Reply(text, at == 0, head), 80, colour=False, hide=str) for at, (text, head) in enumerate(made)
+        render(ReplyBlock(text, at == 0, head), 80, color=False, hide=str) for at, (text, head) in enumerate(made)
     )
     assert [line + "\n" for line in shown.splitlines() if line.startswith("value")] == lines
-    assert made[-1] == Piece("end")
+    assert made[-1] == MarkdownPiece("end")
 
 
 def test_a_long_table_keeps_its_head_in_every_part() -> None:
     made = pieces("| Name | Size |\n|---|---|\n" + "".join(f"| n{number} | {number} |\n" for number in range(200)))
     assert len(made) > 1
     assert all(piece.head == "| Name | Size |\n|---|---|\n" for piece in made[1:])
-    assert "n199  199\n" in render(Reply(made[-1].text, False, made[-1].head), 80, colour=False, hide=str)
+    assert "n199  199\n" in render(ReplyBlock(made[-1].text, False, made[-1].head), 80, color=False, hide=str)
 
 
 def test_a_long_list_is_given_at_its_items_and_stays_one_list() -> None:
     made = pieces("".join(f"{number}. item {number}\n" for number in range(1, 40)))
     assert len(made) > 2
     assert made[1].text.startswith("13. item 13\n")
-    assert not gap(Reply(made[0].text), Reply(made[1].text, False))
+    assert not needs_gap(ReplyBlock(made[0].text), ReplyBlock(made[1].text, False))
     same = pieces("1. item\n" * 40)
     assert len(same) == 1  # the one who reads counts them
 
@@ -169,19 +169,19 @@ def test_a_line_without_end_is_bounded() -> None:
     stream = MarkdownStream()
     for _ in range(100):
         stream.add("word " * 100)
-        assert len(stream.tail) <= LONGEST
-    assert pieces("x" * 100_000, 1_000)[0].text == "x" * LONGEST
+        assert len(stream.tail) <= MAX_PIECE_CHARS
+    assert pieces("x" * 100_000, 1_000)[0].text == "x" * MAX_PIECE_CHARS
 
 
 @pytest.mark.parametrize("text", ["a", "- a\n", "```\n", "\n", "| ", "> - ", "`", " ", "1. ", "1. a\n", "- a\n\n"])
 def test_what_is_held_is_bounded_so_that_each_piece_costs_the_same(text: str) -> None:
     stream = MarkdownStream()
     whole = text * (100_000 // len(text))
-    given: list[Piece] = []
+    given: list[MarkdownPiece] = []
     for at in range(0, len(whole), 100):
         given += stream.add(whole[at : at + 100])
-        assert len(stream.tail) <= 2 * LONGEST
-    assert "".join(piece.text for piece in [*given, *stream.rest()]) == whole
+        assert len(stream.tail) <= 2 * MAX_PIECE_CHARS
+    assert "".join(piece.text for piece in [*given, *stream.finish()]) == whole
 
 
 def test_the_tail_of_code_is_code() -> None:

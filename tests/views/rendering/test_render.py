@@ -11,23 +11,23 @@ from wcwidth import wcwidth
 from kitbag.tools.files.diff import diff
 from kitbag.views.blocks import (
     Bar,
-    Bars,
+    BarsBlock,
     Block,
-    Diff,
-    Fields,
-    Lines,
-    Remark,
-    Reply,
-    Said,
+    DiffBlock,
+    FieldsBlock,
+    LinesBlock,
+    NoticeBlock,
+    ReplyBlock,
     Span,
-    Table,
-    Thought,
+    TableBlock,
+    ThinkingBlock,
     Tone,
-    ToolDone,
-    Verbatim,
-    words,
+    ToolBlock,
+    UserBlock,
+    VerbatimBlock,
+    text_block,
 )
-from kitbag.views.rendering.render import gap, render, render_tail
+from kitbag.views.rendering.render import needs_gap, render, render_tail
 from support.matrix import examples, sample
 
 SGR = re.compile(r"\x1b\[[0-9]{1,2}(?:;[0-9]{1,2})*m")
@@ -36,11 +36,11 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b5n\r\n\tx\u202eabc\u200b\x00"
 
 
 def seen(block: Block, width: int = 80, colour: bool = False, **options: Any) -> str:
-    return SGR.sub("", render(block, width, colour=colour, hide=options.get("hide", str)))
+    return SGR.sub("", render(block, width, color=colour, hide=options.get("hide", str)))
 
 
 def coloured(block: Block, width: int = 80) -> str:
-    return render(block, width, colour=True, hide=str)
+    return render(block, width, color=True, hide=str)
 
 
 def check(text: str, width: int) -> None:
@@ -99,12 +99,12 @@ def blocks() -> st.SearchStrategy[Block]:
     rows = st.lists(st.lists(HOSTILE, max_size=4).map(tuple), max_size=3).map(tuple)
     bars = st.lists(st.builds(Bar, HOSTILE, COUNTS, TONES, HOSTILE), max_size=8).map(tuple)
     return st.one_of(
-        st.builds(Lines, lines),
-        st.builds(Said, HOSTILE, st.integers(0, 3)),
-        st.builds(Reply, HOSTILE, st.booleans(), st.sampled_from(["", "```python\n", "| a |\n|---|\n"])),
-        st.builds(Thought, HOSTILE, seconds, st.booleans()),
+        st.builds(LinesBlock, lines),
+        st.builds(UserBlock, HOSTILE, st.integers(0, 3)),
+        st.builds(ReplyBlock, HOSTILE, st.booleans(), st.sampled_from(["", "```python\n", "| a |\n|---|\n"])),
+        st.builds(ThinkingBlock, HOSTILE, seconds, st.booleans()),
         st.builds(
-            ToolDone,
+            ToolBlock,
             HOSTILE | st.just("TodoWrite"),
             HOSTILE,
             HOSTILE,
@@ -113,19 +113,19 @@ def blocks() -> st.SearchStrategy[Block]:
             HOSTILE | HOSTILE.map("--- a\n+++ b\n@@ -1,2 +1,2 @@\n".__add__),
             st.booleans(),
         ),
-        st.builds(Remark, st.sampled_from(["error", "warning", "info"]), HOSTILE, HOSTILE),
-        st.builds(Table, st.lists(HOSTILE, max_size=4).map(tuple), rows, HOSTILE, HOSTILE),
-        st.builds(Fields, st.lists(st.tuples(HOSTILE, HOSTILE), max_size=3).map(tuple), HOSTILE),
-        st.builds(Bars, bars, COUNTS, HOSTILE, HOSTILE),
-        st.builds(Verbatim, HOSTILE, HOSTILE),
-        st.builds(Diff, HOSTILE),
+        st.builds(NoticeBlock, st.sampled_from(["error", "warning", "info"]), HOSTILE, HOSTILE),
+        st.builds(TableBlock, st.lists(HOSTILE, max_size=4).map(tuple), rows, HOSTILE, HOSTILE),
+        st.builds(FieldsBlock, st.lists(st.tuples(HOSTILE, HOSTILE), max_size=3).map(tuple), HOSTILE),
+        st.builds(BarsBlock, bars, COUNTS, HOSTILE, HOSTILE),
+        st.builds(VerbatimBlock, HOSTILE, HOSTILE),
+        st.builds(DiffBlock, HOSTILE),
     )
 
 
 @given(blocks(), st.integers(min_value=1, max_value=120), st.booleans())
 @settings(max_examples=examples(400))
 def test_no_text_in_any_block_acts_on_the_terminal_or_is_wider_than_it(block: Block, width: int, colour: bool) -> None:
-    text = render(block, width, colour=colour, hide=str)
+    text = render(block, width, color=colour, hide=str)
     check(text, max(width, 2))
     assert colour or "\x1b" not in text
 
@@ -133,7 +133,7 @@ def test_no_text_in_any_block_acts_on_the_terminal_or_is_wider_than_it(block: Bl
 @given(HOSTILE, st.integers(min_value=2, max_value=100), st.integers(min_value=1, max_value=20), st.booleans())
 @settings(max_examples=examples(100))
 def test_neither_does_what_is_not_whole(text: str, width: int, height: int, colour: bool) -> None:
-    shown = render_tail(text, width, height, colour=colour, hide=str)
+    shown = render_tail(text, width, height, color=colour, hide=str)
     check(shown, width)
     assert shown.count("\n") <= height
 
@@ -167,25 +167,30 @@ def test_neither_does_what_is_not_whole(text: str, width: int, height: int, colo
 )
 def test_a_huge_text_is_rendered_whatever_it_is_made_of(text: str) -> None:
     text = text[:120_000]
-    check(render(Reply(text), 80, colour=True, hide=str), 80)
-    for block in (Said(text), Verbatim(text), Remark("error", text), ToolDone("Bash", text, text, True, 1, text, True)):
-        check(render(block, 40, colour=True, hide=str), 40)
-    check(render_tail(text, 80, 20, colour=True, hide=str), 80)
+    check(render(ReplyBlock(text), 80, color=True, hide=str), 80)
+    for block in (
+        UserBlock(text),
+        VerbatimBlock(text),
+        NoticeBlock("error", text),
+        ToolBlock("Bash", text, text, True, 1, text, True),
+    ):
+        check(render(block, 40, color=True, hide=str), 40)
+    check(render_tail(text, 80, 20, color=True, hide=str), 80)
 
 
 FIELDS: list[Block] = [
-    words("SECRET"),
-    Said("SECRET"),
-    Reply("**SECRET**"),
-    Reply("SE&#67;RET"),
-    Thought("SECRET", 1, True),
-    ToolDone("SECRET", "SECRET", "SECRET", True, 1, "SECRET", True),
-    Remark("error", "SECRET", "SECRET"),
-    Table(("SECRET",), (("SECRET",),), "SECRET", "SECRET"),
-    Fields((("SECRET", "SECRET"),), "SECRET"),
-    Bars((Bar("SECRET", 1, "plain", "SECRET"),), 2, "SECRET", "SECRET"),
-    Verbatim("SECRET", "SECRET"),
-    Diff("SECRET"),
+    text_block("SECRET"),
+    UserBlock("SECRET"),
+    ReplyBlock("**SECRET**"),
+    ReplyBlock("SE&#67;RET"),
+    ThinkingBlock("SECRET", 1, True),
+    ToolBlock("SECRET", "SECRET", "SECRET", True, 1, "SECRET", True),
+    NoticeBlock("error", "SECRET", "SECRET"),
+    TableBlock(("SECRET",), (("SECRET",),), "SECRET", "SECRET"),
+    FieldsBlock((("SECRET", "SECRET"),), "SECRET"),
+    BarsBlock((Bar("SECRET", 1, "plain", "SECRET"),), 2, "SECRET", "SECRET"),
+    VerbatimBlock("SECRET", "SECRET"),
+    DiffBlock("SECRET"),
 ]
 
 
@@ -201,7 +206,7 @@ def test_secrets_are_hidden_in_every_block(block: Block) -> None:
 
 def test_markdown_is_drawn_in_words_and_marks_without_colour() -> None:
     text = "# Title\n\nSome **bold** *soft* ~~gone~~ `code`.\n\n- one\n  - two\n- [ ] open\n- [x] done\n\n3. three\n\n> said\n\n---"
-    assert seen(Reply(text)) == (
+    assert seen(ReplyBlock(text)) == (
         "# Title\n\nSome **bold** *soft* ~~gone~~ `code`.\n\n- one\n  - two\n[ ] open\n[x] done\n\n3. three\n\n"
         "│ said\n\n" + "─" * 40 + "\n"
     )
@@ -209,7 +214,7 @@ def test_markdown_is_drawn_in_words_and_marks_without_colour() -> None:
 
 def test_with_colour_marks_become_styles_of_the_sixteen_colours_without_backgrounds() -> None:
     text = "# Title\n\n**bold** `code`\n\n```python\ndef f(): return 'x'  # why\n```"
-    shown = coloured(Reply(text))
+    shown = coloured(ReplyBlock(text))
     assert "\x1b[1;4mTitle\x1b[0m" in shown
     assert "\x1b[1mbold\x1b[0m" in shown
     assert "\x1b[36mcode\x1b[0m" in shown
@@ -219,16 +224,18 @@ def test_with_colour_marks_become_styles_of_the_sixteen_colours_without_backgrou
 
 
 def test_a_line_that_ends_is_a_line_that_ends() -> None:
-    assert seen(Reply("one\ntwo  \nthree")) == "one\ntwo\nthree\n"
+    assert seen(ReplyBlock("one\ntwo  \nthree")) == "one\ntwo\nthree\n"
 
 
 def test_an_address_is_shown_where_the_words_are_another() -> None:
     text = "[https://good.example](https://evil.example) and [https://a.example](https://a.example) <b@c.example>"
-    assert seen(Reply(text), 200) == "https://good.example (https://evil.example) and https://a.example b@c.example\n"
+    assert (
+        seen(ReplyBlock(text), 200) == "https://good.example (https://evil.example) and https://a.example b@c.example\n"
+    )
 
 
 def test_nothing_that_is_written_is_taken_out() -> None:
-    assert seen(Reply("[one]: https://a.example\n\n<script>x</script> <b>y</b> &amp; ![alt](pic.png)")) == (
+    assert seen(ReplyBlock("[one]: https://a.example\n\n<script>x</script> <b>y</b> &amp; ![alt](pic.png)")) == (
         "[one]: https://a.example\n\n<script>x</script> <b>y</b> & [alt] (pic.png)\n"
     )
 
@@ -238,17 +245,17 @@ CODE = 'def f(x):\n    """Doc."""\n\n    return {\n        "a": [1, 2],\n    }\n
 
 @pytest.mark.parametrize("language", ["python", "json", "bash", "nothing-known", "", "c++ title=x", "PYTHON"])
 def test_code_can_be_copied_as_it_is(language: str) -> None:
-    shown = SGR.sub("", coloured(Reply(f"```{language}\n{CODE}```")))
+    shown = SGR.sub("", coloured(ReplyBlock(f"```{language}\n{CODE}```")))
     assert shown == CODE
 
 
 def test_large_code_and_long_lines_of_code_are_shown_whole_without_colours() -> None:
     code = "x = 1\n" * 5_000
-    assert SGR.sub("", coloured(Reply(f"```python\n{code}```"))) == code
+    assert SGR.sub("", coloured(ReplyBlock(f"```python\n{code}```"))) == code
 
 
 def test_a_piece_of_code_is_coloured_by_what_opened_it() -> None:
-    shown = coloured(Reply("def f(): pass\n```\n", False, "```python\n"))
+    shown = coloured(ReplyBlock("def f(): pass\n```\n", False, "```python\n"))
     assert shown.startswith("\x1b[35mdef\x1b[0m")
 
 
@@ -256,140 +263,144 @@ TABLE = "| Name | Count | What |\n|---|--:|---|\n| `a` | 1 | short |\n| bb | 200
 
 
 def test_a_table_fits() -> None:
-    assert seen(Reply(TABLE), 80).split("\n")[:3] == [
+    assert seen(ReplyBlock(TABLE), 80).split("\n")[:3] == [
         "Name  Count  What",
         "────  ─────  ─────────────────────────────────────────────",
         "`a`       1  short",
     ]
-    assert seen(Reply(TABLE), 40) == (
+    assert seen(ReplyBlock(TABLE), 40) == (
         "Name  Count  What\n"
         "────  ─────  ───────────────────────────\n"
         "`a`       1  short\n"
         "bb     2000  words that go on and on and\n"
         "             do not fit beside\n"
     )
-    narrow = seen(Reply(TABLE), 20)
+    narrow = seen(ReplyBlock(TABLE), 20)
     assert "Name: bb\n" in narrow
     assert "Count: 2000\n" in narrow
 
 
 def test_wide_characters_wrap_where_they_must() -> None:
-    assert seen(Reply("日本語のテキスト"), 9) == "日本語の\nテキスト\n"
-    assert seen(Reply("a 日本"), 4) == "a 日\n本\n"
+    assert seen(ReplyBlock("日本語のテキスト"), 9) == "日本語の\nテキスト\n"
+    assert seen(ReplyBlock("a 日本"), 4) == "a 日\n本\n"
 
 
 def test_deeply_nested_lists_and_quotes_keep_room_for_words() -> None:
     text = "\n".join("  " * depth + f"- level {depth}" for depth in range(15)) + "\n\n" + "> " * 15 + "deep"
-    for line in seen(Reply(text), 30).splitlines():
+    for line in seen(ReplyBlock(text), 30).splitlines():
         assert sum(max(wcwidth(char), 0) for char in line) <= 30
-    assert "level 14" in seen(Reply(text), 30)
-    assert "deep" in seen(Reply(text), 30)
+    assert "level 14" in seen(ReplyBlock(text), 30)
+    assert "deep" in seen(ReplyBlock(text), 30)
     deepest = "\n".join("  " * depth + f"- level {depth}" for depth in range(100))
-    assert "level 99" in seen(Reply(deepest), 300)
+    assert "level 99" in seen(ReplyBlock(deepest), 300)
 
 
 # What a person said, results and thoughts
 
 
 def test_what_a_person_said_stands_behind_a_mark() -> None:
-    assert seen(Said("one two\nthree", 2)) == "> one two\n  three\n  [2 images]\n"
-    assert "… 60 more lines" in seen(Said("x\n" * 99 + "x"))
+    assert seen(UserBlock("one two\nthree", 2)) == "> one two\n  three\n  [2 images]\n"
+    assert "… 60 more lines" in seen(UserBlock("x\n" * 99 + "x"))
 
 
 def test_a_result_is_one_line() -> None:
-    assert seen(ToolDone("Read", "src/app.py", "120 lines", False, 0.21)) == "● Read src/app.py  120 lines · 0.2s\n"
-    assert seen(ToolDone("Read", "a.py", "gone", True, 0.0)) == "✗ Read a.py  gone\n"
-    long = seen(ToolDone("Bash", "echo " * 40, "exit 0", False, 3.0), 40)
+    assert seen(ToolBlock("Read", "src/app.py", "120 lines", False, 0.21)) == "● Read src/app.py  120 lines · 0.2s\n"
+    assert seen(ToolBlock("Read", "a.py", "gone", True, 0.0)) == "✗ Read a.py  gone\n"
+    long = seen(ToolBlock("Bash", "echo " * 40, "exit 0", False, 3.0), 40)
     assert long.count("\n") == 1
     assert long.endswith("…  exit 0 · 3.0s\n")
 
 
 def test_a_folded_result_hides_its_details_and_an_open_one_shows_them() -> None:
-    done = ToolDone("Grep", "x", "3 found", False, 0.0, "a\nb\nc")
+    done = ToolBlock("Grep", "x", "3 found", False, 0.0, "a\nb\nc")
     assert seen(done) == "● Grep x  3 found\n"
     assert seen(done._replace(is_open=True)) == "● Grep x  3 found\n  a\n  b\n  c\n"
 
 
 def test_an_open_result_says_what_is_left_out() -> None:
-    assert "… 600 more lines are left out" in seen(ToolDone("Bash", "x", "", False, 0.0, "x\n" * 1_000, True))
-    assert "40,000 more characters are left out" in seen(ToolDone("Bash", "x", "", False, 0.0, "x" * 100_000, True))
+    assert "… 600 more lines are left out" in seen(ToolBlock("Bash", "x", "", False, 0.0, "x\n" * 1_000, True))
+    assert "40,000 more characters are left out" in seen(ToolBlock("Bash", "x", "", False, 0.0, "x" * 100_000, True))
 
 
 def test_the_last_that_a_command_printed_is_seen_also_where_it_is_folded():
     printed = "\n".join(f"line {n}" for n in range(1, 10))
-    shown = seen(ToolDone("Bash", "make", "exit 0, 9 lines", False, 0.0, printed))
+    shown = seen(ToolBlock("Bash", "make", "exit 0, 9 lines", False, 0.0, printed))
     assert shown == ("● Bash make  exit 0, 9 lines\n  … 6 more lines (Ctrl-O)\n  line 7\n  line 8\n  line 9\n")
-    assert seen(ToolDone("Bash", "pwd", "exit 0, 1 line", False, 0.0, "/x")) == "● Bash pwd  exit 0, 1 line\n  /x\n"
+    assert seen(ToolBlock("Bash", "pwd", "exit 0, 1 line", False, 0.0, "/x")) == "● Bash pwd  exit 0, 1 line\n  /x\n"
 
 
 def test_of_an_error_the_last_lines_are_shown_and_the_reason_is_whole() -> None:
-    shown = seen(ToolDone("Bash", "make", "exit 2", True, 0.0, "\n".join(f"line {n}" for n in range(1, 21))))
+    shown = seen(ToolBlock("Bash", "make", "exit 2", True, 0.0, "\n".join(f"line {n}" for n in range(1, 21))))
     assert shown == "✗ Bash make  exit 2\n  … 15 more lines (Ctrl-O)\n" + "".join(
         f"  line {n}\n" for n in range(16, 21)
     )
     reason = "Read is not allowed: the file is outside of the workspace and nobody can be asked about it"
-    assert " ".join(seen(ToolDone("Read", "x", reason, True, 0.0), 50).split()) == f"✗ Read x {reason}"
+    assert " ".join(seen(ToolBlock("Read", "x", reason, True, 0.0), 50).split()) == f"✗ Read x {reason}"
 
 
 def test_a_change_is_shown_in_short_even_when_it_is_folded() -> None:
     before = "".join(f"line {number}\n" for number in range(1, 60))
     change = diff(before, before.replace("line 5\n", "LINE 5\n"), "a.py").text
-    shown = coloured(ToolDone("Edit", "a.py", "1 line", False, 0.0, change))
+    shown = coloured(ToolBlock("Edit", "a.py", "1 line", False, 0.0, change))
     assert "\x1b[31m- line 5\x1b[0m" in shown
     assert "\x1b[32m+ LINE 5\x1b[0m" in shown
     all_of_it = diff(before, before.replace("line", "LINE"), "a.py").text
-    folded = seen(ToolDone("Edit", "a.py", "59 lines", False, 0.0, all_of_it))
+    folded = seen(ToolBlock("Edit", "a.py", "59 lines", False, 0.0, all_of_it))
     assert folded.count("\n") == 14
     assert "… 106 more lines (Ctrl-O)" in folded
 
 
 def test_a_diff_has_numbers_signs_and_the_name_of_the_file() -> None:
     text = diff("one\ntwo\nthree\n", "one\n2\nthree\n", "src/a.py").text
-    assert seen(Diff(text)) == "src/a.py\n1   one\n2 - two\n2 + 2\n3   three\n"
-    assert seen(Diff(diff(None, "x\n", "b.py").text)) == "new file\nb.py\n1 + x\n"
+    assert seen(DiffBlock(text)) == "src/a.py\n1   one\n2 - two\n2 + 2\n3   three\n"
+    assert seen(DiffBlock(diff(None, "x\n", "b.py").text)) == "new file\nb.py\n1 + x\n"
 
 
 def test_a_removed_line_that_looks_like_a_head_is_a_removed_line() -> None:
     text = diff("-- a\nb\n", "b\n", "q.sql").text
-    assert seen(Diff(text)) == "q.sql\n1 - -- a\n1   b\n"
+    assert seen(DiffBlock(text)) == "q.sql\n1 - -- a\n1   b\n"
 
 
 def test_a_thought_is_folded_or_open() -> None:
-    assert seen(Thought("hm\nso", 3.2)) == "✻ thought for 3 s (Ctrl-O shows it)\n"
-    assert seen(Thought("hm\nso", 3.2, True)) == "✻ thought for 3 s\n  hm\n  so\n"
+    assert seen(ThinkingBlock("hm\nso", 3.2)) == "✻ thought for 3 s (Ctrl-O shows it)\n"
+    assert seen(ThinkingBlock("hm\nso", 3.2, True)) == "✻ thought for 3 s\n  hm\n  so\n"
 
 
 # Words of ours
 
 
 def test_remarks_say_how_bad_it_is_and_what_to_do() -> None:
-    assert seen(Remark("error", "no", "yes")) == "✗ error: no\n  fix: yes\n"
-    assert seen(Remark("info", "it has ended", "/tasks show 1")) == "· it has ended\n  /tasks show 1\n"
-    assert seen(Remark("warning", "hm")) == "! warning: hm\n"
-    assert seen(Remark("info", "so")) == "· so\n"
+    assert seen(NoticeBlock("error", "no", "yes")) == "✗ error: no\n  fix: yes\n"
+    assert seen(NoticeBlock("info", "it has ended", "/tasks show 1")) == "· it has ended\n  /tasks show 1\n"
+    assert seen(NoticeBlock("warning", "hm")) == "! warning: hm\n"
+    assert seen(NoticeBlock("info", "so")) == "· so\n"
 
 
 def test_a_table_of_ours_keeps_names_whole_and_wraps_the_last_column() -> None:
-    table = Table(("Name", "Tokens", "What"), (("pdf", "1,200", "reads files " * 4), ("docx", "30", "")), "Skills", "2")
+    table = TableBlock(
+        ("Name", "Tokens", "What"), (("pdf", "1,200", "reads files " * 4), ("docx", "30", "")), "Skills", "2"
+    )
     assert seen(table, 40) == (
         "Skills\nName  Tokens  What\npdf    1,200  reads files reads files\n              reads files reads files\n"
         "docx      30\n2\n"
     )
-    wide = Table(
+    wide = TableBlock(
         ("Name", "State", "Tokens", "What"), (("incident_investigation", "name-only", "300", "Looks into it"),)
     )
     assert seen(wide, 40) == "Name: incident_investigation\nState: name-only\nTokens: 300\nWhat: Looks into it\n"
-    assert "…" in seen(Table(("A", "B"), (("a", "word " * 100),)), 40)
+    assert "…" in seen(TableBlock(("A", "B"), (("a", "word " * 100),)), 40)
 
 
 def test_fields_are_wrapped_below_their_values() -> None:
-    assert seen(Fields((("model", "m"), ("none", ""), ("where", "a b c d e f g h"))), 16) == (
+    assert seen(FieldsBlock((("model", "m"), ("none", ""), ("where", "a b c d e f g h"))), 16) == (
         "model  m\nwhere  a b c d e\n       f g h\n"
     )
 
 
 def test_the_window_is_a_bar_with_a_legend() -> None:
-    bars = Bars((Bar("prompt", 10_000), Bar("tools", 1), Bar("talk", 50_000, "good", "12 messages")), 100_000, "Window")
+    bars = BarsBlock(
+        (Bar("prompt", 10_000), Bar("tools", 1), Bar("talk", 50_000, "good", "12 messages")), 100_000, "Window"
+    )
     assert seen(bars, 40) == (
         "Window\nAAAABCCCCCCCCCCCCCCCCCCCC...............\n"
         "A prompt  10,000   10.0%\nB tools        1    0.0%\nC talk    50,000   50.0%  12 messages\n"
@@ -400,34 +411,34 @@ def test_the_window_is_a_bar_with_a_legend() -> None:
 
 
 def test_what_is_more_than_the_window_still_fits_on_the_screen() -> None:
-    check(seen(Bars((Bar("a", 300), Bar("b", 100)), 200), 40), 40)
-    check(seen(Bars((), 0), 40), 40)
+    check(seen(BarsBlock((Bar("a", 300), Bar("b", 100)), 200), 40), 40)
+    check(seen(BarsBlock((), 0), 40), 40)
 
 
 def test_a_text_of_others_stands_behind_a_bar_line_by_line() -> None:
-    assert seen(Verbatim("one\n" + "x" * 10, "Prompt"), 8) == "Prompt\n│ one\n│ xxxxxx\n│ xxxx\n"
+    assert seen(VerbatimBlock("one\n" + "x" * 10, "Prompt"), 8) == "Prompt\n│ one\n│ xxxxxx\n│ xxxx\n"
 
 
 # Between blocks, and what is not whole
 
 
 def test_blocks_stand_apart_where_they_are_something_else() -> None:
-    done = ToolDone("Read", "a", "b", False, 0.0)
-    assert not gap(None, Said("x"))
-    assert gap(Said("x"), done)
-    assert not gap(done, done)
-    assert gap(done, Reply("x"))
-    assert gap(Reply("# x\n"), Reply("y\n", False))
-    assert gap(Reply("x\n\n"), Reply("- y\n", False))
-    assert not gap(Reply("- x\n"), Reply("- y\n", False))
-    assert not gap(Reply("```\nx\n"), Reply("y\n", False, "```\n"))
+    done = ToolBlock("Read", "a", "b", False, 0.0)
+    assert not needs_gap(None, UserBlock("x"))
+    assert needs_gap(UserBlock("x"), done)
+    assert not needs_gap(done, done)
+    assert needs_gap(done, ReplyBlock("x"))
+    assert needs_gap(ReplyBlock("# x\n"), ReplyBlock("y\n", False))
+    assert needs_gap(ReplyBlock("x\n\n"), ReplyBlock("- y\n", False))
+    assert not needs_gap(ReplyBlock("- x\n"), ReplyBlock("- y\n", False))
+    assert not needs_gap(ReplyBlock("```\nx\n"), ReplyBlock("y\n", False, "```\n"))
 
 
 def test_of_what_is_not_whole_the_last_lines_are_shown() -> None:
-    assert render_tail("one\ntwo\nthree", 80, 2, colour=False, hide=str) == "two\nthree\n"
-    assert render_tail("", 80, 2, colour=False, hide=str) == ""
+    assert render_tail("one\ntwo\nthree", 80, 2, color=False, hide=str) == "two\nthree\n"
+    assert render_tail("", 80, 2, color=False, hide=str) == ""
     code = "```python\n" + "x = 1\n" * 5_000 + "def f"
-    assert render_tail(code, 80, 1, colour=True, hide=str) == "\x1b[35mdef\x1b[0m \x1b[34mf\x1b[0m\n"
+    assert render_tail(code, 80, 1, color=True, hide=str) == "\x1b[35mdef\x1b[0m \x1b[34mf\x1b[0m\n"
 
 
 @pytest.mark.parametrize("around", ["", "> ", "- "])
@@ -435,7 +446,7 @@ def test_no_cell_of_a_table_is_lost(around: str) -> None:
     rows = ["| a | b |", "|---|---|", "| `x | y` | rm -rf |", "| 1 |"]
     indent = around if around == "> " else " " * len(around)
     table = "\n".join((indent if at else around) + row for at, row in enumerate(rows))
-    assert "rm -rf" in render(Reply(table), 60, colour=True, hide=str)
-    whole = render(Reply(table.replace("x | y", "x \\| y")), 60, colour=True, hide=str)
+    assert "rm -rf" in render(ReplyBlock(table), 60, color=True, hide=str)
+    whole = render(ReplyBlock(table.replace("x | y", "x \\| y")), 60, color=True, hide=str)
     assert "rm -rf" in whole
     assert "|--" not in whole  # nothing is lost, so it is drawn

@@ -12,150 +12,152 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kitbag.agent.undo.change_records import UNKEPT, UNKNOWN, Change, Kind, State
-from kitbag.store.content_store import Putting
+from kitbag.agent.undo.change_records import NOT_STORED_PREFIX, UNKNOWN_MODE, FileChange, FileKind, FileState
+from kitbag.store.content_store import ContentWriter
 from kitbag.text.no_follow import open_directory
-from kitbag.tools.search.walk import NEVER_ENTERED, Ignoring, ignoring_above
+from kitbag.tools.search.walk import VCS_DIRECTORIES, IgnoreStack, parent_ignore_rules
 
-LARGEST_FILE: Final = 5 << 20
-MOST_FILES: Final = 50_000
-MOST_BYTES: Final = 256 << 20
-MOST_SECONDS: Final = 3.0
-_DEEPEST = 100
-_SETTLED = 2_000_000_000
+MAX_FILE_BYTES: Final = 5 << 20
+MAX_FILES: Final = 50_000
+MAX_TOTAL_BYTES: Final = 256 << 20
+MAX_SECONDS: Final = 3.0
+_MAX_DEPTH = 100
+_SETTLE_NS = 2_000_000_000
 """Nanoseconds: a change that follows another sooner may leave the same times behind."""
-_CLOCK = 1_000_000_000
+_CLOCK_SKEW_NS = 1_000_000_000
 """How much a file's time may lag behind the clock."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEVER = frozenset(NEVER_ENTERED)
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_SKIPPED_NAMES = frozenset(VCS_DIRECTORIES)
 _NO_STAMP = (0, 0, 0, 0)
 
 
-class Seen(NamedTuple):
-    state: State
+class FileSnapshot(NamedTuple):
+    state: FileState
     stamp: tuple[int, int, int, int]
     """Size, the two times of a change, and the number of the file: as long as these are the same, so is it."""
     settled: bool = True
     """Whether that can be believed."""
 
 
-class Limits(NamedTuple):
-    files: int = MOST_FILES
-    bytes: int = MOST_BYTES
-    seconds: float = MOST_SECONDS
+class SnapshotLimits(NamedTuple):
+    files: int = MAX_FILES
+    bytes: int = MAX_TOTAL_BYTES
+    seconds: float = MAX_SECONDS
 
 
-class Look(NamedTuple):
-    seen: dict[str, Seen]
+class WorkspaceSnapshot(NamedTuple):
+    files: dict[str, FileSnapshot]
     """By path, absolute."""
-    rules: dict[str, Ignoring]
+    ignore_rules: dict[str, IgnoreStack]
     """What git ignores in each folder."""
-    closed: frozenset[str]
+    unreadable_folders: frozenset[str]
     """Folders that could not be read, each with a slash at its end."""
-    read: int
+    files_read: int
     """How many were new or had changed, and had to be read."""
-    began: int
+    started_ns: int
     """Nanoseconds on the clock."""
 
 
-class TooMuchError(Exception):
+class SnapshotLimitError(Exception):
     """`far` is how far the look came, so that the next one need not begin anew; None when there is no use."""
 
-    def __init__(self, why: str, far: dict[str, Seen] | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.far = far
+    def __init__(self, reason: str, partial: dict[str, FileSnapshot] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.partial = partial
 
 
-def stamp_of(found: os.stat_result) -> tuple[int, int, int, int]:
+def file_stamp(found: os.stat_result) -> tuple[int, int, int, int]:
     return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-def unkept(found: os.stat_result) -> str:
+def not_stored_digest(found: os.stat_result) -> str:
     """In place of the digest of a file that is too big to be kept."""
-    return f"{UNKEPT}{found.st_size}-{found.st_mtime_ns}"
+    return f"{NOT_STORED_PREFIX}{found.st_size}-{found.st_mtime_ns}"
 
 
-def look_at(
+def take_snapshot(
     roots: Sequence[str],
-    keep: Putting,
-    known: Mapping[str, Seen],
+    keep: ContentWriter,
+    previous: Mapping[str, FileSnapshot],
     *,
-    rules: Mapping[str, Ignoring] | None = None,
-    leave_out: Iterable[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 - a NamedTuple can't be changed
+    ignore_rules: Mapping[str, IgnoreStack] | None = None,
+    exclude: Iterable[str] = (),
+    limits: SnapshotLimits = SnapshotLimits(),  # noqa: B008 - a NamedTuple can't be changed
     stop: threading.Event | None = None,
     only_count: bool = False,
-) -> Look:
+) -> WorkspaceSnapshot:
     """`known` is an earlier look's, with contents that are still kept. With the `rules` of an earlier look the same
     files count as then, whatever became of .gitignore. `only_count` reads and keeps nothing, to see whether it is too
     much. Raises TooMuchError, OSError and StoreError.
     """
-    walk = _Walk(keep, known, rules, frozenset(leave_out), limits, stop)
+    walk = _SnapshotWalk(keep, previous, ignore_rules, frozenset(exclude), limits, stop)
     walk.only_count = only_count
     for root in roots:
         if not any(root != other and root.startswith(other.rstrip("/") + "/") for other in roots):
-            walk.root(root)
-    return Look(walk.seen, walk.rules, frozenset(walk.closed), walk.read, walk.began)
+            walk.walk_root(root)
+    return WorkspaceSnapshot(
+        walk.files, walk.ignore_rules, frozenset(walk.unreadable_folders), walk.files_read, walk.started_ns
+    )
 
 
-class _Walk:
+class _SnapshotWalk:
     def __init__(
         self,
-        keep: Putting,
-        known: Mapping[str, Seen],
-        rules: Mapping[str, Ignoring] | None,
-        leave_out: frozenset[str],
-        limits: Limits,
+        keep: ContentWriter,
+        previous: Mapping[str, FileSnapshot],
+        previous_rules: Mapping[str, IgnoreStack] | None,
+        excluded: frozenset[str],
+        limits: SnapshotLimits,
         stop: threading.Event | None,
     ) -> None:
         self.keep = keep
-        self.known = known
-        self.given_rules = rules
-        self.leave_out = leave_out
+        self.previous = previous
+        self.previous_rules = previous_rules
+        self.excluded = excluded
         self.limits = limits
         self.stop = stop
-        self.seen: dict[str, Seen] = {}
-        self.rules: dict[str, Ignoring] = {}
-        self.closed: set[str] = set()
+        self.files: dict[str, FileSnapshot] = {}
+        self.ignore_rules: dict[str, IgnoreStack] = {}
+        self.unreadable_folders: set[str] = set()
         self.only_count = False
-        self.read = 0
+        self.files_read = 0
         self.bytes = 0
-        self.began = time.time_ns()
+        self.started_ns = time.time_ns()
         self.deadline = time.monotonic() + limits.seconds
 
-    def root(self, path: str) -> None:
+    def walk_root(self, path: str) -> None:
         try:
             descriptor = open_directory(path)
         except FileNotFoundError:
             return  # not there yet, or no more: so nothing is in it
         except OSError:
-            self.closed.add(path.rstrip("/") + "/")
+            self.unreadable_folders.add(path.rstrip("/") + "/")
             return
         try:
-            self._folder(descriptor, path.rstrip("/") + "/", "", ignoring_above(path)[0], 1)
+            self._walk_folder(descriptor, path.rstrip("/") + "/", "", parent_ignore_rules(path)[0], 1)
         finally:
             os.close(descriptor)
 
-    def _folder(self, folder: int, base: str, path: str, above: Ignoring, depth: int) -> None:
+    def _walk_folder(self, folder: int, base: str, path: str, above: IgnoreStack, depth: int) -> None:
         """`path` from the root on, as the rules need it; `base` is the root. Both end with a slash, or are empty."""
         with os.scandir(folder) as found:
             entries = list(found)
-        self._check()
+        self._check_limits()
         place = base + path
-        ignoring = self.given_rules.get(place) if self.given_rules is not None else None
+        ignoring = self.previous_rules.get(place) if self.previous_rules is not None else None
         same_rules = ignoring is not None
         if ignoring is None:
-            ignoring = above.inside(folder, path, (entry.name for entry in entries))
-        self.rules[place] = ignoring
-        known, seen, leave_out = self.known, self.seen, self.leave_out
+            ignoring = above.enter(folder, path, (entry.name for entry in entries))
+        self.ignore_rules[place] = ignoring
+        known, seen, leave_out = self.previous, self.files, self.excluded
         asks = bool(ignoring.rules)
         deeper: list[str] = []
         for entry in entries:
             name = entry.name
             whole = place + name
-            if name in _NEVER or whole in leave_out:
+            if name in _SKIPPED_NAMES or whole in leave_out:
                 continue
             before = known.get(whole)
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -166,71 +168,71 @@ class _Walk:
             except OSError:
                 continue  # gone meanwhile
             if is_folder:
-                state = State("folder", "", status.st_mode & 0o7777)
-                seen[whole] = before if before is not None and before.state == state else Seen(state, _NO_STAMP)
+                state = FileState("folder", "", status.st_mode & 0o7777)
+                seen[whole] = before if before is not None and before.state == state else FileSnapshot(state, _NO_STAMP)
                 deeper.append(name)
-            elif before is not None and before.settled and before.stamp == stamp_of(status):
+            elif before is not None and before.settled and before.stamp == file_stamp(status):
                 seen[whole] = before
-                self.bytes += status.st_size if status.st_size <= LARGEST_FILE else 0
+                self.bytes += status.st_size if status.st_size <= MAX_FILE_BYTES else 0
             else:
-                self._other(folder, name, whole, status)
+                self._snapshot_file(folder, name, whole, status)
         if len(seen) > self.limits.files:
-            raise TooMuchError(f"there are more than {self.limits.files:,} files")
-        for name in deeper if depth < _DEEPEST else ():
-            self._enter(folder, name, base, path, ignoring, depth)
+            raise SnapshotLimitError(f"there are more than {self.limits.files:,} files")
+        for name in deeper if depth < _MAX_DEPTH else ():
+            self._enter_folder(folder, name, base, path, ignoring, depth)
 
-    def _enter(self, folder: int, name: str, base: str, path: str, ignoring: Ignoring, depth: int) -> None:
+    def _enter_folder(self, folder: int, name: str, base: str, path: str, ignoring: IgnoreStack, depth: int) -> None:
         try:
-            inner = os.open(name, _FOLDER, dir_fd=folder)
+            inner = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
         except OSError:
-            self.closed.add(f"{base}{path}{name}/")
+            self.unreadable_folders.add(f"{base}{path}{name}/")
             return
         try:
-            self._folder(inner, base, f"{path}{name}/", ignoring, depth + 1)
+            self._walk_folder(inner, base, f"{path}{name}/", ignoring, depth + 1)
         except OSError:
-            self.closed.add(f"{base}{path}{name}/")
+            self.unreadable_folders.add(f"{base}{path}{name}/")
         finally:
             os.close(inner)
 
-    def _other(self, folder: int, name: str, whole: str, status: os.stat_result) -> None:
+    def _snapshot_file(self, folder: int, name: str, whole: str, status: os.stat_result) -> None:
         """What is new or has changed. Pipes, sockets and devices are no content and are passed over."""
-        self._check()
+        self._check_limits()
         mode = status.st_mode & 0o7777
-        kind: Kind = "file"
+        kind: FileKind = "file"
         if stat.S_ISLNK(status.st_mode):
             try:
                 digest = self.keep.put(os.fsencode(os.readlink(name, dir_fd=folder)))
             except OSError:
                 return
-            kind, mode = "link", UNKNOWN
-            self.read += 1
+            kind, mode = "link", UNKNOWN_MODE
+            self.files_read += 1
         elif not stat.S_ISREG(status.st_mode):
             return
-        elif status.st_size > LARGEST_FILE:
-            digest = unkept(status)
+        elif status.st_size > MAX_FILE_BYTES:
+            digest = not_stored_digest(status)
         else:
             self.bytes += status.st_size
             if self.bytes > self.limits.bytes:
-                raise TooMuchError(f"there are more than {self.limits.bytes >> 20:,} MB of files")
-            data, status = _read(folder, name, status) if not self.only_count else (None, status)
-            digest = self.keep.put(data) if data is not None else unkept(status)
+                raise SnapshotLimitError(f"there are more than {self.limits.bytes >> 20:,} MB of files")
+            data, status = _read_file(folder, name, status) if not self.only_count else (None, status)
+            digest = self.keep.put(data) if data is not None else not_stored_digest(status)
             mode = status.st_mode & 0o7777
-            self.read += 1
-        settled = self.began - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED
-        self.seen[whole] = Seen(State(kind, digest, mode), stamp_of(status), settled)
+            self.files_read += 1
+        settled = self.started_ns - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLE_NS
+        self.files[whole] = FileSnapshot(FileState(kind, digest, mode), file_stamp(status), settled)
 
-    def _check(self) -> None:
-        far = None if self.only_count else self.seen
+    def _check_limits(self) -> None:
+        far = None if self.only_count else self.files
         if self.stop is not None and self.stop.is_set():
-            raise TooMuchError("it was stopped", far)
+            raise SnapshotLimitError("it was stopped", far)
         if time.monotonic() > self.deadline:
-            raise TooMuchError(f"to look at its files takes longer than {self.limits.seconds:g} s", far)
+            raise SnapshotLimitError(f"to look at its files takes longer than {self.limits.seconds:g} s", far)
 
 
-def _read(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None, os.stat_result]:
+def _read_file(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None, os.stat_result]:
     """Its bytes and what it was when they were read; None when it can't be read, or has grown too big."""
     try:
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
     except OSError:
         return None, status
     try:
@@ -239,36 +241,36 @@ def _read(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None,
             return None, status
         pieces: list[bytes] = []
         size = 0
-        while size <= LARGEST_FILE and (piece := os.read(descriptor, min(opened.st_size, LARGEST_FILE) + 1)):
+        while size <= MAX_FILE_BYTES and (piece := os.read(descriptor, min(opened.st_size, MAX_FILE_BYTES) + 1)):
             pieces.append(piece)
             size += len(piece)
             if size == opened.st_size:
                 break  # all of it: another read would only say so
-        return (b"".join(pieces) if size <= LARGEST_FILE else None), opened
+        return (b"".join(pieces) if size <= MAX_FILE_BYTES else None), opened
     except OSError:
         return None, status
     finally:
         os.close(descriptor)
 
 
-def differences(before: Look, after: Look) -> list[Change]:
+def diff_snapshots(before: WorkspaceSnapshot, after: WorkspaceSnapshot) -> list[FileChange]:
     """What came, went and changed between two looks, in the order of the paths."""
-    changes: list[Change] = []
-    inodes = {seen.stamp[3] for seen in before.seen.values()}
-    for path, seen in before.seen.items():
-        now = after.seen.get(path)
+    changes: list[FileChange] = []
+    inodes = {seen.stamp[3] for seen in before.files.values()}
+    for path, seen in before.files.items():
+        now = after.files.get(path)
         if now is None:
-            if not _is_hidden(path, after.closed):
-                changes.append(Change(path, seen.state, None))
+            if not _is_in_unreadable(path, after.unreadable_folders):
+                changes.append(FileChange(path, seen.state, None))
         elif now.state != seen.state:
-            changes.append(Change(path, seen.state, now.state))
-    for path, seen in after.seen.items():
-        if path not in before.seen and not _is_hidden(path, before.closed):
-            older = 0 < seen.stamp[1] < before.began - _CLOCK and seen.stamp[3] not in inodes
-            changes.append(Change(path, None, seen.state, older))
+            changes.append(FileChange(path, seen.state, now.state))
+    for path, seen in after.files.items():
+        if path not in before.files and not _is_in_unreadable(path, before.unreadable_folders):
+            older = 0 < seen.stamp[1] < before.started_ns - _CLOCK_SKEW_NS and seen.stamp[3] not in inodes
+            changes.append(FileChange(path, None, seen.state, older))
     return sorted(changes)
 
 
-def _is_hidden(path: str, closed: frozenset[str]) -> bool:
+def _is_in_unreadable(path: str, unreadable_folders: frozenset[str]) -> bool:
     """Whether it lies in a folder that could not be looked into."""
-    return bool(closed) and any(path.startswith(folder) for folder in closed)
+    return bool(unreadable_folders) and any(path.startswith(folder) for folder in unreadable_folders)

@@ -16,78 +16,80 @@ from typing import Any
 
 import msgspec
 
-from kitbag.agent.undo.change_records import UNKEPT, State
-from kitbag.agent.undo.snapshot import Look, Seen
+from kitbag.agent.undo.change_records import NOT_STORED_PREFIX, FileState
+from kitbag.agent.undo.snapshot import FileSnapshot, WorkspaceSnapshot
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
-_FOLDER = "state/looks"
-_MOST_FILES = 20
-_MOST_DAYS = 30
-_DAY = 86_400.0
-_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_CACHE_FOLDER = "state/looks"
+_MAX_FILES = 20
+_MAX_AGE_DAYS = 30
+_DAY_SECONDS = 86_400.0
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _Row = tuple[bytes, str, str, int, tuple[int, int, int, int], bool]
 
 
-class _Written(msgspec.Struct, array_like=True):
+class _CachedSnapshot(msgspec.Struct, array_like=True):
     roots: list[bytes]
     began: int
     closed: list[bytes]
     rows: list[_Row]
 
 
-class LookFiles:
+class SnapshotCache:
     def __init__(self, kitbag_home: str, roots: Sequence[str], session_id: str) -> None:
         self._home = kitbag_home
         self._roots = [os.fsencode(root) for root in roots]
         name = hashlib.sha256(b"\0".join(self._roots)).hexdigest()[:24]
-        self._folder = f"{_FOLDER}/{name}"
-        plain = session_id if _PLAIN.fullmatch(session_id) else hashlib.sha256(session_id.encode()).hexdigest()
-        self._look = f"{self._folder}/{plain}.look"
-        self._open = f"{self._folder}/{plain}.open"
+        self._folder = f"{_CACHE_FOLDER}/{name}"
+        plain = session_id if _PLAIN_ID.fullmatch(session_id) else hashlib.sha256(session_id.encode()).hexdigest()
+        self._snapshot_path = f"{self._folder}/{plain}.look"
+        self._marker_path = f"{self._folder}/{plain}.open"
 
-    def save(self, look: Look) -> None:
+    def save(self, snapshot: WorkspaceSnapshot) -> None:
         rows: list[_Row] = [
             (os.fsencode(path), *seen.state, seen.stamp, seen.settled)  # type: ignore[misc]
-            for path, seen in look.seen.items()
+            for path, seen in snapshot.files.items()
         ]
-        written = _Written(self._roots, look.began, [os.fsencode(path) for path in look.closed], rows)
-        private_files.write(self._home, self._look, msgspec.msgpack.encode(written))
+        written = _CachedSnapshot(
+            self._roots, snapshot.started_ns, [os.fsencode(path) for path in snapshot.unreadable_folders], rows
+        )
+        private_files.write(self._home, self._snapshot_path, msgspec.msgpack.encode(written))
 
-    def load(self) -> Look | None:
+    def load(self) -> WorkspaceSnapshot | None:
         """This session's own."""
-        return self._read(self._look)
+        return self._read(self._snapshot_path)
 
-    def newest(self, kept: Set[str]) -> dict[str, Seen]:
+    def load_newest(self, stored_digests: Set[str]) -> dict[str, FileSnapshot]:
         """Of whichever session looked last; only what is still kept."""
-        for _, name in sorted(self._looks(), reverse=True):
+        for _, name in sorted(self._list_snapshots(), reverse=True):
             look = self._read(f"{self._folder}/{name}")
             if look is not None:
-                return _still_kept(look.seen, kept)
+                return _filter_stored(look.files, stored_digests)
         return {}
 
-    def begin(self, call_id: str) -> int | None:
+    def mark_running(self, call_id: str) -> int | None:
         """A descriptor that holds the lock until `end`; None when another process runs this very session."""
         try:
-            descriptor = private_files.lock(self._home, self._open, 0.0)
+            descriptor = private_files.acquire_lock(self._home, self._marker_path, 0.0)
         except StoreError:
             return None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, json.dumps({"call": call_id}).encode("ascii"))
         return descriptor
 
-    def end(self, descriptor: int) -> None:
+    def clear_running(self, descriptor: int) -> None:
         """The name goes first: what lies there without a lock is of a command that was cut off."""
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self._home, self._open))
+            os.unlink(os.path.join(self._home, self._marker_path))
         os.close(descriptor)
 
-    def interrupted(self) -> tuple[str, int] | None:
+    def find_interrupted(self) -> tuple[str, int] | None:
         """The call whose command was cut off, and a descriptor as `begin` gives one. None: none was, or it runs."""
-        if not os.path.lexists(os.path.join(self._home, self._open)):
+        if not os.path.lexists(os.path.join(self._home, self._marker_path)):
             return None
         try:
-            descriptor = private_files.lock(self._home, self._open, 0.0)
+            descriptor = private_files.acquire_lock(self._home, self._marker_path, 0.0)
         except StoreError:
             return None
         try:
@@ -96,52 +98,52 @@ class LookFiles:
             call = ""
         if isinstance(call, str) and call:
             return call, descriptor
-        self.end(descriptor)
+        self.clear_running(descriptor)
         return None
 
     def prune(self) -> None:
         """Keeps the newest of a workspace; all of a workspace go that nobody has worked in for a month."""
         now = time.time()
-        for used, name in sorted(self._looks(), reverse=True)[_MOST_FILES:]:
-            if now - used > _DAY:
+        for used, name in sorted(self._list_snapshots(), reverse=True)[_MAX_FILES:]:
+            if now - used > _DAY_SECONDS:
                 self._remove(f"{self._folder}/{name}")
-        with contextlib.suppress(OSError), os.scandir(os.path.join(self._home, _FOLDER)) as folders:
+        with contextlib.suppress(OSError), os.scandir(os.path.join(self._home, _CACHE_FOLDER)) as folders:
             for folder in folders:
-                if now - folder.stat(follow_symlinks=False).st_mtime > _MOST_DAYS * _DAY:
+                if now - folder.stat(follow_symlinks=False).st_mtime > _MAX_AGE_DAYS * _DAY_SECONDS:
                     for name in os.listdir(folder.path):
-                        self._remove(f"{_FOLDER}/{folder.name}/{name}")
+                        self._remove(f"{_CACHE_FOLDER}/{folder.name}/{name}")
                     os.rmdir(folder.path)
 
     def _remove(self, path: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._home, path))
 
-    def _looks(self) -> Iterator[tuple[float, str]]:
+    def _list_snapshots(self) -> Iterator[tuple[float, str]]:
         with contextlib.suppress(OSError), os.scandir(os.path.join(self._home, self._folder)) as entries:
             for entry in entries:
                 if entry.name.endswith(".look"):
                     yield entry.stat(follow_symlinks=False).st_mtime, entry.name
 
-    def _read(self, path: str) -> Look | None:
+    def _read(self, path: str) -> WorkspaceSnapshot | None:
         try:
             data = private_files.read(self._home, path)
-            written = msgspec.msgpack.decode(data, type=_Written) if data is not None else None
+            written = msgspec.msgpack.decode(data, type=_CachedSnapshot) if data is not None else None
         except (StoreError, msgspec.MsgspecError, ValueError):
             return None
         if written is None or written.roots != self._roots:
             return None
-        seen = {os.fsdecode(row[0]): _seen(row) for row in written.rows}
-        return Look(seen, {}, frozenset(os.fsdecode(path) for path in written.closed), 0, written.began)
+        seen = {os.fsdecode(row[0]): _decode_row(row) for row in written.rows}
+        return WorkspaceSnapshot(seen, {}, frozenset(os.fsdecode(path) for path in written.closed), 0, written.began)
 
 
-def _still_kept(seen: Mapping[str, Seen], names: Set[str]) -> dict[str, Seen]:
+def _filter_stored(files: Mapping[str, FileSnapshot], stored_digests: Set[str]) -> dict[str, FileSnapshot]:
     return {
         path: one
-        for path, one in seen.items()
-        if not one.state.digest or one.state.digest.startswith(UNKEPT) or one.state.digest in names
+        for path, one in files.items()
+        if not one.state.digest or one.state.digest.startswith(NOT_STORED_PREFIX) or one.state.digest in stored_digests
     }
 
 
-def _seen(row: Any) -> Seen:
+def _decode_row(row: Any) -> FileSnapshot:
     _, kind, digest, mode, stamp, settled = row
-    return Seen(State(kind, digest, mode), stamp, settled)
+    return FileSnapshot(FileState(kind, digest, mode), stamp, settled)

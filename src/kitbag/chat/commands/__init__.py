@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
-Run = Callable[["Chat", str], Awaitable[None]]
+CommandFunction = Callable[["Chat", str], Awaitable[None]]
 """(chat, what stands behind the name). Raises KitbagError for what the person did wrong: it is shown."""
 
 
-class Command(NamedTuple):
+class ChatCommand(NamedTuple):
     name: str
     arguments: str
     """As help shows them: `[NAME]`; empty: none."""
@@ -22,7 +22,7 @@ class Command(NamedTuple):
     while_working: bool = True
     """Else it waits until the work in front has ended, like a message."""
 
-    def run(self) -> Run:
+    def load(self) -> CommandFunction:
         found = importlib.import_module(f"kitbag.chat.commands.{self.module}")
         return getattr(found, f"{self.name}_command")
 
@@ -30,37 +30,37 @@ class Command(NamedTuple):
 COMMANDS = {
     command.name: command
     for command in (
-        Command("help", "[NAME]", "What can be typed here.", "help"),
-        Command(
+        ChatCommand("help", "[NAME]", "What can be typed here.", "help"),
+        ChatCommand(
             "persona",
             "[[TEAM/]NAME|none] [--preview]",
             "Who you are here: other skills, agents and words.",
             "persona",
             False,
         ),
-        Command(
+        ChatCommand(
             "skills",
             "[NAME|use|unload|on|name-only|user-only|off NAME]",
             "Skills, their cost, and why each is described or not.",
             "skills",
         ),
-        Command("agents", "[NAME|on|off NAME]", "Agents that can be given work.", "agents"),
-        Command("model", "[NAME]", "Which model answers.", "model", False),
-        Command(
+        ChatCommand("agents", "[NAME|on|off NAME]", "Agents that can be given work.", "agents"),
+        ChatCommand("model", "[NAME]", "Which model answers.", "model", False),
+        ChatCommand(
             "mode", "[NAME]", "What it may do without asking: plan, default, acceptEdits, autonomous, locked.", "mode"
         ),
-        Command("context", "", "What fills the window.", "context"),
-        Command("env", "[tools|KIND]", "The exact prompt, with its ledger.", "env"),
-        Command("tasks", "[show|stop|resume|answer ID]", "Background work: read, answer, stop, resume.", "tasks"),
-        Command("stop", "[ID|all]", "Stop what works in front, or a task.", "tasks"),
-        Command("resume", "[ID|last]", "Go on with an earlier conversation.", "sessions", False),
-        Command("clear", "", "Begin a new conversation.", "sessions", False),
-        Command("compact", "[WHAT TO KEEP]", "Make the conversation shorter.", "sessions", False),
-        Command("export", "[FILE]", "Write the conversation to a file, as Markdown or JSON.", "export"),
-        Command("permissions", "[test TOOL ARGUMENT]", "The rules, and what one of them decides.", "permissions"),
-        Command("undo", "[N|redo]", "Take back what the last request did to your files.", "undo", False),
-        Command("doctor", "", "What is wrong with your files, and how to fix it.", "doctor"),
-        Command("reload", "", "Read skills, agents, settings and memory anew.", "reload", False),
-        Command("exit", "", "Leave. Background work goes on.", "help"),
+        ChatCommand("context", "", "What fills the window.", "context"),
+        ChatCommand("env", "[tools|KIND]", "The exact prompt, with its ledger.", "env"),
+        ChatCommand("tasks", "[show|stop|resume|answer ID]", "Background work: read, answer, stop, resume.", "tasks"),
+        ChatCommand("stop", "[ID|all]", "Stop what works in front, or a task.", "tasks"),
+        ChatCommand("resume", "[ID|last]", "Go on with an earlier conversation.", "sessions", False),
+        ChatCommand("clear", "", "Begin a new conversation.", "sessions", False),
+        ChatCommand("compact", "[WHAT TO KEEP]", "Make the conversation shorter.", "sessions", False),
+        ChatCommand("export", "[FILE]", "Write the conversation to a file, as Markdown or JSON.", "export"),
+        ChatCommand("permissions", "[test TOOL ARGUMENT]", "The rules, and what one of them decides.", "permissions"),
+        ChatCommand("undo", "[N|redo]", "Take back what the last request did to your files.", "undo", False),
+        ChatCommand("doctor", "", "What is wrong with your files, and how to fix it.", "doctor"),
+        ChatCommand("reload", "", "Read skills, agents, settings and memory anew.", "reload", False),
+        ChatCommand("exit", "", "Leave. Background work goes on.", "help"),
     )
 }

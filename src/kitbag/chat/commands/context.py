@@ -3,9 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from kitbag.runtime.context_report import context_of_agent
-from kitbag.text.human_format import short_path
-from kitbag.views.blocks import Bar, Bars, Block, Remark, Table, Tone, words
+from kitbag.runtime.context_report import prepare_agent_report
+from kitbag.text.human_format import shorten_path
+from kitbag.views.blocks import Bar, BarsBlock, Block, NoticeBlock, TableBlock, Tone, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -28,20 +28,20 @@ _MOST_PIECES: Final = 10
 
 async def context_command(chat: "Chat", arguments: str) -> None:
     del arguments
-    found = await asyncio.to_thread(context_of_agent(chat.agent))
-    chat.show(bars_of(found), *_biggest(found))
+    found = await asyncio.to_thread(prepare_agent_report(chat.agent))
+    chat.show(context_bars(found), *_biggest(found))
     skills = found["skills"]
     if skills["each"]:
         told = f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
-        chat.show(words(f"skills: {told} · /skills shows each", "dim"))
+        chat.show(text_block(f"skills: {told} · /skills shows each", "dim"))
     last = found["last_request"]
     if last["provider"]:
         counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
-        chat.show(words(f"last request: {counted} ({last['residual']:+,})", "dim"))
-    chat.show(*(Remark("warning", warning) for warning in found["warnings"]))
+        chat.show(text_block(f"last request: {counted} ({last['residual']:+,})", "dim"))
+    chat.show(*(NoticeBlock("warning", warning) for warning in found["warnings"]))
 
 
-def bars_of(found: dict[str, Any]) -> Bars:
+def context_bars(found: dict[str, Any]) -> BarsBlock:
     """Of what `runtime/context` tells; together they are the window, or what is in it where that is more."""
     used, window = found["tokens"], found["window"]
     sums = dict.fromkeys(("system prompt", *(label for label, _, _ in _SHARES)), 0)
@@ -57,7 +57,7 @@ def bars_of(found: dict[str, Any]) -> Bars:
     full = used / window if window else 0.0
     title = f"{used:,} of {window:,} tokens, {full:.1%} of the window of {found['model']}"
     foot = f"{free:,} tokens are left until it is compacted at {found['compacted_at']:,}"
-    return Bars(tuple(bars), max(window, used), title, foot if free else "it is compacted before the next request")
+    return BarsBlock(tuple(bars), max(window, used), title, foot if free else "it is compacted before the next request")
 
 
 def _biggest(found: dict[str, Any]) -> list[Block]:
@@ -67,9 +67,9 @@ def _biggest(found: dict[str, Any]) -> list[Block]:
     cells = tuple((row["kind"], f"{row['tokens']:,}", f"{row['bytes']:,}", _name(row)) for row in rows)
     more = len(found["groups"]) - len(cells)
     foot = f"and {more:,} smaller ones: kitbag context · /env shows the prompt itself" if more else ""
-    return [Table(("KIND", "TOKENS", "BYTES", "WHAT"), cells, "The biggest pieces", foot)]
+    return [TableBlock(("KIND", "TOKENS", "BYTES", "WHAT"), cells, "The biggest pieces", foot)]
 
 
 def _name(row: dict[str, Any]) -> str:
-    name = short_path(row["name"])
+    name = shorten_path(row["name"])
     return f"{name} ({row['count']} times)".lstrip() if row["count"] > 1 else name

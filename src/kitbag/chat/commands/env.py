@@ -7,18 +7,18 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from kitbag.agent.context_ledger import AtThisMoment, pieces_of
+from kitbag.agent.context_ledger import ContextSnapshot, list_context_pieces
 from kitbag.errors import NotFoundError
 from kitbag.models.provider import ToolSpec
-from kitbag.text.human_format import count, did_you_mean, short_path
-from kitbag.views.blocks import Block, Table, Verbatim, words
+from kitbag.text.human_format import did_you_mean, format_count, shorten_path
+from kitbag.views.blocks import Block, TableBlock, VerbatimBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
 
-class Section(NamedTuple):
+class EnvSection(NamedTuple):
     kind: str
     """As the ledger has it; `tool` for what is told of a tool."""
     source: str
@@ -31,11 +31,15 @@ class Section(NamedTuple):
 
 
 async def env_command(chat: "Chat", arguments: str) -> None:
-    prompt, tools = sections_of(chat.agent)
+    prompt, tools = env_sections(chat.agent)
     wanted = arguments.strip()
     if not wanted:
         chat.show(_ledger(prompt, tools), *(_text(section) for section in prompt))
-        chat.show(words(f"{count(len(tools), 'tool')} stand before it: /env tools shows what is told of them", "dim"))
+        chat.show(
+            text_block(
+                f"{format_count(len(tools), 'tool')} stand before it: /env tools shows what is told of them", "dim"
+            )
+        )
         return
     if wanted.casefold() == "tools":
         own = [section for section in prompt if section.kind == "tools"]
@@ -48,13 +52,13 @@ async def env_command(chat: "Chat", arguments: str) -> None:
     chat.show(_ledger(found, []), *(_text(section) for section in found))
 
 
-def sections_of(agent: "Agent") -> tuple[list[Section], list[Section]]:
+def env_sections(agent: "Agent") -> tuple[list[EnvSection], list[EnvSection]]:
     """Those of the prompt and those of the tools, in the order of the request."""
     specs = agent.toolset.specs()
-    counted = [piece for piece in pieces_of(AtThisMoment(agent.session), specs) if not piece.turn]
+    counted = [piece for piece in list_context_pieces(ContextSnapshot(agent.session), specs) if not piece.turn]
     entries = agent.session.prompt
     prompt = [
-        Section(
+        EnvSection(
             piece.kind,
             piece.name,
             str(entry.get("scope", "")),
@@ -67,7 +71,7 @@ def sections_of(agent: "Agent") -> tuple[list[Section], list[Section]]:
     ]
     of_tools = counted[len(entries) :]
     tools = [
-        Section(piece.kind, piece.name, _origin(spec), piece.tokens, piece.bytes, "", _tool(spec))
+        EnvSection(piece.kind, piece.name, _origin(spec), piece.tokens, piece.bytes, "", _tool(spec))
         for piece, spec in zip(of_tools, specs, strict=True)
     ]
     return prompt, tools
@@ -76,7 +80,7 @@ def sections_of(agent: "Agent") -> tuple[list[Section], list[Section]]:
 def _left_out(status: str, tokens: int, reason: str) -> str:
     if status == "kept":
         return ""
-    return f"{status}: {reason} ({count(tokens, 'token')} not here)" if reason else status
+    return f"{status}: {reason} ({format_count(tokens, 'token')} not here)" if reason else status
 
 
 def _origin(spec: ToolSpec) -> str:
@@ -87,31 +91,35 @@ def _tool(spec: ToolSpec) -> str:
     return f"{spec.description}\n\n{json.dumps(spec.schema, ensure_ascii=False, indent=2)}"
 
 
-def _is_called(section: Section, wanted: str) -> bool:
-    names = (section.kind, section.source, os.path.basename(section.source), short_path(section.source))
+def _is_called(section: EnvSection, wanted: str) -> bool:
+    names = (section.kind, section.source, os.path.basename(section.source), shorten_path(section.source))
     return wanted.casefold() in (name.casefold() for name in names)
 
 
-def _ledger(prompt: list[Section], tools: list[Section], *, each_tool: bool = False) -> Block:
+def _ledger(prompt: list[EnvSection], tools: list[EnvSection], *, each_tool: bool = False) -> Block:
     rows = [_row(section) for section in prompt]
     if each_tool:
         rows += [_row(section) for section in tools]
     elif tools:
         tokens, size = sum(one.tokens for one in tools), sum(one.bytes for one in tools)
-        rows.append(("tool", f"{tokens:,}", f"{size:,}", "", f"{count(len(tools), 'tool')}: names, words, schemas"))
+        rows.append(
+            ("tool", f"{tokens:,}", f"{size:,}", "", f"{format_count(len(tools), 'tool')}: names, words, schemas")
+        )
     every = (*prompt, *tools)
     total = sum(section.tokens for section in every)
     size = sum(section.bytes for section in every)
-    foot = f"{count(total, 'token')} in {size:,} bytes, before the first message"
-    return Table(("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"), tuple(rows), "What each request begins with", foot)
+    foot = f"{format_count(total, 'token')} in {size:,} bytes, before the first message"
+    return TableBlock(
+        ("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"), tuple(rows), "What each request begins with", foot
+    )
 
 
-def _row(section: Section) -> tuple[str, ...]:
-    source = short_path(section.source)
+def _row(section: EnvSection) -> tuple[str, ...]:
+    source = shorten_path(section.source)
     note = f" ({section.note})" if section.note else ""
     return section.kind, f"{section.tokens:,}", f"{section.bytes:,}", section.scope, f"{source}{note}"
 
 
-def _text(section: Section) -> Block:
-    title = f"{section.kind} · {short_path(section.source)} · {count(section.tokens, 'token')}"
-    return Verbatim(section.text, title)
+def _text(section: EnvSection) -> Block:
+    title = f"{section.kind} · {shorten_path(section.source)} · {format_count(section.tokens, 'token')}"
+    return VerbatimBlock(section.text, title)

@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.agent.shield import too_late_to_cancel
-from kitbag.chat.ui import Form, Option
+from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import InvalidError
-from kitbag.permissions.paths import Facts, examine
+from kitbag.permissions.paths import PathFacts, examine_path
 from kitbag.permissions.safe_open import write_file
-from kitbag.runtime.export import about, as_json, as_markdown, usual_name
-from kitbag.text.human_format import short_path
-from kitbag.views.blocks import Block, Remark, Verbatim, words
+from kitbag.runtime.export import collect_export_info, default_file_name, export_json, export_markdown
+from kitbag.text.human_format import shorten_path
+from kitbag.views.blocks import Block, NoticeBlock, VerbatimBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -28,23 +28,23 @@ _MOST_NUMBERS: Final = 1_000
 
 
 class _Place(NamedTuple):
-    facts: Facts
+    facts: PathFacts
     exists: bool
 
 
 async def export_command(chat: "Chat", arguments: str) -> None:
     agent = chat.agent
     if not agent.session.about and not agent.session.totals.turns:
-        chat.show(words("nothing has been said yet"))
+        chat.show(text_block("nothing has been said yet"))
         return
     wanted = arguments.strip().strip("\"'")
     if wanted == "-":
-        chat.show(Verbatim(await asyncio.to_thread(_document(agent, "")), "the conversation"))
+        chat.show(VerbatimBlock(await asyncio.to_thread(_document(agent, "")), "the conversation"))
         return
     place = await asyncio.to_thread(_place, agent, wanted)
     agreed = await _agreed(chat, place)
     if agreed is None:
-        chat.show(words("nothing was written"))
+        chat.show(text_block("nothing was written"))
         return
     make, path = _document(agent, agreed), agreed
 
@@ -52,34 +52,36 @@ async def export_command(chat: "Chat", arguments: str) -> None:
         data = make().encode("utf-8", "backslashreplace")
         # A conversation is nobody else's business; a file that exists keeps its rights.
         mode = None if os.path.lexists(path) else 0o600
-        write_file(path, data, agent.ground.workspace, mode=mode, expected_resolved=path)
+        write_file(path, data, agent.environment.workspace, mode=mode, expected_resolved=path)
         return len(data)
 
-    size = await too_late_to_cancel(asyncio.to_thread(write))
-    chat.show(words(f"written: {short_path(path)}, {size:,} bytes"))
+    size = await run_ignoring_cancellation(asyncio.to_thread(write))
+    chat.show(text_block(f"written: {shorten_path(path)}, {size:,} bytes"))
 
 
 def _document(agent: "Agent", path: str) -> Callable[[], str]:
     """Takes hold of what is to be said of the session; what is given makes the text, in another thread."""
     others = agent.delegation.spent()[1] if agent.delegation is not None else 0.0
-    told, journal = about(agent.session, others), agent.journal
-    make = as_json if path.lower().endswith(".json") else as_markdown
+    told, journal = collect_export_info(agent.session, others), agent.journal
+    make = export_json if path.lower().endswith(".json") else export_markdown
     return lambda: make(journal, told)
 
 
 def _place(agent: "Agent", wanted: str) -> _Place:
     """Where it leads, links followed. Raises InvalidError for what can hold no file."""
-    name = usual_name(agent.session.id)
-    directory = agent.ground.places.cwd
+    name = default_file_name(agent.session.id)
+    directory = agent.environment.places.cwd
     path = os.path.join(directory, os.path.expanduser(wanted) if wanted else name)
     if wanted.endswith("/") or os.path.isdir(path):
         path = os.path.join(path, name)
-    facts = examine(path, agent.ground.workspace, directory)
-    if facts.special:
-        raise InvalidError(f"{short_path(facts.requested)} can't be used: {facts.special}", "give another place")
+    facts = examine_path(path, agent.environment.workspace, directory)
+    if facts.special_reason:
+        raise InvalidError(
+            f"{shorten_path(facts.requested)} can't be used: {facts.special_reason}", "give another place"
+        )
     exists = os.path.lexists(facts.resolved)
     if exists and not os.path.isfile(facts.resolved):
-        raise InvalidError(f"{short_path(facts.resolved)} is no file", "give another place")
+        raise InvalidError(f"{shorten_path(facts.resolved)} is no file", "give another place")
     return _Place(facts, exists)
 
 
@@ -89,25 +91,25 @@ async def _agreed(chat: "Chat", place: _Place) -> str | None:
     warnings = _warnings(facts)
     if not place.exists and not warnings:
         return facts.resolved
-    above: tuple[Block, ...] = tuple(Remark("warning", warning) for warning in warnings)
+    above: tuple[Block, ...] = tuple(NoticeBlock("warning", warning) for warning in warnings)
     if not place.exists:
-        options = (Option("y", "write it there"), Option("n", "write nothing"))
-        filled = await chat.face.ask(Form(f"Write to {facts.resolved}?", options, above))
+        options = (FormOption("y", "write it there"), FormOption("n", "write nothing"))
+        filled = await chat.ui.ask(Form(f"Write to {facts.resolved}?", options, above))
         return facts.resolved if filled is not None and filled.keys == ("y",) else None
     other = await asyncio.to_thread(_free_name, facts.resolved)
     options = (
-        Option("o", "overwrite it"),
-        *((Option("k", "keep both", f"writes {short_path(other)}"),) if other else ()),
-        Option("n", "write nothing"),
+        FormOption("o", "overwrite it"),
+        *((FormOption("k", "keep both", f"writes {shorten_path(other)}"),) if other else ()),
+        FormOption("n", "write nothing"),
     )
-    filled = await chat.face.ask(Form(f"{short_path(facts.resolved)} exists already. What now?", options, above))
+    filled = await chat.ui.ask(Form(f"{shorten_path(facts.resolved)} exists already. What now?", options, above))
     answer = filled.keys[0] if filled is not None and filled.keys else "n"
     return {"o": facts.resolved, "k": other or None}.get(answer)
 
 
-def _warnings(facts: Facts) -> list[str]:
+def _warnings(facts: PathFacts) -> list[str]:
     leads = f"{facts.requested} leads to {facts.resolved}" if facts.requested != facts.resolved else facts.resolved
-    found = [f"{leads}: {why}" for why in (facts.control, facts.private) if why]
+    found = [f"{leads}: {why}" for why in (facts.control_reason, facts.private_reason) if why]
     if not found and not facts.writable:
         found.append(f"{leads}, which is outside the workspace")
     return found

@@ -3,13 +3,13 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.commands import COMMANDS, Command
+from kitbag.chat.commands import COMMANDS, ChatCommand
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.text.hidden_characters import one_line
-from kitbag.text.human_format import count, did_you_mean, short_path
-from kitbag.views.blocks import Block, Fields, Remark, Table, words
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.human_format import did_you_mean, format_count, shorten_path
+from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -40,16 +40,16 @@ _MOST_CUSTOM: Final = 20
 async def help_command(chat: "Chat", arguments: str) -> None:
     name = arguments.strip().removeprefix("/")
     if name:
-        chat.show(*await asyncio.to_thread(_about, chat.agent.ground.library, name))
+        chat.show(*await asyncio.to_thread(_about, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
-    chat.show(Table(("KEY", "WHAT IT DOES"), KEYS, "Keys"))
-    chat.show(*await asyncio.to_thread(_custom, chat.agent.ground.library))
+    chat.show(TableBlock(("KEY", "WHAT IT DOES"), KEYS, "Keys"))
+    chat.show(*await asyncio.to_thread(_custom, chat.agent.environment.library))
 
 
 async def exit_command(chat: "Chat", arguments: str) -> None:
     del arguments
-    chat.leave()
+    chat.request_exit()
 
 
 def _groups() -> list[tuple[str, tuple[str, ...]]]:
@@ -60,43 +60,45 @@ def _groups() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _group(title: str, names: tuple[str, ...]) -> Block:
-    return Table(
+    return TableBlock(
         ("COMMAND", "WHAT IT DOES"),
         tuple((_usage(COMMANDS[name]), COMMANDS[name].help) for name in names if name in COMMANDS),
         title,
     )
 
 
-def _usage(command: Command) -> str:
+def _usage(command: ChatCommand) -> str:
     return f"/{command.name} {command.arguments}".rstrip()
 
 
 def _custom(library: Registry) -> list[Block]:
     """What a person has made to be called by `/name`."""
-    view = library.view()
-    callable_ = [skill for skill in library.skills if library.judge(skill, view).user]
+    view = library.visibility_context()
+    callable_ = [skill for skill in library.skills if library.evaluate(skill, view).user]
     hidden = [skill for skill in callable_ if skill.full_name.lower() in COMMANDS]
     callable_ = [skill for skill in callable_ if skill not in hidden]
     commands = [skill for skill in callable_ if skill.kind == "command"]
     skills = len(callable_) - len(commands)
     blocks: list[Block] = []
     if commands:
-        rows = tuple((_call(skill), one_line(skill.summary)) for skill in commands[:_MOST_CUSTOM])
+        rows = tuple((_call(skill), collapse_whitespace(skill.summary)) for skill in commands[:_MOST_CUSTOM])
         more = len(commands) - len(rows)
         blocks.append(
-            Table(("COMMAND", "WHAT IT DOES"), rows, "Your commands", f"and {more:,} more: /skills" if more else "")
+            TableBlock(
+                ("COMMAND", "WHAT IT DOES"), rows, "Your commands", f"and {more:,} more: /skills" if more else ""
+            )
         )
     if hidden:
         names = ", ".join(f"/{skill.full_name}" for skill in hidden[:_MOST_CUSTOM])
-        blocks.append(Remark("warning", f"{names}: the chat's own command is meant, not the skill of that name"))
+        blocks.append(NoticeBlock("warning", f"{names}: the chat's own command is meant, not the skill of that name"))
     if skills:
-        blocks.append(words(f"{count(skills, 'skill')} can be called by /name: /skills shows them", "dim"))
-    blocks.append(words("@path puts a file into the message · /help NAME tells more about one", "dim"))
+        blocks.append(text_block(f"{format_count(skills, 'skill')} can be called by /name: /skills shows them", "dim"))
+    blocks.append(text_block("@path puts a file into the message · /help NAME tells more about one", "dim"))
     return blocks
 
 
 def _call(skill: Skill) -> str:
-    return f"/{skill.full_name} {one_line(skill.argument_hint)}".rstrip()
+    return f"/{skill.full_name} {collapse_whitespace(skill.argument_hint)}".rstrip()
 
 
 def _about(library: Registry, name: str) -> list[Block]:
@@ -104,25 +106,25 @@ def _about(library: Registry, name: str) -> list[Block]:
     command = COMMANDS.get(name.lower())
     if command is not None:
         waits = "" if command.while_working else "when the work in front has ended"
-        found = library.skills.exact(command.name)
-        hides = f"the skill in {short_path(found.path)}, which can't be called by /{command.name}" if found else ""
+        found = library.skills.get_exact(command.name)
+        hides = f"the skill in {shorten_path(found.path)}, which can't be called by /{command.name}" if found else ""
         told = (("type", _usage(command)), ("does", command.help), ("runs", waits), ("hides", hides))
-        return [Fields(told, f"/{command.name}")]
+        return [FieldsBlock(told, f"/{command.name}")]
     try:
         skill = library.find_skill(name)
     except KitbagError as error:
         near = did_you_mean(name, COMMANDS)
         both = [fix for fix in (near, error.fix) if fix.startswith("did you mean")]
         raise NotFoundError(f"nothing is called /{name}", " ".join(both) or "/help shows all commands") from None
-    verdict = library.judge(skill)
+    verdict = library.evaluate(skill)
     return [
-        Fields(
+        FieldsBlock(
             (
                 ("type", _call(skill) if verdict.user else ""),
                 ("can't be called", "" if verdict.user else verdict.reason),
-                ("does", one_line(skill.summary)),
+                ("does", collapse_whitespace(skill.summary)),
                 ("is a", skill.kind),
-                ("path", short_path(skill.path)),
+                ("path", shorten_path(skill.path)),
             ),
             f"/{skill.full_name}",
         )

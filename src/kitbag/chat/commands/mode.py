@@ -3,19 +3,19 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.ui import Form, Option
+from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import UsageError
-from kitbag.library.dialects.permission_modes import MEANINGS, Mode
-from kitbag.permissions.rules.load import mode_said
+from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS, PermissionMode
+from kitbag.permissions.rules.load import parse_mode
 from kitbag.text.human_format import did_you_mean
-from kitbag.views.blocks import Block, Remark, Table, words
-from kitbag.views.permissions import protection_in_words
+from kitbag.views.blocks import Block, NoticeBlock, TableBlock, text_block
+from kitbag.views.permissions import describe_protection
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
-ORDER: Final[tuple[Mode, ...]] = ("default", "acceptEdits", "plan", "locked", "autonomous")
-_NEXT: Final[dict[str, Mode]] = {"default": "acceptEdits", "acceptEdits": "plan"}
+MODE_ORDER: Final[tuple[PermissionMode, ...]] = ("default", "acceptEdits", "plan", "locked", "autonomous")
+_NEXT: Final[dict[str, PermissionMode]] = {"default": "acceptEdits", "acceptEdits": "plan"}
 """From all others, Shift-Tab leads to `default`: what is freer or closed for good is chosen by name."""
 _SHORT: Final[dict[str, str]] = {
     "default": "it asks before it changes something",
@@ -30,55 +30,55 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
         await change_mode(chat, _mode(wanted))
         return
     chat.show(_table(chat))
-    if chat.face.is_plain:
-        chat.show(words("/mode NAME chooses one", "dim"))
+    if chat.ui.is_plain:
+        chat.show(text_block("/mode NAME chooses one", "dim"))
         return
-    now = chat.agent.permissions.mode_now
-    options = tuple(Option(str(at), mode) for at, mode in enumerate(ORDER, 1))
-    default = str(ORDER.index(now) + 1)
-    filled = await chat.face.ask(Form("What may it do without asking?", options, default=default))
+    now = chat.agent.permissions.current_mode
+    options = tuple(FormOption(str(at), mode) for at, mode in enumerate(MODE_ORDER, 1))
+    default = str(MODE_ORDER.index(now) + 1)
+    filled = await chat.ui.ask(Form("What may it do without asking?", options, default=default))
     if filled is not None and filled.keys:
-        await change_mode(chat, ORDER[int(filled.keys[0]) - 1])
+        await change_mode(chat, MODE_ORDER[int(filled.keys[0]) - 1])
 
 
-async def next_mode(chat: "Chat") -> None:
+async def cycle_mode(chat: "Chat") -> None:
     """What Shift-Tab does. Who goes round with it wants no sentence each time."""
-    mode = _NEXT.get(chat.agent.permissions.mode_now, "default")
-    await change_mode(chat, mode, words(f"{mode}: {_SHORT[mode]}", "dim"))
+    mode = _NEXT.get(chat.agent.permissions.current_mode, "default")
+    await change_mode(chat, mode, text_block(f"{mode}: {_SHORT[mode]}", "dim"))
 
 
-async def change_mode(chat: "Chat", mode: Mode, brief: Block | None = None) -> None:
+async def change_mode(chat: "Chat", mode: PermissionMode, brief: Block | None = None) -> None:
     """Asks where it is the freest one. Raises what `Agent.use_mode` raises."""
     permissions = chat.agent.permissions
-    if mode == permissions.mode_now == permissions.mode:  # else the settings alone hold it, and may let go
-        chat.show(words(f"the mode is {mode} already"))
+    if mode == permissions.current_mode == permissions.mode:  # else the settings alone hold it, and may let go
+        chat.show(text_block(f"the mode is {mode} already"))
         return
     if mode == "autonomous" and not await _agrees(chat):
-        chat.show(words(f"the mode stays {chat.agent.permissions.mode_now}"))
+        chat.show(text_block(f"the mode stays {chat.agent.permissions.current_mode}"))
         return
     agent = chat.agent
     known = len(agent.notices)
     await agent.use_mode(mode)
-    chat.show(brief or words(f"{mode}: {MEANINGS[mode]}"))
+    chat.show(brief or text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
     # What is missing for autonomous work has been said in the question.
     told, agent.notices = agent.notices[known:], agent.notices[:known]
-    chat.show(*(Remark(*notice) for notice in told if mode != "autonomous"))
+    chat.show(*(NoticeBlock(*notice) for notice in told if mode != "autonomous"))
     chat.refresh()
 
 
 async def _agrees(chat: "Chat") -> bool:
     """Trying the sandbox may take a moment."""
     permissions = chat.agent.permissions
-    protection = await asyncio.to_thread(lambda: permissions.protection)
-    above: list[Block] = [words(f"autonomous: {MEANINGS['autonomous']}")]
-    if protection.holds("workspace"):
-        above.append(words(f"sandbox: {protection_in_words(protection)}", "dim"))
+    protection = await asyncio.to_thread(lambda: permissions.sandbox_support)
+    above: list[Block] = [text_block(f"autonomous: {MODE_DESCRIPTIONS['autonomous']}")]
+    if protection.supports("workspace"):
+        above.append(text_block(f"sandbox: {describe_protection(protection)}", "dim"))
     else:
         missing = "there is no sandbox" if protection.kind == "none" else "the sandbox does not hold all of it"
         problem = f"{missing} ({protection.problem or protection.kind}): {_without(protection.kind)}"
-        above.append(Remark("warning", problem, protection.fix))
-    options = (Option("y", "yes, work on its own"), Option("n", "no, stay as it is"))
-    filled = await chat.face.ask(Form("Nothing will be asked any more. Go on?", options, tuple(above)))
+        above.append(NoticeBlock("warning", problem, protection.fix))
+    options = (FormOption("y", "yes, work on its own"), FormOption("n", "no, stay as it is"))
+    filled = await chat.ui.ask(Form("Nothing will be asked any more. Go on?", options, tuple(above)))
     return filled is not None and filled.keys == ("y",)
 
 
@@ -88,15 +88,15 @@ def _without(kind: str) -> str:
     return "commands that could change control files do not run"
 
 
-def _mode(word: str) -> Mode:
+def _mode(word: str) -> PermissionMode:
     """As other tools spell it, too. Raises UsageError with what may be meant."""
     try:
-        return mode_said(word)
+        return parse_mode(word)
     except UsageError as error:
-        raise UsageError(error.problem, did_you_mean(word, ORDER)) from None
+        raise UsageError(error.problem, did_you_mean(word, MODE_ORDER)) from None
 
 
 def _table(chat: "Chat") -> Block:
-    now = chat.agent.permissions.mode_now
-    rows = tuple((mode, "yes" if mode == now else "", MEANINGS[mode]) for mode in ORDER)
-    return Table(("MODE", "NOW", "WHAT IT MEANS"), rows, f"The mode is {now}")
+    now = chat.agent.permissions.current_mode
+    rows = tuple((mode, "yes" if mode == now else "", MODE_DESCRIPTIONS[mode]) for mode in MODE_ORDER)
+    return TableBlock(("MODE", "NOW", "WHAT IT MEANS"), rows, f"The mode is {now}")

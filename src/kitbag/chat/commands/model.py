@@ -3,12 +3,18 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.assembly.model_sources import model_sources
-from kitbag.chat.ui import Form, Option
-from kitbag.models.model_selection import Chosen, Sources
-from kitbag.runtime.model_list import Had, about_model, missing_keys, models_to_have, price_in_words
+from kitbag.assembly.model_sources import load_model_sources
+from kitbag.chat.ui import Form, FormOption
+from kitbag.models.model_selection import ModelSources, SelectedModel
+from kitbag.runtime.model_list import (
+    AvailableModel,
+    format_price,
+    list_available_models,
+    list_missing_keys,
+    model_to_json,
+)
 from kitbag.settings import load_settings
-from kitbag.views.blocks import Block, Fields, Table, words
+from kitbag.views.blocks import Block, FieldsBlock, TableBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -23,19 +29,21 @@ async def model_command(chat: "Chat", arguments: str) -> None:
         await change_model(chat, wanted)
         return
     chat.show(_about(chat.agent.chosen))
-    home = chat.agent.ground.places.kitbag_home
+    home = chat.agent.environment.places.kitbag_home
     sources, models = await asyncio.to_thread(_look, home)
-    if chat.face.is_plain:
-        chat.show(_table(models, chat.agent.chosen), words("/model NAME chooses one", "dim"), *_how_to_connect(sources))
+    if chat.ui.is_plain:
+        chat.show(
+            _table(models, chat.agent.chosen), text_block("/model NAME chooses one", "dim"), *_how_to_connect(sources)
+        )
         return
     keyed = {str(at): one for at, one in enumerate(models, 1)}
     options = (
-        *(Option(key, _label(one), f"{one.why} · {_size(one)}") for key, one in keyed.items()),
-        Option(_CONNECT, "connect another one", "as `kitbag setup` does"),
+        *(FormOption(key, _label(one), f"{one.why} · {_size(one)}") for key, one in keyed.items()),
+        FormOption(_CONNECT, "connect another one", "as `kitbag setup` does"),
     )
-    now = next((key for key, one in keyed.items() if one.name == chat.agent.chosen.again), "")
+    now = next((key for key, one in keyed.items() if one.name == chat.agent.chosen.reference), "")
     above = tuple(_how_to_connect(sources))
-    filled = await chat.face.ask(Form("Which model is to answer?", options, above, free=_FREE, default=now))
+    filled = await chat.ui.ask(Form("Which model is to answer?", options, above, free_text_hint=_FREE, default=now))
     if filled is None:
         return
     if _CONNECT in filled.keys:
@@ -48,14 +56,16 @@ async def model_command(chat: "Chat", arguments: str) -> None:
 
 async def connect_model(chat: "Chat") -> None:
     """The dialogue of `kitbag setup`; then the conversation goes on with what was connected."""
-    from kitbag.chat.setup import offer_setup
+    from kitbag.chat.setup import run_setup
 
-    places = chat.agent.ground.places
-    if not await offer_setup(chat.face, places.kitbag_home):
+    places = chat.agent.environment.places
+    if not await run_setup(chat.ui, places.kitbag_home):
         return
     # A new agent: keys are read when one is opened, and hidden from then on.
     session = chat.agent.session
-    options = chat.agent.options._replace(model="", resume=session.id if session.lines() else "", fork=False)
+    options = chat.agent.options._replace(
+        model="", resume=session.id if session.recorded_messages() else "", fork=False
+    )
     await chat.open_session(options)
     wanted = str(load_settings(places.kitbag_home, ()).get("model"))
     if wanted:
@@ -67,54 +77,54 @@ async def change_model(chat: "Chat", name: str) -> None:
     before = chat.agent.chosen
     await chat.agent.use_model(name)
     now = chat.agent.chosen
-    if now.again == before.again:
-        chat.show(words(f"{now.name} answers already"))
+    if now.reference == before.reference:
+        chat.show(text_block(f"{now.name} answers already"))
         return
-    about = about_model(now)
-    price = price_in_words(about["dollars_per_million"])
-    chat.show(words(f"{now.name} answers from now on: a window of {now.known.window:,} tokens, price: {price}"))
+    about = model_to_json(now)
+    price = format_price(about["dollars_per_million"])
+    chat.show(text_block(f"{now.name} answers from now on: a window of {now.info.window:,} tokens, price: {price}"))
     chat.refresh()
 
 
-def _look(kitbag_home: str) -> tuple[Sources, list[Had]]:
+def _look(kitbag_home: str) -> tuple[ModelSources, list[AvailableModel]]:
     """Keys and servers as they are now, not as they were when the chat began."""
-    sources, _ = model_sources(load_settings(kitbag_home, ()))
-    return sources, models_to_have(sources)
+    sources, _ = load_model_sources(load_settings(kitbag_home, ()))
+    return sources, list_available_models(sources)
 
 
-def _about(chosen: Chosen) -> Block:
-    about = about_model(chosen)
-    return Fields(
+def _about(chosen: SelectedModel) -> Block:
+    about = model_to_json(chosen)
+    return FieldsBlock(
         (
             ("chosen by", about["why"]),
             ("window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
             ("images", "yes" if about["images"] else "no"),
-            ("price", price_in_words(about["dollars_per_million"])),
+            ("price", format_price(about["dollars_per_million"])),
             ("known from", about["source"]),
         ),
         f"{about['name']} answers",
     )
 
 
-def _label(one: Had) -> str:
-    return f"{one.name} ({', '.join(one.words)})" if one.words else one.name
+def _label(one: AvailableModel) -> str:
+    return f"{one.name} ({', '.join(one.aliases)})" if one.aliases else one.name
 
 
-def _size(one: Had) -> str:
+def _size(one: AvailableModel) -> str:
     return f"{one.window:,} tokens, {one.price}"
 
 
-def _table(models: list[Had], chosen: Chosen) -> Block:
+def _table(models: list[AvailableModel], chosen: SelectedModel) -> Block:
     rows = tuple(
-        (_label(one), "yes" if one.name == chosen.again else "", f"{one.window:,}", one.price, one.why)
+        (_label(one), "yes" if one.name == chosen.reference else "", f"{one.window:,}", one.price, one.why)
         for one in models
     )
-    return Table(("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows, "Models that can be had")
+    return TableBlock(("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows, "Models that can be had")
 
 
-def _how_to_connect(sources: Sources) -> list[Block]:
-    missing = missing_keys(sources)
+def _how_to_connect(sources: ModelSources) -> list[Block]:
+    missing = list_missing_keys(sources)
     if not missing:
         return []
     names = ", ".join(f"{provider} ({variable})" for provider, variable in missing)
-    return [words(f"without a key: {names} · `kitbag setup` connects one", "dim")]
+    return [text_block(f"without a key: {names} · `kitbag setup` connects one", "dim")]

@@ -7,26 +7,36 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from kitbag.errors import UsageError
-from kitbag.library.dialects.tool_aliases import CANONICAL, close_to
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, closest_tool
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Effect, Judgement
-from kitbag.permissions.rules.rule import COMPANIONS
-from kitbag.permissions.rules.tool_use_syntax import arguments_for, read_use
-from kitbag.text.human_format import count, short_path
-from kitbag.views.blocks import Block, Fields, Line, Lines, Remark, Span, Table, Tone, words
-from kitbag.views.permissions import VERDICTS, examples_in_words, protection_in_words, sandbox_in_words
+from kitbag.permissions.model import Effect, PermissionDecision
+from kitbag.permissions.rules.rule import COMPANION_TOOLS
+from kitbag.permissions.rules.tool_use_syntax import arguments_from_subject, parse_tool_use
+from kitbag.text.human_format import format_count, shorten_path
+from kitbag.views.blocks import (
+    Block,
+    FieldsBlock,
+    LinesBlock,
+    NoticeBlock,
+    Span,
+    StyledLine,
+    TableBlock,
+    Tone,
+    text_block,
+)
+from kitbag.views.permissions import EFFECT_LABELS, describe_examples, describe_protection, describe_sandbox
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
 _TONES: Final[dict[Effect, Tone]] = {"allow": "good", "ask": "warning", "deny": "bad"}
-_TOOLS: Final = frozenset((*CANONICAL, *COMPANIONS))
+_TOOLS: Final = frozenset((*CANONICAL_TOOLS, *COMPANION_TOOLS))
 
 
 async def permissions_command(chat: "Chat", arguments: str) -> None:
     agent = chat.agent
-    permissions = agent.approvals.permissions(agent.permissions)
+    permissions = agent.approvals.with_session_rules(agent.permissions)
     verb, _, rest = arguments.strip().partition(" ")
     use = rest.strip() if verb == "test" else arguments.strip()
     if verb == "test" and not use:
@@ -46,55 +56,61 @@ def _read(use: str) -> tuple[str, dict[str, object]]:
     """`Bash git push`, `Bash(git push)`, or only the command. Raises UsageError for a tool that is nearly one."""
     first, _, rest = use.partition(" ")
     if rest.strip() and (first in _TOOLS or first.startswith("mcp__")):
-        return first, arguments_for(first, rest.strip())
+        return first, arguments_from_subject(first, rest.strip())
     name, opened, _ = use.partition("(")
-    near = close_to(name) if opened and name.isalnum() and name not in _TOOLS else ""
+    near = closest_tool(name) if opened and name.isalnum() and name not in _TOOLS else ""
     if near:
         raise UsageError(f"there is no tool {name!r}", f"did you mean {near}({use[len(name) + 1 :]}?")
-    tool, subject = read_use(use)
-    return tool, {} if subject is None else arguments_for(tool, subject)
+    tool, subject = parse_tool_use(use)
+    return tool, {} if subject is None else arguments_from_subject(tool, subject)
 
 
-def _explained(tool: str, judgement: Judgement, permissions: Permissions) -> list[Block]:
-    head = (Span(f"{tool}: ", "strong"), Span(VERDICTS[judgement.effect], _TONES[judgement.effect]))
-    lines: list[Line] = [(*head, Span(f": {judgement.reason}"))]
+def _explained(tool: str, judgement: PermissionDecision, permissions: Permissions) -> list[Block]:
+    head = (Span(f"{tool}: ", "strong"), Span(EFFECT_LABELS[judgement.effect], _TONES[judgement.effect]))
+    lines: list[StyledLine] = [(*head, Span(f": {judgement.reason}"))]
     for part in judgement.parts:
-        rule = f" `{part.rule}` ({short_path(part.source)})" if part.rule else ""
+        rule = f" `{part.rule}` ({shorten_path(part.source)})" if part.rule else ""
         lines.append((Span(f"  {part.effect:<5}  ", _TONES[part.effect]), Span(part.what)))
         lines.append((Span(f"         {part.reason}{rule}", "dim"),))
-    sandbox = sandbox_in_words(judgement, permissions.protection)
-    return [Lines(tuple(lines)), Fields((("mode", permissions.mode_now), ("sandbox", sandbox)))]
+    sandbox = describe_sandbox(judgement, permissions.sandbox_support)
+    return [LinesBlock(tuple(lines)), FieldsBlock((("mode", permissions.current_mode), ("sandbox", sandbox)))]
 
 
 def _rules(agent: "Agent", permissions: Permissions) -> list[Block]:
-    loaded, trust = agent.ground.live.now(), agent.ground.trust
-    mode = permissions.mode_now
-    source = "this conversation" if mode != loaded.mode else short_path(loaded.mode_source)
+    loaded, trust = agent.environment.live_rules.current(), agent.environment.trust
+    mode = permissions.current_mode
+    source = "this conversation" if mode != loaded.mode else shorten_path(loaded.mode_source)
     if mode != permissions.mode:
         source = "the settings have become stricter"
     head = (
         ("mode", mode if source == "default" else f"{mode} ({source})"),
         ("workspace", trust.state),
-        ("sandbox", protection_in_words(permissions.protection)),
-        ("better", permissions.protection.fix),
+        ("sandbox", describe_protection(permissions.sandbox_support)),
+        ("better", permissions.sandbox_support.fix),
     )
-    blocks: list[Block] = [Fields(head, "What it may do")]
+    blocks: list[Block] = [FieldsBlock(head, "What it may do")]
     rows = tuple(
-        (rule.effect, rule.text, rule.scope, examples_in_words(loaded, rule), short_path(rule.source))
-        for rule in permissions.rules_now.all
+        (rule.effect, rule.text, rule.scope, describe_examples(loaded, rule), shorten_path(rule.source))
+        for rule in permissions.current_rules.all
     )
     if rows:
-        title = f"{count(len(rows), 'rule')}: deny before ask before allow"
-        blocks.append(Table(("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), rows, title))
+        title = f"{format_count(len(rows), 'rule')}: deny before ask before allow"
+        blocks.append(TableBlock(("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), rows, title))
     else:
-        blocks.append(words("there are no rules: the mode alone decides"))
-    if agent.approvals.agreed:
-        blocks.append(words(f"{count(agent.approvals.agreed, 'action')} allowed for this conversation, each as shown"))
+        blocks.append(text_block("there are no rules: the mode alone decides"))
+    if agent.approvals.approved_count:
+        blocks.append(
+            text_block(
+                f"{format_count(agent.approvals.approved_count, 'action')} allowed for this conversation, each as shown"
+            )
+        )
     if loaded.ignored:
-        ignored = tuple((one.setting, one.value, short_path(one.source), one.why) for one in loaded.ignored)
-        blocks.append(Table(("IGNORED", "VALUE", "SOURCE", "WHY"), ignored, "What does not count"))
-    blocks += [Remark(one.severity, f"{short_path(one.place)}: {one.problem}", one.fix) for one in loaded.diagnostics]
-    user_file = short_path(agent.ground.library.settings.user_file)
+        ignored = tuple((one.setting, one.value, shorten_path(one.source), one.why) for one in loaded.ignored)
+        blocks.append(TableBlock(("IGNORED", "VALUE", "SOURCE", "WHY"), ignored, "What does not count"))
+    blocks += [
+        NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem}", one.fix) for one in loaded.diagnostics
+    ]
+    user_file = shorten_path(agent.environment.library.settings.user_file)
     change = f"change them in {user_file}, under [permissions]: allow, ask, deny; they count at once"
-    blocks.append(words(f"{change} · /permissions test Bash git push explains one", "dim"))
+    blocks.append(text_block(f"{change} · /permissions test Bash git push explains one", "dim"))
     return blocks

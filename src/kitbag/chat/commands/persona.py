@@ -7,10 +7,10 @@ Used by the chat. The change itself is the runtime's; whatever is shown of it be
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.chat.ui import Form, Option
+from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import NotFoundError, UsageError
-from kitbag.library.registry import NOBODY
-from kitbag.views.blocks import Block, Fields, Remark, Table, words
+from kitbag.library.registry import NO_PERSONA
+from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.assembly.switch_persona import PersonaChange
@@ -28,7 +28,7 @@ class _Wanted(NamedTuple):
 
 async def persona_command(chat: "Chat", arguments: str) -> None:
     wanted = _read(arguments)
-    name = wanted.name or await _choose(chat, chat.agent.ground.library)
+    name = wanted.name or await _choose(chat, chat.agent.environment.library)
     if name:
         await _change(chat, name, wanted.only_preview)
 
@@ -49,20 +49,20 @@ async def _choose(chat: "Chat", library: "Registry") -> str:
     """Its full name, or `none`; empty: nothing is to change."""
     personas = list(library.personas)
     if not personas:
-        chat.show(words("There are no personas here. docs/personas.md says how to write one."))
+        chat.show(text_block("There are no personas here. docs/personas.md says how to write one."))
         return ""
-    now = library.persona.full_name if library.persona is not None else NOBODY
-    if chat.face.is_plain:
+    now = library.persona.full_name if library.persona is not None else NO_PERSONA
+    if chat.ui.is_plain:
         rows = tuple(("*" if one.full_name == now else "", one.full_name, one.description) for one in personas)
-        foot = f"/persona NAME chooses one, /persona {NOBODY} takes it off; * is what you are now"
-        chat.show(Table(("", "PERSONA", "DESCRIPTION"), rows), words(foot, "dim"))
+        foot = f"/persona NAME chooses one, /persona {NO_PERSONA} takes it off; * is what you are now"
+        chat.show(TableBlock(("", "PERSONA", "DESCRIPTION"), rows), text_block(foot, "dim"))
         return ""
     told = {one.full_name: one.description for one in personas}
-    told[NOBODY] = "no persona: a team's skills load by their full names"
+    told[NO_PERSONA] = "no persona: a team's skills load by their full names"
     keys = {str(at): name for at, name in enumerate(told, 1)}
-    options = [Option(key, f"{name} (now)" if name == now else name, told[name]) for key, name in keys.items()]
+    options = [FormOption(key, f"{name} (now)" if name == now else name, told[name]) for key, name in keys.items()]
     default = next((key for key, name in keys.items() if name == now), "")
-    filled = await chat.face.ask(Form("Who are you here?", tuple(options), default=default))
+    filled = await chat.ui.ask(Form("Who are you here?", tuple(options), default=default))
     return keys[filled.keys[0]] if filled is not None and filled.keys else ""
 
 
@@ -70,14 +70,14 @@ async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
     """Raises KitbagError where there is no such persona, or it can't be had."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
-        chat.show(words(f"{_you_are(preview.after)} already"))
+        chat.show(text_block(f"{_you_are(preview.after)} already"))
         return
     chat.show(*preview_blocks(preview))
     if only_preview:
         return
     # Not asked for: /persona with the name of before is the way back, and a skill can be loaded again.
     done = await chat.agent.use_persona(name)
-    chat.show(words(f"{_you_are(done.after)} from now on.", "good"), *_told_dropped(done))
+    chat.show(text_block(f"{_you_are(done.after)} from now on.", "good"), *_told_dropped(done))
     chat.refresh()
 
 
@@ -85,7 +85,7 @@ async def _preview(chat: "Chat", name: str) -> "PersonaChange":
     try:
         return await chat.agent.preview_persona(name)
     except NotFoundError as error:
-        known = [one.full_name for one in chat.agent.ground.library.personas]
+        known = [one.full_name for one in chat.agent.environment.library.personas]
         if error.fix.startswith("did you mean") or not known:
             raise
         more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
@@ -107,7 +107,7 @@ def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:
         ("prompt", _tokens(change.tokens_before, change.tokens_after)),
     )
     title = f"{change.before or 'no persona'} → {change.after or 'no persona'}"
-    return Fields(pairs, title), *(Remark("warning", warning) for warning in change.warnings)
+    return FieldsBlock(pairs, title), *(NoticeBlock("warning", warning) for warning in change.warnings)
 
 
 def _both(gained: Sequence[str], lost: Sequence[str]) -> str:
@@ -122,5 +122,7 @@ def _told_dropped(change: "PersonaChange") -> list[Block]:
     if not change.dropped:
         return []
     return [
-        Remark("info", f"unloaded, because {change.after or 'nobody'} may not see them: {', '.join(change.dropped)}")
+        NoticeBlock(
+            "info", f"unloaded, because {change.after or 'nobody'} may not see them: {', '.join(change.dropped)}"
+        )
     ]

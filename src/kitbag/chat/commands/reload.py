@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kitbag.views.blocks import Block, Remark, words
+from kitbag.views.blocks import Block, NoticeBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -12,12 +12,12 @@ async def reload_command(chat: "Chat", arguments: str) -> None:
     reloaded = await chat.agent.reload()
     # As a model is told of them, without what marks that for it.
     changes = [line for line in reloaded.changes.split("\n") if line.strip("</>") != "library-changes" and line]
-    blocks: list[Block] = [words("\n".join(changes))] if changes else []
+    blocks: list[Block] = [text_block("\n".join(changes))] if changes else []
     if reloaded.dropped:
-        blocks.append(words(f"not loaded any more: {', '.join(reloaded.dropped)}", "warning"))
+        blocks.append(text_block(f"not loaded any more: {', '.join(reloaded.dropped)}", "warning"))
     if reloaded.tokens_before != reloaded.tokens_after:
-        blocks.append(words(f"the prompt: {reloaded.tokens_before:,} → {reloaded.tokens_after:,} tokens", "dim"))
+        blocks.append(text_block(f"the prompt: {reloaded.tokens_before:,} → {reloaded.tokens_after:,} tokens", "dim"))
     if not blocks:
-        blocks.append(words("everything was read anew; nothing has changed", "dim"))
-    chat.show(*blocks, *(Remark(*notice) for notice in reloaded.notices))
+        blocks.append(text_block("everything was read anew; nothing has changed", "dim"))
+    chat.show(*blocks, *(NoticeBlock(*notice) for notice in reloaded.notices))
     chat.refresh()

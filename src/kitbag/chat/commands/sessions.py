@@ -5,16 +5,16 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.session_list import Summary, find_session, list_sessions
+from kitbag.agent.session_list import SessionSummary, find_session, list_sessions
 from kitbag.assembly.run_options import Options
-from kitbag.chat.status import estimated_use
-from kitbag.chat.ui import Form, Option
+from kitbag.chat.status import estimate_used_tokens
+from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
-from kitbag.runtime.session_locks import check_not_open, is_open
-from kitbag.text.hidden_characters import one_line
-from kitbag.text.human_format import ago, count, money
-from kitbag.views.blocks import Remark, words
+from kitbag.runtime.session_locks import check_session_not_open, is_session_open
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.human_format import format_age, format_cost, format_count
+from kitbag.views.blocks import NoticeBlock, text_block
 from kitbag.views.tasks import seconds_since
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def resume_command(chat: "Chat", arguments: str) -> None:
     name = arguments.strip()
     journal, here = chat.agent.journal, chat.agent.session.id
     known = [one for one in await asyncio.to_thread(list_sessions, journal) if one.id != here and not _is_empty(one)]
-    directory = chat.agent.ground.places.cwd
+    directory = chat.agent.environment.places.cwd
     ours = [one for one in known if one.directory == directory]
     if not name:
         chosen = await _pick(chat, ours)
@@ -41,7 +41,7 @@ async def resume_command(chat: "Chat", arguments: str) -> None:
             raise NotFoundError(_NO_OTHER, _ALL)
         chosen = ours[0]
     elif len(name) >= 3 and here.startswith(name) and not any(one.id.startswith(name) for one in known):
-        chat.show(Remark("info", f"{here} is the conversation that you are in"))
+        chat.show(NoticeBlock("info", f"{here} is the conversation that you are in"))
         return
     else:
         chosen = _find(chat, known, name)
@@ -55,12 +55,12 @@ def _options_for(options: Options, session_id: str) -> Options:
     return options._replace(resume=session_id, fork=False, model="", mode="", agent="", team="", persona="")
 
 
-def _is_empty(summary: Summary) -> bool:
+def _is_empty(summary: SessionSummary) -> bool:
     """Opened, and left without a word."""
     return not summary.turns and not summary.about and not summary.problem
 
 
-def _find(chat: "Chat", known: list[Summary], name: str) -> Summary:
+def _find(chat: "Chat", known: list[SessionSummary], name: str) -> SessionSummary:
     try:
         return find_session(known, name)
     except NotFoundError as error:
@@ -73,7 +73,7 @@ def _find(chat: "Chat", known: list[Summary], name: str) -> Summary:
         raise NotFoundError(error.problem, fix) from None
 
 
-def _check(chat: "Chat", chosen: Summary, directory: str) -> None:
+def _check(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
     """Raises InvalidError where it can't be gone on with from here."""
     if chosen.problem:
         raise InvalidError(f"conversation {chosen.id} can't be read: {chosen.problem}", "choose another; /resume")
@@ -82,14 +82,14 @@ def _check(chat: "Chat", chosen: Summary, directory: str) -> None:
         if not os.path.isdir(chosen.directory):
             fix = "that directory is gone; make it again, or begin a new conversation"
         raise InvalidError(f"conversation {chosen.id} is of another directory, {chosen.directory}", fix)
-    check_not_open(chat.agent.ground.places.kitbag_home, chosen.id)
+    check_session_not_open(chat.agent.environment.places.kitbag_home, chosen.id)
 
 
-async def _pick(chat: "Chat", found: list[Summary]) -> Summary | None:
+async def _pick(chat: "Chat", found: list[SessionSummary]) -> SessionSummary | None:
     """None: the person left it."""
     if not found:
         chat.show(
-            Remark("info", "there is no other conversation in this directory", "`kitbag sessions list` shows all")
+            NoticeBlock("info", "there is no other conversation in this directory", "`kitbag sessions list` shows all")
         )
         return None
     wanted = found
@@ -98,7 +98,7 @@ async def _pick(chat: "Chat", found: list[Summary]) -> Summary | None:
         options = tuple(_option(chat, str(number), one) for number, one in enumerate(shown, 1))
         older = f"; {len(wanted) - len(shown):,} older ones are not shown" if len(wanted) > len(shown) else ""
         prompt = f"Go on with which conversation?{older}"
-        filled = await chat.face.ask(Form(prompt, options, free="the beginning of an id, or words to look for"))
+        filled = await chat.ui.ask(Form(prompt, options, free_text_hint="the beginning of an id, or words to look for"))
         text = filled.text.strip() if filled is not None else ""
         if filled is not None and filled.keys:
             return shown[int(filled.keys[0]) - 1]
@@ -108,42 +108,42 @@ async def _pick(chat: "Chat", found: list[Summary]) -> Summary | None:
         if len(wanted) == 1 and wanted[0].id.startswith(text):
             return wanted[0]
         if not wanted:
-            chat.show(Remark("info", f"no conversation of this directory begins with {text[:80]!r}"))
+            chat.show(NoticeBlock("info", f"no conversation of this directory begins with {text[:80]!r}"))
             wanted = found
 
 
-def _looked_for(found: list[Summary], text: str) -> list[Summary]:
+def _looked_for(found: list[SessionSummary], text: str) -> list[SessionSummary]:
     by_id = [one for one in found if len(text) >= 3 and one.id.startswith(text)]
     searched = text.casefold().split()
     return by_id or [one for one in found if all(word in one.about.casefold() for word in searched)]
 
 
-def _option(chat: "Chat", key: str, one: Summary) -> Option:
-    about = one_line(one.about)
+def _option(chat: "Chat", key: str, one: SessionSummary) -> FormOption:
+    about = collapse_whitespace(one.about)
     label = f"{about[: _LONGEST_ABOUT - 1]}…" if len(about) > _LONGEST_ABOUT else about
-    parts = [one.id, ago(seconds_since(one.last)), count(one.turns, "turn"), money(one.cost)]
+    parts = [one.id, format_age(seconds_since(one.last)), format_count(one.turns, "turn"), format_cost(one.cost)]
     if one.persona:
         parts.append(one.persona)
     if one.problem:
-        parts.append(f"damaged: {one_line(one.problem)}")
-    elif is_open(chat.agent.ground.places.kitbag_home, one.id):
+        parts.append(f"damaged: {collapse_whitespace(one.problem)}")
+    elif is_session_open(chat.agent.environment.places.kitbag_home, one.id):
         parts.append("open in another window")
     elif one.status not in ("completed", "empty"):
         parts.append(one.status or "broke off")
-    return Option(key, label or "(no words)", " · ".join(parts))
+    return FormOption(key, label or "(no words)", " · ".join(parts))
 
 
 async def clear_command(chat: "Chat", arguments: str) -> None:
     before, left = chat.agent.session, chat.background.running
     has_words = bool(before.totals.turns or before.about)
-    chat.face.clear()
+    chat.ui.clear()
     await chat.open_session(_options_as_now(chat))
     text = "a new conversation has begun"
     if has_words:
         text += f"; the last one was {before.id}, and /resume {before.id} goes back to it"
     if left:
-        text += f". {count(left, 'task')} of it in the background {'goes' if left == 1 else 'go'} on: /tasks"
-    chat.show(Remark("info", text))
+        text += f". {format_count(left, 'task')} of it in the background {'goes' if left == 1 else 'go'} on: /tasks"
+    chat.show(NoticeBlock("info", text))
 
 
 def _options_as_now(chat: "Chat") -> Options:
@@ -164,19 +164,19 @@ async def compact_command(chat: "Chat", arguments: str) -> None:
     def emit(event: Event) -> None:
         match event:
             case Compacted(before, after):
-                chat.show(words(f"the conversation is shorter: {before:,} → {after:,} tokens", "good"))
+                chat.show(text_block(f"the conversation is shorter: {before:,} → {after:,} tokens", "good"))
             case Notice():
-                chat.show(Remark(*event))
+                chat.show(NoticeBlock(*event))
             case Retrying(attempt, seconds, reason):
-                chat.show(Remark("info", f"asks again in {seconds:.0f}s (attempt {attempt}): {reason}"))
+                chat.show(NoticeBlock("info", f"asks again in {seconds:.0f}s (attempt {attempt}): {reason}"))
             case _:
                 pass
 
     async def compact() -> None:
         if not await chat.agent.compact(emit, arguments.strip()):
-            chat.show(Remark("info", "there is nothing that could be made shorter"))
+            chat.show(NoticeBlock("info", "there is nothing that could be made shorter"))
             return
-        chat.view.used = estimated_use(chat.agent)
+        chat.view.used_tokens = estimate_used_tokens(chat.agent)
 
-    await chat.work("compacting", compact())
+    await chat.run_activity("compacting", compact())
     chat.refresh()

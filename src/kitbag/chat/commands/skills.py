@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.chat.commands import COMMANDS
 from kitbag.chat.commands.switching import switch_item
-from kitbag.chat.panel_columns import Cells, aligned
-from kitbag.chat.ui import Action, Panel, Row
+from kitbag.chat.panel_columns import PanelCells, align_rows
+from kitbag.chat.ui import Panel, PanelAction, PanelRow
 from kitbag.errors import Diagnostic, NotFoundError, UsageError
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.library.untrusted_items import LeftOut
-from kitbag.packing.catalog import Budget, budget_of
-from kitbag.packing.catalog_status import Standing, left_out_skills, standing_of, standings
-from kitbag.settings import STATES, State
-from kitbag.text.human_format import count, did_you_mean, short_path
-from kitbag.views.blocks import Block, Fields, Remark, Span, Table, Tone, words
+from kitbag.library.untrusted_items import UntrustedItem
+from kitbag.packing.catalog import Budget, catalog_budget
+from kitbag.packing.catalog_status import SkillStatus, skill_status, skill_statuses, skills_awaiting_trust
+from kitbag.settings import ITEM_STATES, ItemState
+from kitbag.text.human_format import did_you_mean, format_count, shorten_path
+from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, Tone, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
-_VERBS: Final = (*STATES, "use", "unload", "all")
+_VERBS: Final = (*ITEM_STATES, "use", "unload", "all")
 _ACTIONS: Final = (
-    Action("space", "switch"),
-    Action("enter", "show"),
-    Action("l", "use once"),
-    Action("u", "unload"),
+    PanelAction("space", "switch"),
+    PanelAction("enter", "show"),
+    PanelAction("l", "use once"),
+    PanelAction("u", "unload"),
 )
 _TONES: Final[dict[str, Tone]] = {"on": "good", "name-only": "accent", "user-only": "warning", "off": "bad"}
 _UNTRUSTED: Final = "left out: the workspace is not trusted"
@@ -37,8 +37,8 @@ _MOST_ROWS: Final = 300
 
 
 class _Seen(NamedTuple):
-    standings: list[Standing]
-    left_out: list[LeftOut]
+    standings: list[SkillStatus]
+    left_out: list[UntrustedItem]
     loaded: frozenset[str]
     hidden: int
     """Skills of other teams and personas, which nobody here can use."""
@@ -65,7 +65,7 @@ async def skills_command(chat: "Chat", arguments: str) -> None:
             _load(chat, name)
         case "unload":
             await _unload(chat, name)
-        case _ if verb in STATES:
+        case _ if verb in ITEM_STATES:
             chat.show(*await _switch(chat, name, verb))
         case _ if name and verb.lower() not in ("show",):
             await _show_or_tell(chat, arguments.strip().removeprefix("/"))
@@ -89,18 +89,18 @@ async def _show_or_tell(chat: "Chat", name: str) -> None:
 async def _list(chat: "Chat", *, everything: bool) -> None:
     seen = await _look(chat, everything=everything)
     if not seen.standings and not seen.left_out:
-        chat.show(words("there are no skills; `kitbag skills --help` tells how to get some"))
+        chat.show(text_block("there are no skills; `kitbag skills --help` tells how to get some"))
         return
     listed = [seen]
 
-    def rows() -> tuple[Row, ...]:
+    def rows() -> tuple[PanelRow, ...]:
         return _panel_rows(listed[0])
 
     async def act(key: str, name: str) -> None:
         await _act(chat, key, name)
         listed[0] = await _look(chat, everything=everything)
 
-    if not await chat.face.open(
+    if not await chat.ui.open(
         Panel(f"Skills: {_sum(seen)} · tokens: listed + body", rows, _ACTIONS, act, "there are no skills")
     ):
         chat.show(_table(seen))
@@ -110,29 +110,29 @@ async def _look(chat: "Chat", *, everything: bool) -> _Seen:
     asked = _asked(chat)
 
     def look() -> _Seen:
-        every = standings(asked.library, asked.catalog, asked.budget)
-        shown = every if everything else [one for one in every if one.verdict.anywhere or one.verdict.state == "off"]
-        return _Seen(shown, left_out_skills(asked.library), asked.loaded, len(every) - len(shown))
+        every = skill_statuses(asked.library, asked.catalog, asked.budget)
+        shown = every if everything else [one for one in every if one.verdict.is_usable or one.verdict.state == "off"]
+        return _Seen(shown, skills_awaiting_trust(asked.library), asked.loaded, len(every) - len(shown))
 
     return await asyncio.to_thread(look)
 
 
 def _asked(chat: "Chat") -> _Asked:
     agent = chat.agent
-    library = agent.ground.library
+    library = agent.environment.library
     entries = agent.session.prompt
     catalog = "".join(str(one["text"]) for one in entries if (one["kind"], one["source"]) == ("catalog", "skills"))
-    budget = budget_of(library.settings, agent.chosen.known.window)
+    budget = catalog_budget(library.settings, agent.chosen.info.window)
     return _Asked(library, catalog, budget, frozenset(agent.session.skills))
 
 
 def _sum(seen: _Seen) -> str:
     listed = sum(one.listed_tokens for one in seen.standings)
-    described = sum(one.shown in ("described", "shortened") for one in seen.standings)
+    described = sum(one.listing in ("described", "shortened") for one in seen.standings)
     return f"{described:,} of {len(seen.standings):,} described, {listed:,} tokens · {len(seen.loaded):,} loaded"
 
 
-def _state(one: Standing, seen: _Seen) -> str:
+def _state(one: SkillStatus, seen: _Seen) -> str:
     return f"{one.verdict.state}, loaded" if one.name in seen.loaded else one.verdict.state
 
 
@@ -144,18 +144,18 @@ def _table(seen: _Seen) -> Block:
             _source(one.skill),
             f"{one.listed_tokens:,}",
             f"{one.body_tokens:,}",
-            f"{one.shown}: {one.why}" if one.why else one.shown,
+            f"{one.listing}: {one.reason}" if one.reason else one.listing,
         )
         for one in seen.standings[:_MOST_ROWS]
     ]
     rows += [(item.full_name, "-", "project", "0", "-", f"no: {_UNTRUSTED}") for item in seen.left_out[:_MOST_ROWS]]
     more = len(seen.standings) + len(seen.left_out) - len(rows)
     parts = [_sum(seen)]
-    parts += [f"{count(more, 'more skill')}: /skills NAME shows one"] if more > 0 else []
+    parts += [f"{format_count(more, 'more skill')}: /skills NAME shows one"] if more > 0 else []
     parts += [f"{seen.hidden:,} of other teams or personas: /skills all"] if seen.hidden else []
     parts.append("/skills off NAME switches one; also on, name-only, user-only, use, unload")
     headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "DESCRIBED TO THE MODEL")
-    return Table(headers, tuple(rows), "Skills, with their tokens", " · ".join(parts))
+    return TableBlock(headers, tuple(rows), "Skills, with their tokens", " · ".join(parts))
 
 
 def _source(skill: Skill) -> str:
@@ -163,15 +163,15 @@ def _source(skill: Skill) -> str:
     return f"{scope} command" if skill.kind == "command" else scope
 
 
-def _panel_rows(seen: _Seen) -> tuple[Row, ...]:
+def _panel_rows(seen: _Seen) -> tuple[PanelRow, ...]:
     rows = [_cells(one, seen) for one in seen.standings]
-    return aligned([*rows, *map(_left_out_cells, seen.left_out)], frozenset((3,)))
+    return align_rows([*rows, *map(_left_out_cells, seen.left_out)], frozenset((3,)))
 
 
-def _cells(one: Standing, seen: _Seen) -> Cells:
+def _cells(one: SkillStatus, seen: _Seen) -> PanelCells:
     state = one.verdict.state
-    is_shown = one.shown in ("described", "shortened")
-    shown = f"{one.shown if one.shown != 'no' else 'not listed'}{f': {one.why}' if one.why else ''}"
+    is_shown = one.listing in ("described", "shortened")
+    shown = f"{one.listing if one.listing != 'no' else 'not listed'}{f': {one.reason}' if one.reason else ''}"
     spans = (
         Span("●" if one.name in seen.loaded else " ", "good"),
         Span(state, _TONES[state]),
@@ -179,12 +179,12 @@ def _cells(one: Standing, seen: _Seen) -> Cells:
         Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
         Span(f"{shown} · {_source(one.skill)}", "plain" if is_shown else "dim"),
     )
-    return Cells(one.name, spans)
+    return PanelCells(one.name, spans)
 
 
-def _left_out_cells(item: LeftOut) -> Cells:
+def _left_out_cells(item: UntrustedItem) -> PanelCells:
     spans = (Span(" "), Span("-", "dim"), Span(item.full_name, "dim"), Span(""), Span(_UNTRUSTED, "warning"))
-    return Cells(f"!{item.full_name}", spans)
+    return PanelCells(f"!{item.full_name}", spans)
 
 
 # One of them
@@ -193,11 +193,11 @@ def _left_out_cells(item: LeftOut) -> Cells:
 async def _act(chat: "Chat", key: str, row: str) -> None:
     if row.startswith("!"):
         fix = "leave, then `kitbag trust` shows what it would run, and asks"
-        chat.show(Remark("warning", f"{row[1:]}: {_UNTRUSTED}", fix))
+        chat.show(NoticeBlock("warning", f"{row[1:]}: {_UNTRUSTED}", fix))
     elif key == "space":
-        current = chat.agent.ground.library.settings.states("skills").get(row.lower())
-        before: State = current.value if current is not None else "on"
-        chat.show(*await _switch(chat, row, STATES[(STATES.index(before) + 1) % len(STATES)]))
+        current = chat.agent.environment.library.settings.states("skills").get(row.lower())
+        before: ItemState = current.value if current is not None else "on"
+        chat.show(*await _switch(chat, row, ITEM_STATES[(ITEM_STATES.index(before) + 1) % len(ITEM_STATES)]))
     elif key == "enter":
         await _show(chat, row)
     elif key == "l":
@@ -207,11 +207,11 @@ async def _act(chat: "Chat", key: str, row: str) -> None:
 
 
 async def _switch(chat: "Chat", name: str, wanted: str) -> list[Block]:
-    library = chat.agent.ground.library
+    library = chat.agent.environment.library
     skill = library.find_skill(name)
-    blocks = await switch_item(chat, "skills", skill.full_name, wanted, library.judge(skill).state)
+    blocks = await switch_item(chat, "skills", skill.full_name, wanted, library.evaluate(skill).state)
     if wanted in ("off", "user-only") and skill.full_name in chat.agent.session.skills:
-        blocks.append(words(f"it is loaded still: /skills unload {skill.full_name}", "dim"))
+        blocks.append(text_block(f"it is loaded still: /skills unload {skill.full_name}", "dim"))
     return blocks
 
 
@@ -219,22 +219,24 @@ async def _show(chat: "Chat", name: str) -> None:
     asked = _asked(chat)
 
     def look() -> list[Block]:
-        from kitbag.views.skill_card import card, card_fields, file_rows
+        from kitbag.views.skill_card import skill_card, skill_card_fields, skill_file_rows
 
         library = asked.library
         skill = library.find_skill(name)
-        found, standing = card(library, skill), standing_of(library, skill, asked.catalog, asked.budget)
-        shown = standing.shown if standing.shown != "no" else "not listed"
+        found, standing = skill_card(library, skill), skill_status(library, skill, asked.catalog, asked.budget)
+        shown = standing.listing if standing.listing != "no" else "not listed"
         told = (
-            ("to the model", f"{shown}: {standing.why}" if standing.why else shown),
+            ("to the model", f"{shown}: {standing.reason}" if standing.reason else shown),
             ("loaded", "now, in this conversation" if skill.full_name in asked.loaded else ""),
         )
-        blocks: list[Block] = [Fields((*card_fields(library, skill, found), *told), skill.full_name)]
+        blocks: list[Block] = [FieldsBlock((*skill_card_fields(library, skill, found), *told), skill.full_name)]
         if found["files"]:
-            blocks.append(Table(("BYTES", "TOKENS", "FILE"), tuple((b, c, a) for a, b, c in file_rows(found))))
+            blocks.append(
+                TableBlock(("BYTES", "TOKENS", "FILE"), tuple((b, c, a) for a, b, c in skill_file_rows(found)))
+            )
         for problem in found["problems"]:
             one = Diagnostic(**problem)
-            blocks.append(Remark(one.severity, f"{short_path(one.place)}: {one.problem}", one.fix))
+            blocks.append(NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem}", one.fix))
         return blocks
 
     chat.show(*await asyncio.to_thread(look))
@@ -259,4 +261,4 @@ async def _unload(chat: "Chat", name: str) -> None:
         raise NotFoundError(f"the skill {name!r} is not loaded", f"loaded are {loaded}" if loaded else "none is")
     tokens = agent.session.skills[found].tokens
     await agent.session.drop_skill(found, "unloaded by the person")
-    chat.show(words(f"{found} is unloaded; {tokens:,} tokens are free again"))
+    chat.show(text_block(f"{found} is unloaded; {tokens:,} tokens are free again"))

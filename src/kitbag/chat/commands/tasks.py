@@ -9,19 +9,19 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.shield import too_late_to_cancel
-from kitbag.chat.task_blocks import COLUMNS, LiveTasks, blocks_of_page, blocks_of_task, page_of, table_of
-from kitbag.chat.ui import Action, Form, Option, Panel
+from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.task_blocks import COLUMNS, TaskList, output_page, page_blocks, task_detail_blocks, task_table
+from kitbag.chat.ui import Form, FormOption, Panel, PanelAction
 from kitbag.errors import KitbagError, NotFoundError, UsageError
-from kitbag.permissions.approvals.approval import Answer
-from kitbag.permissions.approvals.queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
+from kitbag.permissions.approvals.approval import ApprovalAnswer
+from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
 from kitbag.tasks.board import Board
 from kitbag.tasks.resume import check_resumable, resume_task
-from kitbag.tasks.stop import stop_task, told_stopped
+from kitbag.tasks.stop import stop_task, stopped_message
 from kitbag.tasks.task import Task
-from kitbag.tasks.task_approvals import questions_of, with_all_below
-from kitbag.tasks.worker_process import look_after
-from kitbag.views.blocks import Remark, words
+from kitbag.tasks.task_approvals import pending_task_questions, with_descendants
+from kitbag.tasks.worker_process import ensure_tasks_hosted
+from kitbag.views.blocks import NoticeBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
 _LOOK_SECONDS: Final = 1.0
 _ACTIONS: Final = (
-    Action("enter", "read"),
-    Action("s", "stop"),
-    Action("r", "resume"),
-    Action("a", "answer"),
+    PanelAction("enter", "read"),
+    PanelAction("s", "stop"),
+    PanelAction("r", "resume"),
+    PanelAction("a", "answer"),
 )
 
 
@@ -48,8 +48,8 @@ async def tasks_command(chat: "Chat", arguments: str) -> None:
         case "output":
             name, _, offset = rest.partition(" ")
             task = _find(board, name, verb)
-            page = await asyncio.to_thread(page_of, board, task, _offset(offset.strip()))
-            chat.show(*blocks_of_page(page, task))
+            page = await asyncio.to_thread(output_page, board, task, _offset(offset.strip()))
+            chat.show(*page_blocks(page, task))
         case "stop":
             await _stop(chat, board, [_find(board, name, verb) for name in rest.split() or [""]])
         case "resume":
@@ -67,16 +67,16 @@ async def stop_command(chat: "Chat", arguments: str) -> None:
         if not await chat.cancel():
             left = chat.background.running
             fix = "the background: /stop all, or /stop ID; /tasks shows it" if left else ""
-            chat.show(Remark("info", "nothing works in front", fix))
+            chat.show(NoticeBlock("info", "nothing works in front", fix))
         return
     board = await _board(chat)
     if names == ["all"]:
         was_working = await chat.cancel()
-        tasks = _topmost(board.below(chat.agent.session.id))
+        tasks = _topmost(board.descendants(chat.agent.session.id))
         if tasks:
             await _stop(chat, board, tasks)
         elif not was_working:
-            chat.show(Remark("info", "nothing of this conversation is at work"))
+            chat.show(NoticeBlock("info", "nothing of this conversation is at work"))
         return
     await _stop(chat, board, [_find(board, name, "stop") for name in names])
 
@@ -95,7 +95,7 @@ async def _board(chat: "Chat") -> Board:
 
 
 def _home(chat: "Chat") -> str:
-    return chat.agent.ground.places.kitbag_home
+    return chat.agent.environment.places.kitbag_home
 
 
 def _find(board: Board, name: str, verb: str) -> Task:
@@ -128,34 +128,34 @@ def _offset(text: str) -> int:
 
 
 async def _list(chat: "Chat", board: Board, *, everything: bool) -> None:
-    hosting = await look_after(board, _home(chat))
+    hosting = await ensure_tasks_hosted(board, _home(chat))
     if hosting.problem:
-        chat.show(Remark("warning", hosting.problem))
-    directory = "" if everything else chat.agent.ground.places.cwd
-    live = LiveTasks(Board(chat.agent.journal), chat.agent.session.id, directory)
-    seen = await asyncio.to_thread(live.look)
+        chat.show(NoticeBlock("warning", hosting.problem))
+    directory = "" if everything else chat.agent.environment.places.cwd
+    live = TaskList(Board(chat.agent.journal), chat.agent.session.id, directory)
+    seen = await asyncio.to_thread(live.refresh)
     if not await _open_panel(chat, board, live):
-        chat.show(table_of(seen, live.left_out))
+        chat.show(task_table(seen, live.omitted))
 
 
-async def _open_panel(chat: "Chat", board: Board, live: LiveTasks) -> bool:
+async def _open_panel(chat: "Chat", board: Board, live: TaskList) -> bool:
     async def keep() -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             with contextlib.suppress(KitbagError):  # what was seen last stays
-                await asyncio.to_thread(live.look)
+                await asyncio.to_thread(live.refresh)
 
     async def act(key: str, task_id: str) -> None:
         try:
             await _act(chat, board, key, board.find(task_id))
-            await asyncio.to_thread(live.look)
+            await asyncio.to_thread(live.refresh)
         except KitbagError as error:
-            chat.show(Remark("error", error.problem, error.fix))
+            chat.show(NoticeBlock("error", error.problem, error.fix))
 
     keeping = asyncio.create_task(keep())
     try:
         empty = "there are no tasks here; /tasks all shows those of other directories"
-        return await chat.face.open(Panel(f"Tasks: {COLUMNS}", live.rows, _ACTIONS, act, empty))
+        return await chat.ui.open(Panel(f"Tasks: {COLUMNS}", live.rows, _ACTIONS, act, empty))
     finally:
         keeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -171,7 +171,7 @@ async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
         case "r":
             await _ask_and_resume(chat, board, task)
         case _:
-            await _answer_tasks(chat, with_all_below(board, task))
+            await _answer_tasks(chat, with_descendants(board, task))
 
 
 # One of them
@@ -179,46 +179,46 @@ async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
 
 async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -> None:
     """`asks`: page after page, as long as the person wants more."""
-    chat.show(*await asyncio.to_thread(blocks_of_task, board, task))
+    chat.show(*await asyncio.to_thread(task_detail_blocks, board, task))
     offset = 0
     while True:
-        page = await asyncio.to_thread(page_of, board, task, offset)
+        page = await asyncio.to_thread(output_page, board, task, offset)
         if not page.text and not offset:
             return
-        chat.show(*blocks_of_page(page, task))
-        if not asks or not page.next:
+        chat.show(*page_blocks(page, task))
+        if not asks or not page.next_offset:
             return
-        form = Form("There is more.", (Option("m", "the next page"), Option("q", "enough")), default="m")
-        filled = await chat.face.ask(form)
+        form = Form("There is more.", (FormOption("m", "the next page"), FormOption("q", "enough")), default="m")
+        filled = await chat.ui.ask(form)
         if filled is None or filled.keys != ("m",):
             return
-        offset = page.next
+        offset = page.next_offset
 
 
 async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
     """At once, since each may take its time."""
     stopped = await asyncio.gather(*(stop_task(board, task, "person") for task in tasks))
     for warning in (warning for one in stopped for warning in one.report.warnings):
-        chat.show(Remark("warning", warning))
-    chat.show(words("\n".join(told_stopped(one) for one in stopped)))
-    chat.background.count_again()
+        chat.show(NoticeBlock("warning", warning))
+    chat.show(text_block("\n".join(stopped_message(one) for one in stopped)))
+    chat.background.refresh()
     chat.refresh()
 
 
 async def _ask_and_resume(chat: "Chat", board: Board, task: Task) -> None:
     check_resumable(task)
     prompt = f"What is {task.agent} {task.id} to do now?"
-    filled = await chat.face.ask(Form(prompt, free="words for it; Enter alone: it goes on as it was"))
+    filled = await chat.ui.ask(Form(prompt, free_text_hint="words for it; Enter alone: it goes on as it was"))
     if filled is not None:
         await _resume(chat, board, task, filled.text.strip())
 
 
 async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
     hosting = await resume_task(board, task, request, _home(chat))
-    chat.show(words(f"{task.id} goes on in the background"))
+    chat.show(text_block(f"{task.id} goes on in the background"))
     if hosting.problem:
-        chat.show(Remark("warning", hosting.problem))
-    chat.background.count_again()
+        chat.show(NoticeBlock("warning", hosting.problem))
+    chat.background.refresh()
     chat.refresh()
 
 
@@ -228,13 +228,13 @@ async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
 async def _answer(chat: "Chat", board: Board, name: str) -> None:
     """Of a task and all below it, by the number of a question, or all of this conversation."""
     if not name:
-        await _answer_tasks(chat, board.below(chat.agent.session.id))
+        await _answer_tasks(chat, board.descendants(chat.agent.session.id))
         return
     try:
-        tasks = with_all_below(board, _find(board, name, "answer"))
+        tasks = with_descendants(board, _find(board, name, "answer"))
     except NotFoundError:
         queue = ApprovalQueue(chat.agent.journal)
-        if not any(one.question.id.startswith(name) for one in queue.pending()):
+        if not any(one.request.id.startswith(name) for one in queue.pending()):
             raise
         await _answer_one(chat, queue, queue.find(name))
         return
@@ -243,41 +243,43 @@ async def _answer(chat: "Chat", board: Board, name: str) -> None:
 
 async def _answer_tasks(chat: "Chat", tasks: Iterable[Task]) -> None:
     queue = ApprovalQueue(chat.agent.journal)
-    waiting = await asyncio.to_thread(questions_of, queue, tuple(tasks))
+    waiting = await asyncio.to_thread(pending_task_questions, queue, tuple(tasks))
     if not waiting:
-        chat.show(Remark("info", "nothing waits for an answer here"))
+        chat.show(NoticeBlock("info", "nothing waits for an answer here"))
     for _, one in waiting:
         if not await _answer_one(chat, queue, one):
             return
 
 
-async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: Waiting) -> bool:
+async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: PendingApproval) -> bool:
     """False: the person left it, and it waits on."""
-    check_person()
-    question = waiting.question
-    if not waiting.is_whole:
-        chat.show(Remark("warning", f"it can only be denied: {NOT_WRITTEN_DOWN}"))
+    require_person()
+    question = waiting.request
+    if not waiting.is_complete:
+        chat.show(NoticeBlock("warning", f"it can only be denied: {CONTAINS_CREDENTIALS}"))
     given = await _ask_while_it_waits(chat, queue, waiting)
     if given is None:
-        chat.show(Remark("info", f"question {question.id} waits on", f"/tasks answer {question.id}"))
+        chat.show(NoticeBlock("info", f"question {question.id} waits on", f"/tasks answer {question.id}"))
         return False
-    if isinstance(given, Answer):
-        await too_late_to_cancel(asyncio.to_thread(queue.answer, question.id, given, "chat"))
+    if isinstance(given, ApprovalAnswer):
+        await run_ignoring_cancellation(asyncio.to_thread(queue.answer, question.id, given, "chat"))
         done = "denied" if given.choice == "deny" else "allowed" if given.scope != "once" else "allowed once"
-        chat.show(words(f"{done}: {question.asked_by}", "bad" if given.choice == "deny" else "good"))
+        chat.show(text_block(f"{done}: {question.asked_by}", "bad" if given.choice == "deny" else "good"))
     else:
-        chat.show(Remark("info", f"question {question.id} was answered elsewhere, or nobody needs it any more"))
-    chat.background.count_again()
+        chat.show(NoticeBlock("info", f"question {question.id} was answered elsewhere, or nobody needs it any more"))
+    chat.background.refresh()
     chat.refresh()
     return True
 
 
-async def _ask_while_it_waits(chat: "Chat", queue: ApprovalQueue, waiting: Waiting) -> Answer | bool | None:
+async def _ask_while_it_waits(
+    chat: "Chat", queue: ApprovalQueue, waiting: PendingApproval
+) -> ApprovalAnswer | bool | None:
     """The person's answer; None when they left it; True when another one was given elsewhere meanwhile."""
     from kitbag.chat.approver import ask_approval
 
-    question = waiting.question
-    asking = asyncio.create_task(ask_approval(chat.face, question, may_allow=waiting.is_whole, can_wait=True))
+    question = waiting.request
+    asking = asyncio.create_task(ask_approval(chat.ui, question, can_allow=waiting.is_complete, can_wait=True))
     answered = asyncio.create_task(queue.wait(question.id))
     try:
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)

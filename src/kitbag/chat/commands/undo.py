@@ -6,12 +6,12 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.shield import too_late_to_cancel
-from kitbag.chat.ui import Form, Option
+from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import UsageError
-from kitbag.runtime.undo import CUT_OFF, WORDS, Planned, Undoing, failed, result_in_words
-from kitbag.text.human_format import count, short_path
-from kitbag.views.blocks import Block, Diff, Remark, Table, words
+from kitbag.runtime.undo import ACTION_VERBS, INTERRUPTED_NOTICE, SessionUndo, UndoPlan, describe_result, failure_error
+from kitbag.text.human_format import format_count, shorten_path
+from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, TableBlock, text_block
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -24,27 +24,27 @@ async def undo_command(chat: "Chat", arguments: str) -> None:
     number, redo = _read(arguments.split())
     agent = chat.agent
 
-    def plan() -> tuple[Undoing, Planned, Block]:
-        undoing = Undoing(agent.journal, agent.ground.places, agent.session.id)
-        planned = undoing.choose(number, redo)
+    def plan() -> tuple[SessionUndo, UndoPlan, Block]:
+        undoing = SessionUndo(agent.journal, agent.environment.places, agent.session.id)
+        planned = undoing.make_plan(number, redo)
         return undoing, planned, _table(undoing, planned)
 
     undoing, planned, table = await asyncio.to_thread(plan)
     if undoing.recovered or planned.turn.interrupted:
-        chat.show(Remark("warning", CUT_OFF))
+        chat.show(NoticeBlock("warning", INTERRUPTED_NOTICE))
     undoing.check(planned, force=True)
     chat.show(table)
     if not await _agrees(chat, undoing, planned):
-        chat.show(words("nothing was changed"))
+        chat.show(text_block("nothing was changed"))
         return
-    restored = await too_late_to_cancel(asyncio.to_thread(undoing.restore, planned))
-    chat.show(words(result_in_words(planned, restored)))
-    chat.show(*(Remark("info", f"left: {short_path(path)}: {why}") for path, why in restored.left))
-    error = failed(restored)
+    restored = await run_ignoring_cancellation(asyncio.to_thread(undoing.restore, planned))
+    chat.show(text_block(describe_result(planned, restored)))
+    chat.show(*(NoticeBlock("info", f"left: {shorten_path(path)}: {why}") for path, why in restored.skipped))
+    error = failure_error(restored)
     if error is not None:
         raise error
     again = "" if redo else "; /undo redo does it again"
-    chat.show(words(f"the model is told with your next message{again}", "dim"))
+    chat.show(text_block(f"the model is told with your next message{again}", "dim"))
 
 
 def _read(parts: list[str]) -> tuple[int | None, bool]:
@@ -58,50 +58,53 @@ def _read(parts: list[str]) -> tuple[int | None, bool]:
     return int(numbers[0]), redo
 
 
-def _table(undoing: Undoing, planned: Planned) -> Block:
+def _table(undoing: SessionUndo, planned: UndoPlan) -> Block:
     shown = planned.steps[:_MOST_ROWS]
-    rows = tuple((WORDS[step.done], undoing.detail(step), short_path(step.path), step.problem) for step in shown)
+    rows = tuple(
+        (ACTION_VERBS[step.effect], undoing.describe_step(step), shorten_path(step.path), step.problem)
+        for step in shown
+    )
     more = len(planned.steps) - len(shown)
     verb = "Do again" if planned.redo else "Take back"
     about = f": {planned.turn.about}" if planned.turn.about else ""
-    foot = f"and {count(more, 'more file')}" if more else ""
+    foot = f"and {format_count(more, 'more file')}" if more else ""
     headers = ("DO", "CHANGE", "FILE", "PROBLEM")
     columns = 4 if any(step.problem for step in shown) else 3
     cut = tuple(row[:columns] for row in rows)
-    return Table(headers[:columns], cut, f"{verb} message {planned.turn.number}{about}", foot)
+    return TableBlock(headers[:columns], cut, f"{verb} message {planned.turn.number}{about}", foot)
 
 
-async def _agrees(chat: "Chat", undoing: Undoing, planned: Planned) -> bool:
+async def _agrees(chat: "Chat", undoing: SessionUndo, planned: UndoPlan) -> bool:
     """Where a file is not as the agent left it, only by an answer of its own."""
     while True:
-        filled = await chat.face.ask(_form(planned))
+        filled = await chat.ui.ask(_form(planned))
         answer = filled.keys[0] if filled is not None and filled.keys else "n"
         if answer != "d":
             return answer in ("y", "f")
         chat.show(*await asyncio.to_thread(_diffs, undoing, planned))
 
 
-def _form(planned: Planned) -> Form:
-    refused = planned.refused
-    look, leave = Option("d", "show the differences"), Option("n", "leave everything as it is")
+def _form(planned: UndoPlan) -> Form:
+    refused = planned.conflicts
+    look, leave = FormOption("d", "show the differences"), FormOption("n", "leave everything as it is")
     if not refused:
         verb = "do it again" if planned.redo else "take it back"
-        return Form(f"{verb[0].upper()}{verb[1:]}?", (Option("y", f"yes, {verb}"), look, leave))
+        return Form(f"{verb[0].upper()}{verb[1:]}?", (FormOption("y", f"yes, {verb}"), look, leave))
     impossible = sum(not step.possible for step in refused)
-    note = f"{count(impossible, 'file')} can't be restored and stay as they are" if impossible else ""
-    force = Option("f", "do it all the same; what is overwritten is kept", note)
-    named = count(len(refused), "file")
-    above = (Remark("warning", f"{named} not as the agent left them, or not to be restored: see PROBLEM"),)
+    note = f"{format_count(impossible, 'file')} can't be restored and stay as they are" if impossible else ""
+    force = FormOption("f", "do it all the same; what is overwritten is kept", note)
+    named = format_count(len(refused), "file")
+    above = (NoticeBlock("warning", f"{named} not as the agent left them, or not to be restored: see PROBLEM"),)
     return Form("Overwrite what was changed since?", (force, look, leave), above)
 
 
-def _diffs(undoing: Undoing, planned: Planned) -> list[Block]:
+def _diffs(undoing: SessionUndo, planned: UndoPlan) -> list[Block]:
     blocks: list[Block] = []
     for step in planned.steps[:_MOST_DIFFS]:
-        found = undoing.diff(step)
+        found = undoing.diff_step(step)
         if found is not None and found.text:
-            blocks.append(Diff(found.text))
+            blocks.append(DiffBlock(found.text))
     more = len(planned.steps) - _MOST_DIFFS
     if more > 0:
-        blocks.append(words(f"and {more:,} more: kitbag undo --show", "dim"))
-    return blocks or [words("there is nothing that could be shown as text", "dim")]
+        blocks.append(text_block(f"and {more:,} more: kitbag undo --show", "dim"))
+    return blocks or [text_block("there is nothing that could be shown as text", "dim")]

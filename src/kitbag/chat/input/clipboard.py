@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kitbag.processes.signals import child_has_exited, signal_child_group
-from kitbag.tools.files.read import MOST_IMAGE_BYTES, image_type
+from kitbag.processes.signals import has_child_exited, signal_child_group
+from kitbag.tools.files.read import MAX_IMAGE_BYTES, image_type
 
-SECONDS: Final = 3.0
+TIMEOUT_SECONDS: Final = 3.0
 """For all of them together."""
 _LOOK_SECONDS: Final = 0.01
 _TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
@@ -27,18 +27,18 @@ _APPLE: Final = (
 _NONE: Final = "there is no picture in the clipboard"
 
 
-class Clip(NamedTuple):
+class ClipboardImage(NamedTuple):
     data: bytes = b""
     media_type: str = ""
     problem: str = ""
     """Why there is no picture."""
 
 
-def read_clipboard(environment: Mapping[str, str] | None = None) -> Clip:
+def read_clipboard(environment: Mapping[str, str] | None = None) -> ClipboardImage:
     """Blocks for a few seconds at most."""
     given = os.environ if environment is None else environment
     path = os.pathsep.join(part for part in given.get("PATH", "").split(os.pathsep) if os.path.isabs(part))
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     asked = False
     for words in _ways(given):
         program = shutil.which(words[0], path=path)
@@ -46,15 +46,15 @@ def read_clipboard(environment: Mapping[str, str] | None = None) -> Clip:
             continue
         asked = True
         data = _output([program, *words[1:]], given, deadline)
-        if len(data) > MOST_IMAGE_BYTES:
-            return Clip(problem="the picture in the clipboard is too large: more than 3.7 MB")
+        if len(data) > MAX_IMAGE_BYTES:
+            return ClipboardImage(problem="the picture in the clipboard is too large: more than 3.7 MB")
         if media_type := image_type(data):
-            return Clip(data, media_type)
+            return ClipboardImage(data, media_type)
     if not asked and (program := shutil.which("osascript", path=path)):
         return _apple(program, given, deadline)
     if not asked:
-        return Clip(problem="pictures can't be pasted here: it needs wl-paste, xclip or pngpaste")
-    return Clip(problem=_NONE)
+        return ClipboardImage(problem="pictures can't be pasted here: it needs wl-paste, xclip or pngpaste")
+    return ClipboardImage(problem=_NONE)
 
 
 def _ways(environment: Mapping[str, str]) -> list[list[str]]:
@@ -81,27 +81,27 @@ def _output(words: list[str], environment: Mapping[str, str], deadline: float) -
             ) as process,
         ):
             try:
-                while not child_has_exited(process.pid):
-                    if time.monotonic() >= deadline or os.fstat(file.fileno()).st_size > MOST_IMAGE_BYTES:
+                while not has_child_exited(process.pid):
+                    if time.monotonic() >= deadline or os.fstat(file.fileno()).st_size > MAX_IMAGE_BYTES:
                         break
                     time.sleep(_LOOK_SECONDS)
             finally:
                 # Before it is waited for, so that the group's number can't belong to anybody else yet.
                 signal_child_group(process.pid, signal.SIGKILL)
-            return os.pread(file.fileno(), MOST_IMAGE_BYTES + 1, 0)
+            return os.pread(file.fileno(), MAX_IMAGE_BYTES + 1, 0)
     except OSError:
         return b""
 
 
-def _apple(program: str, environment: Mapping[str, str], deadline: float) -> Clip:
+def _apple(program: str, environment: Mapping[str, str], deadline: float) -> ClipboardImage:
     with tempfile.TemporaryDirectory() as folder:
         place = os.path.join(folder, "picture.png")
         _output([program, "-e", _APPLE.format(place)], environment, deadline)
         try:
             with open(place, "rb") as file:
-                data = file.read(MOST_IMAGE_BYTES + 1)
+                data = file.read(MAX_IMAGE_BYTES + 1)
         except OSError:
-            return Clip(problem=_NONE)
-    if len(data) > MOST_IMAGE_BYTES:
-        return Clip(problem="the picture in the clipboard is too large: more than 3.7 MB")
-    return Clip(data, kind) if (kind := image_type(data)) else Clip(problem=_NONE)
+            return ClipboardImage(problem=_NONE)
+    if len(data) > MAX_IMAGE_BYTES:
+        return ClipboardImage(problem="the picture in the clipboard is too large: more than 3.7 MB")
+    return ClipboardImage(data, kind) if (kind := image_type(data)) else ClipboardImage(problem=_NONE)

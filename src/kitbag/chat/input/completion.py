@@ -16,26 +16,26 @@ from typing import Final, NamedTuple, TypeVar
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from kitbag.assembly.mcp_servers import Offered
-from kitbag.assembly.mention_syntax import AGENT, BEFORE, written
+from kitbag.assembly.mcp_servers import AgentServers
+from kitbag.assembly.mention_syntax import AGENT_PREFIX, NOT_INSIDE_WORD, format_mention
 from kitbag.chat.commands import COMMANDS
-from kitbag.chat.input.match_ranking import rank, ranked
+from kitbag.chat.input.match_ranking import rank, rank_items
 from kitbag.chat.input.workspace_files import WorkspaceFiles
 from kitbag.errors import KitbagError
-from kitbag.library.dialects.permission_modes import STRICTEST_FIRST
-from kitbag.library.names import Item, Namespace, slug
+from kitbag.library.dialects.permission_modes import MODES_STRICTEST_FIRST
+from kitbag.library.names import LibraryItem, Namespace, slugify
 from kitbag.library.registry import Registry
-from kitbag.library.visibility import judge_skills
+from kitbag.library.visibility import evaluate_skills
 from kitbag.permissions.model import Workspace
-from kitbag.text.hidden_characters import find_hidden, for_terminal, one_line
+from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal, find_hidden
 
-MOST_OFFERED: Final = 50
+MAX_COMPLETIONS: Final = 50
 _MOST_ENTRIES: Final = 5_000
 _LONGEST_META = 120
 _FIRST_WAIT = 0.15
 """Seconds that a key press may wait for the first list of files, where it can't wait in the background."""
 _LATER_WAIT = 3.0
-_MENTION = re.compile(rf"""{BEFORE}@(?:"([^"\n]*)|'([^'\n]*)|([^\s"']*))$""")
+_MENTION = re.compile(rf"""{NOT_INSIDE_WORD}@(?:"([^"\n]*)|'([^'\n]*)|([^\s"']*))$""")
 _COMMAND = re.compile(r"/(\S*)$")
 _ARGUMENT = re.compile(r"/(\S+)[ \t]+(.*)$")
 _ELSEWHERE: Final = ("../", "~/", "/")
@@ -45,20 +45,20 @@ _FEW = 10
 """Agents that have a place beside many files."""
 _Search = Callable[[float], list[Completion]]
 """Given the seconds that may be waited for a list of files."""
-T = TypeVar("T", bound=Item)
+T = TypeVar("T", bound=LibraryItem)
 
 
-class Offer(NamedTuple):
+class CompletionCandidate(NamedTuple):
     """Something that could be typed."""
 
     text: str
     """What is typed for it."""
-    about: str = ""
-    shown: str = ""
+    description: str = ""
+    label: str = ""
     """Where it is not what is typed."""
 
 
-class Around(NamedTuple):
+class CompletionSources(NamedTuple):
     """What is there to be named, asked for each time."""
 
     library: Callable[[], Registry]
@@ -74,7 +74,7 @@ class Around(NamedTuple):
     """Those of the person's settings, besides those that are known."""
 
 
-def offered_prompts(offered: Offered) -> dict[str, str]:
+def prompt_descriptions(offered: AgentServers) -> dict[str, str]:
     """`mcp__server__prompt` and what it is for."""
     found: dict[str, str] = {}
     for servers in (offered.shared, offered.own):
@@ -87,10 +87,10 @@ def offered_prompts(offered: Offered) -> dict[str, str]:
 class ChatCompleter(Completer):
     """Never raises, and never takes long: what isn't known in time is not offered."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self._files = WorkspaceFiles(around.workspace)
-        self._files.look()  # so that the list is there when somebody asks for it
+    def __init__(self, sources: CompletionSources) -> None:
+        self._around = sources
+        self._files = WorkspaceFiles(sources.workspace)
+        self._files.refresh()  # so that the list is there when somebody asks for it
 
     def close(self) -> None:
         """Ends the listing of files, if one is under way."""
@@ -152,76 +152,84 @@ class ChatCompleter(Completer):
 
     # Behind `/`
 
-    def _commands(self, typed: str) -> list[Offer]:
-        offers = [Offer(f"/{one.name}", one.help, f"/{one.name} {one.arguments}") for one in COMMANDS.values()]
+    def _commands(self, typed: str) -> list[CompletionCandidate]:
+        offers = [
+            CompletionCandidate(f"/{one.name}", one.help, f"/{one.name} {one.arguments}") for one in COMMANDS.values()
+        ]
         with contextlib.suppress(KitbagError, OSError):
             offers += self._skills(self._around.library())
-        offers += [Offer(f"/{name}", about) for name, about in self._around.prompts().items()]
-        return ranked(typed, offers, lambda offer: offer.text[1:])
+        offers += [CompletionCandidate(f"/{name}", about) for name, about in self._around.prompts().items()]
+        return rank_items(typed, offers, lambda offer: offer.text[1:])
 
-    def _skills(self, library: Registry) -> Iterator[Offer]:
-        for skill, verdict in judge_skills(library.skills, library.view()):
+    def _skills(self, library: Registry) -> Iterator[CompletionCandidate]:
+        for skill, verdict in evaluate_skills(library.skills, library.visibility_context()):
             name = _typed_name(library.skills, skill) if verdict.user else ""
             if name and name.lower() not in COMMANDS:
-                yield Offer(f"/{name}", skill.description, f"/{name} {skill.argument_hint}")
+                yield CompletionCandidate(f"/{name}", skill.description, f"/{name} {skill.argument_hint}")
 
     def _arguments(self, command: str, behind: str) -> list[Completion]:
         *before, typed = behind.split(" ")
         offers = self._of_command(command, [word for word in before if word])
-        return _made(ranked(typed, offers, lambda offer: offer.text), len(typed))
+        return _made(rank_items(typed, offers, lambda offer: offer.text), len(typed))
 
-    def _of_command(self, command: str, before: list[str]) -> list[Offer]:
+    def _of_command(self, command: str, before: list[str]) -> list[CompletionCandidate]:
         library, first = self._around.library, not before
         match command:
             case "persona" if first:
                 personas = library().personas
-                named = [Offer(_typed_name(personas, one), one.description) for one in personas]
-                return [*named, Offer("none", "without a persona")]
+                named = [CompletionCandidate(_typed_name(personas, one), one.description) for one in personas]
+                return [*named, CompletionCandidate("none", "without a persona")]
             case "model" if first:
-                return [Offer(name) for name in dict.fromkeys((*self._around.models(), *_known_models()))]
+                return [CompletionCandidate(name) for name in dict.fromkeys((*self._around.models(), *_known_models()))]
             case "mode" if first:
-                return [Offer(mode) for mode in STRICTEST_FIRST]
+                return [CompletionCandidate(mode) for mode in MODES_STRICTEST_FIRST]
             case "agents" if first:
                 return self._agents("")
             case "skills" if first:
-                return [Offer(state) for state in _STATES]
+                return [CompletionCandidate(state) for state in _STATES]
             case "skills" if len(before) == 1 and before[0] in _STATES:
                 skills = library().skills
-                return [Offer(_typed_name(skills, one), one.description) for one in skills]
+                return [CompletionCandidate(_typed_name(skills, one), one.description) for one in skills]
             case "tasks" if first:
-                return [Offer(verb) for verb in _TASK_VERBS]
+                return [CompletionCandidate(verb) for verb in _TASK_VERBS]
             case "tasks" if len(before) == 1 and before[0] in _TASK_VERBS:
-                return [Offer(*task) for task in self._around.tasks()]
+                return [CompletionCandidate(*task) for task in self._around.tasks()]
             case "stop" if first:
-                return [*(Offer(*task) for task in self._around.tasks()), Offer("all", "every task")]
+                return [
+                    *(CompletionCandidate(*task) for task in self._around.tasks()),
+                    CompletionCandidate("all", "every task"),
+                ]
             case "resume" if first:
-                return [Offer("last", "the newest one"), *(Offer(*one) for one in self._around.sessions())]
+                return [
+                    CompletionCandidate("last", "the newest one"),
+                    *(CompletionCandidate(*one) for one in self._around.sessions()),
+                ]
             case _:
                 return []
 
-    def _agents(self, start: str) -> list[Offer]:
+    def _agents(self, start: str) -> list[CompletionCandidate]:
         library = self._around.library()
         found = [(_typed_name(library.agents, one), one) for one, verdict in library.visible_agents() if verdict.model]
-        return [Offer(f"{start}{name}", agent.description) for name, agent in found if name]
+        return [CompletionCandidate(f"{start}{name}", agent.description) for name, agent in found if name]
 
     # Behind `@`
 
-    def _fitting_agents(self, typed: str) -> list[Offer]:
+    def _fitting_agents(self, typed: str) -> list[CompletionCandidate]:
         """Not by single letters: who means an agent types a part of its name."""
         try:
-            found = [(rank(typed, offer.text[1:]), offer) for offer in self._agents(f"@{AGENT}")]
+            found = [(rank(typed, offer.text[1:]), offer) for offer in self._agents(f"@{AGENT_PREFIX}")]
         except (KitbagError, OSError):
             return []
         return [offer for _, offer in sorted((fit, offer) for fit, offer in found if fit is not None and fit < 4)]
 
-    def _mentions(self, typed: str, agents: list[Offer], wait: float) -> list[Offer]:
-        files = self._files.best(typed, MOST_OFFERED, wait)
+    def _mentions(self, typed: str, agents: list[CompletionCandidate], wait: float) -> list[CompletionCandidate]:
+        files = self._files.best_matches(typed, MAX_COMPLETIONS, wait)
         offers = [offer for path in files if (offer := self._file(path)) is not None]
-        if typed.startswith(AGENT):
+        if typed.startswith(AGENT_PREFIX):
             return [*agents, *offers]
-        return [*offers[: MOST_OFFERED - min(len(agents), _FEW)], *agents]
+        return [*offers[: MAX_COMPLETIONS - min(len(agents), _FEW)], *agents]
 
-    def _file(self, path: str) -> Offer | None:
+    def _file(self, path: str) -> CompletionCandidate | None:
         """A path of the workspace as it is typed where the person is."""
         root, here = self._around.workspace.root, self._around.directory
         inside = here[len(root) :].strip("/") + "/" if here != root and here.startswith(f"{root}/") else ""
@@ -231,7 +239,7 @@ class ChatCompleter(Completer):
             path = os.path.relpath(os.path.join(root, path), here) + ("/" if path.endswith("/") else "")
         return _file_offer(path) if path else None
 
-    def _elsewhere(self, typed: str, *, is_mention: bool = True) -> list[Offer]:
+    def _elsewhere(self, typed: str, *, is_mention: bool = True) -> list[CompletionCandidate]:
         """One folder, when it is asked for. Raises OSError."""
         folder, slash, name = typed.rpartition("/") if typed != "~" else ("~", "/", "")
         above = folder + slash
@@ -241,9 +249,9 @@ class ChatCompleter(Completer):
                 for entry in islice(entries, _MOST_ENTRIES)
                 if name.startswith(".") or not entry.name.startswith(".")
             ]
-        fitting = [f"{above}{one}" for one in ranked(name, sorted(some), str)[:MOST_OFFERED]]
+        fitting = [f"{above}{one}" for one in rank_items(name, sorted(some), str)[:MAX_COMPLETIONS]]
         if not is_mention:
-            return [Offer(path) for path in fitting]
+            return [CompletionCandidate(path) for path in fitting]
         return [offer for path in fitting if (offer := _file_offer(path)) is not None]
 
 
@@ -254,31 +262,31 @@ def _without_fail(search: Callable[[], list[Completion]]) -> list[Completion]:
         return []
 
 
-def _file_offer(path: str) -> Offer | None:
-    mention = written(path)
+def _file_offer(path: str) -> CompletionCandidate | None:
+    mention = format_mention(path)
     if not mention:
         return None
     # A folder is a step on the way: its quote stays open.
     is_open = path.endswith("/") and mention[-1] in "\"'"
-    return Offer(mention[:-1] if is_open else mention, shown=f"@{path}")
+    return CompletionCandidate(mention[:-1] if is_open else mention, label=f"@{path}")
 
 
 def _typed_name(names: Namespace[T], item: T) -> str:
     """As it can be typed where a blank ends a name; empty where it can't."""
     if not any(char.isspace() for char in item.full_name):
         return item.full_name
-    short = slug(item.full_name)
+    short = slugify(item.full_name)
     return short if [one.full_name for one in names.candidates(short)] == [item.full_name] else ""
 
 
 def _known_models() -> list[str]:
-    from kitbag.models.catalog import aliases, known_names
+    from kitbag.models.catalog import known_model_names, model_aliases
 
-    words = [*aliases("anthropic"), *aliases("openai")]
-    return [*dict.fromkeys(words), *known_names()]
+    words = [*model_aliases("anthropic"), *model_aliases("openai")]
+    return [*dict.fromkeys(words), *known_model_names()]
 
 
-def _made(offers: Iterable[Offer], replaced: int) -> list[Completion]:
+def _made(offers: Iterable[CompletionCandidate], replaced: int) -> list[Completion]:
     """What would be typed for them has no character in it that can't be seen."""
     made: dict[str, Completion] = {}
     for offer in offers:
@@ -289,10 +297,10 @@ def _made(offers: Iterable[Offer], replaced: int) -> list[Completion]:
             or find_hidden(offer.text)
         ):
             continue
-        shown = for_terminal(one_line(offer.shown or offer.text))
-        about = for_terminal(one_line(offer.about[: 4 * _LONGEST_META]))
+        shown = escape_for_terminal(collapse_whitespace(offer.label or offer.text))
+        about = escape_for_terminal(collapse_whitespace(offer.description[: 4 * _LONGEST_META]))
         about = about if len(about) <= _LONGEST_META else f"{about[: _LONGEST_META - 1]}…"
         made[offer.text] = Completion(offer.text, -replaced, display=shown, display_meta=about)
-        if len(made) == MOST_OFFERED:
+        if len(made) == MAX_COMPLETIONS:
             break
     return list(made.values())

@@ -19,36 +19,36 @@ from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
 FILE: Final = "state/history"
-MOST_ENTRIES: Final = 2_000
-LONGEST_ENTRY: Final = 20_000
-MOST_BYTES: Final = 4 << 20
+MAX_ENTRIES: Final = 2_000
+MAX_ENTRY_LENGTH: Final = 20_000
+MAX_BYTES: Final = 4 << 20
 """Of the file, about: what is older is left out and then removed."""
 _LOCK: Final = f"{FILE}.lock"
 _LOCK_SECONDS = 1.0
-_SOME_MORE = MOST_ENTRIES // 10
+_SOME_MORE = MAX_ENTRIES // 10
 """Entries beyond the most, so that the file is not rewritten each time."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     directory: str
     text: str
 
 
-class History(BaseHistory):
+class InputHistory(BaseHistory):
     def __init__(
         self,
         kitbag_home: str,
         directory: str,
-        hide: Callable[[str], str],
-        tell: Callable[[str], None] = lambda remark: None,
+        redact: Callable[[str], str],
+        notify: Callable[[str], None] = lambda remark: None,
     ) -> None:
         """`hide` takes secrets out of what is written down; `tell` gets a remark, once, when the file can't be used."""
         super().__init__()
         self._home = kitbag_home
         self._directory = directory
-        self._hide = hide
-        self._tell = tell
+        self._hide = redact
+        self._tell = notify
         self._has_told = False
 
     def load_history_strings(self) -> Iterable[str]:
@@ -68,12 +68,12 @@ class History(BaseHistory):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        if len(string) > LONGEST_ENTRY:
+        if len(string) > MAX_ENTRY_LENGTH:
             return  # this chat remembers it
         body = {"at": int(time.time()), "directory": self._directory, "text": self._hide(string)}
         line = json.dumps(body).encode() + b"\n"
         try:
-            with private_files.locked(self._home, _LOCK, _LOCK_SECONDS):
+            with private_files.hold_lock(self._home, _LOCK, _LOCK_SECONDS):
                 self._append(line)
                 self._trim()
         except (KitbagError, OSError) as error:
@@ -98,9 +98,9 @@ class History(BaseHistory):
 
     def _trim(self) -> None:
         data = self._read()
-        if data.count(b"\n") > MOST_ENTRIES + _SOME_MORE or len(data) > MOST_BYTES:
-            kept = [line for line in _lines(data) if _entry(line) is not None][-MOST_ENTRIES:]
-            while sum(map(len, kept)) > MOST_BYTES // 2:
+        if data.count(b"\n") > MAX_ENTRIES + _SOME_MORE or len(data) > MAX_BYTES:
+            kept = [line for line in _lines(data) if _entry(line) is not None][-MAX_ENTRIES:]
+            while sum(map(len, kept)) > MAX_BYTES // 2:
                 del kept[: len(kept) // 4 + 1]
             private_files.write(self._home, FILE, b"".join(line + b"\n" for line in kept))
 
@@ -110,21 +110,21 @@ class History(BaseHistory):
         if descriptor is None:
             return b""
         with open(descriptor, "rb", buffering=0):
-            start = max(0, os.fstat(descriptor).st_size - 2 * MOST_BYTES)
-            data = os.pread(descriptor, 2 * MOST_BYTES, start)
+            start = max(0, os.fstat(descriptor).st_size - 2 * MAX_BYTES)
+            data = os.pread(descriptor, 2 * MAX_BYTES, start)
         return data.partition(b"\n")[2] if start else data
 
     def _open(self, flags: int) -> int | None:
         """None: there is no file. No link is followed, and nothing that could hold us is opened."""
         folder, name = os.path.split(FILE)
         place = os.path.join(self._home, FILE)
-        with private_files.directory(self._home, folder) as inside:
+        with private_files.open_directory(self._home, folder) as inside:
             try:
                 descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=inside)
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise private_files.cannot("used", place, error) from error
+                raise private_files.storage_error("used", place, error) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -141,7 +141,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [line for line in data.split(b"\n") if line.strip()]
 
 
-def _entry(line: bytes) -> Entry | None:
+def _entry(line: bytes) -> HistoryEntry | None:
     """None for a line that is damaged."""
     try:
         found: object = json.loads(line)
@@ -152,4 +152,4 @@ def _entry(line: bytes) -> Entry | None:
     if not isinstance(directory, str) or not isinstance(text, str) or not text.strip():
         return None
     # Also a file that others wrote puts nothing into the line that a terminal would obey.
-    return Entry(directory, _CONTROL.sub("", text).encode("utf-8", "replace").decode())
+    return HistoryEntry(directory, _CONTROL.sub("", text).encode("utf-8", "replace").decode())

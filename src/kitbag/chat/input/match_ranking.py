@@ -29,7 +29,7 @@ def rank(typed: str, name: str) -> int | None:
     return _LETTERS if all(char in rest for char in typed) else None
 
 
-def ranked(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> list[T]:
+def rank_items(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> list[T]:
     """Those that fit, the best first; of equally good ones the order in which they came. Those that have no more than
     the letters are a guess, for where nothing else fits."""
     found = [(fit, at, item) for at, item in enumerate(items) if (fit := rank(typed, name_of(item))) is not None]
@@ -39,7 +39,7 @@ def ranked(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> list[
     return [item for _, _, item in found]
 
 
-def letters_in_order(typed: str) -> "re.Pattern[str]":
+def letters_in_order_pattern(typed: str) -> "re.Pattern[str]":
     """Finds each line, with the line break before it, that has these letters in this order. No letter is looked at
     twice, so that it takes no longer for letters that are nowhere."""
     return re.compile("\n" + "".join(f"[^\n{re.escape(char)}]*{re.escape(char)}" for char in typed))

@@ -15,19 +15,19 @@ from urllib.parse import unquote, urlsplit
 
 from kitbag.chat.input.clipboard import read_clipboard
 from kitbag.messages import Image
-from kitbag.processes.command_runner import SEQUENCE
+from kitbag.processes.command_runner import TERMINAL_SEQUENCE
 from kitbag.text.hidden_characters import remove_hidden
 from kitbag.tools.files.paths import number_of
-from kitbag.tools.files.read import MOST_IMAGE_BYTES, amount, image_type
+from kitbag.tools.files.read import MAX_IMAGE_BYTES, format_size, image_type
 
-MOST_LINES: Final = 10
-MOST_CHARACTERS: Final = 1_000
+MAX_INLINE_LINES: Final = 10
+MAX_INLINE_CHARACTERS: Final = 1_000
 """A longer text stands in the line as a few words."""
-LONGEST: Final = 2_000_000
+MAX_TEXT_LENGTH: Final = 2_000_000
 """Characters of one text; the rest is cut."""
-HELD_CHARACTERS: Final = 40_000_000
+MAX_STORED_CHARACTERS: Final = 40_000_000
 """Of all texts and pictures (base64) that are held; the oldest go first."""
-MOST_DROPPED: Final = 20
+MAX_DROPPED_FILES: Final = 20
 _LONGEST_PATHS: Final = 10_000
 _LONGEST_NAME = 40
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -36,33 +36,33 @@ _LABEL = re.compile(r"\[(?:pasted text|image) #\d{1,9}[^\[\]\n]{0,80}\]")
 _IMAGE_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
-class Expanded(NamedTuple):
+class ExpandedInput(NamedTuple):
     text: str
     images: tuple[Image, ...] = ()
 
 
-class Pastes:
+class PasteStore:
     """Of one chat."""
 
-    def __init__(self, tell: Callable[[str], None] = lambda remark: None) -> None:
+    def __init__(self, notify: Callable[[str], None] = lambda remark: None) -> None:
         """`tell` gets why something could not be taken as it is, in words for the person."""
-        self._tell = tell
+        self._tell = notify
         self._held: dict[str, str | Image] = {}
         """By the words that stand for it in the line."""
         self._number = 0
 
     def take(self, text: str) -> str:
         """What to put into the line for it."""
-        text = cleaned(text)
+        text = sanitize_paste(text)
         dropped = self._dropped(text)
         if dropped:
             return dropped
-        if len(text) > LONGEST:
-            self._tell(f"the pasted text was cut after {LONGEST:,} of {len(text):,} characters")
-            text = text[:LONGEST]
+        if len(text) > MAX_TEXT_LENGTH:
+            self._tell(f"the pasted text was cut after {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
+            text = text[:MAX_TEXT_LENGTH]
         count = text.count("\n") + (not text.endswith("\n"))
         # Words that look like ours are held too, so that nothing else is ever put in their place.
-        if count <= MOST_LINES and len(text) <= MOST_CHARACTERS and not _LABEL.search(text):
+        if count <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS and not _LABEL.search(text):
             return text
         size = number_of(count, "line") if count > 1 else number_of(len(text), "character")
         return self._hold("pasted text", f", {size}", text)
@@ -76,7 +76,7 @@ class Pastes:
             return None
         return self._hold_image("clipboard", clip.media_type, clip.data)
 
-    def expand(self, text: str) -> Expanded:
+    def expand(self, text: str) -> ExpandedInput:
         """Texts take the place of their words; pictures go along, and their words stay. What is no longer in the line
         does not go along; what only looks like our words stays as it is."""
         images: dict[str, Image] = {}
@@ -94,7 +94,7 @@ class Pastes:
                 )
             return label
 
-        return Expanded(_LABEL.sub(meant, text), tuple(images.values()))
+        return ExpandedInput(_LABEL.sub(meant, text), tuple(images.values()))
 
     # What is held
 
@@ -102,7 +102,7 @@ class Pastes:
         self._number += 1
         label = f"[{kind} #{self._number}{about}]"
         self._held[label] = content
-        while len(self._held) > 1 and sum(map(_size, self._held.values())) > HELD_CHARACTERS:
+        while len(self._held) > 1 and sum(map(_size, self._held.values())) > MAX_STORED_CHARACTERS:
             del self._held[next(iter(self._held))]
         return label
 
@@ -130,13 +130,13 @@ class Pastes:
         """The words for a picture; empty where it is none that can be taken, and why was told."""
         name = os.path.basename(path)
         try:
-            data = _read(path, MOST_IMAGE_BYTES + 1)
+            data = _read(path, MAX_IMAGE_BYTES + 1)
         except OSError as error:
             self._tell(f"{name} can't be read: {error.strerror or error}")
             return ""
         media_type = image_type(data)
-        if len(data) > MOST_IMAGE_BYTES and media_type:
-            self._tell(f"{name} is too large: pictures may have {amount(MOST_IMAGE_BYTES)}")
+        if len(data) > MAX_IMAGE_BYTES and media_type:
+            self._tell(f"{name} is too large: pictures may have {format_size(MAX_IMAGE_BYTES)}")
             return ""
         if not media_type:
             if name.lower().endswith(_IMAGE_ENDINGS):
@@ -145,12 +145,12 @@ class Pastes:
         return self._hold_image(name, media_type, data)
 
 
-def cleaned(text: str) -> str:
+def sanitize_paste(text: str) -> str:
     """With line feeds alone, and without what a terminal would obey."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return _BROKEN.sub("\ufffd", _CONTROL.sub("", SEQUENCE.sub("", text)))
+    return _BROKEN.sub("\ufffd", _CONTROL.sub("", TERMINAL_SEQUENCE.sub("", text)))
 
 
 def _size(held: str | Image) -> int:
@@ -163,7 +163,7 @@ def _paths_in(text: str) -> list[str]:
     text = text.strip()
     for words in ([text], text.split("\n"), _shell_words(text)):
         paths = [_path(word.strip()) for word in words if word.strip()]
-        if 0 < len(paths) <= MOST_DROPPED and all(path and _is_file(path) for path in paths):
+        if 0 < len(paths) <= MAX_DROPPED_FILES and all(path and _is_file(path) for path in paths):
             return paths
     return []
 

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from kitbag.chat.input.match_ranking import letters_in_order
+from kitbag.chat.input.match_ranking import letters_in_order_pattern
 from kitbag.permissions.model import Workspace
-from kitbag.processes.run_process import Folder
+from kitbag.processes.run_process import OpenDirectory
 from kitbag.text.hidden_characters import find_hidden
 from kitbag.text.no_follow import open_directory
-from kitbag.tools.search.list_files import Which, list_files
+from kitbag.tools.search.list_files import ListOptions, list_files
 from kitbag.tools.search.ripgrep import find_ripgrep
 
-MOST_FILES: Final = 200_000
-FRESH_SECONDS: Final = 5.0
+MAX_FILES: Final = 200_000
+CACHE_SECONDS: Final = 5.0
 _LONGEST_TYPED = 200
 _WORD_STARTS = "-_. "
 
@@ -99,7 +99,7 @@ def _lines_with(part: str, text: str, starts: list[int]) -> Iterator[int]:
 
 
 def _lines_in_order(typed: str, text: str, starts: list[int]) -> Iterator[int]:
-    for match in letters_in_order(typed).finditer(text):
+    for match in letters_in_order_pattern(typed).finditer(text):
         yield bisect_right(starts, match.start()) - 1
 
 
@@ -113,10 +113,10 @@ class WorkspaceFiles:
         self._stop = threading.Event()
         self._running = False
 
-    def best(self, typed: str, most: int, wait: float = 0.0) -> list[str]:
+    def best_matches(self, typed: str, most: int, wait: float = 0.0) -> list[str]:
         """Paths relative to the workspace's root, folders with a slash at their end. `wait`: seconds, for the first
         listing. What is old is still given, while a new listing is made."""
-        self.look()
+        self.refresh()
         if self._names is None and wait:
             self._is_there.wait(wait)
         return self._names.best(typed, most) if self._names is not None else []
@@ -124,10 +124,10 @@ class WorkspaceFiles:
     def close(self) -> None:
         self._stop.set()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Begins a listing in the background, unless there is a fresh one."""
         with self._lock:
-            is_fresh = self._names is not None and time.monotonic() - self._listed_at < FRESH_SECONDS
+            is_fresh = self._names is not None and time.monotonic() - self._listed_at < CACHE_SECONDS
             if is_fresh or self._running or self._stop.is_set():
                 return
             self._running = True
@@ -138,20 +138,20 @@ class WorkspaceFiles:
 
         def take(paths: list[str]) -> bool:
             found.extend(paths)
-            return len(found) < MOST_FILES
+            return len(found) < MAX_FILES
 
         try:
             root = os.path.realpath(self._workspace.root)
-            folder = Folder(open_directory(root), root)
+            folder = OpenDirectory(open_directory(root), root)
             try:
-                list_files(find_ripgrep(self._workspace), folder, Which(hidden=True), take, self._stop)
+                list_files(find_ripgrep(self._workspace), folder, ListOptions(include_hidden=True), take, self._stop)
             finally:
                 os.close(folder.descriptor)
         except OSError:
             pass  # a folder that can't be listed has nothing to offer
         finally:
             if not self._stop.is_set():
-                self._names = _Names(found[:MOST_FILES])
+                self._names = _Names(found[:MAX_FILES])
             self._listed_at = time.monotonic()
             self._running = False
             self._is_there.set()

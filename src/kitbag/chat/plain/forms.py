@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable
 
-from kitbag.chat.ui import Filled, Form
+from kitbag.chat.ui import Form, FormAnswer
 
 _BETWEEN = re.compile(r"[\s,;]+")
 
 
-def question_lines(form: Form, clean: Callable[[str], str]) -> list[str]:
+def form_lines(form: Form, clean: Callable[[str], str]) -> list[str]:
     lines = [f"question: {clean(form.prompt)}"]
     for option in form.options:
         note = f" ({clean(option.note)})" if option.note else ""
@@ -20,44 +20,44 @@ def _how(form: Form, clean: Callable[[str], str]) -> str:
     parts: list[str] = []
     if form.options:
         keys = ", ".join(clean(option.key) for option in form.options)
-        several = ", one or several with commas between" if form.several else ""
+        several = ", one or several with commas between" if form.multiple else ""
         parts.append(f"type {keys}{several}" if len(form.options) > 1 else f"type {keys}")
-    if form.free:
-        parts.append(f"{'or ' if parts else ''}type words of your own: {clean(form.free)}")
+    if form.free_text_hint:
+        parts.append(f"{'or ' if parts else ''}type words of your own: {clean(form.free_text_hint)}")
     if form.secret:
         parts.append("what you type is not shown")
     if form.default:
         parts.append(f"Enter alone is {clean(form.default)}")
-    elif form.free and form.text and not form.secret:
-        parts.append(f"Enter alone keeps: {clean(form.text)}")
-    return "; ".join([*parts, f"Ctrl-C {form.leaving or 'leaves the question'}"])
+    elif form.free_text_hint and form.initial_text and not form.secret:
+        parts.append(f"Enter alone keeps: {clean(form.initial_text)}")
+    return "; ".join([*parts, f"Ctrl-C {form.cancel_effect or 'leaves the question'}"])
 
 
-def answer_to(form: Form, typed: str) -> Filled | str:
+def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
     """Or what is wrong with it."""
     typed = typed.strip()
     keys = {option.key.casefold(): option.key for option in form.options}
     if not typed:
         if form.default:
-            return Filled((form.default,))
-        if form.free and form.text:
-            return Filled(text=form.text)
+            return FormAnswer((form.default,))
+        if form.free_text_hint and form.initial_text:
+            return FormAnswer(text=form.initial_text)
         return "nothing was typed: " + _choices(form)
     if typed.casefold() in keys:
-        return Filled((keys[typed.casefold()],))
-    if form.several:
+        return FormAnswer((keys[typed.casefold()],))
+    if form.multiple:
         wanted = [word.casefold() for word in _BETWEEN.split(typed) if word]
         if wanted and all(word in keys for word in wanted):
-            return Filled(tuple(dict.fromkeys(keys[word] for word in wanted)))
+            return FormAnswer(tuple(dict.fromkeys(keys[word] for word in wanted)))
     labels = [option.key for option in form.options if option.label.casefold() == typed.casefold()]
     if len(labels) == 1:
-        return Filled((labels[0],))
-    if form.free or not form.options:
-        return Filled(text=typed)
+        return FormAnswer((labels[0],))
+    if form.free_text_hint or not form.options:
+        return FormAnswer(text=typed)
     return f"{typed} is none of the answers: " + _choices(form)
 
 
 def _choices(form: Form) -> str:
     keys = ", ".join(option.key for option in form.options)
-    own = "words of your own" if form.free or not form.options else ""
+    own = "words of your own" if form.free_text_hint or not form.options else ""
     return "type " + " or ".join(part for part in (keys, own) if part)

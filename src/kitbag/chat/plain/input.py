@@ -15,16 +15,16 @@ from typing import Any, Final
 
 _CHUNK: Final = 1 << 16
 _MOST_WAITING: Final = 1_000
-LONGEST_LINE: Final = 10 << 20
+MAX_LINE_LENGTH: Final = 10 << 20
 
 
-class LineInput:
-    def __init__(self, stream: Any, on_news: Callable[[], None]) -> None:
+class StdinReader:
+    def __init__(self, stream: Any, on_input: Callable[[], None]) -> None:
         """`on_news` is called when there may be a line, or the end."""
         self.descriptor = _descriptor(stream)
         self.is_terminal = self.descriptor >= 0 and os.isatty(self.descriptor)
         self.at_end = self.descriptor < 0
-        self.too_long = 0
+        self.skipped_lines = 0
         """Lines that were left out."""
         self._lines: deque[str] = deque()
         self._answers: deque[str] | None = None
@@ -32,7 +32,7 @@ class LineInput:
         self._rest = ""
         self._skips = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._on_news = on_news
+        self._on_news = on_input
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_polled = False
 
@@ -52,7 +52,7 @@ class LineInput:
             self._loop.remove_reader(self.descriptor)
         self._loop = None
 
-    def take(self) -> str | None:
+    def take_line(self) -> str | None:
         """The next line, without its end; None: there is none yet, or no more."""
         while not self._lines and self._is_polled and not self.at_end:
             self._read()
@@ -132,9 +132,9 @@ class LineInput:
                 (self._lines if self._answers is None else self._answers).append(whole)
         if not self._skips:
             self._rest += rest
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._rest) > MAX_LINE_LENGTH:
             self._rest, self._skips = "", True
-            self.too_long += 1
+            self.skipped_lines += 1
 
 
 def _descriptor(stream: Any) -> int:

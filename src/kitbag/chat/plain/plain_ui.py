@@ -13,15 +13,25 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from kitbag.chat.forced_exit import end_for_sure, stand_down
-from kitbag.chat.plain.forms import answer_to, question_lines
-from kitbag.chat.plain.input import LONGEST_LINE, LineInput
-from kitbag.chat.plain.rendering import PlainLines
-from kitbag.chat.ui import Deed, Filled, Form, Key, Left, Live, Panel, Status, Submitted
-from kitbag.text.human_format import duration
-from kitbag.views.blocks import Block, Diff, Remark, Said, Verbatim
+from kitbag.chat.forced_exit import cancel_forced_exit, force_exit_after
+from kitbag.chat.plain.forms import form_lines, parse_form_answer
+from kitbag.chat.plain.input import MAX_LINE_LENGTH, StdinReader
+from kitbag.chat.plain.rendering import PlainRenderer
+from kitbag.chat.ui import (
+    ChatStatus,
+    ExitRequested,
+    Form,
+    FormAnswer,
+    KeyPressed,
+    LiveState,
+    Panel,
+    Submitted,
+    UserAction,
+)
+from kitbag.text.human_format import format_duration
+from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock
 
-TWICE_SECONDS: Final = 2.0
+DOUBLE_PRESS_SECONDS: Final = 2.0
 """Within these, a second Ctrl-C leaves."""
 _TELL_SECONDS: Final = 10.0
 _INTERRUPTED: Final = 130
@@ -30,7 +40,7 @@ _MOST_QUEUED: Final = 100
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Plain:
+class PlainUI:
     """A Face."""
 
     is_plain = True
@@ -39,15 +49,15 @@ class Plain:
         """Streams with a descriptor; None where there is none."""
         self.hide: Callable[[str], str] = lambda text: text
         self._output = stdout
-        self._input = LineInput(stdin, self._wake)
+        self._input = StdinReader(stdin, self._wake)
         self.can_ask = self._input.is_terminal
         self._is_seen = stdout is not None and stdout.isatty()
-        self._deeds: deque[Deed] = deque()
+        self._deeds: deque[UserAction] = deque()
         self._news = asyncio.Event()
         self._asking = asyncio.Lock()
         self._question: asyncio.Event | None = None
         """Set when it is left."""
-        self._live = Live()
+        self._live = LiveState()
         self._telling: asyncio.TimerHandle | None = None
         self._prompted = False
         """`you: ` stands at the end, without an end of line."""
@@ -62,14 +72,14 @@ class Plain:
     # What is shown
 
     def show(self, *blocks: Block) -> None:
-        lines = PlainLines(self.hide)
+        lines = PlainRenderer(self.hide)
         for block in blocks:
-            if isinstance(block, Said) and self._echoed and block.text.strip() == self._echoed.strip():
+            if isinstance(block, UserBlock) and self._echoed and block.text.strip() == self._echoed.strip():
                 self._echoed = ""
                 continue
-            self._write("".join(f"{line}\n" for line in lines.lines(block)))
+            self._write("".join(f"{line}\n" for line in lines.render(block)))
 
-    def draw(self, live: Live, status: Status) -> None:
+    def draw(self, live: LiveState, status: ChatStatus) -> None:
         del status
         before, self._live = self._live, live
         was_working = bool(before.activity)
@@ -90,8 +100,8 @@ class Plain:
         live = self._live
         if self._question is None:
             what = "; ".join(" ".join(part for part in (one.name, one.title) if part) for one in live.running)
-            said = f"working: {duration(time.monotonic() - live.since)}, {what or live.activity}"
-            self._write(PlainLines(self.hide).line(said) + "\n")
+            said = f"working: {format_duration(time.monotonic() - live.started_at)}, {what or live.activity}"
+            self._write(PlainRenderer(self.hide).line(said) + "\n")
         self._tell_later()
 
     def _write(self, text: str, *, ends: bool = True) -> None:
@@ -113,18 +123,18 @@ class Plain:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._output.fileno())
             os.close(nowhere)
-        self._do(Left(now=True))
+        self._do(ExitRequested(immediately=True))
 
     # What the person does
 
     def _wake(self) -> None:
         self._news.set()
 
-    def _do(self, deed: Deed) -> None:
+    def _do(self, deed: UserAction) -> None:
         self._deeds.append(deed)
         self._wake()
 
-    async def next(self) -> Deed:
+    async def next(self) -> UserAction:
         self._begin()
         while True:
             self._news.clear()
@@ -137,27 +147,27 @@ class Plain:
                 self._prompt()
             await self._news.wait()
 
-    def _given(self, deed: Deed) -> Deed:
-        if isinstance(deed, Left):
+    def _given(self, deed: UserAction) -> UserAction:
+        if isinstance(deed, ExitRequested):
             self._ended = True
-            if deed.now:
+            if deed.immediately:
                 self._give_back_signals()  # from here on nobody listens
         return deed
 
-    def _said(self) -> Deed | None:
+    def _said(self) -> UserAction | None:
         """The next line that says something, or that there are no more."""
-        while (line := self._input.take()) is not None:
+        while (line := self._input.take_line()) is not None:
             was_prompted, self._prompted = self._prompted, False
             if line.strip():
                 self._echoed = line if was_prompted else ""
-                return Submitted(line.strip("\n"), waits=not self._input.is_terminal)
+                return Submitted(line.strip("\n"), is_piped=not self._input.is_terminal)
             if was_prompted:
                 self._prompt()
-        if self._input.too_long:
-            self._input.too_long = 0
-            problem = f"a line of more than {LONGEST_LINE >> 20} MB was left out"
-            self.show(Remark("warning", problem, "put it in a file and name the file"))
-        return Left(now=False) if self._input.at_end else None
+        if self._input.skipped_lines:
+            self._input.skipped_lines = 0
+            problem = f"a line of more than {MAX_LINE_LENGTH >> 20} MB was left out"
+            self.show(NoticeBlock("warning", problem, "put it in a file and name the file"))
+        return ExitRequested(immediately=False) if self._input.at_end else None
 
     def _prompt(self) -> None:
         if self._input.is_terminal and self._is_seen and not self._prompted and not self._live.activity:
@@ -166,12 +176,12 @@ class Plain:
 
     # Questions
 
-    async def ask(self, form: Form) -> Filled | None:
+    async def ask(self, form: Form) -> FormAnswer | None:
         async with self._asking:
             self._begin()
             # Where nobody agrees to anything, nothing is exact: it may be the log of a program.
             self.show(*(form.above if self.can_ask else map(_with_secrets_hidden, form.above)))
-            clean = PlainLines(self.hide)
+            clean = PlainRenderer(self.hide)
             if not self.can_ask:
                 said = f"question: {clean.clean(form.prompt)}"
                 self._write(f"{said}\nwarning: nobody can answer, because the input is no terminal\n")
@@ -181,7 +191,7 @@ class Plain:
             try:
                 if dropped.strip():
                     words = "what you had typed" if form.secret else dropped.strip()  # it may have been the secret
-                    self.show(Remark("warning", f"not sent, because there is a question first: {words}"))
+                    self.show(NoticeBlock("warning", f"not sent, because there is a question first: {words}"))
                 with self._unseen() if form.secret else contextlib.nullcontext():
                     return await self._answered(form, clean)
             finally:
@@ -189,8 +199,8 @@ class Plain:
                 self._input.end_question(secret=form.secret)
                 self._wake()
 
-    async def _answered(self, form: Form, clean: PlainLines) -> Filled | None:
-        self._write("".join(f"{line}\n" for line in question_lines(form, clean.line)))
+    async def _answered(self, form: Form, clean: PlainRenderer) -> FormAnswer | None:
+        self._write("".join(f"{line}\n" for line in form_lines(form, clean.line)))
         while True:
             self._write("answer: ", ends=False)
             line = await self._answer()
@@ -198,8 +208,8 @@ class Plain:
                 self._write("\n")
             if line is None:
                 return None
-            found = answer_to(form, line)
-            if isinstance(found, Filled):
+            found = parse_form_answer(form, line)
+            if isinstance(found, FormAnswer):
                 return found
             self._write(f"{clean.line(found)}\n")
 
@@ -239,7 +249,7 @@ class Plain:
     def insert(self, text: str) -> None:
         """There is no line to put it into, so it is said where it is not lost."""
         if text.strip():
-            self.show(Remark("warning", f"not sent: {text}", "type it again, if you still want it"))
+            self.show(NoticeBlock("warning", f"not sent: {text}", "type it again, if you still want it"))
 
     def clear(self) -> None:
         pass
@@ -257,27 +267,27 @@ class Plain:
                 self._loop.add_signal_handler(number, self._signalled, number)
                 self._old_handlers[number] = old
                 if number != signal.SIGINT:
-                    end_for_sure(number)
+                    force_exit_after(number)
 
     def _signalled(self, number: int) -> None:
         if number != signal.SIGINT or self._ended:
-            return self._do(Left(now=True, code=128 + number))
+            return self._do(ExitRequested(immediately=True, exit_code=128 + number))
         if self._question is not None and not self._question.is_set():
             self._question.set()
             return self._wake()
         now = time.monotonic()
-        is_second = now - self._interrupted_at < TWICE_SECONDS
+        is_second = now - self._interrupted_at < DOUBLE_PRESS_SECONDS
         self._interrupted_at = now
         if is_second:
-            return self._do(Left(now=True, code=_INTERRUPTED))
+            return self._do(ExitRequested(immediately=True, exit_code=_INTERRUPTED))
         if self._live.activity:
-            return self._do(Key("cancel"))
+            return self._do(KeyPressed("cancel"))
         self._write("press Ctrl-C again to leave\n")
         return self._wake()
 
     def _give_back_signals(self) -> None:
         if self._old_handlers:
-            stand_down()
+            cancel_forced_exit()
         for number, old in self._old_handlers.items():
             with contextlib.suppress(ValueError, RuntimeError, OSError, TypeError):
                 if self._loop is not None and not self._loop.is_closed():
@@ -298,4 +308,4 @@ class Plain:
 
 
 def _with_secrets_hidden(block: Block) -> Block:
-    return block._replace(exact=False) if isinstance(block, Verbatim | Diff) else block
+    return block._replace(exact=False) if isinstance(block, VerbatimBlock | DiffBlock) else block

@@ -9,21 +9,21 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from kitbag.text.hidden_characters import for_terminal
-from kitbag.text.human_format import count, duration
+from kitbag.text.hidden_characters import escape_for_terminal
+from kitbag.text.human_format import format_count, format_duration
 from kitbag.views.blocks import (
-    Bars,
+    BarsBlock,
     Block,
-    Diff,
-    Fields,
-    Lines,
-    Remark,
-    Reply,
-    Said,
-    Table,
-    Thought,
-    ToolDone,
-    Verbatim,
+    DiffBlock,
+    FieldsBlock,
+    LinesBlock,
+    NoticeBlock,
+    ReplyBlock,
+    TableBlock,
+    ThinkingBlock,
+    ToolBlock,
+    UserBlock,
+    VerbatimBlock,
 )
 from kitbag.views.rendering.diff import is_diff
 
@@ -39,45 +39,45 @@ _OURS: Final = re.compile(
 """How lines begin that the chat itself says."""
 
 
-class PlainLines:
+class PlainRenderer:
     def __init__(self, hide: Callable[[str], str]) -> None:
         self._hide = hide
 
     def clean(self, text: str) -> str:
         if "\r" in text:
             text = text.replace("\r\n", "\n")
-        return for_terminal(self._hide(text))
+        return escape_for_terminal(self._hide(text))
 
     def line(self, text: str) -> str:
         return self.clean(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text)
 
-    def lines(self, block: Block) -> list[str]:
+    def render(self, block: Block) -> list[str]:
         match block:
-            case Lines():
+            case LinesBlock():
                 return [self.line("".join(span.text for span in line)).rstrip() for line in block.lines]
-            case Said():
+            case UserBlock():
                 return self._said(block)
-            case Reply():
+            case ReplyBlock():
                 return self._reply(block)
-            case Thought():
+            case ThinkingBlock():
                 return self._thought(block)
-            case ToolDone():
+            case ToolBlock():
                 return self._tool(block)
-            case Remark():
+            case NoticeBlock():
                 return self._remark(block)
-            case Table():
+            case TableBlock():
                 return self._table(block)
-            case Fields():
+            case FieldsBlock():
                 pairs = [(label, value) for label, value in block.pairs if value.strip()]
                 told = (f"{self.line(one)}: {self._theirs(self.clean(two))}" for one, two in pairs)
                 return [*self._title(block.title), *told]
-            case Bars():
+            case BarsBlock():
                 return self._bars(block)
-            case Verbatim():
+            case VerbatimBlock():
                 # As at a terminal: no line of it passes for one of ours, also none that we have no word for.
                 text = (_EXACT if block.exact else self).clean(block.text).rstrip("\n")
                 return [*self._title(block.title), *(f"{_BAR}{line}".rstrip() for line in text.split("\n"))]
-            case Diff():
+            case DiffBlock():
                 rows = (_EXACT if block.exact else self).clean(block.text).rstrip("\n").split("\n")
                 return ["changes:", *map(_barred, rows)] if block.text.strip() else []
             case _:
@@ -91,12 +91,12 @@ class PlainLines:
     def _title(self, title: str) -> list[str]:
         return [f"{self.line(title)}:"] if title else []
 
-    def _said(self, block: Said) -> list[str]:
+    def _said(self, block: UserBlock) -> list[str]:
         first, *others = self.clean(block.text.strip("\n")).split("\n")
-        images = [f"with {count(block.images, 'image')}"] if block.images else []
+        images = [f"with {format_count(block.images, 'image')}"] if block.images else []
         return [f"you: {first}", *map(_barred, others), *images]
 
-    def _reply(self, block: Reply) -> list[str]:
+    def _reply(self, block: ReplyBlock) -> list[str]:
         """As it was written, with the blank lines between its blocks."""
         whole = self.clean(block.text)
         text = whole.strip("\n")
@@ -107,15 +107,15 @@ class PlainLines:
         shown = self._theirs(f"kitbag: {text}") if block.begins else self._theirs(f"\n{text}")[1:]
         return [*before, shown, *after]
 
-    def _thought(self, block: Thought) -> list[str]:
-        took = f"for {duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"
+    def _thought(self, block: ThinkingBlock) -> list[str]:
+        took = f"for {format_duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"
         said = self._theirs(self.clean(block.text).strip())
         return [f"thinking: {said}" if block.is_open else f"thinking: {took}"]
 
-    def _tool(self, block: ToolDone) -> list[str]:
+    def _tool(self, block: ToolBlock) -> list[str]:
         asked = " ".join(part for part in (block.name, block.title) if part)
         outcome = ": ".join(part for part in ("failed" if block.is_error else "", block.summary) if part)
-        took = f", {duration(block.seconds)}" if block.seconds >= 1 else ""
+        took = f", {format_duration(block.seconds)}" if block.seconds >= 1 else ""
         rows = [f"tool: {self.line(asked)}: {self.line(outcome)}{took}"]
         details = self.clean(block.details).strip("\n")
         if not details.strip():
@@ -130,16 +130,16 @@ class PlainLines:
             return rows + _some(lines, _FOLDED)
         if block.is_error:
             left = len(lines) - _ERROR
-            return [*rows, *([f"({count(left, 'line')} before these)"] if left > 0 else []), *lines[-_ERROR:]]
+            return [*rows, *([f"({format_count(left, 'line')} before these)"] if left > 0 else []), *lines[-_ERROR:]]
         return rows
 
-    def _remark(self, block: Remark) -> list[str]:
+    def _remark(self, block: NoticeBlock) -> list[str]:
         word = "note" if block.severity == "info" else block.severity
         label = "note" if block.severity == "info" else "fix"  # where nothing is broken, it is what one may do next
         fix = [f"{label}: {self._theirs(self.clean(block.fix))}"] if block.fix else []
         return [f"{word}: {self._theirs(self.clean(block.text))}", *fix]
 
-    def _table(self, block: Table) -> list[str]:
+    def _table(self, block: TableBlock) -> list[str]:
         rows = [
             "; ".join(
                 f"{self.line(head).lower()}: {self.line(cell)}" if head else self.line(cell)
@@ -150,19 +150,19 @@ class PlainLines:
         ]
         return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
 
-    def _bars(self, block: Bars) -> list[str]:
+    def _bars(self, block: BarsBlock) -> list[str]:
         whole = max(block.whole, sum(max(bar.tokens, 0) for bar in block.bars), 1)
         shown = [(bar.label, max(bar.tokens, 0), bar.note) for bar in block.bars]
         shown.append(("free", whole - sum(tokens for _, tokens, _ in shown), ""))
         rows = [
-            f"{self.line(label)}: {count(tokens, 'token')}, {100 * tokens / whole:.1f} per cent"
+            f"{self.line(label)}: {format_count(tokens, 'token')}, {100 * tokens / whole:.1f} per cent"
             + (f", {self.line(note)}" if note else "")
             for label, tokens, note in shown
         ]
         return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
 
 
-_EXACT: Final = PlainLines(str)
+_EXACT: Final = PlainRenderer(str)
 
 
 def _barred(line: str) -> str:
@@ -175,4 +175,4 @@ def _said_mark(line: str) -> str:
 
 def _some(lines: list[str], most: int) -> list[str]:
     left = len(lines) - most
-    return lines if left <= 1 else [*lines[:most], f"({count(left, 'more line')})"]
+    return lines if left <= 1 else [*lines[:most], f"({format_count(left, 'more line')})"]

@@ -8,19 +8,19 @@ from typing import Final
 
 from prompt_toolkit.formatted_text import ANSI, to_formatted_text
 
-from kitbag.chat.terminal.text_fragments import Drawn
+from kitbag.chat.terminal.text_fragments import FragmentLine
 
 _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 _STYLES: Final[dict[str, str]] = {}
 _MOST_STYLES: Final = 1000
 
 
-def drawn_lines(text: str) -> list[Drawn]:
+def parse_ansi_lines(text: str) -> list[FragmentLine]:
     """The newline at the end makes no line of its own."""
-    lines: list[Drawn] = []
+    lines: list[FragmentLine] = []
     colours = ""
     for row in text.removesuffix("\n").split("\n") if text else []:
-        line: Drawn = []
+        line: FragmentLine = []
         for at, part in enumerate(_COLOUR.split(row)):
             if at % 2:
                 colours = "" if part in ("", "0") else f"{colours}\x1b[{part}m"

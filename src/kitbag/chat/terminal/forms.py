@@ -7,45 +7,45 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kitbag.chat.terminal.text_fragments import STYLES, Drawn, wrap
-from kitbag.chat.ui import Filled, Form, Option
-from kitbag.text.terminal_width import cut, width_of
-from kitbag.views.blocks import Line, Span
+from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, wrap
+from kitbag.chat.ui import Form, FormAnswer, FormOption
+from kitbag.text.terminal_width import text_width, truncate_to_width
+from kitbag.views.blocks import Span, StyledLine
 
 QUIET_SECONDS: Final = 0.3
 """Keys count as an answer when nobody has typed for so long."""
-JUST_TYPED_SECONDS: Final = 1.0
+RECENT_KEY_SECONDS: Final = 1.0
 """Who has typed within this time may still be typing."""
-WORDS_SECONDS: Final = 0.6
+TYPED_TEXT_SECONDS: Final = 0.6
 """So long after the last key of what looked like words, a key counts again."""
 _NOTHING_CHOSEN: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
 _WRAPPED_LINES: Final = 4
 
 
-class Answered(NamedTuple):
-    filled: Filled | None
+class FormResult(NamedTuple):
+    answer: FormAnswer | None
     """None: the question was left."""
 
 
-class Quiet:
+class QuietPeriod:
     """Keeps keys that were meant for something else from answering a question."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last_key = float("-inf")
 
-    def key(self) -> None:
+    def record_key(self) -> None:
         self._last_key = self._clock()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """A question appears: who has typed just now has not read it yet."""
-        if self._clock() - self._last_key < JUST_TYPED_SECONDS:
-            self.key()
+        if self._clock() - self._last_key < RECENT_KEY_SECONDS:
+            self.record_key()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._last_key = float("-inf")
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """How long it must still be quiet; 0: it was quiet long enough."""
         return max(QUIET_SECONDS - (self._clock() - self._last_key), 0.0)
 
@@ -56,15 +56,15 @@ class FormState:
         self._clock = clock
         self._words_at = float("-inf")
         """When a key came that was no answer: it was one of a word."""
-        first = 0 if form.several else -1  # where several may be chosen, Enter chooses none of them
-        self.mark = next((at for at, option in enumerate(form.options) if option.key == form.default), first)
+        first = 0 if form.multiple else -1  # where several may be chosen, Enter chooses none of them
+        self.cursor = next((at for at, option in enumerate(form.options) if option.key == form.default), first)
         """-1: on none."""
         self.chosen: set[str] = set()
-        self.writing = not form.options and bool(form.free or form.secret or form.text)
+        self.is_writing = not form.options and bool(form.free_text_hint or form.secret or form.initial_text)
         """Words of one's own are written now."""
-        self.waits = False
+        self.is_waiting = False
         """Somebody is typing something else; keys do not come here yet."""
-        self.counts = False
+        self.accepts_keys = False
         """Keys do something."""
         self.hint = ""
         self._typed = ""
@@ -72,14 +72,14 @@ class FormState:
 
     # Keys
 
-    def ask_for_quiet(self) -> None:
+    def require_quiet(self) -> None:
         """Words are typed where only a key is an answer: none counts until they are over."""
         self._words_at = self._clock()
-        self.mark, self._typed = -1, ""
+        self.cursor, self._typed = -1, ""
         self.hint = "that looked like words: press one of the keys alone"
 
-    def wants_quiet(self) -> bool:
-        if self._clock() - self._words_at >= WORDS_SECONDS:
+    def needs_quiet(self) -> bool:
+        if self._clock() - self._words_at >= TYPED_TEXT_SECONDS:
             return False
         self._words_at = self._clock()
         return True
@@ -89,19 +89,19 @@ class FormState:
         count = len(self.form.options)
         if not count:
             return
-        if self.mark < 0:
-            self.mark = 0 if by > 0 else count - 1
+        if self.cursor < 0:
+            self.cursor = 0 if by > 0 else count - 1
         elif abs(by) == 1:
-            self.mark = (self.mark + by) % count
+            self.cursor = (self.cursor + by) % count
         else:
-            self.mark = min(max(self.mark + by, 0), count - 1)
+            self.cursor = min(max(self.cursor + by, 0), count - 1)
 
-    def type(self, char: str) -> Answered | None:
+    def type(self, char: str) -> FormResult | None:
         """A printable character. Opens the line for words where it is no option's key and words are free: then
         `writing` is set, and the caller puts the character into the line."""
         self.hint = ""
         typed = self._typed + char
-        if char == " " and self.form.several and not self._typed:
+        if char == " " and self.form.multiple and not self._typed:
             self.toggle()
             return None
         found = self._option(typed) or self._option(char)
@@ -109,10 +109,10 @@ class FormState:
             return self._choose(found, typed if self._option(typed) else char)
         if any(option.key.startswith(typed) for option in self.form.options):
             self._typed = typed
-        elif self.form.free:
-            self.writing = True
+        elif self.form.free_text_hint:
+            self.is_writing = True
         else:
-            self.ask_for_quiet()
+            self.require_quiet()
         return None
 
     def _option(self, typed: str) -> int | None:
@@ -122,77 +122,77 @@ class FormState:
         alike = [at for at, key in enumerate(keys) if key.lower() == typed.lower()]
         return alike[0] if len(alike) == 1 else None
 
-    def _choose(self, at: int, typed: str) -> Answered | None:
-        self.mark = at
+    def _choose(self, at: int, typed: str) -> FormResult | None:
+        self.cursor = at
         self._typed = ""
         if any(option.key.startswith(typed) and option.key != typed for option in self.form.options):
             self._typed = typed  # `1`, where there is a `10`: Enter says which
             return None
-        if self.form.several:
+        if self.form.multiple:
             self.toggle()
             return None
-        return Answered(Filled((self.form.options[at].key,)))
+        return FormResult(FormAnswer((self.form.options[at].key,)))
 
     def toggle(self) -> None:
-        if 0 <= self.mark < len(self.form.options):
-            self.chosen ^= {self.form.options[self.mark].key}
+        if 0 <= self.cursor < len(self.form.options):
+            self.chosen ^= {self.form.options[self.cursor].key}
             self._none_is_meant = False
         else:
             self.hint = _NOTHING_CHOSEN
 
-    def enter(self, text: str) -> Answered | None:
+    def enter(self, text: str) -> FormResult | None:
         """`text`: what stands in the line for words."""
         keys = tuple(option.key for option in self.form.options if option.key in self.chosen)
-        if self.writing:
+        if self.is_writing:
             if text.strip() or not self.form.options:
-                return Answered(Filled(keys, text))
+                return FormResult(FormAnswer(keys, text))
             self.hint = "write something, or Esc to go back to the choices"
             return None
         if not self.form.options:
-            return Answered(Filled())
-        if self.form.several:
+            return FormResult(FormAnswer())
+        if self.form.multiple:
             return self._enter_several(keys)
-        if self.mark < 0:
+        if self.cursor < 0:
             self.hint = _NOTHING_CHOSEN
             return None
-        return Answered(Filled((self.form.options[self.mark].key,)))
+        return FormResult(FormAnswer((self.form.options[self.cursor].key,)))
 
-    def _enter_several(self, keys: tuple[str, ...]) -> Answered | None:
+    def _enter_several(self, keys: tuple[str, ...]) -> FormResult | None:
         if keys or self._none_is_meant:
-            return Answered(Filled(keys))
+            return FormResult(FormAnswer(keys))
         self._none_is_meant = True
         self.hint = "Space chooses; Enter again chooses none"
         return None
 
-    def write(self) -> None:
-        if self.form.free:
-            self.writing, self.hint = True, ""
+    def start_writing(self) -> None:
+        if self.form.free_text_hint:
+            self.is_writing, self.hint = True, ""
 
-    def leave(self) -> Answered | None:
+    def escape(self) -> FormResult | None:
         """Esc: back to the choices first."""
-        if self.writing and self.form.options:
-            self.writing, self.hint = False, ""
+        if self.is_writing and self.form.options:
+            self.is_writing, self.hint = False, ""
             return None
-        return Answered(None)
+        return FormResult(None)
 
     # How it looks
 
-    def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[Drawn]:
+    def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
         """At most `height`, the line for words not among them."""
         prompt = wrap(clean(self.form.prompt), width - 2)
-        options: list[Drawn] = []
+        options: list[FragmentLine] = []
         marked = 0
         for at, option in enumerate(self.form.options):
             drawn = self._option_lines(at, option, width, clean)
-            if at == self.mark:
+            if at == self.cursor:
                 marked = len(options)
             options.extend(drawn)
         foot = 1 if height > 1 else 0
         room = max(height - foot, 1)
         prompt_height = min(len(prompt), max(room - min(len(options), max(room // 2, 1)), 1 if room > 1 else 0))
         if prompt_height < len(prompt) and prompt_height > 0:
-            prompt = [*prompt[: prompt_height - 1], cut(prompt[prompt_height - 1] + " …", width - 2)]
-        lines: list[Drawn] = [
+            prompt = [*prompt[: prompt_height - 1], truncate_to_width(prompt[prompt_height - 1] + " …", width - 2)]
+        lines: list[FragmentLine] = [
             [("bold" if at == 0 else "", ("? " if at == 0 else "  ") + text)]
             for at, text in enumerate(prompt[:prompt_height])
         ]
@@ -203,44 +203,46 @@ class FormState:
             lines.append(self._foot(width, clean))
         return lines[:height]
 
-    def _option_lines(self, at: int, option: Option, width: int, clean: Callable[[str], str]) -> list[Drawn]:
-        is_marked = at == self.mark and not self.writing
-        box = ("[x] " if option.key in self.chosen else "[ ] ") if self.form.several else ""
+    def _option_lines(self, at: int, option: FormOption, width: int, clean: Callable[[str], str]) -> list[FragmentLine]:
+        is_marked = at == self.cursor and not self.is_writing
+        box = ("[x] " if option.key in self.chosen else "[ ] ") if self.form.multiple else ""
         head = f"{'›' if is_marked else ' '} {box}{clean(option.key)}  "
-        style = f"bold {STYLES['accent']}" if is_marked else "dim" if self.waits or self.writing else ""
+        style = f"bold {STYLES['accent']}" if is_marked else "dim" if self.is_waiting or self.is_writing else ""
         indent = " " * len(head)
         label = " ".join(clean(option.label).split())
         texts = wrap(label, max(width - len(head), 8))
         if len(texts) > _WRAPPED_LINES:
             # The end says how far it goes: of a rule, that it is for all below a folder.
             texts = [*texts[: _WRAPPED_LINES - 3], "…", *texts[-2:]]
-        lines: list[Drawn] = [[(style, (head if row == 0 else indent) + text)] for row, text in enumerate(texts)]
+        lines: list[FragmentLine] = [[(style, (head if row == 0 else indent) + text)] for row, text in enumerate(texts)]
         if option.note:
             note = " ".join(clean(option.note).split())
-            lines[-1].append(("dim", cut("  " + note, width - sum(width_of(text) for _, text in lines[-1]))))
+            lines[-1].append(
+                ("dim", truncate_to_width("  " + note, width - sum(text_width(text) for _, text in lines[-1])))
+            )
         return lines
 
-    def _foot(self, width: int, clean: Callable[[str], str]) -> Drawn:
-        if self.waits:
-            return [(STYLES["warning"], cut("  stop typing for a moment to answer", width))]
+    def _foot(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
+        if self.is_waiting:
+            return [(STYLES["warning"], truncate_to_width("  stop typing for a moment to answer", width))]
         if self.hint:
-            return [(STYLES["warning"], cut(f"  {self.hint}", width))]
-        free, leaves = clean(self.form.free), f"Esc {self.form.leaving or 'leaves it'}"
-        if self.writing:
+            return [(STYLES["warning"], truncate_to_width(f"  {self.hint}", width))]
+        free, leaves = clean(self.form.free_text_hint), f"Esc {self.form.cancel_effect or 'leaves it'}"
+        if self.is_writing:
             words = ["Enter sends it", "Esc goes back" if self.form.options else leaves]
             if free:
                 words.insert(0, free)
         else:
             words = ["Up/Down and Enter, or a key"] if self.form.options else ["Enter goes on"]
-            if self.form.several:
+            if self.form.multiple:
                 words = ["Space chooses", "Enter is done"]
             words.append(leaves)
             if free:
                 words.append(f"Tab: {free}")
-        return [("dim", cut("  " + " · ".join(words), width))]
+        return [("dim", truncate_to_width("  " + " · ".join(words), width))]
 
 
-def told(form: Form, filled: Filled | None) -> Line:
+def answer_line(form: Form, filled: FormAnswer | None) -> StyledLine:
     """What was answered, in one line for the scrollback."""
     prompt = " ".join(form.prompt.split())
     head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))

@@ -16,7 +16,7 @@ from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support, Renderer
 from prompt_toolkit.styles import Style
 
-ASK_KEYBOARD: Final = "\x1b[?u"
+QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that can tell Shift-Enter from Enter answer this."""
 _KEYBOARD_ON: Final = "\x1b[>1u"
 _KEYBOARD_OFF: Final = "\x1b[<u"
@@ -37,7 +37,7 @@ _REFLOWING: Final = (
 _REFLOWING_KINDS: Final = ("xterm-kitty", "alacritty", "foot", "xterm-ghostty", "tmux", "wezterm")
 
 
-def is_reflowing(environment: Mapping[str, str]) -> bool:
+def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
     """Whether the terminal is known to wrap lines anew when it becomes narrower."""
     kind = environment.get("TERM", "")
     program = environment.get("TERM_PROGRAM", "")
@@ -51,7 +51,7 @@ def is_reflowing(environment: Mapping[str, str]) -> bool:
 class InlineRenderer(Renderer):
     reflows = False
     """The terminal wraps lines anew when it is made narrower: what was drawn takes more rows then."""
-    tells_keys = False
+    has_extended_keys = False
     """The terminal has said that it can tell keys apart."""
     _keyboard_is_on = False
 
@@ -62,11 +62,11 @@ class InlineRenderer(Renderer):
         self.output.write_raw(text.replace("\n", "\r\n"))
         self.output.reset_attributes()
 
-    def release(self) -> None:
+    def end_update(self) -> None:
         self.output.write_raw(_RELEASE)
         self.output.flush()
 
-    def forget_size(self) -> None:
+    def erase_after_resize(self) -> None:
         """After the terminal has another size: what stood there is erased."""
         rows = self._cursor_pos.y
         columns = self.output.get_size().columns
@@ -75,7 +75,7 @@ class InlineRenderer(Renderer):
             rows += self._cursor_pos.x // columns
         self._go_up(rows)
 
-    def wipe(self) -> None:
+    def clear_screen(self) -> None:
         """An empty screen."""
         self._go_up(self._cursor_pos.y)
         self.output.erase_screen()
@@ -102,7 +102,7 @@ class InlineRenderer(Renderer):
         self._last_style = None
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
-        if self.tells_keys and not self._keyboard_is_on:
+        if self.has_extended_keys and not self._keyboard_is_on:
             self.output.write_raw(_KEYBOARD_ON)
             self._keyboard_is_on = True
         super().render(app, layout, is_done)
@@ -125,12 +125,12 @@ class InlineApplication(Application[None]):
         input: Input | None,  # noqa: A002 - as prompt_toolkit calls it
         output: Output | None,
         take_printed: Callable[[int], str],
-        gone: Callable[[], None],
+        on_terminal_gone: Callable[[], None],
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         """`take_printed`: what is to stand above, once; `gone`: nothing can be written any more."""
         self._take_printed = take_printed
-        self._gone = gone
+        self._gone = on_terminal_gone
         super().__init__(
             layout=layout,
             style=style,
@@ -143,11 +143,11 @@ class InlineApplication(Application[None]):
             input=input,
             output=output,
         )
-        self.drawer = InlineRenderer(self._merged_style, self.output)
-        self.drawer.reflows = is_reflowing(environment)
+        self.inline_renderer = InlineRenderer(self._merged_style, self.output)
+        self.inline_renderer.reflows = is_reflowing_terminal(environment)
         # Where the cursor stands need not be known, and an answer that comes late would be taken for keys.
-        self.drawer.cpr_support = CPR_Support.NOT_SUPPORTED
-        self.renderer = self.drawer
+        self.inline_renderer.cpr_support = CPR_Support.NOT_SUPPORTED
+        self.renderer = self.inline_renderer
         # A lone Esc is told from the beginning of an arrow key by what follows; over a network that takes longer.
         is_far = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
         self.ttimeoutlen = 0.1 if is_far else 0.05
@@ -164,16 +164,16 @@ class InlineApplication(Application[None]):
         try:
             printed = self._take_printed(self.output.get_size().columns) if self.can_draw else ""
             if printed:
-                self.drawer.print_above(printed)
+                self.inline_renderer.print_above(printed)
             try:
                 super()._redraw(render_as_done)
             finally:
                 if printed:
-                    self.drawer.release()
+                    self.inline_renderer.end_update()
         except OSError:
             self._gone()
 
     def _on_resize(self) -> None:
         if self.can_draw:
-            self.drawer.forget_size()
+            self.inline_renderer.erase_after_resize()
             self._redraw()

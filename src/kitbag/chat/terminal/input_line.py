@@ -15,19 +15,19 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History, InMemoryHistory
 
-from kitbag.chat.ui import Deed, Key, Left, Submitted
+from kitbag.chat.ui import ExitRequested, KeyPressed, Submitted, UserAction
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
-from kitbag.views.blocks import Block, Remark
+from kitbag.views.blocks import Block, NoticeBlock
 
-LEAVE_SECONDS: Final = 2.0
+EXIT_SECONDS: Final = 2.0
 CLEAR_SECONDS: Final = 1.0
 _MENTION: Final = re.compile(r"(?:^|\s)@\S*$")
 _NAME: Final = re.compile(r"/\S+")
 _INTERRUPTED: Final = 130
 
 
-class Pasting(Protocol):
+class PasteHandler(Protocol):
     """Long texts and images, for which a short mark stands in the line."""
 
     def take(self, text: str) -> str: ...
@@ -35,7 +35,7 @@ class Pasting(Protocol):
     def from_clipboard(self) -> str | None: ...
 
 
-class AsTyped:
+class PassthroughPastes:
     """Pastes where nothing else was given: what is pasted stands in the line as it is."""
 
     def take(self, text: str) -> str:
@@ -48,21 +48,21 @@ class AsTyped:
         return None
 
 
-class Line:
+class InputLine:
     def __init__(
         self,
         *,
         history: History | None,
         completer: Completer | None,
-        pastes: Pasting | None,
-        emit: Callable[[Deed], None],
+        pastes: PasteHandler | None,
+        emit: Callable[[UserAction], None],
         show: Callable[[Block], None],
         hint: Callable[[str, float], None],
         is_working: Callable[[], bool],
         has_queued: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        self._pastes: Pasting = pastes or AsTyped()
+        self._pastes: PasteHandler = pastes or PassthroughPastes()
         self._emit = emit
         self._show = show
         self._hint = hint
@@ -107,7 +107,7 @@ class Line:
             text, images = self._pastes.expand(typed)
         except (KitbagError, OSError) as error:
             fix = error.fix if isinstance(error, KitbagError) else "the line is kept: mend it and send it again"
-            self._show(Remark("error", str(error), fix))
+            self._show(NoticeBlock("error", str(error), fix))
             return
         self._forget(keep=True)
         self._emit(Submitted(text, tuple(images), typed=typed if typed != text else ""))
@@ -137,38 +137,38 @@ class Line:
                 return
             self._escaped_at = now
             self._hint("Esc again clears the line", CLEAR_SECONDS)
-        self._emit(Key("cancel"))
+        self._emit(KeyPressed("cancel"))
 
     def interrupt(self) -> None:
         """Ctrl-C."""
         if self.buffer.complete_state is not None:
             self.buffer.cancel_completion()
         now = self._clock()
-        is_second = now - self._interrupted_at <= LEAVE_SECONDS
+        is_second = now - self._interrupted_at <= EXIT_SECONDS
         if self._is_working() and not is_second:
-            self._emit(Key("cancel"))
+            self._emit(KeyPressed("cancel"))
         elif self.buffer.text:
             self._forget(keep=False)
-            self._hint("Ctrl-_ brings the text back", LEAVE_SECONDS)
+            self._hint("Ctrl-_ brings the text back", EXIT_SECONDS)
             return
         elif is_second:
-            self._emit(Left(now=True, code=_INTERRUPTED))
+            self._emit(ExitRequested(immediately=True, exit_code=_INTERRUPTED))
             return
         self._interrupted_at = now
-        self._hint("press Ctrl-C again to leave", LEAVE_SECONDS)
+        self._hint("press Ctrl-C again to leave", EXIT_SECONDS)
 
     def end_of_input(self) -> None:
         """Ctrl-D."""
         if self.buffer.text:
             self.buffer.delete()
         else:
-            self._emit(Left(now=True))
+            self._emit(ExitRequested(immediately=True))
 
     # Moving
 
     def up(self) -> None:
         if self.buffer.complete_state is None and not self.buffer.text and self._has_queued():
-            self._emit(Key("unqueue"))
+            self._emit(KeyPressed("unqueue"))
         else:
             self.buffer.auto_up()
 
@@ -201,7 +201,7 @@ class Line:
         if mark:
             self.buffer.insert_text(mark)
         else:
-            self._hint("no image was found in the clipboard", LEAVE_SECONDS)
+            self._hint("no image was found in the clipboard", EXIT_SECONDS)
 
     def insert(self, text: str) -> None:
         """Before what stands there already."""

@@ -13,11 +13,11 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import accept_search
 
-from kitbag.chat.terminal.form_queue import Asking
-from kitbag.chat.terminal.input_line import Line
-from kitbag.chat.terminal.layout import Picture
-from kitbag.chat.terminal.panel_runner import Opening
-from kitbag.chat.ui import Deed, Key
+from kitbag.chat.terminal.form_queue import FormQueue
+from kitbag.chat.terminal.input_line import InputLine
+from kitbag.chat.terminal.layout import ChatLayout
+from kitbag.chat.terminal.panel_runner import PanelRunner
+from kitbag.chat.ui import KeyPressed, UserAction
 
 _ALT_ENTER: Final = (Keys.Escape, Keys.ControlM)
 _EDIT_SECONDS: Final = 2.0
@@ -29,23 +29,23 @@ _PANEL_KEYS: Final = ("up", "down", "pageup", "pagedown", "home", "end", "enter"
 _FORM_MOVES: Final = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8, "home": -9999, "end": 9999}
 
 
-class Deeds(NamedTuple):
+class KeyActions(NamedTuple):
     """What keys do outside the line, the questions and the panels."""
 
-    emit: Callable[[Deed], None]
+    emit: Callable[[UserAction], None]
     redraw: Callable[[], None]
     suspend: Callable[[], None]
     edit: Callable[[], None]
-    keyboard_told: Callable[[], None]
+    on_extended_keys: Callable[[], None]
     """The terminal has said that it can tell keys apart."""
-    failed: Callable[[Exception], None]
+    on_error: Callable[[Exception], None]
     clock: Callable[[], float]
 
 
 # Sequences
 
 
-def teach_first_sequences() -> None:
+def register_basic_sequences() -> None:
     """Shift-Enter as terminals tell it unasked, and their answer to the question what they can tell."""
     sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
     for modifiers in range(2, 9):
@@ -55,7 +55,7 @@ def teach_first_sequences() -> None:
         sequences[f"\x1b[?{flags}u"] = Keys.Ignore
 
 
-def teach_keyboard() -> None:
+def register_extended_keys() -> None:
     """All that a terminal sends in the mode in which it tells keys apart (`CSI code ; modifiers u`)."""
     sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
     _teach_locked(sequences)
@@ -125,8 +125,10 @@ def _control(char: str) -> Keys:
 # What they do
 
 
-def make_bindings(line: Line, asking: Asking, opening: Opening, picture: Picture, deeds: Deeds) -> KeyBindings:
-    bindings = _Bindings(deeds.failed)
+def make_bindings(
+    line: InputLine, asking: FormQueue, opening: PanelRunner, picture: ChatLayout, deeds: KeyActions
+) -> KeyBindings:
+    bindings = _Bindings(deeds.on_error)
     _bind_everywhere(bindings, deeds)
     _bind_unknown(bindings, deeds.clock)
     _bind_line(bindings, line, picture, deeds)
@@ -151,10 +153,10 @@ class _Bindings(KeyBindings):
         self.add(*keys, filter=where, eager=eager)(handle)
 
 
-def _bind_everywhere(bindings: _Bindings, deeds: Deeds) -> None:
+def _bind_everywhere(bindings: _Bindings, deeds: KeyActions) -> None:
     def told(event: KeyPressEvent) -> None:
         if _ANSWER.fullmatch(event.data):
-            deeds.keyboard_told()
+            deeds.on_extended_keys()
 
     bindings.bind(True, lambda _: deeds.redraw(), "c-l")
     bindings.bind(True, lambda _: deeds.suspend(), "c-z")
@@ -180,7 +182,7 @@ def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
     bindings.bind(Condition(lambda: clock() - began < _UNKNOWN_SECONDS), pass_over, Keys.Any, eager=True)
 
 
-def _bind_line(bindings: _Bindings, line: Line, picture: Picture, deeds: Deeds) -> None:
+def _bind_line(bindings: _Bindings, line: InputLine, picture: ChatLayout, deeds: KeyActions) -> None:
     here = has_focus(picture.line_window)
     prefixed_at = float("-inf")
 
@@ -210,8 +212,8 @@ def _bind_line(bindings: _Bindings, line: Line, picture: Picture, deeds: Deeds) 
         "down": line.down,
         "tab": line.tab,
         "c-v": line.paste_image,
-        "s-tab": lambda: deeds.emit(Key("mode")),
-        "c-o": lambda: deeds.emit(Key("details")),
+        "s-tab": lambda: deeds.emit(KeyPressed("mode")),
+        "c-o": lambda: deeds.emit(KeyPressed("details")),
     }
     for key, do in does.items():
         bindings.bind(here, lambda _, do=do: do(), key)
@@ -220,7 +222,7 @@ def _bind_line(bindings: _Bindings, line: Line, picture: Picture, deeds: Deeds) 
     bindings.bind(here, lambda event: line.paste(event.data), Keys.BracketedPaste)
 
 
-def _bind_search(bindings: _Bindings, line: Line) -> None:
+def _bind_search(bindings: _Bindings, line: InputLine) -> None:
     """Of the history: what was found stands in the line, to be changed or sent."""
 
     def accept(_: KeyPressEvent) -> None:
@@ -231,8 +233,8 @@ def _bind_search(bindings: _Bindings, line: Line) -> None:
         bindings.bind(is_searching, accept, key, eager=True)
 
 
-def _bind_questions(bindings: _Bindings, asking: Asking, picture: Picture) -> None:
-    choosing, writing = has_focus(picture.form_window), has_focus(picture.words_window)
+def _bind_questions(bindings: _Bindings, asking: FormQueue, picture: ChatLayout) -> None:
+    choosing, writing = has_focus(picture.form_window), has_focus(picture.text_window)
     asked = choosing | writing
     bindings.bind(asked, lambda _: asking.enter(), "enter")
     bindings.bind(asked, lambda _: asking.escape(), "escape")
@@ -246,15 +248,15 @@ def _bind_questions(bindings: _Bindings, asking: Asking, picture: Picture) -> No
     # Where words are written, these would move the mark or open other lines.
     for key in ("up", "down", "tab", "s-tab", "c-r", "c-s", "c-j", "c-o"):
         bindings.bind(writing, lambda _: None, key)
-    bindings.bind(writing & Condition(lambda: not asking.words.text), lambda _: asking.escape(leaves=True), "c-d")
+    bindings.bind(writing & Condition(lambda: not asking.text_buffer.text), lambda _: asking.escape(leaves=True), "c-d")
 
 
-def _bind_panels(bindings: _Bindings, opening: Opening, asking: Asking, picture: Picture) -> None:
+def _bind_panels(bindings: _Bindings, opening: PanelRunner, asking: FormQueue, picture: ChatLayout) -> None:
     here = has_focus(picture.panel_window)
 
     def press(name: str) -> None:
-        asking.answering.key()
-        opening.key(name)
+        asking.answer_pause.record_key()
+        opening.press(name)
 
     for key in _PANEL_KEYS:
         bindings.bind(here, lambda _, key=key: press(key), key)

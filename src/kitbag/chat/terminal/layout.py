@@ -31,16 +31,16 @@ from prompt_toolkit.layout.processors import (
     TransformationInput,
 )
 
-from kitbag.chat.terminal.form_queue import Asking
-from kitbag.chat.terminal.input_line import Line
-from kitbag.chat.terminal.live_region import Tail, live_lines
-from kitbag.chat.terminal.panel_runner import Opening
-from kitbag.chat.terminal.static_rows import Rows
+from kitbag.chat.terminal.form_queue import FormQueue
+from kitbag.chat.terminal.input_line import InputLine
+from kitbag.chat.terminal.live_region import RenderTail, live_lines
+from kitbag.chat.terminal.panel_runner import PanelRunner
+from kitbag.chat.terminal.static_rows import StaticRows
 from kitbag.chat.terminal.status_line import hint_line, status_line
-from kitbag.chat.terminal.text_fragments import STYLES, Drawn, around, drawable, joined
-from kitbag.chat.ui import Live, Status, Submitted
+from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, as_formatted_text, join_lines, visible_range
+from kitbag.chat.ui import ChatStatus, LiveState, Submitted
 from kitbag.text.hidden_characters import find_hidden
-from kitbag.text.terminal_width import cut, width_of
+from kitbag.text.terminal_width import text_width, truncate_to_width
 
 PROMPT: Final = "> "
 _MOST_COMPLETIONS: Final = 8
@@ -49,22 +49,22 @@ _WELCOME: Final = "ask anything · / for commands · @ for files · ! for your s
 _OWN_COMMAND: Final = "Enter runs it in your own shell; the model sees it with your next message"
 
 
-class Look(NamedTuple):
+class FrameState(NamedTuple):
     """What is drawn, apart from what the person does."""
 
-    live: Live
-    status: Status
+    live: LiveState
+    status: ChatStatus
     hint: str
     now: float
 
 
-class Cleaning(NamedTuple):
+class TextCleaners(NamedTuple):
     """The one way for a text to the screen."""
 
     text: Callable[[str], str]
     line: Callable[[str], str]
     """Of one line."""
-    tail: Tail
+    tail: RenderTail
 
 
 class _Visible(Processor):
@@ -85,14 +85,14 @@ def _with_marks(text: str) -> str:
     return "".join(chars)
 
 
-class Picture:
+class ChatLayout:
     def __init__(
         self,
-        line: Line,
-        asking: Asking,
-        opening: Opening,
-        look: Callable[[], Look],
-        cleaning: Cleaning,
+        line: InputLine,
+        asking: FormQueue,
+        opening: PanelRunner,
+        look: Callable[[], FrameState],
+        cleaning: TextCleaners,
         rule_is_short: Callable[[], bool],
     ) -> None:
         self._line = line
@@ -101,10 +101,10 @@ class Picture:
         self._look = look
         self._clean = cleaning
         self._rule_is_short = rule_is_short
-        self._lines: dict[str, list[Drawn]] = {}
+        self._lines: dict[str, list[FragmentLine]] = {}
         self._line_height = 1
         self._columns = 80
-        self.is_new = True
+        self.shows_welcome = True
         """Nothing was sent yet: the line says what can be done in it."""
         self._make_windows()
         self.layout = Layout(self._root(), focused_element=self.line_window)
@@ -113,13 +113,13 @@ class Picture:
 
     def _make_windows(self) -> None:
         self.search = SearchBufferControl(buffer=Buffer(name="search", multiline=False))
-        welcome = AfterInput(lambda: cut(_WELCOME, self._columns - len(PROMPT) - 1), style="dim")
+        welcome = AfterInput(lambda: truncate_to_width(_WELCOME, self._columns - len(PROMPT) - 1), style="dim")
         self._line_control = BufferControl(
             self._line.buffer,
             input_processors=[
                 TabsProcessor(tabstop=4, char1=" ", char2=" "),
                 _Visible(),
-                ConditionalProcessor(welcome, Condition(lambda: self.is_new and not self._line.buffer.text)),
+                ConditionalProcessor(welcome, Condition(lambda: self.shows_welcome and not self._line.buffer.text)),
             ],
             search_buffer_control=self.search,
             preview_search=True,
@@ -131,9 +131,9 @@ class Picture:
             get_line_prefix=_prefix,
         )
         is_secret = Condition(lambda: self._asking.state is not None and self._asking.state.form.secret)
-        self.words_window = Window(
+        self.text_window = Window(
             BufferControl(
-                self._asking.words,
+                self._asking.text_buffer,
                 input_processors=[ConditionalProcessor(PasswordProcessor("•"), is_secret), _Visible()],
             ),
             height=1,
@@ -142,11 +142,11 @@ class Picture:
         self.form_window = self._lines_window("form")
         self.panel_window = self._lines_window("panel")
 
-    def _rows(self, name: str) -> Rows:
-        return Rows(lambda: self._lines.get(name, []))
+    def _rows(self, name: str) -> StaticRows:
+        return StaticRows(lambda: self._lines.get(name, []))
 
     def _lines_window(self, name: str) -> Window:
-        control = FormattedTextControl(lambda: joined(self._lines.get(name, [])), focusable=True, show_cursor=False)
+        control = FormattedTextControl(lambda: join_lines(self._lines.get(name, [])), focusable=True, show_cursor=False)
         return Window(control, height=lambda: Dimension.exact(len(self._lines.get(name, []))))
 
     def _root(self) -> HSplit:
@@ -156,7 +156,7 @@ class Picture:
             self._rows("live"),
             self._rows("rule"),
             ConditionalContainer(self.form_window, Condition(lambda: self._asking.state is not None)),
-            ConditionalContainer(self.words_window, Condition(self._shows_words)),
+            ConditionalContainer(self.text_window, Condition(self._shows_words)),
             ConditionalContainer(self.panel_window, Condition(self._shows_panel)),
             ConditionalContainer(self.line_window, Condition(self.shows_line)),
             ConditionalContainer(search_window, is_searching),
@@ -169,7 +169,7 @@ class Picture:
         return not self._asking.has_keys and (self._opening.state is None or self._asking.state is not None)
 
     def _shows_words(self) -> bool:
-        return self._asking.state is not None and self._asking.has_keys and self._asking.state.writing
+        return self._asking.state is not None and self._asking.has_keys and self._asking.state.is_writing
 
     def _shows_panel(self) -> bool:
         return self._opening.state is not None and self._asking.state is None
@@ -177,7 +177,7 @@ class Picture:
     def focus(self) -> None:
         """On what gets the keys now."""
         if self._asking.state is not None and self._asking.has_keys:
-            target = self.words_window if self._asking.state.writing else self.form_window
+            target = self.text_window if self._asking.state.is_writing else self.form_window
         elif self._shows_panel():
             target = self.panel_window
         elif self.layout.is_searching:
@@ -226,44 +226,46 @@ class Picture:
         wanted = self._line_control.preferred_height(columns, rows, True, _prefix) or 1
         return max(min(wanted, max(rows // 3, 1), left), 1)
 
-    def _status(self, look: Look, columns: int) -> Drawn:
-        own = self.shows_line() and Submitted(self._line.buffer.text).own_command
+    def _status(self, look: FrameState, columns: int) -> FragmentLine:
+        own = self.shows_line() and Submitted(self._line.buffer.text).shell_command
         if look.hint or own:
             return hint_line(look.hint or _OWN_COMMAND, columns)
         return status_line(look.status, columns - 1, self._clean.line)
 
-    def _menu(self, columns: int, height: int) -> list[Drawn]:
+    def _menu(self, columns: int, height: int) -> list[FragmentLine]:
         state = self._line.buffer.complete_state
         if state is None or not state.completions or height <= 0 or not self.shows_line():
             return []
         marked = state.complete_index if state.complete_index is not None else -1
-        shown = around(len(state.completions), max(marked, 0), height)
+        shown = visible_range(len(state.completions), max(marked, 0), height)
         names = [self._clean.line(state.completions[at].display_text) for at in shown]
-        width = min(max(width_of(name) for name in names), max(columns // 2, 10))
+        width = min(max(text_width(name) for name in names), max(columns // 2, 10))
         return [
             self._completion(state.completions[at], name, width, columns, is_marked=at == marked)
             for at, name in zip(shown, names, strict=True)
         ]
 
-    def _completion(self, completion: Completion, name: str, width: int, columns: int, *, is_marked: bool) -> Drawn:
+    def _completion(
+        self, completion: Completion, name: str, width: int, columns: int, *, is_marked: bool
+    ) -> FragmentLine:
         style = f"bold {STYLES['accent']}" if is_marked else ""
-        name = cut(name, min(width, columns - 3))
+        name = truncate_to_width(name, min(width, columns - 3))
         note = self._clean.line(completion.display_meta_text)
-        line: Drawn = [(style, f"{'›' if is_marked else ' '} {name}")]
+        line: FragmentLine = [(style, f"{'›' if is_marked else ' '} {name}")]
         room = columns - width - 5
         if note and room > 5:
-            line.append(("dim", " " * (width - width_of(name) + 2) + cut(note, room)))
+            line.append(("dim", " " * (width - text_width(name) + 2) + truncate_to_width(note, room)))
         return line
 
 
-def _without_waiting(live: Live) -> Live:
+def _without_waiting(live: LiveState) -> LiveState:
     """Only other calls go on while a question is put."""
     return live._replace(activity="", running=tuple(call for call in live.running if call.name != "AskUser"))
 
 
 def _prefix(line: int, wrapped: int) -> StyleAndTextTuples:
-    return drawable([(STYLES["accent"], PROMPT)] if line == 0 and wrapped == 0 else [("", " " * len(PROMPT))])
+    return as_formatted_text([(STYLES["accent"], PROMPT)] if line == 0 and wrapped == 0 else [("", " " * len(PROMPT))])
 
 
 def _search_prefix(line: int, wrapped: int) -> StyleAndTextTuples:
-    return drawable([("dim", "  search history: ")])
+    return as_formatted_text([("dim", "  search history: ")])

@@ -6,10 +6,10 @@ Used by the terminal face. Whatever height there is, it fits: the activity stays
 from collections.abc import Callable
 from typing import Final
 
-from kitbag.chat.terminal.status_line import thousands
-from kitbag.chat.terminal.text_fragments import STYLES, Drawn, around, cut_line
-from kitbag.chat.ui import Live, Running
-from kitbag.text.terminal_width import cut
+from kitbag.chat.terminal.status_line import format_thousands
+from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, cut_line, visible_range
+from kitbag.chat.ui import LiveState, RunningCall
+from kitbag.text.terminal_width import truncate_to_width
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS: Final = 0.1
@@ -17,17 +17,24 @@ FRAME_SECONDS: Final = 0.1
 _MOST_QUEUED: Final = 3
 _TODO_MARKS: Final = {"completed": ("✓", "dim"), "in_progress": ("▸", "bold"), "pending": ("○", "")}
 
-Tail = Callable[[str, int, int], list[Drawn]]
+RenderTail = Callable[[str, int, int], list[FragmentLine]]
 """(Markdown, width, height): its last lines, cleaned."""
 
 
-def is_working(live: Live) -> bool:
+def is_working(live: LiveState) -> bool:
     return bool(live.activity or live.running or live.tail)
 
 
 def live_lines(
-    live: Live, width: int, height: int, now: float, clean: Callable[[str], str], tail: Tail, *, can_stop: bool = True
-) -> list[Drawn]:
+    live: LiveState,
+    width: int,
+    height: int,
+    now: float,
+    clean: Callable[[str], str],
+    tail: RenderTail,
+    *,
+    can_stop: bool = True,
+) -> list[FragmentLine]:
     """At most `height`. `can_stop`: Esc does it."""
     if height <= 0:
         return []
@@ -57,33 +64,33 @@ def live_lines(
     return [*tail_lines, *(cut_line(line, width) for line in lines)]
 
 
-def _activity(live: Live, picture: str, now: float, clean: Callable[[str], str], can_stop: bool) -> Drawn:
-    facts = [elapsed(now - live.since)] if live.since else []
+def _activity(live: LiveState, picture: str, now: float, clean: Callable[[str], str], can_stop: bool) -> FragmentLine:
+    facts = [format_elapsed(now - live.started_at)] if live.started_at else []
     if live.tokens:
-        facts.append(f"{thousands(live.tokens)} token{'' if live.tokens == 1 else 's'}")
+        facts.append(f"{format_thousands(live.tokens)} token{'' if live.tokens == 1 else 's'}")
     if can_stop:
         facts.append("Esc stops it")
     told = f" ({' · '.join(facts)})" if facts else ""
     return [(STYLES["accent"], f"{picture} {clean(live.activity)}"), ("dim", told)]
 
 
-def _running(call: Running, picture: str, now: float, clean: Callable[[str], str]) -> Drawn:
-    line: Drawn = [(STYLES["accent"], f"{picture} "), ("bold", clean(call.name))]
+def _running(call: RunningCall, picture: str, now: float, clean: Callable[[str], str]) -> FragmentLine:
+    line: FragmentLine = [(STYLES["accent"], f"{picture} "), ("bold", clean(call.name))]
     if call.title:
-        line.append(("", f" {cut(clean(call.title), 60)}"))
-    if call.since and now - call.since >= 1:
-        line.append(("dim", f" {elapsed(now - call.since)}"))
+        line.append(("", f" {truncate_to_width(clean(call.title), 60)}"))
+    if call.started_at and now - call.started_at >= 1:
+        line.append(("dim", f" {format_elapsed(now - call.started_at)}"))
     if call.progress:
         line.append(("dim", f" · {clean(call.progress)}"))
     return line
 
 
-def _todos(todos: tuple[tuple[str, str], ...], height: int, clean: Callable[[str], str]) -> list[Drawn]:
+def _todos(todos: tuple[tuple[str, str], ...], height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
     if not todos or height <= 0:
         return []
     current = next((at for at, (status, _) in enumerate(todos) if status != "completed"), len(todos) - 1)
-    shown = around(len(todos), current, height)
-    lines: list[Drawn] = []
+    shown = visible_range(len(todos), current, height)
+    lines: list[FragmentLine] = []
     for at in shown:
         status, text = todos[at]
         mark, style = _TODO_MARKS.get(status, _TODO_MARKS["pending"])
@@ -91,7 +98,7 @@ def _todos(todos: tuple[tuple[str, str], ...], height: int, clean: Callable[[str
     return lines
 
 
-def _at_most(lines: list[Drawn], count: int, height: int, more: str) -> list[Drawn]:
+def _at_most(lines: list[FragmentLine], count: int, height: int, more: str) -> list[FragmentLine]:
     if count <= height:
         return lines
     if height <= 1:
@@ -99,7 +106,7 @@ def _at_most(lines: list[Drawn], count: int, height: int, more: str) -> list[Dra
     return [*lines[: height - 1], [("dim", f"  … and {count - height + 1} {more}")]]
 
 
-def elapsed(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     whole = max(int(seconds), 0)
     if whole < 60:
         return f"{whole}s"

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import Completer, DynamicCompleter
 
-from kitbag.chat.input.history import History
-from kitbag.chat.terminal.terminal_ui import Terminal
+from kitbag.chat.input.history import InputHistory
+from kitbag.chat.terminal.terminal_ui import TerminalUI
 from kitbag.library.scopes import Places
 from kitbag.messages import Image
-from kitbag.views.blocks import Remark
+from kitbag.views.blocks import NoticeBlock
 
 if TYPE_CHECKING:
-    from kitbag.chat.input.pastes import Pastes
+    from kitbag.chat.input.pastes import PasteStore
     from kitbag.runtime.agent import Agent
 
 _MOST_SESSIONS = 20
 
 
-def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]", *, rings: bool = True) -> Terminal:
+def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, bell: bool = True) -> TerminalUI:
     """`agent_now`: of the conversation, once there is one. `rings`: a bell for a person who is away."""
     completers: dict[int, Completer] = {}
 
     def completer() -> Completer | None:
-        agent = agent_now()
+        agent = get_agent()
         if agent is None:
             return None
         if id(agent) not in completers:
@@ -37,13 +37,13 @@ def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]", *, ri
         return completers[id(agent)]
 
     def tell(remark: str) -> None:
-        terminal.show(Remark("warning", remark))
+        terminal.show(NoticeBlock("warning", remark))
 
     def hide(text: str) -> str:
         return terminal.hide(text)  # which is another one once there is a conversation
 
-    history = History(places.kitbag_home, places.cwd, hide, tell)
-    terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell), rings=rings)
+    history = InputHistory(places.kitbag_home, places.cwd, hide, tell)
+    terminal = TerminalUI(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell), bell=bell)
     return terminal
 
 
@@ -54,10 +54,10 @@ class _LatePastes:
         self._tell = tell
 
     @cached_property
-    def _pastes(self) -> "Pastes":
-        from kitbag.chat.input.pastes import Pastes
+    def _pastes(self) -> "PasteStore":
+        from kitbag.chat.input.pastes import PasteStore
 
-        return Pastes(self._tell)
+        return PasteStore(self._tell)
 
     def take(self, text: str) -> str:
         return self._pastes.take(text)
@@ -71,7 +71,7 @@ class _LatePastes:
 
 def _completer_for(agent: "Agent") -> Completer:
     from kitbag.agent.session_list import list_sessions
-    from kitbag.chat.input.completion import Around, ChatCompleter, offered_prompts
+    from kitbag.chat.input.completion import ChatCompleter, CompletionSources, prompt_descriptions
     from kitbag.tasks.board import Board
 
     board: list[Board] = []
@@ -79,20 +79,20 @@ def _completer_for(agent: "Agent") -> Completer:
     def tasks() -> Iterable[tuple[str, str]]:
         if not board:
             board.append(Board(agent.journal))
-        here = [task for task in board[0].all() if task.directory == agent.ground.places.cwd]
+        here = [task for task in board[0].all() if task.directory == agent.environment.places.cwd]
         return [(task.id, f"{task.agent or 'Bash'}, {task.status}: {task.description}") for task in reversed(here)]
 
     def sessions() -> Iterable[tuple[str, str]]:
-        found = list_sessions(agent.journal, agent.ground.places.cwd)
+        found = list_sessions(agent.journal, agent.environment.places.cwd)
         return [(one.id, one.about) for one in found[:_MOST_SESSIONS] if one.id != agent.session.id]
 
-    around = Around(
-        lambda: agent.ground.library,
-        agent.ground.workspace,
-        agent.ground.places.cwd,
+    around = CompletionSources(
+        lambda: agent.environment.library,
+        agent.environment.workspace,
+        agent.environment.places.cwd,
         sessions,
         tasks,
-        lambda: offered_prompts(agent.offered),
+        lambda: prompt_descriptions(agent.agent_servers),
         lambda: agent.sources.models,
     )
     return ChatCompleter(around)

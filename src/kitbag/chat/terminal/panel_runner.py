@@ -11,13 +11,13 @@ from typing import Final
 from kitbag.chat.terminal.panel_state import PanelState
 from kitbag.chat.ui import Panel
 from kitbag.errors import KitbagError
-from kitbag.views.blocks import Block, Remark
+from kitbag.views.blocks import Block, NoticeBlock
 
 _REFRESH_SECONDS: Final = 1.0
 _ESCAPE: Final = "escape"
 
 
-class Opening:
+class PanelRunner:
     def __init__(self, show: Callable[[Block], None], changed: Callable[[], None]) -> None:
         self._show = show
         self._changed = changed
@@ -29,12 +29,12 @@ class Opening:
         """The panel in front."""
         return self._open[-1][0] if self._open else None
 
-    def key(self, name: str) -> None:
+    def press(self, name: str) -> None:
         """`escape`, `enter`, `space`, `up`, …, or a character."""
         if self._open:
             self._open[-1][1].put_nowait(name)
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._has_ended = True
         for _, keys in self._open:
             keys.put_nowait(_ESCAPE)
@@ -61,17 +61,17 @@ class Opening:
                 waited = {key, acting} if acting else {key}
                 await asyncio.wait(waited, timeout=_REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if acting is not None and acting.done():
-                    ended, acting, state.acting = acting, None, ""
+                    ended, acting, state.running_action = acting, None, ""
                     self._tell(ended)
                 if key.done():
                     name, key = key.result(), asyncio.ensure_future(keys.get())
-                    if name == _ESCAPE or state.closes(name):
+                    if name == _ESCAPE or state.is_close_key(name):
                         if acting is None:
                             return
                         acting.cancel()
-                    elif action := state.key(name):
-                        state.acting = next(one.label for one in state.panel.actions if one.key == action)
-                        acting = asyncio.ensure_future(state.panel.act(action, state.marked))
+                    elif action := state.handle_key(name):
+                        state.running_action = next(one.label for one in state.panel.actions if one.key == action)
+                        acting = asyncio.ensure_future(state.panel.run_action(action, state.selected_id))
                     self._changed()
                     continue
                 state.refresh()
@@ -90,4 +90,4 @@ class Opening:
         try:
             ended.result()
         except KitbagError as error:
-            self._show(Remark("error", error.problem, error.fix))
+            self._show(NoticeBlock("error", error.problem, error.fix))

@@ -5,20 +5,20 @@ Used by the terminal face, which reads the keys and lets the actions run.
 
 from collections.abc import Callable
 
-from kitbag.chat.terminal.text_fragments import STYLES, Drawn, around, cut_line, styled
-from kitbag.chat.ui import Panel, Row
-from kitbag.text.terminal_width import cut
+from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, cut_line, styled_fragments, visible_range
+from kitbag.chat.ui import Panel, PanelRow
+from kitbag.text.terminal_width import truncate_to_width
 from kitbag.views.blocks import Span
 
 
 class PanelState:
     def __init__(self, panel: Panel) -> None:
         self.panel = panel
-        self.rows: tuple[Row, ...] = ()
-        self.mark = 0
+        self.rows: tuple[PanelRow, ...] = ()
+        self.cursor = 0
         self.page = 10
         """Rows that were shown last."""
-        self.acting = ""
+        self.running_action = ""
         """The action that runs now."""
         self._wanted = ""
         self.refresh()
@@ -28,29 +28,29 @@ class PanelState:
         self.rows = self.panel.rows()
         ids = [row.id for row in self.rows]
         if self._wanted in ids:
-            self.mark = ids.index(self._wanted)
-        self._mark(self.mark)
+            self.cursor = ids.index(self._wanted)
+        self._mark(self.cursor)
 
     def _mark(self, at: int) -> None:
-        self.mark = min(max(at, 0), max(len(self.rows) - 1, 0))
-        self._wanted = self.marked
+        self.cursor = min(max(at, 0), max(len(self.rows) - 1, 0))
+        self._wanted = self.selected_id
 
     @property
-    def marked(self) -> str:
+    def selected_id(self) -> str:
         """The id of the row on which the mark stands."""
-        return self.rows[self.mark].id if self.rows else ""
+        return self.rows[self.cursor].id if self.rows else ""
 
-    def key(self, name: str) -> str:
+    def handle_key(self, name: str) -> str:
         """The key of the action to run, or nothing. `name`: `enter`, `space`, `up`, `pagedown`, a character …"""
         if any(action.key == name for action in self.panel.actions):
-            return name if self.rows and not self.acting else ""
+            return name if self.rows and not self.running_action else ""
         moves = {
-            "up": self.mark - 1,
-            "k": self.mark - 1,
-            "down": self.mark + 1,
-            "j": self.mark + 1,
-            "pageup": self.mark - self.page,
-            "pagedown": self.mark + self.page,
+            "up": self.cursor - 1,
+            "k": self.cursor - 1,
+            "down": self.cursor + 1,
+            "j": self.cursor + 1,
+            "pageup": self.cursor - self.page,
+            "pagedown": self.cursor + self.page,
             "home": 0,
             "g": 0,
             "end": len(self.rows),
@@ -60,30 +60,30 @@ class PanelState:
             self._mark(moves[name])
         return ""
 
-    def closes(self, name: str) -> bool:
+    def is_close_key(self, name: str) -> bool:
         return name == "q" and all(action.key != "q" for action in self.panel.actions)
 
-    def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[Drawn]:
+    def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
         """At most `height`."""
-        head: list[Drawn] = [[("bold", cut(clean(self.panel.title), width))]] if height > 2 else []
+        head: list[FragmentLine] = [[("bold", truncate_to_width(clean(self.panel.title), width))]] if height > 2 else []
         foot = [self._foot(width, clean)] if height > 1 else []
         room = max(height - len(head) - len(foot), 1)
         self.page = room
         if not self.rows:
-            return [*head, [("dim", cut(f"  {clean(self.panel.empty)}", width))], *foot][:height]
-        shown = around(len(self.rows), self.mark, room)
+            return [*head, [("dim", truncate_to_width(f"  {clean(self.panel.empty_message)}", width))], *foot][:height]
+        shown = visible_range(len(self.rows), self.cursor, room)
         lines = [self._row(at, width, clean) for at in shown]
         return [*head, *lines, *foot][:height]
 
-    def _row(self, at: int, width: int, clean: Callable[[str], str]) -> Drawn:
-        is_marked = at == self.mark
+    def _row(self, at: int, width: int, clean: Callable[[str], str]) -> FragmentLine:
+        is_marked = at == self.cursor
         line = tuple(Span(clean(span.text), span.tone) for span in self.rows[at].line)
         mark = (f"bold {STYLES['accent']}", "› ") if is_marked else ("", "  ")
-        return cut_line([mark, *styled(line, "bold" if is_marked else "")], width)
+        return cut_line([mark, *styled_fragments(line, "bold" if is_marked else "")], width)
 
-    def _foot(self, width: int, clean: Callable[[str], str]) -> Drawn:
-        if self.acting:
-            return [("dim", cut(f"  {clean(self.acting)} … Esc stops it", width))]
+    def _foot(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
+        if self.running_action:
+            return [("dim", truncate_to_width(f"  {clean(self.running_action)} … Esc stops it", width))]
         words = [f"{action.key} {clean(action.label)}" for action in self.panel.actions] if self.rows else []
-        count = f"{self.mark + 1}/{len(self.rows)} · " if len(self.rows) > self.page else ""
-        return [("dim", cut(f"  {count}{' · '.join([*words, 'Esc closes'])}", width))]
+        count = f"{self.cursor + 1}/{len(self.rows)} · " if len(self.rows) > self.page else ""
+        return [("dim", truncate_to_width(f"  {count}{' · '.join([*words, 'Esc closes'])}", width))]

@@ -13,12 +13,12 @@ from typing import Final
 
 from prompt_toolkit.input import Input
 
-from kitbag.chat.forced_exit import end_for_sure, stand_down
+from kitbag.chat.forced_exit import cancel_forced_exit, force_exit_after
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
-def as_it_is(input_: Input) -> Callable[[], object]:
+def terminal_restorer(input_: Input) -> Callable[[], object]:
     """What puts the terminal back to how it is now."""
     try:
         descriptor = input_.fileno()
@@ -29,7 +29,7 @@ def as_it_is(input_: Input) -> Callable[[], object]:
 
 
 @contextlib.contextmanager
-def handled(handlers: Mapping[int, Callable[[], object]], restore: Callable[[], object]) -> Generator[None]:
+def signal_handlers(handlers: Mapping[int, Callable[[], object]], restore: Callable[[], object]) -> Generator[None]:
     """The handlers of before come back at the end. `restore`: puts the terminal right where the loop can't any more.
     Only the main thread gets signals; elsewhere this does nothing."""
     if threading.current_thread() is not threading.main_thread():
@@ -40,11 +40,11 @@ def handled(handlers: Mapping[int, Callable[[], object]], restore: Callable[[], 
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
         if number in _ENDING:
-            end_for_sure(number, restore)
+            force_exit_after(number, restore)
     try:
         yield
     finally:
-        stand_down()
+        cancel_forced_exit()
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             if handler is not None:  # else it was not set from Python

@@ -12,15 +12,15 @@ from prompt_toolkit.layout.mouse_handlers import MouseHandlers
 from prompt_toolkit.layout.screen import Char, Screen, WritePosition
 from prompt_toolkit.utils import get_cwidth
 
-from kitbag.chat.terminal.text_fragments import Drawn
+from kitbag.chat.terminal.text_fragments import FragmentLine
 
 _Cells = dict[int, Char]
 _Line = tuple[tuple[str, str], ...]
 _NO_CELL: Final = ""
 
 
-class Rows(Container):
-    def __init__(self, lines: Callable[[], list[Drawn]]) -> None:
+class StaticRows(Container):
+    def __init__(self, lines: Callable[[], list[FragmentLine]]) -> None:
         self._lines = lines
         self._cells: dict[_Line, _Cells] = {}
         """Of the picture before."""
@@ -57,7 +57,7 @@ class Rows(Container):
         screen.height = max(screen.height, top + write_position.height)
 
 
-def _cells(line: Drawn, width: int) -> _Cells:
+def _cells(line: FragmentLine, width: int) -> _Cells:
     """A mark that takes no column goes with the character before it; what does not fit is left out."""
     cells: _Cells = {}
     column, last = 0, -1

@@ -6,9 +6,9 @@ Used by the terminal face. What does not fit is made shorter, then left out, the
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kitbag.chat.terminal.text_fragments import STYLES, Drawn
-from kitbag.chat.ui import Status
-from kitbag.text.terminal_width import cut, width_of
+from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine
+from kitbag.chat.ui import ChatStatus
+from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import Tone
 
 _CELLS: Final = 6
@@ -31,29 +31,29 @@ class _Part(NamedTuple):
         return min(self.shortens, self.importance) if len(self.texts) > 1 else self.importance
 
 
-def status_line(status: Status, width: int, clean: Callable[[str], str]) -> Drawn:
+def status_line(status: ChatStatus, width: int, clean: Callable[[str], str]) -> FragmentLine:
     parts = [part for part in _parts(status, clean) if part.texts]
     while parts and _width(parts) > width:
         at = min(range(len(parts)), key=lambda index: parts[index].holds)
         shorter = parts[at]._replace(texts=parts[at].texts[1:], shortens=99)
         parts[at : at + 1] = [shorter] if shorter.texts else []
-    line: Drawn = []
+    line: FragmentLine = []
     for part in parts:
         line.append(("dim", _BETWEEN if line else _MARGIN))
         line.append((STYLES[part.tone], part.texts[0]))
     return line
 
 
-def hint_line(text: str, width: int) -> Drawn:
-    return [(STYLES["warning"], cut(_MARGIN + text, width))]
+def hint_line(text: str, width: int) -> FragmentLine:
+    return [(STYLES["warning"], truncate_to_width(_MARGIN + text, width))]
 
 
 def _width(parts: list[_Part]) -> int:
-    texts = sum(width_of(part.texts[0]) for part in parts)
+    texts = sum(text_width(part.texts[0]) for part in parts)
     return len(_MARGIN) + texts + len(_BETWEEN) * (len(parts) - 1)
 
 
-def _parts(status: Status, clean: Callable[[str], str]) -> list[_Part]:
+def _parts(status: ChatStatus, clean: Callable[[str], str]) -> list[_Part]:
     model, mode, persona = clean(status.model), clean(status.mode), clean(status.persona)
     directory = clean(status.directory)
     folder = directory.rstrip("/").rpartition("/")[2]
@@ -61,8 +61,8 @@ def _parts(status: Status, clean: Callable[[str], str]) -> list[_Part]:
     return [
         _Part(9, _count(status.questions, "question waits", "questions wait", "?"), "warning"),
         _Part(8, (mode,) if mode else (), _MODES.get(status.mode, "dim")),
-        _Part(5, _distinct(model, shorter_model, cut(shorter_model, 16)), shortens=0),
-        _Part(6, _distinct(persona, cut(persona, 12)), "accent"),
+        _Part(5, _distinct(model, shorter_model, truncate_to_width(shorter_model, 16)), shortens=0),
+        _Part(6, _distinct(persona, truncate_to_width(persona, 12)), "accent"),
         _context(status),
         _Part(3, _cost(status.cost)),
         _Part(4, _count(status.tasks, "task", "tasks", "t"), "accent"),
@@ -78,9 +78,9 @@ def _count(number: int, one: str, many: str, sign: str) -> tuple[str, ...]:
     return (f"{number} {one if number == 1 else many}", f"{number}{sign}") if number > 0 else ()
 
 
-def _context(status: Status) -> _Part:
+def _context(status: ChatStatus) -> _Part:
     if status.window <= 0:
-        return _Part(7, (f"{thousands(status.used)} tokens",) if status.used > 0 else ())
+        return _Part(7, (f"{format_thousands(status.used)} tokens",) if status.used > 0 else ())
     share = min(max(status.used / status.window, 0.0), 9.99)
     full = min(round(share * _CELLS), _CELLS) if share else 0
     percent = f"{share:.0%}"
@@ -96,7 +96,7 @@ def _cost(dollars: float | None) -> tuple[str, ...]:
     return (f"${dollars:.2f}",) if dollars >= 0.005 else ("<$0.01",)
 
 
-def thousands(number: int) -> str:
+def format_thousands(number: int) -> str:
     if number < 1000:
         return str(number)
     return f"{number / 1000:.1f}k" if number < 100_000 else f"{number // 1000}k"

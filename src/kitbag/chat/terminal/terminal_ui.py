@@ -20,21 +20,26 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from kitbag.chat.terminal.ansi_text import drawn_lines
-from kitbag.chat.terminal.form_queue import Asking
-from kitbag.chat.terminal.inline_screen import ASK_KEYBOARD, InlineApplication
-from kitbag.chat.terminal.input_line import Line, Pasting
-from kitbag.chat.terminal.key_bindings import Deeds, make_bindings, teach_first_sequences, teach_keyboard
-from kitbag.chat.terminal.layout import Cleaning, Look, Picture
+from kitbag.chat.terminal.ansi_text import parse_ansi_lines
+from kitbag.chat.terminal.form_queue import FormQueue
+from kitbag.chat.terminal.inline_screen import QUERY_KEYBOARD, InlineApplication
+from kitbag.chat.terminal.input_line import InputLine, PasteHandler
+from kitbag.chat.terminal.key_bindings import (
+    KeyActions,
+    make_bindings,
+    register_basic_sequences,
+    register_extended_keys,
+)
+from kitbag.chat.terminal.layout import ChatLayout, FrameState, TextCleaners
 from kitbag.chat.terminal.live_region import FRAME_SECONDS, is_working
-from kitbag.chat.terminal.panel_runner import Opening
-from kitbag.chat.terminal.signals import as_it_is, handled
-from kitbag.chat.terminal.text_fragments import Drawn, wrap
-from kitbag.chat.terminal.title_and_bell import Attention
-from kitbag.chat.ui import Deed, Filled, Form, Left, Live, Panel, Status, Submitted
+from kitbag.chat.terminal.panel_runner import PanelRunner
+from kitbag.chat.terminal.signals import signal_handlers, terminal_restorer
+from kitbag.chat.terminal.text_fragments import FragmentLine, wrap
+from kitbag.chat.terminal.title_and_bell import TitleAndBell
+from kitbag.chat.ui import ChatStatus, ExitRequested, Form, FormAnswer, LiveState, Panel, Submitted, UserAction
 from kitbag.errors import KitbagError
-from kitbag.views.blocks import Block, Diff, Remark, Reply, ToolDone
-from kitbag.views.rendering.diff import changes_of
+from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, ReplyBlock, ToolBlock
+from kitbag.views.rendering.diff import diff_body
 from kitbag.views.rendering.styled_text import Cleaner
 
 _PICTURE_SECONDS: Final = 1 / 30
@@ -55,17 +60,17 @@ def _is_in_loop() -> bool:
     return True
 
 
-class Rendering(Protocol):
+class BlockRenderer(Protocol):
     """What the module `rendering` offers."""
 
-    def render(self, block: Block, width: int, *, colour: bool, hide: Callable[[str], str]) -> str: ...
-    def gap(self, above: Block | None, block: Block) -> bool: ...
+    def render(self, block: Block, width: int, *, color: bool, hide: Callable[[str], str]) -> str: ...
+    def needs_gap(self, above: Block | None, block: Block) -> bool: ...
     def render_tail(
-        self, markdown: str, width: int, height: int, *, colour: bool, hide: Callable[[str], str]
+        self, markdown: str, width: int, height: int, *, color: bool, hide: Callable[[str], str]
     ) -> str: ...
 
 
-class Terminal:
+class TerminalUI:
     is_plain = False
     can_ask = True
 
@@ -74,13 +79,13 @@ class Terminal:
         *,
         history: History | None = None,
         completer: Completer | None = None,
-        pastes: Pasting | None = None,
-        rendering: Rendering | None = None,
+        pastes: PasteHandler | None = None,
+        rendering: BlockRenderer | None = None,
         input: Input | None = None,  # noqa: A002 - as prompt_toolkit calls it
         output: Output | None = None,
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
-        rings: bool = True,
+        bell: bool = True,
     ) -> None:
         """Nothing is drawn before something is shown, drawn or waited for. `rings`: a bell for who is away."""
         self.hide: Callable[[str], str] = lambda text: text
@@ -88,10 +93,10 @@ class Terminal:
         self._rendering = rendering
         self._clock = clock
         self._is_coloured = not environment.get("NO_COLOR")
-        self._live, self._status = Live(), Status()
+        self._live, self._status = LiveState(), ChatStatus()
         self._hint = ("", float("-inf"))
-        self._deeds: asyncio.Queue[Deed] = asyncio.Queue()
-        self._left: Left | None = None
+        self._deeds: asyncio.Queue[UserAction] = asyncio.Queue()
+        self._left: ExitRequested | None = None
         self._unprinted: list[Block] = []
         self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
         self._wipes = False
@@ -102,7 +107,7 @@ class Terminal:
         self._thread = 0
         self._suspended = False
         self._is_closed = False
-        self._line = Line(
+        self._line = InputLine(
             history=history,
             completer=completer,
             pastes=pastes,
@@ -113,19 +118,19 @@ class Terminal:
             has_queued=lambda: bool(self._live.queued),
             clock=clock,
         )
-        self._asking = Asking(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
-        self._opening = Opening(self.show, self._changed)
+        self._asking = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
+        self._opening = PanelRunner(self.show, self._changed)
         self._make_application(input, output, environment)
         write = self._app.output.write_raw
-        self._attention = Attention(write, self._cleaner.line, clock, environment, rings=rings)
+        self._attention = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
 
     def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
-        teach_first_sequences()
-        cleaning = Cleaning(self._cleaner.text, self._cleaner.line, self._tail)
-        self._picture = Picture(
-            self._line, self._asking, self._opening, self._look, cleaning, lambda: not self._app.drawer.reflows
+        register_basic_sequences()
+        cleaning = TextCleaners(self._cleaner.text, self._cleaner.line, self._tail)
+        self._picture = ChatLayout(
+            self._line, self._asking, self._opening, self._look, cleaning, lambda: not self._app.inline_renderer.reflows
         )
-        deeds = Deeds(
+        deeds = KeyActions(
             self._emit, self._draw_again, self._suspend, self._edit, self._keyboard_told, self._failed, self._clock
         )
         bindings = make_bindings(self._line, self._asking, self._opening, self._picture, deeds)
@@ -137,7 +142,7 @@ class Terminal:
             input=input_,
             output=output,
             take_printed=self._take_printed,
-            gone=lambda: self._leave(_GONE),
+            on_terminal_gone=lambda: self._leave(_GONE),
             environment=environment,
         )
         self._app.before_render += self._compose
@@ -145,23 +150,23 @@ class Terminal:
 
     # Text made safe: what is printed by rendering, what is drawn by `_cleaner`; both use styled.Cleaner
 
-    def _tail(self, markdown: str, width: int, height: int) -> list[Drawn]:
+    def _tail(self, markdown: str, width: int, height: int) -> list[FragmentLine]:
         try:
-            text = self._drawing().render_tail(markdown, width, height, colour=self._is_coloured, hide=self.hide)
-            lines = drawn_lines(text)
+            text = self._drawing().render_tail(markdown, width, height, color=self._is_coloured, hide=self.hide)
+            lines = parse_ansi_lines(text)
         except Exception:  # noqa: BLE001 - as below
             lines = [[("", line)] for line in wrap(self._cleaner.text(markdown[-width * height :]), width)]
         above = self._printed[-1] if self._printed else None
-        begun = Reply(markdown, begins=not isinstance(above, Reply))
-        return [[], *lines] if lines and len(lines) < height and self._drawing().gap(above, begun) else lines
+        begun = ReplyBlock(markdown, begins=not isinstance(above, ReplyBlock))
+        return [[], *lines] if lines and len(lines) < height and self._drawing().needs_gap(above, begun) else lines
 
     def _render(self, block: Block, width: int) -> str:
         try:
-            return self._drawing().render(block, width, colour=self._is_coloured, hide=self.hide)
+            return self._drawing().render(block, width, color=self._is_coloured, hide=self.hide)
         except Exception as error:  # noqa: BLE001 - one thing that can't be drawn must not end the chat, nor be lost
             return f"{self._cleaner.text(f'{block} (not drawn: {error})')}\n"
 
-    def _drawing(self) -> Rendering:
+    def _drawing(self) -> BlockRenderer:
         if self._rendering is None:
             from kitbag.views.rendering import render as rendering
 
@@ -186,7 +191,7 @@ class Terminal:
         else:
             self._draw_soon()
 
-    def draw(self, live: Live, status: Status) -> None:
+    def draw(self, live: LiveState, status: ChatStatus) -> None:
         self._live, self._status = live, status
         self._begin()
         self._draw_soon()
@@ -204,7 +209,7 @@ class Terminal:
         """What is to be printed above the next picture."""
         if self._wipes:
             self._wipes = False
-            self._app.drawer.wipe()
+            self._app.inline_renderer.clear_screen()
             rows = self._app.output.get_size().rows
             again = "".join(self._together(None, self._printed, width).splitlines(keepends=True)[-rows:])
         else:
@@ -221,15 +226,17 @@ class Terminal:
 
     def _once(self, block: Block) -> Block:
         """What was seen when it was asked for is not shown again, folded, when it is done."""
-        changes = changes_of(block.details) if isinstance(block, ToolDone) and not block.is_open else ""
-        is_known = changes and any(isinstance(one, Diff) and changes_of(one.text) == changes for one in self._printed)
-        return block._replace(details="") if is_known and isinstance(block, ToolDone) else block
+        changes = diff_body(block.details) if isinstance(block, ToolBlock) and not block.is_open else ""
+        is_known = changes and any(
+            isinstance(one, DiffBlock) and diff_body(one.text) == changes for one in self._printed
+        )
+        return block._replace(details="") if is_known and isinstance(block, ToolBlock) else block
 
     def _together(self, above: Block | None, blocks: Iterable[Block], width: int) -> str:
         texts: list[str] = []
         for block in blocks:
             text = self._render(block, width)
-            if text and self._drawing().gap(above, block):
+            if text and self._drawing().needs_gap(above, block):
                 texts.append("\n")
             texts.append(text)
             above = block
@@ -244,16 +251,16 @@ class Terminal:
                 self._app.output.write_raw(text.replace("\n", "\r\n"))
                 self._app.output.flush()
 
-    def _look(self) -> Look:
+    def _look(self) -> FrameState:
         hint, until = self._hint
-        return Look(self._live, self._status, hint if self._clock() < until else "", self._clock())
+        return FrameState(self._live, self._status, hint if self._clock() < until else "", self._clock())
 
     def _compose(self, _: object) -> None:
         size = self._app.output.get_size()
         self._picture.compose(size.columns, size.rows)
         asks = self._asking.state is not None or self._status.questions > 0
         standing = "asks" if asks else "works" if is_working(self._live) else "rests"
-        self._attention.tell(standing, self._status.directory)
+        self._attention.update(standing, self._status.directory)
         self._last_picture = time.monotonic()
         if is_working(self._live):
             self._draw_soon(FRAME_SECONDS)
@@ -288,13 +295,13 @@ class Terminal:
 
     # What the person does
 
-    async def next(self) -> Deed:
+    async def next(self) -> UserAction:
         self._begin()
         if self._deeds.empty() and self._left is not None:
             return self._left
         return await self._deeds.get()
 
-    async def ask(self, form: Form) -> Filled | None:
+    async def ask(self, form: Form) -> FormAnswer | None:
         self._begin()
         return await self._asking.ask(form)
 
@@ -303,23 +310,23 @@ class Terminal:
         await self._opening.open(panel)
         return True
 
-    def _emit(self, deed: Deed) -> None:
-        if isinstance(deed, Left):
+    def _emit(self, deed: UserAction) -> None:
+        if isinstance(deed, ExitRequested):
             self._left = deed
         if isinstance(deed, Submitted):
-            self._picture.is_new = False
+            self._picture.shows_welcome = False
         self._deeds.put_nowait(deed)
 
     def _key_pressed(self, _: object) -> None:
-        self._attention.key()
+        self._attention.record_key()
         if self._picture.shows_line():
-            self._asking.typing.key()
+            self._asking.typing_pause.record_key()
 
     def _keyboard_told(self) -> None:
-        if not self._app.drawer.tells_keys:
-            teach_keyboard()
-            self._app.drawer.tells_keys = True
-            self._app.drawer.reflows = True  # all that can do the one do the other
+        if not self._app.inline_renderer.has_extended_keys:
+            register_extended_keys()
+            self._app.inline_renderer.has_extended_keys = True
+            self._app.inline_renderer.reflows = True  # all that can do the one do the other
 
     def _draw_again(self) -> None:
         self._wipes = True
@@ -327,7 +334,7 @@ class Terminal:
 
     def _failed(self, error: Exception) -> None:
         problem = error.problem if isinstance(error, KitbagError) else f"{type(error).__name__}: {error}"
-        self.show(Remark("error", f"that key did not work: {problem}"))
+        self.show(NoticeBlock("error", f"that key did not work: {problem}"))
 
     def _suspend(self) -> None:
         self._suspended = True
@@ -359,13 +366,13 @@ class Terminal:
             signal.SIGHUP: lambda: self._leave(_GONE),
             signal.SIGCONT: self._continued,
         }
-        with handled(told, as_it_is(self._app.input)):
+        with signal_handlers(told, terminal_restorer(self._app.input)):
             try:
                 await self._app.run_async(pre_run=self._keys_come, set_exception_handler=False)
             except EOFError:
                 self._leave(_GONE)
             except Exception as error:  # noqa: BLE001 - told when the terminal is as it was
-                problem = Remark("error", f"the terminal could not be drawn: {type(error).__name__}: {error}")
+                problem = NoticeBlock("error", f"the terminal could not be drawn: {type(error).__name__}: {error}")
                 self._leave(1)
             finally:
                 self._end()
@@ -375,30 +382,30 @@ class Terminal:
 
     def _keys_come(self) -> None:
         """From now on, those first that were typed while the program started: they were meant for something else."""
-        self._asking.typing.key()
-        self._app.output.write_raw(ASK_KEYBOARD)
+        self._asking.typing_pause.record_key()
+        self._app.output.write_raw(QUERY_KEYBOARD)
 
     def _end(self) -> None:
         if self._next_picture is not None:
             self._next_picture.cancel()
             self._next_picture = None
-        self._asking.end()
-        self._opening.end()
+        self._asking.close()
+        self._opening.close()
         with contextlib.suppress(OSError):
-            self._attention.end()
+            self._attention.restore()
             self._app.output.flush()
 
     def _leave(self, code: int) -> None:
         if self._left is None:
-            self._emit(Left(now=True, code=code))
-        self._asking.end()
-        self._opening.end()
+            self._emit(ExitRequested(immediately=True, exit_code=code))
+        self._asking.close()
+        self._opening.close()
 
     def _continued(self) -> None:
         """The shell may have changed the terminal meanwhile."""
         if self._app.can_draw and not self._suspended:  # else it is drawn already
             self._app.input.raw_mode().__enter__()
-            self._app.drawer.reset()
+            self._app.inline_renderer.reset()
             self._app.invalidate()
 
     async def close(self) -> None:

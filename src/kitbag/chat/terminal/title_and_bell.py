@@ -19,10 +19,10 @@ _TITLED: Final = ("xterm", "tmux", "screen", "rxvt", "alacritty", "foot", "konso
 _MARKS: Final = {"asks": "? ", "works": "… ", "rests": ""}
 _LONGEST: Final = 60
 
-Standing = Literal["asks", "works", "rests"]
+AttentionState = Literal["asks", "works", "rests"]
 
 
-class Attention:
+class TitleAndBell:
     def __init__(
         self,
         write: Callable[[str], None],
@@ -30,28 +30,28 @@ class Attention:
         clock: Callable[[], float],
         environment: Mapping[str, str],
         *,
-        rings: bool,
+        bell: bool,
     ) -> None:
         self._write = write
         self._clean = clean
         self._clock = clock
-        self._rings = rings
+        self._rings = bell
         self._has_title = environment.get("TERM", "").startswith(_TITLED)
         self._last_key = clock()
-        self._standing: Standing = "rests"
+        self._standing: AttentionState = "rests"
         self._title = ""
 
-    def key(self) -> None:
+    def record_key(self) -> None:
         self._last_key = self._clock()
 
-    def tell(self, standing: Standing, directory: str) -> None:
+    def update(self, standing: AttentionState, directory: str) -> None:
         before, self._standing = self._standing, standing
         self._name_window(standing, directory)
         is_news = standing == "asks" or (standing == "rests" and before == "works")
         if self._rings and is_news and standing != before and self._clock() - self._last_key >= AWAY_SECONDS:
             self._write(_BELL)
 
-    def _name_window(self, standing: Standing, directory: str) -> None:
+    def _name_window(self, standing: AttentionState, directory: str) -> None:
         folder = self._clean(os.path.basename(directory))
         title = f"{_MARKS[standing]}kitbag{f' · {folder}' if folder else ''}"[:_LONGEST]
         if not self._has_title or title == self._title:
@@ -59,7 +59,7 @@ class Attention:
         self._write(f"{'' if self._title else _KEEP_TITLE}\x1b]2;{title}\x1b\\")
         self._title = title
 
-    def end(self) -> None:
+    def restore(self) -> None:
         """The window is called as before."""
         if self._title:
             self._title = ""

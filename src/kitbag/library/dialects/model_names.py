@@ -7,7 +7,7 @@ becomes `inherit` with a warning.
 import re
 from typing import Final, NamedTuple, cast
 
-from kitbag.text.source_files import Problem
+from kitbag.text.source_files import FileProblem
 
 ALIASES: Final = frozenset(("inherit", "sonnet", "opus", "haiku", "fable", "fast", "default"))
 
@@ -18,17 +18,17 @@ _FAMILY_NAMES: Final = (
     "starcoder smollm yi hermes jamba anthropic. us.anthropic. eu.anthropic. offline scripted"
 )
 _FAMILIES: Final = _FAMILY_NAMES.split()
-_NOT_ALONE: Final = frozenset(("claude", "gpt", "chatgpt", "gemini", "grok", "command", "anthropic."))
+_BARE_FAMILIES: Final = frozenset(("claude", "gpt", "chatgpt", "gemini", "grok", "command", "anthropic."))
 _TIERS: Final = ("sonnet", "opus", "haiku", "fable")
 _VENDOR_NOTE = re.compile(r"\s*\((?:[^()]*)\)\s*$")
 # Claude Code's `opus[1m]`, Cursor's `composer-2.5[effort=high,fast=false]`
 _PARAMETERS = re.compile(r"\[([\w.=,: -]{0,100})\]$", re.ASCII)
-_BETWEEN = re.compile(r"[|,\n](?![^\[\]]{0,100}\])")
+_SEPARATOR = re.compile(r"[|,\n](?![^\[\]]{0,100}\])")
 _PROVIDER = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9@][\w.:@+-]*)+", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][\w.:@+-]*", re.ASCII)
 _VARIANT = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _BLANK = frozenset(("", "null", "~"))
-_LONGEST, _MOST, _DEEPEST = 200, 20, 4
+_MAX_LENGTH, _MAX_NAMES, _MAX_DEPTH = 200, 20, 4
 
 
 class ModelName(NamedTuple):
@@ -53,23 +53,25 @@ class ModelName(NamedTuple):
 INHERIT: Final = ModelName("inherit")
 
 
-def normalise_model(value: object, dialect: str) -> tuple[ModelName, list[Problem]]:
+def normalize_model(value: object, dialect: str) -> tuple[ModelName, list[FileProblem]]:
     """`dialect` only decides how the fix is worded."""
     if value is None or (isinstance(value, str) and value.strip() in _BLANK):
         return ModelName("inherit", original=value), []
     found: list[tuple[str, str]] = []
     wrong: list[str] = []
-    for text in _written(value, wrong, 0):
-        read = _read(text)
+    for text in _split_names(value, wrong, 0):
+        read = _parse_name(text)
         if read is None:
             wrong.append(text)
         elif read not in found:
             found.append(read)
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     if wrong or not found:
-        named = ", ".join(f"`{_shown(text)}`" for text in wrong) or "an empty list"
+        named = ", ".join(f"`{_shorten(text)}`" for text in wrong) or "an empty list"
         used = f"`{found[0][0]}` is used" if found else "the caller's model is used"
-        problems.append(Problem("warning", "model-unknown", 0, f"no model name: {named}; {used}", _fix(wrong, dialect)))
+        problems.append(
+            FileProblem("warning", "model-unknown", 0, f"no model name: {named}; {used}", _suggest_fix(wrong, dialect))
+        )
     if not found:
         return ModelName("inherit", original=value), problems
     (name, variant), *rest = found
@@ -84,16 +86,16 @@ def _with_variant(name: str, variant: str) -> str:
     return f"{name}#{variant}" if _VARIANT.fullmatch(variant) else f"{name}[{variant}]"
 
 
-def _written(value: object, wrong: list[str], depth: int) -> list[str]:
+def _split_names(value: object, wrong: list[str], depth: int) -> list[str]:
     """The names in a value, in order of priority."""
-    shown = str(value)[:_LONGEST]
+    shown = str(value)[:_MAX_LENGTH]
     if isinstance(value, str):
         text = value.strip().removeprefix("[").removesuffix("]") if value.strip().startswith("[") else value
-        names = [part.strip(" \t\n'\"`") for part in _BETWEEN.split(text[: _LONGEST * _MOST])]
-        return [name for name in names if name][:_MOST]
-    if isinstance(value, list) and depth < _DEEPEST:
-        items = cast("list[object]", value)[:_MOST]
-        return [name for item in items for name in _written(item, wrong, depth + 1)]
+        names = [part.strip(" \t\n'\"`") for part in _SEPARATOR.split(text[: _MAX_LENGTH * _MAX_NAMES])]
+        return [name for name in names if name][:_MAX_NAMES]
+    if isinstance(value, list) and depth < _MAX_DEPTH:
+        items = cast("list[object]", value)[:_MAX_NAMES]
+        return [name for item in items for name in _split_names(item, wrong, depth + 1)]
     if isinstance(value, dict):
         fields = cast("dict[object, object]", value)
         model = next((fields[key] for key in ("id", "modelID", "model", "name") if key in fields), None)
@@ -104,9 +106,9 @@ def _written(value: object, wrong: list[str], depth: int) -> list[str]:
     return []
 
 
-def _read(text: str) -> tuple[str, str] | None:
+def _parse_name(text: str) -> tuple[str, str] | None:
     """(name, variant), or None when this is no model's name."""
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_LENGTH:
         return None
     text, mark, variant = text.partition("#")
     if mark and not _VARIANT.fullmatch(variant.strip()):
@@ -139,7 +141,7 @@ def _display_to_id(text: str) -> str:
     if lower.startswith(_TIERS):
         lower = name = f"claude-{lower}"
     family = next((family for family in _FAMILIES if lower.startswith(family)), "")
-    if lower in _NOT_ALONE or not (family or (len(words) == 1 and any(char.isdigit() for char in name))):
+    if lower in _BARE_FAMILIES or not (family or (len(words) == 1 and any(char.isdigit() for char in name))):
         return ""
     # Prose may begin with a family's name; a model's display name is short and has a number in it.
     if len(words) > 1 and (len(words) > 6 or not any(char.isdigit() for char in name)):
@@ -149,7 +151,7 @@ def _display_to_id(text: str) -> str:
     return lower if family and name != lower else name
 
 
-def _fix(wrong: list[str], dialect: str) -> str:
+def _suggest_fix(wrong: list[str], dialect: str) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(wrong[0].lower()[:40], sorted(ALIASES), 1) if wrong else []
@@ -160,6 +162,6 @@ def _fix(wrong: list[str], dialect: str) -> str:
     return "write inherit, sonnet, opus, haiku, a model's id, or `provider/model`"
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:59] + "…"

@@ -6,12 +6,12 @@ a mistake never makes an agent freer than it would be without the line.
 
 from typing import Final, Literal, NamedTuple, cast
 
-from kitbag.text.source_files import Problem
+from kitbag.text.source_files import FileProblem
 
-Mode = Literal["plan", "locked", "default", "acceptEdits", "autonomous"]
+PermissionMode = Literal["plan", "locked", "default", "acceptEdits", "autonomous"]
 
-STRICTEST_FIRST: Final[tuple[Mode, ...]] = ("plan", "locked", "default", "acceptEdits", "autonomous")
-MEANINGS: Final[dict[Mode, str]] = {
+MODES_STRICTEST_FIRST: Final[tuple[PermissionMode, ...]] = ("plan", "locked", "default", "acceptEdits", "autonomous")
+MODE_DESCRIPTIONS: Final[dict[PermissionMode, str]] = {
     "plan": "reads inside the workspace; commands run where they can change and reach nothing; the rest is denied",
     "locked": "what no rule allows is denied, without asking",
     "default": "reads inside the workspace and commands that only read need no answer; the rest is asked",
@@ -20,7 +20,7 @@ MEANINGS: Final[dict[Mode, str]] = {
 }
 """For a person; what a model is told of its mode is packing's."""
 
-_SPELLINGS: Final[dict[str, Mode]] = {
+_SPELLINGS: Final[dict[str, PermissionMode]] = {
     "plan": "plan",
     "readonly": "plan",
     "default": "default",
@@ -33,74 +33,74 @@ _SPELLINGS: Final[dict[str, Mode]] = {
     "bypasspermissions": "autonomous",
     "locked": "locked",
 }
-_SANDBOX_MODES: Final[dict[str, Mode]] = {"readonly": "plan", "workspacewrite": "default"}
+_SANDBOX_MODES: Final[dict[str, PermissionMode]] = {"readonly": "plan", "workspacewrite": "default"}
 _BLANK = frozenset(("", "null", "~"))
-_WORDS = "write one of plan, default, acceptEdits, autonomous, locked"
+_MODE_FIX = "write one of plan, default, acceptEdits, autonomous, locked"
 _EFFECTS = frozenset(("allow", "ask", "deny"))
 # OpenCode's `edit` permission speaks of every way to change a file.
-_COVERS: Final = {"edit": ("edit", "write")}
+_IMPLIED_ACTIONS: Final = {"edit": ("edit", "write")}
 # Exceptions to a denial of these would free all of it: a rule can't speak of all tools, and which skills
 # an agent sees is decided by whether it has the tool at all (library/visibility).
-_WHOLE = frozenset(("*", "skill"))
+_ALL_OR_NOTHING = frozenset(("*", "skill"))
 
 
 class PermissionMap(NamedTuple):
     """What an OpenCode `permission` field comes to here."""
 
-    mode: Mode
+    mode: PermissionMode
     denied: tuple[str, ...]
     """Tools and rules as OpenCode names them, such as `edit` or `bash(rm *)`."""
-    only: tuple[str, ...] | None
+    allowed_only: tuple[str, ...] | None
     """Not None: everything else is denied."""
-    limited: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    exceptions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Actions that are denied but for uses that match one of these patterns."""
 
 
-def strictest(*modes: Mode) -> Mode:
-    return min(modes, key=STRICTEST_FIRST.index)
+def strictest_mode(*modes: PermissionMode) -> PermissionMode:
+    return min(modes, key=MODES_STRICTEST_FIRST.index)
 
 
-def normalise_mode(value: object, dialect: str) -> tuple[Mode, list[Problem]]:
+def normalize_mode(value: object, dialect: str) -> tuple[PermissionMode, list[FileProblem]]:
     """`dialect` is whose file it is: `dontAsk` means one thing to Kitbag and another to the rest."""
     if value is None:
         return "default", []
     if not isinstance(value, str):
-        what = f"the permission mode is a {_kind(value)}, not a word; `default` is used"
-        return "default", [Problem("warning", "mode-unreadable", 0, what, _WORDS)]
-    key = _key(value)
+        what = f"the permission mode is a {_type_name(value)}, not a word; `default` is used"
+        return "default", [FileProblem("warning", "mode-unreadable", 0, what, _MODE_FIX)]
+    key = _normalize_key(value)
     if key == "dontask":
-        mode: Mode = "autonomous" if dialect == "kitbag" else "locked"
+        mode: PermissionMode = "autonomous" if dialect == "kitbag" else "locked"
         what = f"`{value.strip()}` is read as `{mode}` here"
-        return mode, [Problem("info", "mode-dont-ask", 0, what, f"write `{mode}`: it means the same everywhere")]
+        return mode, [FileProblem("info", "mode-dont-ask", 0, what, f"write `{mode}`: it means the same everywhere")]
     if key == "auto":
         what = "`auto` needs a classifier that does not exist here; `default` is used"
-        return "default", [Problem("warning", "mode-auto", 0, what, _WORDS)]
+        return "default", [FileProblem("warning", "mode-auto", 0, what, _MODE_FIX)]
     known = _SPELLINGS.get(key)
     if known is not None:
         return known, []
     if key in _BLANK:
-        return "default", [Problem("warning", "mode-empty", 0, "the permission mode is empty", _WORDS)]
-    what = f"unknown permission mode `{_shown(value)}`; `default` is used"
-    return "default", [Problem("warning", "mode-unknown", 0, what, _WORDS)]
+        return "default", [FileProblem("warning", "mode-empty", 0, "the permission mode is empty", _MODE_FIX)]
+    what = f"unknown permission mode `{_shorten(value)}`; `default` is used"
+    return "default", [FileProblem("warning", "mode-unknown", 0, what, _MODE_FIX)]
 
 
-def sandbox_mode(value: object) -> tuple[Mode, list[Problem]]:
+def normalize_sandbox_mode(value: object) -> tuple[PermissionMode, list[FileProblem]]:
     """Codex's `sandbox_mode`. Full access is about Codex's sandbox, so it grants nothing here."""
-    known = _SANDBOX_MODES.get(_key(value)) if isinstance(value, str) else None
+    known = _SANDBOX_MODES.get(_normalize_key(value)) if isinstance(value, str) else None
     if known is not None:
         return known, []
-    what = f"the sandbox mode `{_shown(value)}` has no counterpart; `default` is used"
-    return "default", [Problem("warning", "mode-sandbox", 0, what, "write `read-only`, or set permission-mode")]
+    what = f"the sandbox mode `{_shorten(value)}` has no counterpart; `default` is used"
+    return "default", [FileProblem("warning", "mode-sandbox", 0, what, "write `read-only`, or set permission-mode")]
 
 
-def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
+def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
     """OpenCode's `permission` map (V1) or ordered `permissions` list (V2); the last match wins there.
 
     Denials become denied tools, exceptions to them limited ones, and only what asks for less than `default`
     changes the mode downwards; of what is allowed without asking, only file edits have a counterpart.
     """
-    problems: list[Problem] = []
-    rules = _ordered_rules(value, problems)
+    problems: list[FileProblem] = []
+    rules = _parse_rules(value, problems)
     base = "ask"
     only: list[str] | None = None
     denied: list[str] = []
@@ -108,11 +108,13 @@ def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
     limited: dict[str, tuple[str, ...]] = {}
     for action, patterns in rules:
         # What no pattern of the action matches is as `*` says.
-        effect, refused, exceptions = _settle(action, patterns, "deny" if base == "deny" else "ask", problems)
+        effect, refused, exceptions = _resolve_action(action, patterns, "deny" if base == "deny" else "ask", problems)
         if action == "*":
             if refused and effect != "deny":
                 what = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
-                problems.append(Problem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read"))
+                problems.append(
+                    FileProblem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read")
+                )
                 effect = "ask"
             base, denied, effects, limited = effect, [], {}, {}
             only = [] if effect == "deny" else None
@@ -122,26 +124,26 @@ def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
         if exceptions:
             limited[action] = tuple(exceptions)
         if only is not None:
-            only = [name for name in only if name not in _COVERS.get(action, (action,))]
+            only = [name for name in only if name not in _IMPLIED_ACTIONS.get(action, (action,))]
             if effect != "deny":
-                only += _COVERS.get(action, (action,))
+                only += _IMPLIED_ACTIONS.get(action, (action,))
     edit = effects.get("edit", base)
     shell = effects.get("bash", effects.get("shell", base))
     if edit == "deny" and shell == "deny":
-        mode: Mode = "plan"
+        mode: PermissionMode = "plan"
     else:
         mode = "acceptEdits" if edit == "allow" else "default"
     if shell == "allow":
         what = "commands that OpenCode runs without asking are asked for here"
         fix = "allow them by a rule in your settings, such as `Bash(git log:*)`"
-        problems.append(Problem("info", "permission-shell", 0, what, fix))
+        problems.append(FileProblem("info", "permission-shell", 0, what, fix))
     return PermissionMap(mode, tuple(denied), None if only is None else tuple(only), tuple(limited.items())), problems
 
 
 _Rules = list[tuple[str, list[tuple[str, str]]]]
 
 
-def _ordered_rules(value: object, problems: list[Problem]) -> _Rules:
+def _parse_rules(value: object, problems: list[FileProblem]) -> _Rules:
     """(action, [(pattern, effect)]) in the order in which they count."""
     rules: _Rules = []
     if isinstance(value, str) and value.strip().lower() in _EFFECTS:
@@ -151,38 +153,38 @@ def _ordered_rules(value: object, problems: list[Problem]) -> _Rules:
             name = str(action).strip().lower()
             if isinstance(effect, dict):
                 patterns = cast("dict[object, object]", effect).items()
-                rules.append((name, [(str(p).strip(), _effect(e, problems)) for p, e in patterns]))
+                rules.append((name, [(str(p).strip(), _parse_effect(e, problems)) for p, e in patterns]))
             else:
-                rules.append((name, [("*", _effect(effect, problems))]))
+                rules.append((name, [("*", _parse_effect(effect, problems))]))
     elif isinstance(value, list):
         merged: dict[str, list[tuple[str, str]]] = {}
         for item in cast("list[object]", value):
             rule = cast("dict[object, object]", item) if isinstance(item, dict) else {}
             action = str(rule.get("action", "*")).strip().lower()
             resource = str(rule.get("resource", "*")).strip()
-            effect = _effect(rule.get("effect"), problems)
+            effect = _parse_effect(rule.get("effect"), problems)
             if action == "*" and resource == "*":
                 merged.clear()
             merged.setdefault(action, []).append((resource, effect))
         rules.extend(merged.items())
     else:
-        what = f"the permission field is `{_shown(value)}`, not a map; every use is asked for"
+        what = f"the permission field is `{_shorten(value)}`, not a map; every use is asked for"
         fix = "write `permission:` and below it lines such as `edit: deny`"
-        problems.append(Problem("warning", "permission-unreadable", 0, what, fix))
+        problems.append(FileProblem("warning", "permission-unreadable", 0, what, fix))
     return rules
 
 
-def _effect(value: object, problems: list[Problem]) -> str:
+def _parse_effect(value: object, problems: list[FileProblem]) -> str:
     word = value.strip().lower() if isinstance(value, str) else ""
     if word in _EFFECTS:
         return word
-    what = f"a permission is allow, ask or deny, not `{_shown(value)}`; read as deny"
-    problems.append(Problem("warning", "permission-unreadable", 0, what, "write allow, ask or deny"))
+    what = f"a permission is allow, ask or deny, not `{_shorten(value)}`; read as deny"
+    problems.append(FileProblem("warning", "permission-unreadable", 0, what, "write allow, ask or deny"))
     return "deny"
 
 
-def _settle(
-    action: str, patterns: list[tuple[str, str]], base: str, problems: list[Problem]
+def _resolve_action(
+    action: str, patterns: list[tuple[str, str]], base: str, problems: list[FileProblem]
 ) -> tuple[str, list[str], list[str]]:
     """The effect on the tool as a whole, what is denied (the tool, or some of its uses), and the only uses left."""
     special: list[tuple[str, str]] = []
@@ -192,23 +194,25 @@ def _settle(
         else:
             special.append((pattern, effect))
     if base == "deny":
-        allowed, refused, exact = _exceptions(special)
-        if allowed and action in _WHOLE:
+        allowed, refused, exact = _collect_exceptions(special)
+        if allowed and action in _ALL_OR_NOTHING:
             what = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
-            problems.append(Problem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings"))
-        if not allowed or action in _WHOLE:
+            problems.append(
+                FileProblem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings")
+            )
+        if not allowed or action in _ALL_OR_NOTHING:
             return "deny", [action], []
         if not exact:
             what = f"`{action}`: what is denied after an exception stays denied, though a later line allows it again"
             fix = "write the exceptions first, and what they must not cover behind them"
-            problems.append(Problem("warning", "permission-exceptions", 0, what, fix))
+            problems.append(FileProblem("warning", "permission-exceptions", 0, what, fix))
         return "ask", [f"{action}({pattern})" for pattern in refused], allowed
     if base == "allow" and any(effect == "ask" for _, effect in special):
         base = "ask"
     return base, [f"{action}({pattern})" for pattern, effect in special if effect == "deny"], []
 
 
-def _exceptions(special: list[tuple[str, str]]) -> tuple[list[str], list[str], bool]:
+def _collect_exceptions(special: list[tuple[str, str]]) -> tuple[list[str], list[str], bool]:
     """What is allowed though the tool is denied, what of that is denied again, and whether that says it all.
 
     The last match wins in the file, a denial wins here: the same, unless something is allowed after a denial
@@ -233,14 +237,14 @@ def _may_overlap(one: str, other: str) -> bool:
     return starts[0].startswith(starts[1]) or starts[1].startswith(starts[0])
 
 
-def _key(value: str) -> str:
+def _normalize_key(value: str) -> str:
     return value.strip().lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return "list" if isinstance(value, list) else "map" if isinstance(value, dict) else type(value).__name__
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 40 else text[:39] + "…"

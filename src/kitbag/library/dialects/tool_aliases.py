@@ -6,15 +6,15 @@ rule with a tool; where a name could mean more or less, what is allowed is read 
 
 from typing import Final
 
-_CANONICAL: Final = (
+_CANONICAL_NAMES: Final = (
     "Read Write Edit Bash Glob Grep WebFetch WebSearch TodoWrite AskUser Skill Task TaskOutput TaskStop NotebookEdit"
 )
-CANONICAL: Final = tuple(_CANONICAL.split())
-COMPANIONS: Final = ("SearchSkills", "ListLoadedSkills", "UnloadSkill")
+CANONICAL_TOOLS: Final = tuple(_CANONICAL_NAMES.split())
+COMPANION_TOOLS: Final = ("SearchSkills", "ListLoadedSkills", "UnloadSkill")
 """Tools that come with Skill; a list may name them, and need not."""
 
 # Names of other tools, without case, `_` and `-`. Left: what they come to here.
-_GROUPS: Final = (
+_ALIAS_GROUPS: Final = (
     (
         "Read",
         "view readfile notebookread cat openfile viewimage readmediafile fsread read/readfile readnotebook",
@@ -55,7 +55,7 @@ _GROUPS: Final = (
     ("NotebookEdit", "editnotebook notebook/edit edit/editnotebook"),
 )
 # Real tools of other systems for which there is nothing here: they are left out, and said to be.
-_NO_COUNTERPART: Final = (
+_UNSUPPORTED_NAMES: Final = (
     "artifact attemptcompletion batch browseraction callmcptool cancelworkflow changes clihelp "
     "codebaseinvestigator codesearch completetask computer createdirectory croncreate crondelete cronlist delete "
     "deletefile diffhistory doomloop endconversation enterplanmode enterworktree exitplanmode exitworktree "
@@ -71,17 +71,17 @@ _NO_COUNTERPART: Final = (
 # Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
 _COPILOT_GROUPS: Final = "agent edit execute notebook read runcommands search todo vscode web"
 
-_ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in (*CANONICAL, *COMPANIONS)}
-for _names, _written in _GROUPS:
+_ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in (*CANONICAL_TOOLS, *COMPANION_TOOLS)}
+for _names, _written in _ALIAS_GROUPS:
     for _alias in _written.split():
         _ALIASES[_alias] = tuple(_names.split())
-_MISSING: Final = frozenset(_NO_COUNTERPART.split())
-_NOT_SERVERS: Final = frozenset(_COPILOT_GROUPS.split())
-_EDITS: Final = {"copilot": ("Edit", "Write")}
-_ALL_EDITS: Final = ("Edit", "Write", "NotebookEdit")
+_UNSUPPORTED_TOOLS: Final = frozenset(_UNSUPPORTED_NAMES.split())
+_COPILOT_GROUP_NAMES: Final = frozenset(_COPILOT_GROUPS.split())
+_EDIT_TOOLS_BY_DIALECT: Final = {"copilot": ("Edit", "Write")}
+_ALL_EDIT_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 
 
-def matches(pattern: str, tool: str) -> bool:
+def matches_tool(pattern: str, tool: str) -> bool:
     """`*` stands for any characters in the pattern of an MCP tool, and for itself elsewhere."""
     if "*" not in pattern or not pattern.startswith("mcp__"):
         return pattern == tool
@@ -97,9 +97,9 @@ def matches(pattern: str, tool: str) -> bool:
     return True
 
 
-def resolve(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ...] | None:
+def resolve_tool(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ...] | None:
     """The canonical tools a written name stands for; () has no counterpart here, None is unknown."""
-    if name in CANONICAL:
+    if name in CANONICAL_TOOLS:
         return (name,)
     if not name.isascii() or not name[:1].isalnum() or any(char in name for char in "()\"'`,;\t\n"):
         return None
@@ -107,12 +107,12 @@ def resolve(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ..
         return _resolve_spaced(name)
     key = name.lower().replace("_", "").replace("-", "")
     if key == "edit":
-        return _ALL_EDITS if widest else _EDITS.get(dialect, ("Edit",))
+        return _ALL_EDIT_TOOLS if widest else _EDIT_TOOLS_BY_DIALECT.get(dialect, ("Edit",))
     found = _ALIASES.get(key)
     if found is not None:
         return found
     group, slash, member = key.rpartition("/")
-    if group in _NOT_SERVERS or (not slash and member in _MISSING):
+    if group in _COPILOT_GROUP_NAMES or (not slash and member in _UNSUPPORTED_TOOLS):
         return ()  # Copilot's groups get new members all the time
     return _resolve_mcp(name, dialect, widest)
 
@@ -150,12 +150,12 @@ def _resolve_spaced(name: str) -> tuple[str, ...] | None:
     return (f"mcp__{'_'.join(server.split())}__{tool}",)
 
 
-def close_to(name: str, at_least: float = 0.75) -> str:
+def closest_tool(name: str, cutoff: float = 0.75) -> str:
     """The canonical tool that was probably meant; empty when the name is like none of them."""
     from difflib import get_close_matches
 
-    known = {tool.lower(): tool for tool in CANONICAL}
-    close = get_close_matches(name.lower()[:40], known, 1, at_least)
+    known = {tool.lower(): tool for tool in CANONICAL_TOOLS}
+    close = get_close_matches(name.lower()[:40], known, 1, cutoff)
     return known[close[0]] if close else ""
 
 
@@ -167,13 +167,13 @@ def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
     if widest:
         found = [tool for alias, tools in _ALIASES.items() if alias.startswith(stem) for tool in tools]
     else:
-        found = [tool for tool in CANONICAL if tool.lower().startswith(stem)]
+        found = [tool for tool in CANONICAL_TOOLS if tool.lower().startswith(stem)]
     if name.endswith("_*"):
         found.append(f"mcp__{name[:-2]}__*")
     return tuple(dict.fromkeys(found)) or None
 
 
-def is_one_name(written: str) -> bool:
+def is_single_name(written: str) -> bool:
     """One name, not `Bash(a) Read(b)`: what its first parenthesis opens is closed at the very end."""
     depth = 0
     for char in written[:-1]:
@@ -183,7 +183,7 @@ def is_one_name(written: str) -> bool:
     return True
 
 
-def split_names(text: str, blanks: bool = True) -> list[str]:
+def split_tool_names(text: str, at_spaces: bool = True) -> list[str]:
     """Cut at commas and white space, but not inside parentheses; quotes around names are dropped."""
     names: list[str] = []
     start = depth = 0
@@ -192,7 +192,7 @@ def split_names(text: str, blanks: bool = True) -> list[str]:
             depth += 1
         elif char == ")":
             depth = max(0, depth - 1)
-        elif depth == 0 and (char == "," or (blanks and (char == ";" or char.isspace()))):
+        elif depth == 0 and (char == "," or (at_spaces and (char == ";" or char.isspace()))):
             names.append(text[start:at])
             start = at + 1
     names.append(text[start:])

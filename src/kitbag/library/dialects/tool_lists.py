@@ -8,8 +8,15 @@ import re
 from collections.abc import Collection
 from typing import Literal, NamedTuple, cast
 
-from kitbag.library.dialects.tool_aliases import CANONICAL, close_to, is_one_name, matches, resolve, split_names
-from kitbag.text.source_files import Problem
+from kitbag.library.dialects.tool_aliases import (
+    CANONICAL_TOOLS,
+    closest_tool,
+    is_single_name,
+    matches_tool,
+    resolve_tool,
+    split_tool_names,
+)
+from kitbag.text.source_files import FileProblem
 
 AccessMode = Literal["inherit", "all", "allow", "deny", "none"]
 
@@ -31,13 +38,13 @@ class ToolAccess(NamedTuple):
 
     def allows(self, tool: str) -> bool:
         """Whether a tool, by its canonical name, may be offered at all; rules are checked when it runs."""
-        if self.mode == "none" or any(matches(rule.lower(), tool.lower()) for rule in self.denied):
+        if self.mode == "none" or any(matches_tool(rule.lower(), tool.lower()) for rule in self.denied):
             return False
-        return self.mode != "allow" or any(matches(name, tool) for name in self.names)
+        return self.mode != "allow" or any(matches_tool(name, tool) for name in self.names)
 
     def without(self, denied: tuple[str, ...]) -> "ToolAccess":
         """The same, less what is denied."""
-        names = tuple(name for name in self.names if not any(matches(rule, name) for rule in denied))
+        names = tuple(name for name in self.names if not any(matches_tool(rule, name) for rule in denied))
         mode: AccessMode = "deny" if self.mode in ("inherit", "all") and denied else self.mode
         if mode == "allow" and not names:
             mode = "none"
@@ -45,17 +52,17 @@ class ToolAccess(NamedTuple):
         left = self._replace(mode=mode, names=names, denied=together)
         return left._replace(specifiers=tuple(rule for rule in self.specifiers if left.allows(rule.split("(", 1)[0])))
 
-    def within(self, limit: "ToolAccess") -> "ToolAccess":
+    def intersect(self, limit: "ToolAccess") -> "ToolAccess":
         """The same, but no more than the names of `limit`, and of them no more uses."""
         open_ended = self.mode not in ("allow", "none")
         names = tuple(name for name in (limit if open_ended else self).names if limit.allows(name))
         mode: AccessMode = "none" if self.mode == "none" or not names else "allow"
         left = self._replace(mode=mode, names=names).without(self.denied)
         for tool in dict.fromkeys(rule.split("(", 1)[0] for rule in limit.specifiers):
-            left = left.limited(tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}(")))
+            left = left.restrict_tool(tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}(")))
         return left
 
-    def limited(self, tool: str, rules: tuple[str, ...]) -> "ToolAccess":
+    def restrict_tool(self, tool: str, rules: tuple[str, ...]) -> "ToolAccess":
         """The same, but of one tool only these uses. What other rules and these share can be told only where they
         are written alike; where nothing is, the tool is gone."""
         if not self.allows(tool):
@@ -91,24 +98,24 @@ _LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
 }
 _EXCEPT = re.compile(r"(?:\*|all(?: tools)?),? (?:except|but|minus|without)(?: for)?:? (.+)", re.I | re.S)
 _NEGATIONS = frozenset(("except", "but", "minus", "without", "not", "no", "never"))
-_MOST, _DEEPEST, _LONGEST, _SHOWN = 500, 8, 100_000, 10
+_MAX_NAMES, _MAX_DEPTH, _MAX_LENGTH, _MAX_SHOWN = 500, 8, 100_000, 10
 _NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
 
 
-class _Names:
+class _ToolNames:
     """Written names as they are met, sorted into what is allowed, denied and not understood."""
 
     __slots__ = (
-        "absent",
         "allowed",
+        "allows_all",
         "count",
         "denied",
+        "denies_all",
         "dialect",
-        "everything",
-        "nothing",
-        "ordered",
+        "last_wins",
         "unknown",
         "unreadable",
+        "unsupported",
     )
 
     def __init__(self, dialect: str) -> None:
@@ -116,9 +123,9 @@ class _Names:
         self.allowed: dict[str, None] = {}
         self.denied: dict[str, None] = {}
         self.unknown: dict[str, None] = {}
-        self.absent: dict[str, None] = {}
-        self.everything = self.nothing = False
-        self.ordered = False
+        self.unsupported: dict[str, None] = {}
+        self.allows_all = self.denies_all = False
+        self.last_wins = False
         """The later entry counts, as in OpenCode's maps; otherwise what is denied stays denied."""
         self.unreadable = ""
         self.count = 0
@@ -128,44 +135,48 @@ class _Names:
         if written.startswith("!"):
             written, allow = written[1:].strip(), False
         self.count += 1
-        if self.count > _MOST:  # not cut off: what is denied may stand at the end
-            self.unreadable = f"it has more than {_MOST} names"
+        if self.count > _MAX_NAMES:  # not cut off: what is denied may stand at the end
+            self.unreadable = f"it has more than {_MAX_NAMES} names"
             return
         if written == "*":
             self.add_all(allow)
             return
         name, opened, rest = written.partition("(")
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
-        plain = written.isprintable() and (specifier or not opened) and (not allow or is_one_name(written))
-        tools = resolve(name.strip(), self.dialect, widest=not allow) if plain else None
+        plain = written.isprintable() and (specifier or not opened) and (not allow or is_single_name(written))
+        tools = resolve_tool(name.strip(), self.dialect, widest=not allow) if plain else None
         if tools is None:
             self.unknown[written[:80]] = None
             return
         if not tools:
-            self.absent[written[:80]] = None
+            self.unsupported[written[:80]] = None
         for tool in tools:
             rule = tool if not specifier or specifier == "*" else f"{tool}({specifier})"
             kept, other = (self.allowed, self.denied) if allow else (self.denied, self.allowed)
             kept[rule] = None
-            if self.ordered:
+            if self.last_wins:
                 other.pop(rule, None)
 
     @property
-    def understood(self) -> bool:
-        return bool(self.allowed or self.denied or self.absent or self.everything or self.nothing)
+    def has_known(self) -> bool:
+        return bool(self.allowed or self.denied or self.unsupported or self.allows_all or self.denies_all)
 
     def add_all(self, allow: bool) -> None:
-        if self.ordered:
-            self.everything, self.nothing = allow, not allow
+        if self.last_wins:
+            self.allows_all, self.denies_all = allow, not allow
             (self.denied if allow else self.allowed).clear()
         elif allow:
-            self.everything = True
+            self.allows_all = True
         else:
-            self.nothing = True
+            self.denies_all = True
 
     def read(self, value: object, allow: bool, depth: int = 0) -> None:
         """Any written form of a list, wherever it stands."""
-        if depth > _DEEPEST or len(self.unknown) > _MOST or (isinstance(value, str) and len(value) > _LONGEST):
+        if (
+            depth > _MAX_DEPTH
+            or len(self.unknown) > _MAX_NAMES
+            or (isinstance(value, str) and len(value) > _MAX_LENGTH)
+        ):
             self.unreadable = "it is nested too deep, or too long"
         elif isinstance(value, str):
             self._read_text(value.strip(), allow, depth)
@@ -191,7 +202,7 @@ class _Names:
             return
         if text.startswith("[") and text.endswith("]"):
             text, depth = text[1:-1], depth + 1
-        words = [word for word in split_names(text) if word not in ("-", "and")]
+        words = [word for word in split_tool_names(text) if word not in ("-", "and")]
         if any(word.lower() in _NEGATIONS for word in words):
             self.unreadable = f"`{lower[:60]}` is prose"
             return
@@ -199,29 +210,29 @@ class _Names:
             for word in words:
                 self.add(word, allow)
             return
-        for item in split_names(text, blanks=False):  # cut at its blanks, `My Docs/*` would be another server
+        for item in split_tool_names(text, at_spaces=False):  # cut at its blanks, `My Docs/*` would be another server
             if (allow and item[0] != "!") or self._is_known(item):
                 self.add(item, allow)
             else:
-                for word in split_names(item.replace("!", " ")):
+                for word in split_tool_names(item.replace("!", " ")):
                     self.add(word, False)
 
     def _is_known(self, item: str) -> bool:
         name = item.lstrip("! ").partition("(")[0].strip()
-        return is_one_name(item) and resolve(name, self.dialect, widest=True) is not None
+        return is_single_name(item) and resolve_tool(name, self.dialect, widest=True) is not None
 
     def _read_item(self, item: dict[object, object], allow: bool, depth: int) -> None:
         """A map inside a list: `{name: Read}`, `{Bash: [git *]}`, or a rule that YAML cut at its colon."""
         named = item.get("name", item.get("tool"))
         if isinstance(named, str):
-            off = any(_boolean(item[key]) is False for key in ("enabled", "allow", "allowed") if key in item)
+            off = any(_parse_boolean(item[key]) is False for key in ("enabled", "allow", "allowed") if key in item)
             self.read(named, allow and not off, depth + 1)
             return
         for key, value in list(item.items()):
             name = str(key).strip()
             if isinstance(value, str) and "(" in name and ")" not in name:
                 self.read(f"{name}:{'' if value.startswith('*') else ' '}{value}", allow, depth + 1)
-            elif (state := _boolean(value)) is not None:
+            elif (state := _parse_boolean(value)) is not None:
                 self.read(name, allow and state, depth + 1)
             elif isinstance(value, str) and value.strip():
                 self.add(f"{name}({value.strip()})", allow)
@@ -232,57 +243,57 @@ class _Names:
                 self.unknown[name[:80]] = None
 
 
-def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[Problem]]:
+def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[FileProblem]]:
     """`value` as it stands behind `tools:`, `denied` as behind `disallowedTools:`; None is not given."""
-    names = _Names(dialect)
-    problems: list[Problem] = []
+    names = _ToolNames(dialect)
+    problems: list[FileProblem] = []
     mode = _read_tools(names, value, problems)
-    access = _settle(names, mode, value, problems)
+    access = _build_access(names, mode, value, problems)
     if denied is not None:
-        access = _deny(access, denied, dialect, problems)
+        access = _apply_denied(access, denied, dialect, problems)
     return access, problems
 
 
-def _deny(access: ToolAccess, denied: object, dialect: str, problems: list[Problem]) -> ToolAccess:
-    names = _Names(dialect)
+def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: list[FileProblem]) -> ToolAccess:
+    names = _ToolNames(dialect)
     names.read(denied, allow=False)
     unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
     nothing = ToolAccess("none", (), (), access.denied, unknown, access.original, denied)
-    if names.unreadable or (names.unknown and not names.understood):
-        why = names.unreadable or f"none is known: {_listed(names.unknown)}"
+    if names.unreadable or (names.unknown and not names.has_known):
+        why = names.unreadable or f"none is known: {_join_names(names.unknown)}"
         what = f"the denied tools can't be read: {why}; it gets no tools"
-        problems.append(Problem("error", "tools-unreadable", 0, what, _suggestion(tuple(names.unknown))))
+        problems.append(FileProblem("error", "tools-unreadable", 0, what, _suggest_fix(tuple(names.unknown))))
         return nothing
-    _report_left_out(names, problems, denied=True)
+    _report_omitted(names, problems, denied=True)
     narrowed = access.without(tuple(names.denied))._replace(unknown=unknown, denied_original=denied)
-    if names.nothing or (narrowed.mode == "none" and access.mode != "none"):
+    if names.denies_all or (narrowed.mode == "none" and access.mode != "none"):
         what = "every tool that it allows is also denied; it gets no tools"
-        problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+        problems.append(FileProblem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
         return nothing
     return narrowed
 
 
-def _read_tools(names: _Names, value: object, problems: list[Problem]) -> AccessMode:
+def _read_tools(names: _ToolNames, value: object, problems: list[FileProblem]) -> AccessMode:
     if value is None:
         return "inherit"
     if isinstance(value, str):
         if value.strip() in _BLANK:
             what = "`tools` is empty, so it gets no tools"
             fix = "remove the line to inherit the caller's tools, or write `[]` for none"
-            problems.append(Problem("warning", "tools-empty", 0, what, fix))
+            problems.append(FileProblem("warning", "tools-empty", 0, what, fix))
             return "none"
         if value.lstrip().startswith("{"):
-            value = _from_json(value)
+            value = _parse_json(value)
     if not isinstance(value, dict):
         names.read(value, allow=True)
-        return "all" if names.everything else "allow"
+        return "all" if names.allows_all else "allow"
     fields = cast("dict[object, object]", value)
     if any(key in fields for key in ("mode", "allow", "deny", "allowlist", "denylist")):
         return _read_lists(names, fields, problems)
-    return _read_map(names, fields, problems)
+    return _read_boolean_map(names, fields, problems)
 
 
-def _read_lists(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
+def _read_lists(names: _ToolNames, fields: dict[object, object], problems: list[FileProblem]) -> AccessMode:
     """`{mode: allowlist | denylist, allow: [...], deny: [...]}`"""
     allow = fields.get("allow", fields.get("allowlist"))
     deny = fields.get("deny", fields.get("denylist"))
@@ -297,101 +308,103 @@ def _read_lists(names: _Names, fields: dict[object, object], problems: list[Prob
         names.read(allow, allow=True)
         if deny is not None:
             names.read(deny, allow=False)
-        return "all" if names.everything else "allow"
+        return "all" if names.allows_all else "allow"
     else:
         names.read(deny, allow=False)
         if allow:
             what = "`allow` does not count in a denylist"
-            problems.append(Problem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`"))
+            problems.append(
+                FileProblem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`")
+            )
     return "deny"
 
 
-def _read_map(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
+def _read_boolean_map(names: _ToolNames, fields: dict[object, object], problems: list[FileProblem]) -> AccessMode:
     """Names to true or false, later ones count. To OpenCode what is not named is on, elsewhere it is off."""
     wanted = False
-    names.ordered = True
+    names.last_wins = True
     for key, state in fields.items():
-        on = _boolean(state)
+        on = _parse_boolean(state)
         if on is None:
             what = f"`{str(key)[:40]}` is neither true nor false; read as false"
             fix = "write `true` or `false` behind each tool"
-            problems.append(Problem("warning", "tools-not-boolean", 0, what, fix))
+            problems.append(FileProblem("warning", "tools-not-boolean", 0, what, fix))
         wanted = wanted or on is True
         names.add(str(key).strip(), on is True)
-    if names.everything:
+    if names.allows_all:
         return "all"
-    if names.nothing or not fields or (wanted and names.dialect != "opencode"):
+    if names.denies_all or not fields or (wanted and names.dialect != "opencode"):
         return "allow"
     return "deny" if names.denied or not wanted else "inherit"
 
 
-def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Problem]) -> ToolAccess:
-    unknown = (*names.unknown, *names.absent)
+def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: list[FileProblem]) -> ToolAccess:
+    unknown = (*names.unknown, *names.unsupported)
     access = ToolAccess("none", denied=tuple(names.denied), unknown=unknown, original=value)
     if names.unreadable:
         what = f"the tool list can't be read: {names.unreadable}; it gets no tools"
-        problems.append(Problem("error", "tools-unreadable", 0, what, _NAMING_FIX))
+        problems.append(FileProblem("error", "tools-unreadable", 0, what, _NAMING_FIX))
         return access
-    rules = [rule for rule in names.allowed if not any(matches(no, rule) for no in names.denied)]
+    rules = [rule for rule in names.allowed if not any(matches_tool(no, rule) for no in names.denied)]
     tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
-    tools = tuple(tool for tool in tools if not any(matches(no, tool) for no in names.denied))
+    tools = tuple(tool for tool in tools if not any(matches_tool(no, tool) for no in names.denied))
     hollow = mode == "allow" and not tools
-    if unknown and (not names.understood or (hollow and not names.allowed)):
-        what = f"none of its tools is known here ({_listed(unknown)}); it gets none and refuses to spawn"
-        problems.append(Problem("error", "tools-none-known", 0, what, _suggestion(unknown)))
+    if unknown and (not names.has_known or (hollow and not names.allowed)):
+        what = f"none of its tools is known here ({_join_names(unknown)}); it gets none and refuses to spawn"
+        problems.append(FileProblem("error", "tools-none-known", 0, what, _suggest_fix(unknown)))
         return access
-    _report_left_out(names, problems)
+    _report_omitted(names, problems)
     if hollow and names.allowed:
         what = "every tool that it allows is also denied; it gets no tools"
-        problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+        problems.append(FileProblem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
     if mode == "all" and names.denied:
         mode = "deny"
-    if hollow or mode == "none" or (names.nothing and (mode == "deny" or not names.ordered)):
+    if hollow or mode == "none" or (names.denies_all and (mode == "deny" or not names.last_wins)):
         return access
     specifiers = tuple(
         rule for rule in rules if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
     )
-    if names.everything:
+    if names.allows_all:
         return access._replace(mode=mode)
     return access._replace(mode=mode, names=tools, specifiers=specifiers)
 
 
-def _report_left_out(names: _Names, problems: list[Problem], denied: bool = False) -> None:
+def _report_omitted(names: _ToolNames, problems: list[FileProblem], denied: bool = False) -> None:
     """Copilot's lists are full of servers by their bare names, and to deny what is not there harms nobody: there,
     only what was probably meant for a tool is worth a warning."""
-    unknown = [name for name in names.unknown if not (denied or names.dialect == "copilot") or close_to(name)]
+    unknown = [name for name in names.unknown if not (denied or names.dialect == "copilot") or closest_tool(name)]
     if unknown:
         left = "so not denied" if denied else "left out"
-        what = f"unknown tools, {left}: {_listed(unknown)}"
-        problems.append(Problem("warning", "tools-unknown", 0, what, _suggestion(tuple(unknown))))
-    absent = [*names.absent, *(name for name in names.unknown if name not in unknown)]
+        what = f"unknown tools, {left}: {_join_names(unknown)}"
+        problems.append(FileProblem("warning", "tools-unknown", 0, what, _suggest_fix(tuple(unknown))))
+    absent = [*names.unsupported, *(name for name in names.unknown if name not in unknown)]
     if absent and not denied:
-        what = f"tools that do not exist here, left out: {_listed(absent)}"
-        problems.append(Problem("info", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
+        what = f"tools that do not exist here, left out: {_join_names(absent)}"
+        problems.append(FileProblem("info", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
 
 
-def _listed(names: Collection[str]) -> str:
-    shown = list(names)[:_SHOWN]
+def _join_names(names: Collection[str]) -> str:
+    shown = list(names)[:_MAX_SHOWN]
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
-def _suggestion(unknown: tuple[str, ...]) -> str:
+def _suggest_fix(unknown: tuple[str, ...]) -> str:
     for written in unknown[:10]:
-        close = close_to(written, 0.6)
+        close = closest_tool(written, 0.6)
         if close:
             return f"did you mean `{close}` for `{written}`?"
-    return f"tools are {', '.join(CANONICAL)}, `mcp__server__tool` or `server/tool`"
+    return f"tools are {', '.join(CANONICAL_TOOLS)}, `mcp__server__tool` or `server/tool`"
 
 
-def _boolean(value: object) -> bool | None:
+def _parse_boolean(value: object) -> bool | None:
     word = str(value).strip().lower() if isinstance(value, str | bool | int) else ""
     return True if word in _TRUE else False if word in _FALSE else None
 
 
-def _from_json(text: str) -> object:
+def _parse_json(text: str) -> object:
     import json
 
     try:
-        return json.loads(text[:_LONGEST])
+        return json.loads(text[:_MAX_LENGTH])
     except (ValueError, RecursionError):
         return 0  # not None, which would mean that there is no list

@@ -16,12 +16,12 @@ from kitbag.library.plugins.safe_copy import (
     DIRECTORY_MODE,
     MAX_ENTRIES,
     MAX_FILE,
-    Intake,
-    cannot_write,
-    wrong_with_mode,
+    PackageWriter,
+    mode_problem,
+    write_error,
 )
-from kitbag.text.hidden_characters import for_terminal
-from kitbag.text.source_files import SourceError, open_regular
+from kitbag.text.hidden_characters import escape_for_terminal
+from kitbag.text.source_files import SourceError, open_regular_file
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
@@ -41,7 +41,7 @@ _STORED, _DEFLATED = 0, 8
 _ZIP, _GZIP, _BZIP2, _XZ = (b"PK\3\4", b"PK\5\6"), b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
 
 
-def unpack(archive: str, destination: str) -> None:
+def unpack_archive(archive: str, destination: str) -> None:
     """`destination` is absent or an empty directory; it gets everything or stays as it was.
 
     The kind is told by content. Raises InvalidError that names the entry and the reason.
@@ -52,22 +52,22 @@ def unpack(archive: str, destination: str) -> None:
     destination = os.path.abspath(destination)
     if os.path.islink(destination) or (os.path.lexists(destination) and not _is_empty_directory(destination)):
         raise KitbagError(f"{destination} is there already", "choose a directory that does not exist yet")
-    with _opened(archive) as file:
+    with _open_archive(archive) as file:
         name = os.path.basename(archive)
         # Read to the end once, so that a refusal comes before the first byte is written.
-        _read_into(file, Intake("", name))
+        _extract(file, PackageWriter("", name))
         try:
             parent = os.path.dirname(destination)
             os.makedirs(parent, exist_ok=True)
             staging = tempfile.mkdtemp(prefix=".unpacking-", dir=parent)
         except OSError as error:
-            raise cannot_write(destination, error) from error
+            raise write_error(destination, error) from error
         try:
-            _read_into(file, Intake(staging, name))
+            _extract(file, PackageWriter(staging, name))
             os.chmod(staging, DIRECTORY_MODE)
             os.rename(staging, destination)
         except OSError as error:
-            raise cannot_write(destination, error) from error
+            raise write_error(destination, error) from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -75,7 +75,7 @@ def unpack(archive: str, destination: str) -> None:
 def is_archive(path: str) -> bool:
     """By its first bytes; a tar without compression is told by its magic word."""
     try:
-        with _opened(path) as file:
+        with _open_archive(path) as file:
             start = file.read(265)
     except (KitbagError, OSError):
         return False
@@ -93,9 +93,9 @@ def _is_empty_directory(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Generator[IO[bytes], None, None]:
+def _open_archive(path: str) -> Generator[IO[bytes], None, None]:
     try:
-        descriptor, _ = open_regular(path, None)
+        descriptor, _ = open_regular_file(path, None)
     except SourceError as error:
         kind = InvalidError if os.path.lexists(path) else NotFoundError
         raise kind(f"{path}: {error.problem}", error.fix) from error
@@ -103,7 +103,7 @@ def _opened(path: str) -> Generator[IO[bytes], None, None]:
         yield file
 
 
-def _read_into(file: IO[bytes], intake: Intake) -> None:
+def _extract(file: IO[bytes], writer: PackageWriter) -> None:
     import lzma
     import tarfile
     import zipfile
@@ -114,25 +114,25 @@ def _read_into(file: IO[bytes], intake: Intake) -> None:
     file.seek(0)
     try:
         if start.startswith(_ZIP):
-            _unpack_zip(file, intake)
+            _unpack_zip(file, writer)
         else:
-            _unpack_tar(_decompressed(file, start), intake)
+            _unpack_tar(_decompress(file, start), writer)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-        raise _damaged(intake, str(error)) from error
+        raise _damaged_error(writer, str(error)) from error
     except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error) as error:
         # The readers of the standard library answer nonsense with these; RecursionError is among them.
-        raise _damaged(intake, type(error).__name__) from error
+        raise _damaged_error(writer, type(error).__name__) from error
 
 
-def _damaged(intake: Intake, reason: str) -> InvalidError:
-    problem = f"{intake.origin}: not a zip or tar archive, or damaged: {for_terminal(reason)}"
+def _damaged_error(writer: PackageWriter, reason: str) -> InvalidError:
+    problem = f"{writer.origin}: not a zip or tar archive, or damaged: {escape_for_terminal(reason)}"
     return InvalidError(problem, "get it again, or pack it again")
 
 
-class _Directory:
+class _BoundedZip:
     """A zip file that counts the entries of its directory before the reader builds an object for each."""
 
-    def __init__(self, file: IO[bytes], intake: Intake) -> None:
+    def __init__(self, file: IO[bytes], intake: PackageWriter) -> None:
         self._file = file
         self._intake = intake
         self.seek = file.seek
@@ -141,25 +141,25 @@ class _Directory:
 
     def read(self, size: int = -1, /) -> bytes:
         if size > _MAX_DIRECTORY:
-            raise self._intake.refuse("(the list of entries)", "it is too long")
+            raise self._intake.refusal("(the list of entries)", "it is too long")
         data = self._file.read(size)
         if data.startswith(b"PK\1\2"):
             at = entries = 0
             while at + _CENTRAL.size <= len(data):
                 entries += 1
                 if entries > MAX_ENTRIES:
-                    raise self._intake.refuse("(the list of entries)", f"more than {MAX_ENTRIES:,} entries")
+                    raise self._intake.refusal("(the list of entries)", f"more than {MAX_ENTRIES:,} entries")
                 name, extra, comment = _CENTRAL.unpack_from(data, at)
                 at += _CENTRAL.size + name + extra + comment
         return data
 
 
-def _unpack_zip(file: IO[bytes], intake: Intake) -> None:
+def _unpack_zip(file: IO[bytes], intake: PackageWriter) -> None:
     import zipfile
     import zlib
 
-    with zipfile.ZipFile(_Directory(file, intake)) as archive:
-        wanted = [(info, *_zip_entry(info, intake)) for info in archive.infolist()]
+    with zipfile.ZipFile(_BoundedZip(file, intake)) as archive:
+        wanted = [(info, *_check_zip_entry(info, intake)) for info in archive.infolist()]
         for info, relative, directory in wanted:
             if directory:
                 intake.make_directory(relative)
@@ -168,10 +168,10 @@ def _unpack_zip(file: IO[bytes], intake: Intake) -> None:
                 with archive.open(info) as entry:
                     intake.write_file(relative, bool(info.external_attr >> 16 & 0o100), entry.read)
             except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
-                raise intake.refuse(relative, f"damaged: {error}") from error
+                raise intake.refusal(relative, f"damaged: {error}") from error
 
 
-def _zip_entry(info: "ZipInfo", intake: Intake) -> tuple[str, bool]:
+def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]:
     """The checked path, and whether it is a directory's."""
     # `filename` ends at a NUL; the name that was written is the one to judge.
     name = info.orig_filename
@@ -179,10 +179,10 @@ def _zip_entry(info: "ZipInfo", intake: Intake) -> tuple[str, bool]:
         # Without the flag names count as code page 437, but most packers write UTF-8 all the same.
         with contextlib.suppress(UnicodeError):
             name = name.encode("cp437").decode("utf-8")
-    intake.count(name)
+    intake.count_entry(name)
     mode = info.external_attr >> 16
     directory = name.endswith("/") or stat.S_ISDIR(mode)
-    reason = wrong_with_mode(mode)
+    reason = mode_problem(mode)
     if info.flag_bits & _ENCRYPTED:
         reason = "encrypted"
     elif info.compress_type not in (_STORED, _DEFLATED):
@@ -190,15 +190,15 @@ def _zip_entry(info: "ZipInfo", intake: Intake) -> tuple[str, bool]:
     elif info.file_size > MAX_FILE:
         reason = f"larger than {MAX_FILE // 1_000_000} MB"
     if reason:
-        raise intake.refuse(name, reason)
-    return intake.accept(name, directory), directory
+        raise intake.refusal(name, reason)
+    return intake.check_path(name, directory), directory
 
 
-class _Bytes(Protocol):
+class _ByteSource(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class _Xz:
+class _XzReader:
     """lzma.open takes no memory limit, and a header of a few bytes can ask for gigabytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -218,7 +218,7 @@ class _Xz:
         return b""
 
 
-def _decompressed(file: IO[bytes], start: bytes) -> _Bytes:
+def _decompress(file: IO[bytes], start: bytes) -> _ByteSource:
     if start.startswith(_GZIP):
         import gzip
 
@@ -227,17 +227,17 @@ def _decompressed(file: IO[bytes], start: bytes) -> _Bytes:
         import bz2
 
         return bz2.BZ2File(file)
-    return _Xz(file) if start.startswith(_XZ) else file
+    return _XzReader(file) if start.startswith(_XZ) else file
 
 
-class _Forward:
+class _ForwardReader:
     """What tarfile reads from: never back, no endless headers, and it remembers its last block."""
 
-    def __init__(self, source: _Bytes, intake: Intake) -> None:
+    def __init__(self, source: _ByteSource, intake: PackageWriter) -> None:
         self._source = source
         self._intake = intake
         self._position = 0
-        self.last = b""
+        self.last_block = b""
 
     def tell(self) -> int:
         return self._position
@@ -246,18 +246,18 @@ class _Forward:
         # Sizes that lead backwards would be read for ever.
         if whence or position < self._position:
             raise ValueError("an entry with a negative size")
-        while self._position < position and self.take(min(position - self._position, 1 << 16)):
+        while self._position < position and self.read_exact(min(position - self._position, 1 << 16)):
             pass
         return self._position
 
     def read(self, size: int = -1, /) -> bytes:
         """For headers only; contents go through `take`."""
         if not 0 <= size <= _MAX_HEADER:
-            raise self._intake.refuse("(a header)", f"longer than {_MAX_HEADER // 1024} KB")
-        self.last = self.take(size)
-        return self.last
+            raise self._intake.refusal("(a header)", f"longer than {_MAX_HEADER // 1024} KB")
+        self.last_block = self.read_exact(size)
+        return self.last_block
 
-    def take(self, size: int) -> bytes:
+    def read_exact(self, size: int) -> bytes:
         """Exactly that many bytes, fewer only at the end."""
         chunks: list[bytes] = []
         while size > 0 and (chunk := self._source.read(size)):
@@ -266,43 +266,43 @@ class _Forward:
             self._position += len(chunk)
         allowed = 2 * _MAX_TRAILER + self._intake.entries * _HEADERS_PER_ENTRY
         if self._position - self._intake.total > allowed:
-            raise self._intake.refuse("(its headers)", "they are larger than a package needs")
+            raise self._intake.refusal("(its headers)", "they are larger than a package needs")
         return b"".join(chunks)
 
     def close(self) -> None:
         """The file belongs to the caller."""
 
 
-def _unpack_tar(source: _Bytes, intake: Intake) -> None:
+def _unpack_tar(source: _ByteSource, intake: PackageWriter) -> None:
     import tarfile
 
-    forward = _Forward(source, intake)
+    forward = _ForwardReader(source, intake)
     with tarfile.TarFile(fileobj=cast("IO[bytes]", forward), encoding="utf-8") as archive:
         while (member := archive.next()) is not None:
-            intake.count(member.name)
-            reason = _wrong_with_member(member)
+            intake.count_entry(member.name)
+            reason = _member_problem(member)
             if reason:
-                raise intake.refuse(member.name, reason)
-            relative = intake.accept(member.name, member.isdir())
+                raise intake.refusal(member.name, reason)
+            relative = intake.check_path(member.name, member.isdir())
             if member.isdir():
                 intake.make_directory(relative)
                 continue
             forward.seek(member.offset_data)
             _write_member(forward, member.size, relative, bool(member.mode & 0o100), intake)
     # tarfile takes a broken header for the end; the real end is a block of zeros.
-    if forward.last != bytes(_BLOCK):
+    if forward.last_block != bytes(_BLOCK):
         raise EOFError("it ends too early, or a header is broken")
     # Reading on makes the decompressors compare their checksums.
-    if len(forward.take(_MAX_TRAILER + 1)) > _MAX_TRAILER:
-        raise intake.refuse("(the end)", "there is more after the end of the archive")
+    if len(forward.read_exact(_MAX_TRAILER + 1)) > _MAX_TRAILER:
+        raise intake.refusal("(the end)", "there is more after the end of the archive")
 
 
-def _write_member(forward: _Forward, size: int, relative: str, executable: bool, intake: Intake) -> None:
+def _write_member(forward: _ForwardReader, size: int, relative: str, executable: bool, intake: PackageWriter) -> None:
     left = size
 
     def read(most: int) -> bytes:
         nonlocal left
-        chunk = forward.take(min(most, left))
+        chunk = forward.read_exact(min(most, left))
         if left and not chunk:
             raise EOFError(f"{relative} ends too early")
         left -= len(chunk)
@@ -311,7 +311,7 @@ def _write_member(forward: _Forward, size: int, relative: str, executable: bool,
     intake.write_file(relative, executable, read)
 
 
-def _wrong_with_member(member: "TarInfo") -> str:
+def _member_problem(member: "TarInfo") -> str:
     if member.islnk():
         return "a hard link"
     if member.issym():
@@ -322,4 +322,4 @@ def _wrong_with_member(member: "TarInfo") -> str:
         return "neither a file nor a directory"
     if member.size > MAX_FILE or member.size < 0:
         return f"larger than {MAX_FILE // 1_000_000} MB"
-    return wrong_with_mode(member.mode & 0o7777)
+    return mode_problem(member.mode & 0o7777)

@@ -12,46 +12,46 @@ from typing import Literal, NamedTuple
 
 from kitbag.errors import InvalidError
 from kitbag.library.plugins.safe_copy import MAX_ENTRIES
-from kitbag.text.frontmatter import split
-from kitbag.text.source_files import BODY_LIMIT, SourceError, decode
+from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.source_files import BODY_LIMIT, SourceError, decode_text
 
 _CHUNK = 1 << 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_ACTING_FOLDERS = frozenset((".claude-plugin", "hooks", "bin", "monitors", "scripts", "workflows"))
-_PROSE = (".md", ".markdown", ".mdx", ".txt", ".rst")
-_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
+_ACTIVE_FOLDERS = frozenset((".claude-plugin", "hooks", "bin", "monitors", "scripts", "workflows"))
+_PROSE_SUFFIXES = (".md", ".markdown", ".mdx", ".txt", ".rst")
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
 _INERT_NAMES = frozenset(("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore"))
 _COMMAND = re.compile(r"!`|(?:`{3,}|~{3,})[ \t]*!")
 # Any mention will do: a key can be quoted or escaped in more ways than are worth telling apart.
 _CAPABILITY = re.compile(r"tools|hooks|permission|servers|command|\\", re.IGNORECASE)
 
 
-class Change(NamedTuple):
-    mark: Literal["+", "~", "-"]
+class PluginFileChange(NamedTuple):
+    sign: Literal["+", "~", "-"]
     path: str
     """Relative to the tree; `*` stands for files that can't act."""
 
     def __str__(self) -> str:
-        return f"{self.mark} {self.path}"
+        return f"{self.sign} {self.path}"
 
 
-class Fingerprint(NamedTuple):
+class PluginFingerprint(NamedTuple):
     digest: str
-    acting: dict[str, str]
+    active_files: dict[str, str]
     """Relative path -> sha256 of the file, or of its head where only that can act."""
 
 
-def fingerprint(path: str) -> Fingerprint:
+def fingerprint_tree(path: str) -> PluginFingerprint:
     """Reads every file below `path`; follows no link, waits for no pipe."""
     import hashlib
 
     whole = hashlib.sha256()
     acting: dict[str, str] = {}
-    for number, (relative, mode) in enumerate(sorted(_files(path))):
+    for number, (relative, mode) in enumerate(sorted(_walk_files(path))):
         if number >= MAX_ENTRIES:
             raise InvalidError(f"{path}: more than {MAX_ENTRIES:,} files", "install the plugin again")
         if stat.S_ISREG(mode):
-            digest, part = _read(os.path.join(path, relative), relative, mode)
+            digest, part = _hash_file(os.path.join(path, relative), relative, mode)
         else:
             # Nothing installs these: somebody put them here.
             target = os.readlink(os.path.join(path, relative)) if stat.S_ISLNK(mode) else "special"
@@ -60,17 +60,17 @@ def fingerprint(path: str) -> Fingerprint:
             acting[relative] = part
         name = os.fsencode(relative)
         whole.update(b"%d %s %d %s\n" % (len(name), name, bool(mode & stat.S_IXUSR), digest.encode()))
-    return Fingerprint(f"sha256:{whole.hexdigest()}", acting)
+    return PluginFingerprint(f"sha256:{whole.hexdigest()}", acting)
 
 
-def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+def diff_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[PluginFileChange]:
     """By path."""
-    found = [Change("+" if path not in old else "~", path) for path in new if old.get(path) != new[path]]
-    found += [Change("-", path) for path in old if path not in new]
+    found = [PluginFileChange("+" if path not in old else "~", path) for path in new if old.get(path) != new[path]]
+    found += [PluginFileChange("-", path) for path in old if path not in new]
     return sorted(found, key=lambda change: change.path)
 
 
-def _files(top: str) -> Iterator[tuple[str, int]]:
+def _walk_files(top: str) -> Iterator[tuple[str, int]]:
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -86,7 +86,7 @@ def _files(top: str) -> Iterator[tuple[str, int]]:
                     yield relative, entry.stat(follow_symlinks=False).st_mode
 
 
-def _read(path: str, relative: str, mode: int) -> tuple[str, str | None]:
+def _hash_file(path: str, relative: str, mode: int) -> tuple[str, str | None]:
     """The file's hash, and the hash of the part of it that can act."""
     import hashlib
 
@@ -105,24 +105,28 @@ def _read(path: str, relative: str, mode: int) -> tuple[str, str | None]:
     digest = whole.hexdigest()
     if mode & 0o111 or size > BODY_LIMIT:
         return digest, digest
-    part = acting_part(relative, start)
+    part = active_content(relative, start)
     if part is None:
         return digest, None
     return digest, digest if part == start else hashlib.sha256(part).hexdigest()
 
 
-def acting_part(relative: str, data: bytes) -> bytes | None:
+def active_content(relative: str, data: bytes) -> bytes | None:
     """The bytes of a file without executable bit that can act, None when none can."""
     *folders, name = relative.lower().split("/")
-    prose = name.endswith(_PROSE) or name in _INERT_NAMES
-    if data.startswith(b"#!") or not _ACTING_FOLDERS.isdisjoint(folders):
+    prose = name.endswith(_PROSE_SUFFIXES) or name in _INERT_NAMES
+    if data.startswith(b"#!") or not _ACTIVE_FOLDERS.isdisjoint(folders):
         return data
     if not prose:
-        return None if name.endswith(_PICTURES) else data
+        return None if name.endswith(_IMAGE_SUFFIXES) else data
     try:
-        parts = split(decode(data)[0])
+        parts = split_frontmatter(decode_text(data)[0])
     except SourceError:
         return data
-    if _COMMAND.search(parts.body) or (parts.head and _COMMAND.search(parts.head)):
+    if _COMMAND.search(parts.body) or (parts.frontmatter and _COMMAND.search(parts.frontmatter)):
         return data
-    return parts.head.encode("utf-8", "replace") if parts.head and _CAPABILITY.search(parts.head) else None
+    return (
+        parts.frontmatter.encode("utf-8", "replace")
+        if parts.frontmatter and _CAPABILITY.search(parts.frontmatter)
+        else None
+    )

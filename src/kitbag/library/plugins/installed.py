@@ -7,18 +7,18 @@ One plugin is read by plugin_manifest; the lock file by plugin_lock, imported wh
 import os
 
 from kitbag.errors import Diagnostic
-from kitbag.library.plugins.manifest import Plugin, read_plugin, wrong_with_plugin_name
-from kitbag.library.scopes import Kind, Root
-from kitbag.text.source_files import boundary_of
+from kitbag.library.plugins.manifest import Plugin, plugin_name_problem, read_plugin
+from kitbag.library.scopes import ItemKind, Root
+from kitbag.text.source_files import directory_boundary
 
-__all__ = ["FOLDER", "Plugin", "installed", "read_plugin", "roots_of", "wrong_with_plugin_name"]
+__all__ = ["PLUGINS_FOLDER", "Plugin", "load_installed", "plugin_name_problem", "plugin_roots", "read_plugin"]
 
-FOLDER = "plugins"
+PLUGINS_FOLDER = "plugins"
 
 
-def installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
+def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
     """Sorted by name. Without plugins this costs one look at the file system and no import."""
-    base = os.path.join(home, FOLDER)
+    base = os.path.join(home, PLUGINS_FOLDER)
     try:
         with os.scandir(base) as found:
             entries = sorted(found, key=lambda entry: (entry.name.casefold(), entry.name))
@@ -27,7 +27,7 @@ def installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
     except OSError as error:
         problem = f"can't be listed: {(error.strerror or '').lower()}"
         return [], [Diagnostic("error", "unreadable", base, 0, problem, "make it readable: chmod u+rx")]
-    names = [entry for entry in entries if not entry.name.startswith(".") and not _plain_file(entry)]
+    names = [entry for entry in entries if not entry.name.startswith(".") and not _is_plain_file(entry)]
     if not names:
         return [], []
     from kitbag.library.plugins.lock import read_lock
@@ -36,7 +36,7 @@ def installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
     plugins: list[Plugin] = []
     diagnostics = list(lock.diagnostics)
     for entry in names:
-        problem = "a link, and not followed" if entry.is_symlink() else wrong_with_plugin_name(entry.name)
+        problem = "a link, and not followed" if entry.is_symlink() else plugin_name_problem(entry.name)
         if problem:
             fix = "remove it, and install the plugin from where it lies"
             diagnostics.append(Diagnostic("warning", "not-a-plugin", entry.path, 0, problem, fix))
@@ -47,8 +47,8 @@ def installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
             continue
         record = lock.record(entry.name)
         if record is None:
-            if not lock.damaged:
-                diagnostics.append(_unlisted(plugin))
+            if not lock.is_damaged:
+                diagnostics.append(_unlisted_diagnostic(plugin))
         else:
             plugin = plugin._replace(
                 enabled=record.enabled,
@@ -57,14 +57,14 @@ def installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
                 installed_at=record.installed_at,
             )
         plugins.append(plugin)
-    return plugins, diagnostics + lock.missing({entry.name for entry in names})
+    return plugins, diagnostics + lock.find_missing({entry.name for entry in names})
 
 
-def _plain_file(entry: "os.DirEntry[str]") -> bool:
+def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
     return not entry.is_symlink() and not entry.is_dir()
 
 
-def _unlisted(plugin: Plugin) -> Diagnostic:
+def _unlisted_diagnostic(plugin: Plugin) -> Diagnostic:
     return Diagnostic(
         "warning",
         "plugin-unlisted",
@@ -75,10 +75,10 @@ def _unlisted(plugin: Plugin) -> Diagnostic:
     )
 
 
-def roots_of(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
+def plugin_roots(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
     """Where its items lie, enabled or not. An agent or command may be a root by itself: a file's path."""
     skills = (*plugin.skill_dirs, plugin.path) if plugin.root_skill else plugin.skill_dirs
-    kinds: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    kinds: tuple[tuple[ItemKind, tuple[str, ...]], ...] = (
         ("skills", skills),
         ("agents", plugin.agent_paths),
         ("commands", plugin.command_paths),
@@ -89,6 +89,16 @@ def roots_of(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
             only = os.path.basename(path) if kind == "commands" and os.path.isfile(path) else ""
             place = os.path.dirname(path) if only else path
             roots.append(
-                Root(place, kind, "plugin", "claude", rank, plugin.name, plugin.path, only, boundary_of(plugin.path))
+                Root(
+                    place,
+                    kind,
+                    "plugin",
+                    "claude",
+                    rank,
+                    plugin.name,
+                    plugin.path,
+                    only,
+                    directory_boundary(plugin.path),
+                )
             )
     return roots

@@ -10,20 +10,20 @@ from collections.abc import Generator
 from typing import Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
-from kitbag.library.plugins.manifest import as_map, read_json
-from kitbag.library.plugins.safe_copy import cannot_write
+from kitbag.library.plugins.manifest import as_map, read_json_file
+from kitbag.library.plugins.safe_copy import write_error
 from kitbag.record_fields import RecordFields
-from kitbag.text.source_files import boundary_of
+from kitbag.text.source_files import directory_boundary
 
-FILE = "plugins.lock.json"
-STAGING = ".staging-"
-OLD = "old"
-VERSION = 1
-_GUARD = ".lock"
-_WAIT_SECONDS = 30.0
+LOCK_FILE = "plugins.lock.json"
+STAGING_PREFIX = ".staging-"
+OLD_FOLDER = "old"
+LOCK_VERSION = 1
+_GUARD_FILE = ".lock"
+_TIMEOUT_SECONDS = 30.0
 
 
-class Record(NamedTuple):
+class PluginRecord(NamedTuple):
     source: str
     version: str
     digest: str
@@ -33,7 +33,7 @@ class Record(NamedTuple):
     installed_at: str
 
 
-class Pending(NamedTuple):
+class PendingSwap(NamedTuple):
     """A swap that was announced. Directories are told apart by inode: names change hands, inodes don't."""
 
     inode: int
@@ -43,35 +43,35 @@ class Pending(NamedTuple):
     record: dict[str, object]
 
 
-RECORD: Final = RecordFields(Record, "source", "version", "digest", "files", "enabled", "installed_at")
-PENDING: Final = RecordFields(Pending, "inode", "was", "staging", "record")
+PLUGIN_RECORD: Final = RecordFields(PluginRecord, "source", "version", "digest", "files", "enabled", "installed_at")
+PENDING_SWAP: Final = RecordFields(PendingSwap, "inode", "was", "staging", "record")
 
 
-class Lock:
+class PluginLock:
     """The file's content. Entries that can't be used stay as they are until their plugin is changed."""
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.path = os.path.join(base, FILE)
+        self.path = os.path.join(base, LOCK_FILE)
         self.entries: dict[str, object] = {}
         self.diagnostics: list[Diagnostic] = []
-        self.damaged = False
-        self.newer = False
+        self.is_damaged = False
+        self.is_newer = False
 
-    def record(self, name: str) -> Record | None:
+    def record(self, name: str) -> PluginRecord | None:
         """What is known about the directory that is there now."""
         entry = as_map(self.entries.get(name))
-        pending = _pending(entry.get("pending"))
+        pending = _parse_pending(entry.get("pending"))
         if pending is None:
-            return _record(entry)
+            return _parse_record(entry)
         inode = _inode(os.path.join(self.base, name))
         if inode == pending.was:
-            return _record(entry)
-        announced = _record(pending.record)
+            return _parse_record(entry)
+        announced = _parse_record(pending.record)
         # Neither the old nor the new directory: nobody agreed to this one.
         return announced if announced is None or inode == pending.inode else announced._replace(enabled=False)
 
-    def missing(self, present: set[str]) -> list[Diagnostic]:
+    def find_missing(self, present: set[str]) -> list[Diagnostic]:
         fix = "install it again, or remove it with Kitbag"
         return [
             Diagnostic("warning", "plugin-missing", self.path, 0, f"the directory of {name!r} is gone", fix)
@@ -79,37 +79,37 @@ class Lock:
             if name not in present and self.record(name)
         ]
 
-    def put(self, name: str, record: Record | None) -> None:
+    def set_record(self, name: str, record: PluginRecord | None) -> None:
         if record is None:
             self.entries.pop(name, None)
         else:
-            self.entries[name] = RECORD.write(record)
+            self.entries[name] = PLUGIN_RECORD.write(record)
         self.save()
 
-    def announce(self, name: str, record: Record, staged: str, staging: str) -> None:
+    def begin_swap(self, name: str, record: PluginRecord, staged: str, staging: str) -> None:
         """Before `staged` takes the place of the plugin's directory."""
         inode, was = _inode(staged), _inode(os.path.join(self.base, name))
-        pending = Pending(inode, was, os.path.basename(staging), RECORD.write(record))
-        self.entries[name] = {**as_map(self.entries.get(name)), "pending": PENDING.write(pending)}
+        pending = PendingSwap(inode, was, os.path.basename(staging), PLUGIN_RECORD.write(record))
+        self.entries[name] = {**as_map(self.entries.get(name)), "pending": PENDING_SWAP.write(pending)}
         self.save()
 
-    def settle(self) -> None:
+    def finish_swaps(self) -> None:
         """Ends what was announced: by what is on the disk, the old or the new record stays."""
         changed = False
         for name, entry in list(self.entries.items()):
-            pending = _pending(as_map(entry).get("pending"))
+            pending = _parse_pending(as_map(entry).get("pending"))
             if pending is None:
                 continue
             changed = True
             path = os.path.join(self.base, name)
-            old = os.path.join(self.base, pending.staging, OLD)
+            old = os.path.join(self.base, pending.staging, OLD_FOLDER)
             if pending.was and not os.path.lexists(path) and _inode(old) == pending.was:
-                rename(old, path)
+                rename_path(old, path)
             record = self.record(name) if os.path.lexists(path) else None
             if record is None:
                 del self.entries[name]
             else:
-                self.entries[name] = RECORD.write(record)
+                self.entries[name] = PLUGIN_RECORD.write(record)
         if changed:
             self.save()
 
@@ -118,10 +118,10 @@ class Lock:
         import tempfile
 
         try:
-            if self.damaged:
+            if self.is_damaged:
                 self._set_aside()
-            text = json.dumps({"version": VERSION, "plugins": self.entries}, indent=1, sort_keys=True) + "\n"
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{FILE}.", dir=self.base)
+            text = json.dumps({"version": LOCK_VERSION, "plugins": self.entries}, indent=1, sort_keys=True) + "\n"
+            descriptor, temporary = tempfile.mkstemp(prefix=f".{LOCK_FILE}.", dir=self.base)
             try:
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     file.write(text)
@@ -134,47 +134,49 @@ class Lock:
                 raise
             sync_directory(self.base)
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise write_error(self.path, error) from error
 
     def _set_aside(self) -> None:
         """A second name for the damaged file; the first one is then replaced."""
         for number in range(1, 1000):
             with contextlib.suppress(FileExistsError):
                 os.link(self.path, f"{self.path}.damaged-{number}", follow_symlinks=False)
-                self.damaged = False
+                self.is_damaged = False
                 return
 
 
-def read_lock(base: str) -> Lock:
+def read_lock(base: str) -> PluginLock:
     """Never raises; without a usable file every plugin counts as disabled."""
-    lock = Lock(base)
+    lock = PluginLock(base)
     if not os.path.lexists(lock.path):
         return lock
-    value, _, problems = read_json(lock.path, boundary_of(os.path.dirname(lock.path)))
+    value, _, problems = read_json_file(lock.path, directory_boundary(os.path.dirname(lock.path)))
     content = as_map(value)
     plugins = content.get("plugins")
     version = content.get("version")
-    if isinstance(version, int) and version > VERSION:
-        lock.newer = lock.damaged = True
+    if isinstance(version, int) and version > LOCK_VERSION:
+        lock.is_newer = lock.is_damaged = True
         fix = "use that Kitbag; until then all plugins are disabled"
-        lock.diagnostics.append(_wrong(lock, "written by a newer Kitbag", fix))
+        lock.diagnostics.append(_lock_diagnostic(lock, "written by a newer Kitbag", fix))
         return lock
-    if problems or version != VERSION or not isinstance(plugins, dict):
-        lock.damaged = True
+    if problems or version != LOCK_VERSION or not isinstance(plugins, dict):
+        lock.is_damaged = True
         fix = "all plugins are disabled; enable them again after reading what they bring, or restore the file"
         reason = problems[0].problem if problems else "not a lock file"
         line = problems[0].line if problems else 0
-        lock.diagnostics.append(_wrong(lock, f"damaged: {reason}", fix)._replace(line=line))
+        lock.diagnostics.append(_lock_diagnostic(lock, f"damaged: {reason}", fix)._replace(line=line))
         return lock
     lock.entries = cast("dict[str, object]", plugins)
     for name, entry in lock.entries.items():
-        if _record(as_map(entry)) is None and _pending(as_map(entry).get("pending")) is None:
-            lock.diagnostics.append(_wrong(lock, f"the entry of {name!r} is damaged", "install the plugin again"))
+        if _parse_record(as_map(entry)) is None and _parse_pending(as_map(entry).get("pending")) is None:
+            lock.diagnostics.append(
+                _lock_diagnostic(lock, f"the entry of {name!r} is damaged", "install the plugin again")
+            )
     return lock
 
 
 @contextlib.contextmanager
-def changing(home: str, folder: str) -> Generator[Lock, None, None]:
+def locked_for_change(home: str, folder: str) -> Generator[PluginLock, None, None]:
     """The lock file, for one process at a time; first what a killed one left behind is settled."""
     base = os.path.join(home, folder)
     try:
@@ -184,29 +186,29 @@ def changing(home: str, folder: str) -> Generator[Lock, None, None]:
         with contextlib.suppress(FileExistsError):
             os.mkdir(base, 0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        guard = os.open(os.path.join(base, _GUARD), flags, 0o600)
+        guard = os.open(os.path.join(base, _GUARD_FILE), flags, 0o600)
     except OSError as error:
-        raise cannot_write(base, error) from error
+        raise write_error(base, error) from error
     try:
-        _wait_for(guard, base)
+        _acquire(guard, base)
         lock = read_lock(base)
-        if lock.newer:
+        if lock.is_newer:
             raise InvalidError(f"{lock.path} was written by a newer Kitbag", "use that one")
-        lock.settle()
-        _clean(base)
+        lock.finish_swaps()
+        _remove_leftovers(base)
         try:
             yield lock
         finally:
-            _clean(base)
+            _remove_leftovers(base)
     finally:
         os.close(guard)
 
 
-def rename(old: str, new: str) -> None:
+def rename_path(old: str, new: str) -> None:
     try:
         os.rename(old, new)
     except OSError as error:
-        raise cannot_write(new, error) from error
+        raise write_error(new, error) from error
 
 
 def sync_directory(path: str) -> None:
@@ -217,11 +219,11 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def _wait_for(guard: int, base: str) -> None:
+def _acquire(guard: int, base: str) -> None:
     import fcntl
     import time
 
-    end = time.monotonic() + _WAIT_SECONDS
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -231,19 +233,19 @@ def _wait_for(guard: int, base: str) -> None:
                 raise KitbagError(f"another Kitbag is changing {base}", "try again when it is done") from error
             time.sleep(0.02)
         except OSError as error:
-            raise cannot_write(base, error) from error
+            raise write_error(base, error) from error
 
 
-def _clean(base: str) -> None:
+def _remove_leftovers(base: str) -> None:
     """Only the holder of the guard has staging directories, so all that are found are left-overs."""
     import shutil
 
     with contextlib.suppress(OSError):
         for name in os.listdir(base):
             path = os.path.join(base, name)
-            if name.startswith(STAGING):
+            if name.startswith(STAGING_PREFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif name.startswith(f".{FILE}."):
+            elif name.startswith(f".{LOCK_FILE}."):
                 os.unlink(path)
 
 
@@ -254,11 +256,11 @@ def _inode(path: str) -> int:
         return 0
 
 
-def _wrong(lock: Lock, problem: str, fix: str) -> Diagnostic:
+def _lock_diagnostic(lock: PluginLock, problem: str, fix: str) -> Diagnostic:
     return Diagnostic("error", "plugin-lock", lock.path, 0, problem, fix)
 
 
-def _record(entry: dict[str, object]) -> Record | None:
+def _parse_record(entry: dict[str, object]) -> PluginRecord | None:
     words = [entry.get(key) for key in ("source", "version", "digest", "installed_at")]
     files = as_map(entry.get("files"))
     enabled = entry.get("enabled")
@@ -267,14 +269,14 @@ def _record(entry: dict[str, object]) -> Record | None:
     if not isinstance(entry.get("files"), dict) or not all(isinstance(value, str) for value in files.values()):
         return None
     source, version, digest, installed_at = cast("list[str]", words)
-    return Record(source, version, digest, cast("dict[str, str]", files), enabled, installed_at)
+    return PluginRecord(source, version, digest, cast("dict[str, str]", files), enabled, installed_at)
 
 
-def _pending(value: object) -> Pending | None:
+def _parse_pending(value: object) -> PendingSwap | None:
     fields = as_map(value)
     inode, was, staging = (fields.get(key) for key in ("inode", "was", "staging"))
     if not isinstance(inode, int) or not isinstance(was, int) or not isinstance(staging, str):
         return None
-    if not staging.startswith(STAGING) or "/" in staging:
+    if not staging.startswith(STAGING_PREFIX) or "/" in staging:
         return None
-    return Pending(inode, was, staging, as_map(fields.get("record")))
+    return PendingSwap(inode, was, staging, as_map(fields.get("record")))

@@ -9,15 +9,21 @@ import re
 from typing import NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.text.hidden_characters import code_points, find_hidden, for_terminal, one_line, remove_hidden
-from kitbag.text.source_files import Boundary, SourceError, boundary_of, read_text
+from kitbag.text.hidden_characters import (
+    collapse_whitespace,
+    escape_for_terminal,
+    find_hidden,
+    format_code_points,
+    remove_hidden,
+)
+from kitbag.text.source_files import PathBoundary, SourceError, directory_boundary, read_text
 
 MANIFEST = ".claude-plugin/plugin.json"
 GEMINI_MANIFEST = "gemini-extension.json"
 MARKETPLACE = ".claude-plugin/marketplace.json"
 MAX_JSON = 1 << 20
 _MAX_PATHS = 1000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = frozenset(("kitbag", "builtin", "built-in", "plugins"))
 
 _WORD, _FLAG, _LIST, _MAP = (str,), (bool,), (list,), (dict,)
@@ -30,8 +36,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("skills", "agents", "workflows", "outputStyles"), (str, list)),
     **dict.fromkeys(("commands", "hooks", "mcpServers", "lspServers", "monitors"), (str, list, dict)),
 }
-_NAMED = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
-_BRINGS: dict[str, tuple[str, ...]] = {
+_TYPE_NAMES = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
+_EXECUTABLE_PARTS: dict[str, tuple[str, ...]] = {
     "hooks": ("hooks",),
     "mcpServers": (".mcp.json",),
     "lspServers": (".lsp.json",),
@@ -39,9 +45,9 @@ _BRINGS: dict[str, tuple[str, ...]] = {
     "workflows": ("workflows",),
     "bin": ("bin",),
 }
-COMPONENTS = frozenset(("skills", "agents", "commands", *_BRINGS)) - {"bin"}
+COMPONENTS = frozenset(("skills", "agents", "commands", *_EXECUTABLE_PARTS)) - {"bin"}
 """Keys of a manifest that say what the plugin consists of."""
-_PARTS = frozenset(("skills", "agents", "commands", "SKILL.md", "outputStyles", "output-styles"))
+_PLUGIN_PARTS = frozenset(("skills", "agents", "commands", "SKILL.md", "outputStyles", "output-styles"))
 
 
 class Plugin(NamedTuple):
@@ -81,9 +87,9 @@ class Plugin(NamedTuple):
         }
 
 
-def wrong_with_plugin_name(name: str) -> str:
+def plugin_name_problem(name: str) -> str:
     """Why a plugin can't have this name; empty when it can."""
-    if not _NAME.fullmatch(name):
+    if not _NAME_PATTERN.fullmatch(name):
         return "a plugin's name is up to 64 letters a-z, digits and `.`, `_`, `-`, the first a letter or digit"
     lower = name.lower()
     if lower in _RESERVED or lower.startswith("plugins.lock"):
@@ -91,16 +97,16 @@ def wrong_with_plugin_name(name: str) -> str:
     return ""
 
 
-def read_plugin(path: str, name: str | None = None, described: bool = False) -> tuple[Plugin | None, list[Diagnostic]]:
+def read_plugin(path: str, name: str | None = None, is_listed: bool = False) -> tuple[Plugin | None, list[Diagnostic]]:
     """The plugin in a directory, disabled and from nowhere; `name` wins over what the manifest says.
 
     `described`: a marketplace says what it consists of, so the directory need not look like a plugin.
     None when the directory can't be read, holds nothing that a plugin has, or nothing in it can be its name.
     """
-    return _Reader(path, name).read(described)
+    return _PluginReader(path, name).read(is_listed)
 
 
-def read_json(path: str, boundary: Boundary | None) -> tuple[object, str, list[Diagnostic]]:
+def read_json_file(path: str, boundary: PathBoundary | None) -> tuple[object, str, list[Diagnostic]]:
     """The value, the text it came from, and what is wrong; a value of None was not read."""
     import json
 
@@ -129,10 +135,10 @@ def as_list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-class _Reader:
+class _PluginReader:
     def __init__(self, path: str, name: str | None) -> None:
         self.path = path if "\0" in path else os.path.realpath(path)
-        self.given = name
+        self.requested_name = name
         self.diagnostics: list[Diagnostic] = []
         self.manifest: dict[str, object] = {}
         self.file = os.path.join(self.path, MANIFEST)
@@ -144,30 +150,30 @@ class _Reader:
             self.entries = frozenset(os.listdir(self.path))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            self._note("error", "unreadable", "", f"can't be listed: {reason}", "check the path")
+            self._report("error", "unreadable", "", f"can't be listed: {reason}", "check the path")
             return None, self.diagnostics
         has_manifest = self._read_manifest() or described
-        if not has_manifest and not (self.entries & _PARTS or self._brings()):
+        if not has_manifest and not (self.entries & _PLUGIN_PARTS or self._executable_parts()):
             what = "not a plugin: no manifest, no skills, agents or commands"
-            self._note("error", "not-a-plugin", "", what, f"add {MANIFEST}, or a folder skills/")
+            self._report("error", "not-a-plugin", "", what, f"add {MANIFEST}, or a folder skills/")
             return None, self.diagnostics
-        name = self._name()
-        return (None if name is None else self._plugin(name)), self.diagnostics
+        name = self._plugin_name()
+        return (None if name is None else self._build_plugin(name)), self.diagnostics
 
-    def _plugin(self, name: str) -> Plugin:
-        skills, agents, commands = (self._paths(key) for key in ("skills", "agents", "commands"))
+    def _build_plugin(self, name: str) -> Plugin:
+        skills, agents, commands = (self._component_paths(key) for key in ("skills", "agents", "commands"))
         root_skill = "SKILL.md" in self.entries
         if root_skill and skills:
             root_skill = self.path in skills
             if not root_skill:
                 what = "SKILL.md at the top is not used: the plugin has skills in folders"
-                self._note("info", "root-skill", "", what, "move it to a folder below skills/")
+                self._report("info", "root-skill", "", what, "move it to a folder below skills/")
         author = self.manifest.get("author")
         return Plugin(
             name=name,
-            display_name=self._word("displayName") or name,
-            version=self._word("version"),
-            description=self._word("description"),
+            display_name=self._read_text("displayName") or name,
+            version=self._read_text("version"),
+            description=self._read_text("description"),
             path=self.path,
             enabled=False,
             source="",
@@ -177,13 +183,13 @@ class _Reader:
             agent_paths=agents,
             command_paths=commands,
             root_skill=root_skill,
-            brings=self._brings(),
+            brings=self._executable_parts(),
             author=self._clean("author", as_map(author).get("name", author)),
-            license=self._word("license"),
+            license=self._read_text("license"),
             default_enabled=self.manifest.get("defaultEnabled") is not False,
         )
 
-    def _note(self, severity: Severity, code: str, key: str, problem: str, fix: str) -> None:
+    def _report(self, severity: Severity, code: str, key: str, problem: str, fix: str) -> None:
         """`key` says where in the manifest; without one the plugin's directory is meant."""
         line = self.text.count("\n", 0, max(self.text.find(f'"{key}"'), 0)) + 1 if key else 0
         self.diagnostics.append(Diagnostic(severity, code, self.file if key else self.path, line, problem, fix))
@@ -196,40 +202,40 @@ class _Reader:
             self.file = os.path.join(self.path, GEMINI_MANIFEST)
             if GEMINI_MANIFEST not in self.entries:
                 return False
-        if self._inside(self.file) is None:
-            self._note("error", "path-outside", "", "the manifest is a link that leads out of it", "copy the file")
+        if self._resolve_inside(self.file) is None:
+            self._report("error", "path-outside", "", "the manifest is a link that leads out of it", "copy the file")
             return True
-        value, self.text, problems = read_json(self.file, boundary_of(self.path))
+        value, self.text, problems = read_json_file(self.file, directory_boundary(self.path))
         self.diagnostics += problems
         fields = as_map(value)
         if not problems and value != fields:
-            self._note("error", "json", "{", "the manifest is not an object", 'write { "name": "…" }')
+            self._report("error", "json", "{", "the manifest is not an object", 'write { "name": "…" }')
         for key, content in fields.items():
             allowed = _TYPES.get(key)
             if content is None or (allowed and not isinstance(content, allowed)):
                 if allowed:
-                    kinds = " or ".join(_NAMED[kind] for kind in allowed)
-                    self._note("error", "wrong-type", key, f"`{key}` must be {kinds}; it is ignored", "correct it")
+                    kinds = " or ".join(_TYPE_NAMES[kind] for kind in allowed)
+                    self._report("error", "wrong-type", key, f"`{key}` must be {kinds}; it is ignored", "correct it")
                 continue
             self.manifest[key] = content
         return True
 
-    def _name(self) -> str | None:
+    def _plugin_name(self) -> str | None:
         written = self.manifest.get("name")
         if isinstance(written, str):
-            problem = wrong_with_plugin_name(written)
+            problem = plugin_name_problem(written)
             if not problem:
-                return self.given or written
-            shown = for_terminal(one_line(written[:80]))
-            self._note("error", "bad-name", "name", f"`name` is {shown!r}: {problem}", "choose another name")
-        name = self.given or os.path.basename(self.path)
-        problem = wrong_with_plugin_name(name)
+                return self.requested_name or written
+            shown = escape_for_terminal(collapse_whitespace(written[:80]))
+            self._report("error", "bad-name", "name", f"`name` is {shown!r}: {problem}", "choose another name")
+        name = self.requested_name or os.path.basename(self.path)
+        problem = plugin_name_problem(name)
         if problem:
-            self._note("error", "bad-name", "", problem, f"rename the directory, or add a name to {MANIFEST}")
+            self._report("error", "bad-name", "", problem, f"rename the directory, or add a name to {MANIFEST}")
             return None
         return name
 
-    def _word(self, key: str) -> str:
+    def _read_text(self, key: str) -> str:
         return self._clean(key, self.manifest.get(key))
 
     def _clean(self, key: str, value: object) -> str:
@@ -237,20 +243,20 @@ class _Reader:
             return ""
         hidden = find_hidden(value)
         if hidden:
-            what = f"`{key}` has hidden characters: {code_points(hidden)}; they are left out"
-            self._note("warning", "hidden-characters", key, what, "remove them")
-        return one_line(remove_hidden(value))
+            what = f"`{key}` has hidden characters: {format_code_points(hidden)}; they are left out"
+            self._report("warning", "hidden-characters", key, what, "remove them")
+        return collapse_whitespace(remove_hidden(value))
 
     # --- what it has ------------------------------------------------------------------------------
 
-    def _brings(self) -> tuple[str, ...]:
+    def _executable_parts(self) -> tuple[str, ...]:
         return tuple(
             key
-            for key, files in _BRINGS.items()
+            for key, files in _EXECUTABLE_PARTS.items()
             if (key != "bin" and self.manifest.get(key)) or not self.entries.isdisjoint(files)
         )
 
-    def _inside(self, path: str) -> str | None:
+    def _resolve_inside(self, path: str) -> str | None:
         """The path without links, if it is the plugin's directory or below it."""
         try:
             real = os.path.realpath(path)
@@ -258,7 +264,7 @@ class _Reader:
             return None
         return real if real == self.path or real.startswith(self.path.rstrip("/") + "/") else None
 
-    def _paths(self, key: str) -> tuple[str, ...]:
+    def _component_paths(self, key: str) -> tuple[str, ...]:
         """`skills` adds to its default folder, the others replace theirs; nothing counts twice."""
         written = self.manifest.get(key)
         chosen = [written] if isinstance(written, str) else as_list(written)
@@ -269,14 +275,14 @@ class _Reader:
             k in self.manifest for k in ("skills", "agents", "commands")
         )
         if key in self.entries and not listed and (key == "skills" or written is None):
-            default = self._inside(os.path.join(self.path, key))
+            default = self._resolve_inside(os.path.join(self.path, key))
             if default is None:
                 what = f"{key}/ is a link that leads out of the plugin; it is ignored"
-                self._note("error", "path-outside", "", what, "copy the folder")
+                self._report("error", "path-outside", "", what, "copy the folder")
             elif os.path.isdir(default):
                 found.append(default)
         for value in chosen[:_MAX_PATHS]:
-            path = self._path(key, value)
+            path = self._component_path(key, value)
             if path and not any(path == other or path.startswith(other + "/") for other in found):
                 found.append(path)
         return tuple(found)
@@ -286,31 +292,34 @@ class _Reader:
         files: list[object] = []
         for name, what in written.items():
             path = as_map(what).get("source", what)
-            shown = for_terminal(one_line(name[:80]))
+            shown = escape_for_terminal(collapse_whitespace(name[:80]))
             if not isinstance(path, str):
                 problem = f"`{key}`: {shown!r} has no file (`source`); it is left out"
-                self._note("info", "inline-content", key, problem, "write it into a file")
+                self._report("info", "inline-content", key, problem, "write it into a file")
                 continue
             files.append(path)
             called = os.path.splitext(os.path.basename(path))[0]
             if called != name:
-                problem = f"`{key}`: {shown!r} is called by its file, {for_terminal(one_line(called[:80]))!r}"
-                self._note("info", "called-by-file", key, problem, "rename the file")
+                problem = (
+                    f"`{key}`: {shown!r} is called by its file,"
+                    f" {escape_for_terminal(collapse_whitespace(called[:80]))!r}"
+                )
+                self._report("info", "called-by-file", key, problem, "rename the file")
         return files
 
-    def _path(self, key: str, value: object) -> str | None:
+    def _component_path(self, key: str, value: object) -> str | None:
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):
-            shown = for_terminal(one_line(str(value)[:80]))
-            self._note("error", "bad-path", key, f"`{key}`: {shown!r} does not start with ./", "write ./folder")
+            shown = escape_for_terminal(collapse_whitespace(str(value)[:80]))
+            self._report("error", "bad-path", key, f"`{key}`: {shown!r} does not start with ./", "write ./folder")
             return None
-        shown = for_terminal(one_line(value[:80]))
-        real = self._inside(os.path.join(self.path, value))
+        shown = escape_for_terminal(collapse_whitespace(value[:80]))
+        real = self._resolve_inside(os.path.join(self.path, value))
         if real is None:
             what = f"`{key}`: {shown!r} leads out of the plugin; it is ignored"
-            self._note("error", "path-outside", key, what, "keep what the plugin needs inside it")
+            self._report("error", "path-outside", key, what, "keep what the plugin needs inside it")
             return None
         if os.path.isdir(real) or (key != "skills" and os.path.isfile(real) and real.endswith(".md")):
             return real
         kind = "folder" if key == "skills" else "folder or .md file"
-        self._note("warning", "missing-path", key, f"`{key}`: {shown!r} is no {kind}", "correct the path")
+        self._report("warning", "missing-path", key, f"`{key}`: {shown!r} is no {kind}", "correct the path")
         return None

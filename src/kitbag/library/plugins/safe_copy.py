@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 
 from kitbag.errors import InvalidError, KitbagError
-from kitbag.text.hidden_characters import code_points, find_hidden, for_terminal
-from kitbag.text.source_files import Boundary, SourceError, open_regular, slashed
+from kitbag.text.hidden_characters import escape_for_terminal, find_hidden, format_code_points
+from kitbag.text.source_files import PathBoundary, SourceError, open_regular_file, with_trailing_slash
 
 MAX_ENTRIES = 10_000
 MAX_TOTAL = 200_000_000
@@ -20,7 +20,7 @@ MAX_FILE = 50_000_000
 MAX_DEPTH = 20
 MAX_NAME = 400
 DIRECTORY_MODE, FILE_MODE = 0o755, 0o644
-NOT_TAKEN = frozenset((".git", "node_modules", "__pycache__"))
+SKIPPED_NAMES = frozenset((".git", "node_modules", "__pycache__"))
 _MAX_PART = 255
 _CHUNK = 1 << 18
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -28,12 +28,12 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Intake:
+class PackageWriter:
     """`root` is a directory of the caller's own that nobody else writes to; without one nothing is written."""
 
     def __init__(self, root: str, origin: str) -> None:
         self.root = root
-        self.origin = for_terminal(origin)
+        self.origin = escape_for_terminal(origin)
         self.total = 0
         self.entries = 0
         self._spelling: dict[str, str] = {}
@@ -41,35 +41,35 @@ class Intake:
         self._directory: dict[str, bool] = {}
         self._named: set[str] = set()
 
-    def refuse(self, name: str, reason: str) -> InvalidError:
+    def refusal(self, name: str, reason: str) -> InvalidError:
         """The error to raise; the name is shortened and made safe to print."""
-        shown = for_terminal(name if len(name) <= MAX_NAME else name[:80] + "…").replace("\n", "\\n")
+        shown = escape_for_terminal(name if len(name) <= MAX_NAME else name[:80] + "…").replace("\n", "\\n")
         return InvalidError(
             f"{self.origin}: refused because of {shown!r}: {reason}",
             "nothing was written; ask its author for a package without this entry",
         )
 
-    def count(self, name: str) -> None:
+    def count_entry(self, name: str) -> None:
         self.entries += 1
         if self.entries > MAX_ENTRIES:
-            raise self.refuse(name, f"more than {MAX_ENTRIES:,} entries")
+            raise self.refusal(name, f"more than {MAX_ENTRIES:,} entries")
 
-    def accept(self, name: str, directory: bool) -> str:
+    def check_path(self, name: str, directory: bool) -> str:
         """The checked relative path; empty for the root itself. Every entry passes here exactly once."""
         relative = name.removesuffix("/") if directory else name
         if relative == "." and directory:
             return ""
         while relative.startswith("./"):
             relative = relative[2:]
-        reason = wrong_with_name(relative)
+        reason = path_problem(relative)
         if reason:
-            raise self.refuse(name, reason)
-        self._claim(name, relative, directory)
+            raise self.refusal(name, reason)
+        self._reserve(name, relative, directory)
         return relative
 
-    def _claim(self, name: str, relative: str, directory: bool) -> None:
+    def _reserve(self, name: str, relative: str, directory: bool) -> None:
         if relative in self._named:
-            raise self.refuse(name, "twice in the package")
+            raise self.refusal(name, "twice in the package")
         self._named.add(relative)
         at = 0
         while at < len(relative):
@@ -79,10 +79,10 @@ class Intake:
             key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
             held = self._spelling.setdefault(key, path)
             if held != path:
-                raise self.refuse(name, f"the same as {held!r} where upper and lower case do not differ")
+                raise self.refusal(name, f"the same as {held!r} where upper and lower case do not differ")
             needed = directory or path != relative
             if self._directory.setdefault(path, needed) != needed:
-                raise self.refuse(name, f"{path!r} would be a file and a directory")
+                raise self.refusal(name, f"{path!r} would be a file and a directory")
 
     def make_directory(self, relative: str) -> None:
         """With all directories above it."""
@@ -96,12 +96,12 @@ class Intake:
                     os.mkdir(path)
                     os.chmod(path, DIRECTORY_MODE)
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise write_error(path, error) from error
 
     def write_file(self, relative: str, executable: bool, read: Callable[[int], bytes]) -> None:
         """`read` answers up to that many bytes, none at the end; only what it really gives is counted."""
         if not self.root:
-            for _ in self._counted(relative, read):
+            for _ in self._count_bytes(relative, read):
                 pass
             return
         self.make_directory(os.path.dirname(relative))
@@ -109,27 +109,27 @@ class Intake:
         try:
             descriptor = os.open(path, _CREATE, 0o600)
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise write_error(path, error) from error
         try:
-            for chunk in self._counted(relative, read):
+            for chunk in self._count_bytes(relative, read):
                 _write_all(descriptor, chunk, path)
             os.fchmod(descriptor, FILE_MODE | (stat.S_IXUSR if executable else 0))
         finally:
             os.close(descriptor)
 
-    def _counted(self, relative: str, read: Callable[[int], bytes]) -> Iterator[bytes]:
+    def _count_bytes(self, relative: str, read: Callable[[int], bytes]) -> Iterator[bytes]:
         size = 0
         while chunk := read(_CHUNK):
             size += len(chunk)
             self.total += len(chunk)
             if size > MAX_FILE:
-                raise self.refuse(relative, f"larger than {MAX_FILE // 1_000_000} MB")
+                raise self.refusal(relative, f"larger than {MAX_FILE // 1_000_000} MB")
             if self.total > MAX_TOTAL:
-                raise self.refuse(relative, f"more than {MAX_TOTAL // 1_000_000} MB in total")
+                raise self.refusal(relative, f"more than {MAX_TOTAL // 1_000_000} MB in total")
             yield chunk
 
 
-def wrong_with_name(relative: str) -> str:
+def path_problem(relative: str) -> str:
     """Why this relative path can't be taken; empty when it can."""
     if not relative:
         return "it has no name"
@@ -143,7 +143,7 @@ def wrong_with_name(relative: str) -> str:
         return f"a path longer than {MAX_NAME} characters"
     hidden = find_hidden(relative)
     if hidden:
-        return f"characters in the name that can't be seen or encoded: {code_points(hidden)}"
+        return f"characters in the name that can't be seen or encoded: {format_code_points(hidden)}"
     parts = relative.split("/")
     if ".." in parts:
         return "the path leads out of the package (..)"
@@ -156,7 +156,7 @@ def wrong_with_name(relative: str) -> str:
     return ""
 
 
-def wrong_with_mode(mode: int) -> str:
+def mode_problem(mode: int) -> str:
     """Why an entry of this kind can't be taken; a mode without a kind is a plain file's."""
     kind = stat.S_IFMT(mode)
     if kind == stat.S_IFLNK:
@@ -168,7 +168,7 @@ def wrong_with_mode(mode: int) -> str:
     return ""
 
 
-def cannot_write(path: str, error: OSError) -> KitbagError:
+def write_error(path: str, error: OSError) -> KitbagError:
     reason = (error.strerror or str(error)).lower()
     return KitbagError(f"{path}: can't be written: {reason}", "make room, or check the rights")
 
@@ -179,10 +179,10 @@ def _write_all(descriptor: int, chunk: bytes, path: str) -> None:
         while view:
             view = view[os.write(descriptor, view) :]
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise write_error(path, error) from error
 
 
-def copy_tree(source: str, intake: Intake) -> None:
+def copy_tree(source: str, writer: PackageWriter) -> None:
     """A directory's files. A link to a file inside becomes a copy of it; any other link is refused."""
     top = os.path.realpath(source)
     pending = [""]
@@ -193,43 +193,43 @@ def copy_tree(source: str, intake: Intake) -> None:
                 # One more than the limit is enough to know that it is passed.
                 entries = [entry for entry, _ in zip(found, range(MAX_ENTRIES + 1), strict=False)]
         except OSError as error:
-            raise intake.refuse(folder or ".", f"can't be listed: {error.strerror}") from error
+            raise writer.refusal(folder or ".", f"can't be listed: {error.strerror}") from error
         for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name.casefold() in NOT_TAKEN:
+            if entry.name.casefold() in SKIPPED_NAMES:
                 continue
             name = f"{folder}/{entry.name}" if folder else entry.name
-            intake.count(name)
+            writer.count_entry(name)
             if entry.is_dir(follow_symlinks=False):
-                intake.make_directory(intake.accept(name, True))
+                writer.make_directory(writer.check_path(name, True))
                 pending.append(name)
             else:
-                _copy_file(entry, name, top, intake)
+                _copy_file(entry, name, top, writer)
 
 
-def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: Intake) -> None:
+def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: PackageWriter) -> None:
     path = entry.path
     if entry.is_symlink():
         path = os.path.realpath(entry.path)
         inside = os.path.relpath(path, top).split(os.sep)
-        if inside[0] == ".." or any(part.casefold() in NOT_TAKEN for part in inside):
-            raise intake.refuse(name, "a symbolic link that leads out of the package")
+        if inside[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in inside):
+            raise intake.refusal(name, "a symbolic link that leads out of the package")
         if not os.path.isfile(path):
-            raise intake.refuse(name, "a symbolic link that leads to no file")
-    relative = intake.accept(name, False)
+            raise intake.refusal(name, "a symbolic link that leads to no file")
+    relative = intake.check_path(name, False)
     try:
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):
-            raise intake.refuse(name, wrong_with_mode(kind) or "not a file")
+            raise intake.refusal(name, mode_problem(kind) or "not a file")
         # Where it leads is asked again: between the look and the opening a link may have been put in the way.
-        descriptor, status = open_regular(path, Boundary((slashed(top),)))
+        descriptor, status = open_regular_file(path, PathBoundary((with_trailing_slash(top),)))
     except OSError as error:
-        raise intake.refuse(name, f"can't be read: {error.strerror}") from error
+        raise intake.refusal(name, f"can't be read: {error.strerror}") from error
     except SourceError as error:
-        raise intake.refuse(name, error.problem) from error
+        raise intake.refusal(name, error.problem) from error
     try:
         mode = status.st_mode
-        if reason := wrong_with_mode(mode):
-            raise intake.refuse(name, reason)
+        if reason := mode_problem(mode):
+            raise intake.refusal(name, reason)
         intake.write_file(relative, bool(mode & stat.S_IXUSR), lambda size: os.read(descriptor, size))
     finally:
         os.close(descriptor)

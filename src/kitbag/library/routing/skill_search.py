@@ -12,23 +12,29 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from kitbag.library.names import Namespace, slug
+from kitbag.library.names import Namespace, slugify
 from kitbag.library.registry import Registry
-from kitbag.library.routing.search_index import JOINED, NoIndexError, SearchIndex, Where, pairs_asked
-from kitbag.library.routing.triggers import LONGEST_TEXT
+from kitbag.library.routing.search_index import (
+    UNSPACED_LETTERS,
+    SearchIndex,
+    SearchIndexUnavailableError,
+    WordOccurrences,
+    query_bigrams,
+)
+from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 
 _WORD = re.compile(r"\w+")
-_RUN = re.compile(rf"(?P<joined>{JOINED}+)|(?:(?!{JOINED})[^\W_])+")
-_COMMON = frozenset(
+_WORD_RUN = re.compile(rf"(?P<joined>{UNSPACED_LETTERS}+)|(?:(?!{UNSPACED_LETTERS})[^\W_])+")
+_STOP_WORDS = frozenset(
     (
         "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "how", "i", "in", "is", "it", "of", "on", "or",
         "that", "the", "this", "to", "use", "when", "with", "you",
     )
 )  # fmt: skip
 # Words of any request: they speak for a skill only a little.
-_WEAK: Final = frozenset(
+_WEAK_WORDS: Final = frozenset(
     (
         "about", "after", "all", "also", "any", "been", "before", "but", "can", "could", "did", "do", "does", "get",
         "give", "has", "have", "help", "here", "if", "into", "its", "just", "let", "like", "make", "me", "my", "need",
@@ -37,20 +43,20 @@ _WEAK: Final = frozenset(
         "who", "why", "will", "work", "would", "your",
     )
 )  # fmt: skip
-_NAME, _TRIGGER, _SUMMARY, _WEAK_SHARE = 3.0, 2.5, 1.0, 0.15
-_EXACT = 10.0
-_MOST_WORDS = 32
-_LONGEST_QUERY = 4_000
+_NAME_WEIGHT, _TRIGGER_WEIGHT, _SUMMARY_WEIGHT, _WEAK_SHARE = 3.0, 2.5, 1.0, 0.15
+_EXACT_BONUS = 10.0
+_MAX_WORDS = 32
+_MAX_QUERY = 4_000
 _PATTERN_SECONDS = 0.1
 """Of a processor: on a busy machine no trigger is passed over because others had their turn."""
 _RARE_SHARE = 0.2
 
 
-class Hit(NamedTuple):
+class SkillMatch(NamedTuple):
     skill: Skill
-    verdict: Verdict
+    visibility: Verdict
     score: float
-    sure: bool = False
+    is_confident: bool = False
     """More than chance: the name, a trigger, or at least two words that few skills have."""
 
 
@@ -60,9 +66,9 @@ _indexes: "weakref.WeakKeyDictionary[Registry, tuple[Namespace[Skill], SearchInd
 """For each registry that is in use, the index of its present state; None: there is no FTS5."""
 
 
-def words_of(text: str) -> set[str]:
+def stem_words(text: str) -> set[str]:
     """Lower-case words without endings, so that `reviews` and `reviewing` find `review`."""
-    return {_stem(word) for word in _WORD.findall(text.lower().replace("_", " ")) if word not in _COMMON}
+    return {_stem(word) for word in _WORD.findall(text.lower().replace("_", " ")) if word not in _STOP_WORDS}
 
 
 def _stem(word: str) -> str:
@@ -75,57 +81,59 @@ def _stem(word: str) -> str:
     return word.removesuffix("e") if len(word) > 3 else word
 
 
-def search(registry: Registry, query: str, most: int = 10) -> list[Hit]:
+def search_skills(registry: Registry, query: str, limit: int = 10) -> list[SkillMatch]:
     """Best first; of equal ones, in the order of their names."""
-    query = query[:_LONGEST_QUERY]
-    index = _index_of(registry)
-    found = _by_overlap(registry, query) if index is None else _Weighing(index, query).found()
+    query = query[:_MAX_QUERY]
+    index = _get_index(registry)
+    found = _search_by_overlap(registry, query) if index is None else _Scorer(index, query).results()
     ordered = sorted(found, key=lambda one: (-one[1], one[0].full_name.lower()))
-    return list(_visible(registry, ordered, most))
+    return list(_visible_matches(registry, ordered, limit))
 
 
-def _visible(registry: Registry, found: Iterable[tuple[Skill, float, bool]], most: int) -> Iterator[Hit]:
-    view = registry.view()
+def _visible_matches(
+    registry: Registry, found: Iterable[tuple[Skill, float, bool]], limit: int
+) -> Iterator[SkillMatch]:
+    view = registry.visibility_context()
     for skill, score, sure in found:
-        if most <= 0:
+        if limit <= 0:
             return
-        verdict = registry.judge(skill, view)
+        verdict = registry.evaluate(skill, view)
         if verdict.searchable:
-            most -= 1
-            yield Hit(skill, verdict, score, sure)
+            limit -= 1
+            yield SkillMatch(skill, verdict, score, sure)
 
 
-def _index_of(registry: Registry) -> SearchIndex | None:
+def _get_index(registry: Registry) -> SearchIndex | None:
     skills = registry.skills
     known = _indexes.get(registry)
     if known is None or known[0] is not skills:
         try:
             known = (skills, SearchIndex(registry))
-        except NoIndexError:
+        except SearchIndexUnavailableError:
             known = (skills, None)
         _indexes[registry] = known
     return known[1]
 
 
-def _words_asked(query: str) -> list[str]:
+def _query_words(query: str) -> list[str]:
     """As they are looked up, each once, in their order."""
     words: dict[str, None] = {}
-    for run in _RUN.finditer(query.lower()):
+    for run in _WORD_RUN.finditer(query.lower()):
         if run["joined"]:
-            words.update(dict.fromkeys(pairs_asked(run[0])))
-        elif run[0] not in _COMMON:
+            words.update(dict.fromkeys(query_bigrams(run[0])))
+        elif run[0] not in _STOP_WORDS:
             words[run[0]] = None
-    return list(words)[:_MOST_WORDS]
+    return list(words)[:_MAX_WORDS]
 
 
-class _Weighing:
+class _Scorer:
     """What one request finds."""
 
     def __init__(self, index: SearchIndex, query: str) -> None:
         self._documents = index.documents
-        self._words = {word: index.where(word) for word in _words_asked(query)}
+        self._words = {word: index.find_word(word) for word in _query_words(query)}
         self._query = query
-        self._asked = slug(query)
+        self._asked = slugify(query)
         self._slug = f"-{self._asked}-"
         self._scores: dict[int, float] = {}
         self._points: dict[int, float] = {}
@@ -134,7 +142,7 @@ class _Weighing:
         """How many words of its name are in the request."""
         self._certain: set[int] = set()
 
-    def found(self) -> Iterator[tuple[Skill, float, bool]]:
+    def results(self) -> Iterator[tuple[Skill, float, bool]]:
         whole = sum(self._weight(word, where) for word, where in self._words.items()) or 1.0
         for word, where in self._words.items():
             self._add(word, where)
@@ -144,22 +152,22 @@ class _Weighing:
             document = self._documents[at]
             named = self._named.get(at, 0)
             sure = at in self._certain or self._points.get(at, 0.0) >= (3.0 if named else 2.0)
-            exact = _EXACT if self._asked and self._asked in document.slugs else 0.0
+            exact = _EXACT_BONUS if self._asked and self._asked in document.slugs else 0.0
             yield document.skill, round(score / whole + exact, 3), sure
 
-    def _weight(self, word: str, where: Where) -> float:
-        count, total = len(where.anywhere), len(self._documents)
+    def _weight(self, word: str, where: WordOccurrences) -> float:
+        count, total = len(where.everywhere), len(self._documents)
         rarity = math.log(1.0 + (total - count + 0.5) / (count + 0.5))
-        return max(rarity, 0.1) * (_WEAK_SHARE if word in _WEAK else 1.0)
+        return max(rarity, 0.1) * (_WEAK_SHARE if word in _WEAK_WORDS else 1.0)
 
-    def _add(self, word: str, where: Where) -> None:
+    def _add(self, word: str, where: WordOccurrences) -> None:
         weight = self._weight(word, where)
-        rare = word not in _WEAK and len(where.anywhere) <= max(3, len(self._documents) * _RARE_SHARE)
-        for at in where.anywhere:
+        rare = word not in _WEAK_WORDS and len(where.everywhere) <= max(3, len(self._documents) * _RARE_SHARE)
+        for at in where.everywhere:
             in_name, in_triggers = at in where.name, at in where.triggers
-            share = _NAME if in_name else _TRIGGER if in_triggers else _SUMMARY / self._length(at)
+            share = _NAME_WEIGHT if in_name else _TRIGGER_WEIGHT if in_triggers else _SUMMARY_WEIGHT / self._length(at)
             self._scores[at] = self._scores.get(at, 0.0) + weight * share
-            self._named[at] = self._named.get(at, 0) + (in_name and word not in _WEAK)
+            self._named[at] = self._named.get(at, 0) + (in_name and word not in _WEAK_WORDS)
             if rare:
                 self._points[at] = self._points.get(at, 0.0) + (2.0 if in_name or in_triggers else 1.0)
 
@@ -172,12 +180,12 @@ class _Weighing:
             document = self._documents[at]
             if named and f"-{document.slugs[0]}-" in self._slug:
                 self._certain.add(at)
-                self._scores[at] += named * _NAME
+                self._scores[at] += named * _NAME_WEIGHT
 
     def _triggers(self) -> None:
         """Phrases that stand in the request, and patterns that match it, as long as that takes no time."""
         until = time.thread_time() + _PATTERN_SECONDS
-        text = self._query[:LONGEST_TEXT]
+        text = self._query[:MAX_TRIGGER_TEXT]
         for at, document in enumerate(self._documents):
             for phrase in document.phrases:
                 if f"-{phrase}-" in self._slug:
@@ -188,18 +196,18 @@ class _Weighing:
 
     def _trigger(self, at: int) -> None:
         self._certain.add(at)
-        self._scores[at] = self._scores.get(at, 0.0) + 2 * _TRIGGER
+        self._scores[at] = self._scores.get(at, 0.0) + 2 * _TRIGGER_WEIGHT
 
 
-def _by_overlap(registry: Registry, query: str) -> Iterator[tuple[Skill, float, bool]]:
+def _search_by_overlap(registry: Registry, query: str) -> Iterator[tuple[Skill, float, bool]]:
     """Without an index: every skill is looked at."""
-    wanted = words_of(query)
+    wanted = stem_words(query)
     phrase = " ".join(query.lower().split())
     for skill in registry.skills if wanted else ():
         entry = registry.manifest_entry(skill)
-        in_name = wanted & words_of(skill.full_name)
-        in_triggers = wanted & words_of(" ".join(entry.dispatch_triggers if entry else ()))
-        in_summary = wanted & words_of(skill.summary)
+        in_name = wanted & stem_words(skill.full_name)
+        in_triggers = wanted & stem_words(" ".join(entry.dispatch_triggers if entry else ()))
+        in_summary = wanted & stem_words(skill.summary)
         score = 3.0 * len(in_name) + 2.0 * len(in_triggers) + len(in_summary)
         is_name = phrase in (skill.name.lower(), skill.full_name.lower())
         if not phrase.isascii() and phrase in f"{skill.full_name} {skill.summary}".lower():
@@ -207,4 +215,4 @@ def _by_overlap(registry: Registry, query: str) -> Iterator[tuple[Skill, float, 
         if score > 0:
             shared = len(in_name | in_triggers | in_summary)
             sure = is_name or (shared > 1 and bool(in_name or in_triggers))
-            yield skill, round(score / len(wanted) + (_EXACT if is_name else 0.0), 3), sure
+            yield skill, round(score / len(wanted) + (_EXACT_BONUS if is_name else 0.0), 3), sure

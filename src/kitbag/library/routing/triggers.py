@@ -7,29 +7,29 @@ in which a pattern can match: each repeat counts 50, each `?` 2, each group as m
 import re
 from typing import Final
 
-LONGEST_TEXT: Final = 400
+MAX_TRIGGER_TEXT: Final = 400
 """What is searched of a request."""
-_LONGEST_PATTERN = 200
-_MOST_WAYS = 5_000
-_REPEAT = 50
+_MAX_PATTERN = 200
+_MAX_WAYS = 5_000
+_REPEAT_WAYS = 50
 # What makes a trigger a pattern; `C++`, `what?` and `node.js` are words.
-_MARKS = frozenset("\\^$([|")
-_PIECE = re.compile(
+_REGEX_CHARACTERS = frozenset("\\^$([|")
+_REGEX_TOKEN = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\((?:\?(?::|[=!]|<[=!]|P<\w+>))?)|(?P<close>\))|(?P<bar>\|)"
     r"|(?P<repeat>[*+]|\{\d*,?\d*\})[?+]?|(?P<maybe>\?)[?+]?|.",
     re.DOTALL,
 )
 
 
-def is_pattern(written: str) -> bool:
-    return not _MARKS.isdisjoint(written)
+def is_regex_trigger(written: str) -> bool:
+    return not _REGEX_CHARACTERS.isdisjoint(written)
 
 
-def read_pattern(written: str) -> "tuple[re.Pattern[str] | None, str]":
+def compile_trigger(written: str) -> "tuple[re.Pattern[str] | None, str]":
     """The pattern, or why it is not used as one."""
-    if len(written) > _LONGEST_PATTERN:
+    if len(written) > _MAX_PATTERN:
         return None, "too long"
-    if not _is_quick(written):
+    if not _is_bounded(written):
         return None, "it could take for ever"
     try:
         pattern = re.compile(written, re.IGNORECASE)
@@ -38,13 +38,13 @@ def read_pattern(written: str) -> "tuple[re.Pattern[str] | None, str]":
     return (None, "it matches everything") if pattern.search("") else (pattern, "")
 
 
-def _is_quick(written: str) -> bool:
+def _is_bounded(written: str) -> bool:
     ways, alternatives, after_group = 1, [1], False
-    for piece in _PIECE.finditer(written):
+    for piece in _REGEX_TOKEN.finditer(written):
         if piece["repeat"]:
             if after_group:
                 return False
-            ways *= _REPEAT
+            ways *= _REPEAT_WAYS
         elif piece["maybe"]:
             ways *= 2
         elif piece["bar"]:
@@ -54,4 +54,4 @@ def _is_quick(written: str) -> bool:
         elif piece["close"] and len(alternatives) > 1:
             ways *= alternatives.pop()
         after_group = bool(piece["close"])
-    return ways <= _MOST_WAYS
+    return ways <= _MAX_WAYS

@@ -9,20 +9,20 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, Usage
-from kitbag.models.adapters.encoded_messages import Encoded
-from kitbag.models.adapters.wire import Endpoint, Wire, failed, read_reply, tool_call
+from kitbag.models.adapters.encoded_messages import MessageEncoder
+from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply
 from kitbag.models.provider import (
-    CallBegun,
     ModelError,
-    Piece,
-    Reply,
-    Request,
+    ModelReply,
+    ModelRequest,
     StopReason,
-    TextPiece,
-    ThinkingPiece,
+    StreamItem,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
 )
 
-_STOPS: dict[str, StopReason] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
     "tool_calls": "tools",
     "function_call": "tools",
@@ -32,20 +32,20 @@ _STOPS: dict[str, StopReason] = {
 
 
 class OpenAIChat:
-    def __init__(self, endpoint: Endpoint, *, new_names: bool = False) -> None:
+    def __init__(self, endpoint: ApiEndpoint, *, completion_limit: bool = False) -> None:
         """`new_names`: OpenAI itself calls the limit `max_completion_tokens`; the others know `max_tokens`."""
         self.name = endpoint.provider
-        self._wire = Wire(endpoint)
-        self._limit = "max_completion_tokens" if new_names else "max_tokens"
-        self._encoded = Encoded(lambda message: _items(message, self.name))
+        self._client = ApiClient(endpoint)
+        self._limit_name = "max_completion_tokens" if completion_limit else "max_tokens"
+        self._encoder = MessageEncoder(lambda message: _encode_message(message, self.name))
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._client.close()
 
-    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
-        return read_reply(self._wire, "/chat/completions", self._body(request), _Reader(self.name))
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
+        return stream_reply(self._client, "/chat/completions", self._encode_request(request), _StreamParser(self.name))
 
-    def _body(self, request: Request) -> bytes:
+    def _encode_request(self, request: ModelRequest) -> bytes:
         import msgspec
 
         system = "".join(block.text for block in request.system)
@@ -54,7 +54,7 @@ class OpenAIChat:
             "model": request.model,
             "stream": True,
             "stream_options": {"include_usage": True},
-            self._limit: request.max_output,
+            self._limit_name: request.max_output,
         }
         if request.tools:
             body["tools"] = [
@@ -66,12 +66,12 @@ class OpenAIChat:
             ]
         if request.effort:
             body["reasoning_effort"] = request.effort
-        return self._encoded.body(body, "messages", request.messages, before=first)
+        return self._encoder.encode_body(body, "messages", request.messages, before=first)
 
 
-def _items(message: Message, provider: str) -> list[dict[str, Any]]:
+def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
     if message.role == "assistant":
-        return [_assistant(message, provider)]
+        return [_encode_assistant(message, provider)]
     items: list[dict[str, Any]] = []
     pictures: list[Image] = []
     for result in message.results:
@@ -80,7 +80,7 @@ def _items(message: Message, provider: str) -> list[dict[str, Any]]:
         pictures += seen
         note = "(see the picture below)" if seen else "(no output)"
         items.append({"role": "tool", "tool_call_id": result.call_id, "content": text or note})
-    content = [_content(part) for part in (*pictures, *message.parts) if isinstance(part, Text | Image)]
+    content = [_encode_content(part) for part in (*pictures, *message.parts) if isinstance(part, Text | Image)]
     if content and all(block["type"] == "text" for block in content):
         items.append({"role": "user", "content": "\n".join(block["text"] for block in content)})
     elif content:
@@ -88,13 +88,13 @@ def _items(message: Message, provider: str) -> list[dict[str, Any]]:
     return items
 
 
-def _content(part: Text | Image) -> dict[str, Any]:
+def _encode_content(part: Text | Image) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
 
 
-def _assistant(message: Message, provider: str) -> dict[str, Any]:
+def _encode_assistant(message: Message, provider: str) -> dict[str, Any]:
     item: dict[str, Any] = {"role": "assistant", "content": message.text or None}
     calls = [
         {
@@ -123,10 +123,10 @@ class _Call:
         self.pieces: list[str] = []
 
 
-class _Reader:
+class _StreamParser:
     def __init__(self, provider: str) -> None:
         self.provider = provider
-        self.over = False
+        self.is_over = False
         """Never: the counts come after the reason to stop, and `[DONE]` ends the stream."""
         self._text: list[str] = []
         self._thought: list[str] = []
@@ -136,38 +136,38 @@ class _Reader:
         self._usage = Usage()
         self._model = ""
 
-    def read(self, event: dict[str, Any]) -> list[Piece]:
+    def read(self, event: dict[str, Any]) -> list[StreamItem]:
         error = event.get("error")
         if error:
             fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
-            raise failed(self.provider, str(fields.get("type") or ""), str(fields.get("message") or ""))
+            raise stream_error(self.provider, str(fields.get("type") or ""), str(fields.get("message") or ""))
         self._model = str(event.get("model") or self._model)
         usage = event.get("usage")
         if isinstance(usage, dict):
-            self._usage = usage_of(cast("dict[str, Any]", usage))
-        pieces: list[Piece] = []
+            self._usage = parse_usage(cast("dict[str, Any]", usage))
+        pieces: list[StreamItem] = []
         for choice in _dicts(event.get("choices"))[:1]:
             if not self._stop:
-                pieces += self._grow(_dict(choice.get("delta")))
+                pieces += self._append_delta(_dict(choice.get("delta")))
             self._stop = self._stop or str(choice.get("finish_reason") or "")
         return pieces
 
-    def _grow(self, delta: dict[str, Any]) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _append_delta(self, delta: dict[str, Any]) -> list[StreamItem]:
+        pieces: list[StreamItem] = []
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thought, str):
             self._thought.append(thought)
-            pieces.append(ThinkingPiece(thought))
+            pieces.append(ThinkingChunk(thought))
         self._details += _dicts(delta.get("reasoning_details"))
         for text in (delta.get("content"), delta.get("refusal")):
             if isinstance(text, str) and text:
                 self._text.append(text)
-                pieces.append(TextPiece(text))
+                pieces.append(TextChunk(text))
         for at, part in enumerate(_dicts(delta.get("tool_calls"))):
-            pieces += self._grow_call(at, part)
+            pieces += self._append_call(at, part)
         return pieces
 
-    def _grow_call(self, at: int, part: dict[str, Any]) -> list[Piece]:
+    def _append_call(self, at: int, part: dict[str, Any]) -> list[StreamItem]:
         index = part.get("index")
         call = self._calls.setdefault(index if isinstance(index, int) else at, _Call())
         function = _dict(part.get("function"))
@@ -180,9 +180,9 @@ class _Reader:
             call.pieces = [json.dumps(arguments)]
         elif isinstance(arguments, str):
             call.pieces.append(arguments)
-        return [CallBegun(call.id, call.name)] if call.name and not begun else []
+        return [ToolCallBegun(call.id, call.name)] if call.name and not begun else []
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelReply:
         if not self._stop:
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
         parts: list[Part] = []
@@ -193,20 +193,20 @@ class _Reader:
             parts.append(Text("".join(self._text)))
         for _, call in sorted(self._calls.items()):
             call_id = call.id or f"call_{os.urandom(8).hex()}"
-            parts.append(tool_call(call_id, call.name, "".join(call.pieces)))
-        stop = "tools" if self._calls and self._stop == "stop" else _STOPS.get(self._stop, "other")
-        return Reply(Message("assistant", tuple(parts)), stop, self._usage, self._model, self._stop)
+            parts.append(parse_tool_call(call_id, call.name, "".join(call.pieces)))
+        stop = "tools" if self._calls and self._stop == "stop" else _STOP_REASONS.get(self._stop, "other")
+        return ModelReply(Message("assistant", tuple(parts)), stop, self._usage, self._model, self._stop)
 
 
-def usage_of(usage: dict[str, Any]) -> Usage:
+def parse_usage(usage: dict[str, Any]) -> Usage:
     """Both of OpenAI's protocols; its input counts what came from the cache too."""
-    whole = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    whole = _positive_int(usage.get("prompt_tokens", usage.get("input_tokens")))
     details = _dict(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    cached = min(_count(details.get("cached_tokens")), whole)
-    return Usage(whole - cached, _count(usage.get("completion_tokens", usage.get("output_tokens"))), cached)
+    cached = min(_positive_int(details.get("cached_tokens")), whole)
+    return Usage(whole - cached, _positive_int(usage.get("completion_tokens", usage.get("output_tokens"))), cached)
 
 
-def _count(value: object) -> int:
+def _positive_int(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 

@@ -8,21 +8,21 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
-from kitbag.models.adapters.encoded_messages import Encoded
-from kitbag.models.adapters.openai_chat import usage_of
-from kitbag.models.adapters.wire import Endpoint, Wire, failed, read_reply, tool_call
+from kitbag.models.adapters.encoded_messages import MessageEncoder
+from kitbag.models.adapters.openai_chat import parse_usage
+from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply
 from kitbag.models.provider import (
-    CallBegun,
     ModelError,
-    Piece,
-    Reply,
-    Request,
+    ModelReply,
+    ModelRequest,
     StopReason,
-    TextPiece,
-    ThinkingPiece,
+    StreamItem,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
 )
 
-_STOPS: dict[str, StopReason] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "completed": "end",
     "incomplete": "length",
     "max_output_tokens": "length",
@@ -31,18 +31,18 @@ _STOPS: dict[str, StopReason] = {
 
 
 class OpenAIResponses:
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: ApiEndpoint) -> None:
         self.name = endpoint.provider
-        self._wire = Wire(endpoint)
-        self._encoded = Encoded(lambda message: _items(message, self.name))
+        self._client = ApiClient(endpoint)
+        self._encoder = MessageEncoder(lambda message: _encode_message(message, self.name))
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._client.close()
 
-    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
-        return read_reply(self._wire, "/responses", self._body(request), _Reader(self.name))
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
+        return stream_reply(self._client, "/responses", self._encode_request(request), _StreamParser(self.name))
 
-    def _body(self, request: Request) -> bytes:
+    def _encode_request(self, request: ModelRequest) -> bytes:
         body: dict[str, Any] = {
             "model": request.model,
             "stream": True,
@@ -64,26 +64,26 @@ class OpenAIResponses:
             ]
         if request.effort:
             body["reasoning"] = {"effort": request.effort, "summary": "auto"}
-        return self._encoded.body(body, "input", request.messages)
+        return self._encoder.encode_body(body, "input", request.messages)
 
 
-def _items(message: Message, provider: str) -> list[dict[str, Any]]:
+def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     spoken: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Text | Image):
-            spoken.append(_content(part, message.role))
+            spoken.append(_encode_content(part, message.role))
             continue
         if spoken:
             items.append({"type": "message", "role": message.role, "content": spoken})
             spoken = []
-        items += _item(part, provider)
+        items += _encode_part(part, provider)
     if spoken:
         items.append({"type": "message", "role": message.role, "content": spoken})
     return items
 
 
-def _item(part: Thinking | ToolCall | ToolResult, provider: str) -> list[dict[str, Any]]:
+def _encode_part(part: Thinking | ToolCall | ToolResult, provider: str) -> list[dict[str, Any]]:
     match part:
         case Thinking(_, wrote, opaque):
             return [cast("dict[str, Any]", json.loads(opaque))] if wrote == provider and opaque else []
@@ -92,67 +92,67 @@ def _item(part: Thinking | ToolCall | ToolResult, provider: str) -> list[dict[st
             return [{"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments}]
         case ToolResult():
             if any(isinstance(piece, Image) for piece in part.content):
-                output: Any = [_content(piece, "user") for piece in part.content]
+                output: Any = [_encode_content(piece, "user") for piece in part.content]
             else:
                 output = "".join(piece.text for piece in part.content if isinstance(piece, Text)) or "(no output)"
             return [{"type": "function_call_output", "call_id": part.call_id, "output": output}]
 
 
-def _content(part: Text | Image, role: str) -> dict[str, Any]:
+def _encode_content(part: Text | Image, role: str) -> dict[str, Any]:
     if isinstance(part, Image):
         return {"type": "input_image", "image_url": f"data:{part.media_type};base64,{part.data}"}
     return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
 
 
-class _Reader:
+class _StreamParser:
     def __init__(self, provider: str) -> None:
         self.provider = provider
-        self.over = False
+        self.is_over = False
         self._items: dict[int, dict[str, Any]] = {}
         self._begun: set[int] = set()
         self._end: dict[str, Any] = {}
         self._end_kind = ""
 
-    def read(self, event: dict[str, Any]) -> list[Piece]:
+    def read(self, event: dict[str, Any]) -> list[StreamItem]:
         kind = event.get("type")
         index = event.get("output_index")
         match kind:
             case "error" | "response.failed":
                 response = _dict(event.get("response"))
                 error = _dict(response.get("error")) or _dict(event.get("error")) or event
-                raise failed(self.provider, str(error.get("code") or ""), str(error.get("message") or ""))
+                raise stream_error(self.provider, str(error.get("code") or ""), str(error.get("message") or ""))
             case "response.output_item.added" if isinstance(index, int) and index not in self._begun:
                 self._begun.add(index)
                 item = _dict(event.get("item"))
                 if item.get("type") == "function_call":
-                    return [CallBegun(str(item.get("call_id", "")), str(item.get("name", "")))]
+                    return [ToolCallBegun(str(item.get("call_id", "")), str(item.get("name", "")))]
             case "response.output_item.done" if isinstance(index, int):
                 self._items.setdefault(index, _dict(event.get("item")))
             case "response.output_text.delta" | "response.refusal.delta" if index not in self._items:
-                return [TextPiece(str(event.get("delta", "")))]
+                return [TextChunk(str(event.get("delta", "")))]
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                return [ThinkingPiece(str(event.get("delta", "")))]
+                return [ThinkingChunk(str(event.get("delta", "")))]
             case "response.completed" | "response.incomplete":
                 self._end = _dict(event.get("response"))
                 self._end_kind = str(kind).removeprefix("response.")
-                self.over = True
+                self.is_over = True
             case _:
                 pass
         return []
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelReply:
         reason = self._stop_reason()
-        if not self.over or (reason == "completed" and self._begun - set(self._items)):
+        if not self.is_over or (reason == "completed" and self._begun - set(self._items)):
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
         items = self._items
         if reason != "completed":  # the item at the cut may be in the last event only
             items = {**dict(enumerate(_dicts(self._end.get("output")))), **items}
         parts = [part for _, item in sorted(items.items()) for part in self._parts(item)]
-        stop = _STOPS.get(reason, "other")
+        stop = _STOP_REASONS.get(reason, "other")
         if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
             stop = "tools"
-        usage = usage_of(_dict(self._end.get("usage")))
-        return Reply(Message("assistant", tuple(parts)), stop, usage, str(self._end.get("model") or ""), reason)
+        usage = parse_usage(_dict(self._end.get("usage")))
+        return ModelReply(Message("assistant", tuple(parts)), stop, usage, str(self._end.get("model") or ""), reason)
 
     def _stop_reason(self) -> str:
         """`completed` only where nothing says otherwise: neither the response nor any of its calls."""
@@ -172,7 +172,7 @@ class _Reader:
                 return [Thinking(shown, self.provider, json.dumps(kept) if item.get("encrypted_content") else "")]
             case "function_call":
                 call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
-                return [tool_call(call_id, name, str(item.get("arguments") or ""))]
+                return [parse_tool_call(call_id, name, str(item.get("arguments") or ""))]
             case _:
                 return []
 

@@ -18,36 +18,36 @@ from typing import Any, Final, cast
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, Usage
-from kitbag.models.adapters.wire import IDLE_SECONDS, shortened, tool_call
+from kitbag.models.adapters.wire import IDLE_TIMEOUT, parse_tool_call, shorten_message
 from kitbag.models.provider import (
-    CallBegun,
     FailureKind,
     ModelError,
-    Piece,
-    Reply,
-    Request,
+    ModelReply,
+    ModelRequest,
     StopReason,
-    TextPiece,
-    ThinkingPiece,
+    StreamItem,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallBegun,
 )
 
 INSTALL: Final = "pip install 'kitbag[models]'"
 _NAMES: Final = {"gemini": "google", "vertex": "google-cloud", "xai": "xai", "grok": "xai", "moonshot": "moonshotai"}
 """Where people call a provider otherwise than the library does."""
-_STOPS: Final[dict[str, StopReason]] = {
+_STOP_REASONS: Final[dict[str, StopReason]] = {
     "stop": "end",
     "tool_call": "tools",
     "length": "length",
     "content_filter": "refusal",
 }
-_NO_WORD = ("function", "test", "xai")
+_WITHOUT_PROVIDER_REASON = ("function", "test", "xai")
 """The library's models that don't keep the provider's own word for the end of a reply."""
-_NO_REASON = ("function", "test")
+_WITHOUT_REASON = ("function", "test")
 """Those among them that give no reason at all."""
 _EFFORTS = ("low", "medium", "high")
 _OWN_DETAILS = ("id", "signature", "provider_name", "provider_details")
 # By the names of the library's errors and of those they derive from, the most exact first.
-_KINDS: dict[str, FailureKind] = {
+_FAILURE_KINDS: dict[str, FailureKind] = {
     "ModelAuthenticationError": "auth",
     "ModelContextWindowExceededError": "too-long",
     "ModelQuotaExceededError": "spent",
@@ -61,10 +61,10 @@ _KINDS: dict[str, FailureKind] = {
     "ContentFilterError": "bad-request",
     "UnexpectedModelBehavior": "cut",
 }
-_NO_KEY = re.compile(r"api.?key|environment variable|credential|token", re.IGNORECASE)
+_KEY_PROBLEM = re.compile(r"api.?key|environment variable|credential|token", re.IGNORECASE)
 
 
-def _check(provider: str) -> None:
+def _check_provider(provider: str) -> None:
     """Raises InvalidError for a name that the library does not know; what it lacks for one it knows is told later."""
     providers: Any = import_module("pydantic_ai.providers")
     try:
@@ -76,67 +76,67 @@ def _check(provider: str) -> None:
 
 
 class PydanticAI:
-    def __init__(self, provider: str, model: Any = None, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, provider: str, model: Any = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
         """`model`: one of the library's, for those who made it themselves. Raises InvalidError without the library."""
         if find_spec("pydantic_ai") is None:
             problem = f"models of {provider} need pydantic-ai, which is not installed"
             raise InvalidError(problem, f"{INSTALL}, or choose another model")
         if model is None:
-            _check(provider)
+            _check_provider(provider)
         self.name = provider
-        self._idle_seconds = idle_seconds
-        self._given = model
+        self._idle_timeout = idle_timeout
+        self._given_model = model
         self._models: dict[str, Any] = {}
-        self._open = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         """The models' connections."""
 
     async def close(self) -> None:
         self._models.clear()
-        await self._open.aclose()
+        await self._exit_stack.aclose()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         try:
             model = await self._model(request.model)
             direct: Any = import_module("pydantic_ai.direct")
             opened = direct.model_request_stream(
                 model,
-                _encoded(request, self.name),
-                model_settings=_settings(request, model),
-                model_request_parameters=_parameters(request),
+                _encode_messages(request, self.name),
+                model_settings=_model_settings(request, model),
+                model_request_parameters=_request_parameters(request),
                 instrument=False,
             )
             async with opened as streamed:
                 events = aiter(streamed)
                 while True:
-                    async with asyncio.timeout(self._idle_seconds):
+                    async with asyncio.timeout(self._idle_timeout):
                         event = await anext(events, None)
                     if event is None:
                         break
-                    piece = _piece(event)
+                    piece = _stream_item(event)
                     if piece is not None:
                         yield piece
                 response = streamed.get()
         except ModelError:
             raise
         except TimeoutError as error:
-            raise ModelError("cut", f"{self.name} said nothing for {self._idle_seconds:.0f} s", "try again") from error
+            raise ModelError("cut", f"{self.name} said nothing for {self._idle_timeout:.0f} s", "try again") from error
         except ImportError as error:
-            problem = f"models of {self.name} need a package that is not installed: {shortened(str(error))}"
+            problem = f"models of {self.name} need a package that is not installed: {shorten_message(str(error))}"
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error
         except Exception as error:  # each provider's own library may raise anything
-            raise _failure(error, self.name) from error
-        yield _reply(response, self.name, str(getattr(model, "system", "")))
+            raise _model_error(error, self.name) from error
+        yield _read_reply(response, self.name, str(getattr(model, "system", "")))
 
     async def _model(self, name: str) -> Any:
         if name not in self._models:
-            model = self._given
+            model = self._given_model
             if model is None:
-                model = await asyncio.to_thread(_made, f"{_NAMES.get(self.name, self.name)}:{name}")
-            self._models[name] = await self._open.enter_async_context(model)
+                model = await asyncio.to_thread(_infer_model, f"{_NAMES.get(self.name, self.name)}:{name}")
+            self._models[name] = await self._exit_stack.enter_async_context(model)
         return self._models[name]
 
 
-def _made(name: str) -> Any:
+def _infer_model(name: str) -> Any:
     """Imports the library and the provider's own, which takes its time."""
     models: Any = import_module("pydantic_ai.models")
     return models.infer_model(name)
@@ -145,7 +145,7 @@ def _made(name: str) -> Any:
 # What is sent
 
 
-def _settings(request: Request, model: Any) -> dict[str, Any]:
+def _model_settings(request: ModelRequest, model: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {"max_tokens": request.max_output}
     if any(block.cache for block in request.system):
         settings["cache"] = True
@@ -156,7 +156,7 @@ def _settings(request: Request, model: Any) -> dict[str, Any]:
     return settings
 
 
-def _parameters(request: Request) -> Any:
+def _request_parameters(request: ModelRequest) -> Any:
     models: Any = import_module("pydantic_ai.models")
     tools: Any = import_module("pydantic_ai.tools")
     library: Any = import_module("pydantic_ai.messages")
@@ -172,35 +172,35 @@ def _parameters(request: Request) -> Any:
     return models.ModelRequestParameters(function_tools=definitions, instruction_parts=instructions or None)
 
 
-def _encoded(request: Request, provider: str) -> list[Any]:
+def _encode_messages(request: ModelRequest, provider: str) -> list[Any]:
     library: Any = import_module("pydantic_ai.messages")
     names = {call.id: call.name for message in request.messages for call in message.calls}
     instructions = "\n\n".join(text for block in request.system if (text := block.text.strip())) or None
     encoded: list[Any] = []
     for message in request.messages:
         if message.role == "assistant":
-            encoded.append(library.ModelResponse(parts=list(_said(message, provider, library))))
+            encoded.append(library.ModelResponse(parts=list(_assistant_parts(message, provider, library))))
         else:
-            parts = list(_asked(message, names, library))
+            parts = list(_user_parts(message, names, library))
             encoded.append(library.ModelRequest(parts=parts, instructions=instructions))
     return encoded
 
 
-def _asked(message: Message, names: dict[str, str], library: Any) -> Iterator[Any]:
+def _user_parts(message: Message, names: dict[str, str], library: Any) -> Iterator[Any]:
     for result in message.results:
-        content = [_content(part, library) for part in result.content]
+        content = [_encode_content(part, library) for part in result.content]
         yield library.ToolReturnPart(
             tool_name=names.get(result.call_id, "unknown"),
             content="\n".join(content) if all(isinstance(one, str) for one in content) else content,
             tool_call_id=result.call_id,
             outcome="failed" if result.is_error else "success",
         )
-    content = [_content(part, library) for part in message.parts if isinstance(part, Text | Image)]
+    content = [_encode_content(part, library) for part in message.parts if isinstance(part, Text | Image)]
     if content or not message.results:
         yield library.UserPromptPart(content=content or "(nothing)")
 
 
-def _content(part: Text | Image, library: Any) -> Any:
+def _encode_content(part: Text | Image, library: Any) -> Any:
     if isinstance(part, Text):
         return part.text
     try:
@@ -209,13 +209,13 @@ def _content(part: Text | Image, library: Any) -> Any:
         return "(an image that can't be read)"
 
 
-def _said(message: Message, provider: str, library: Any) -> Iterator[Any]:
+def _assistant_parts(message: Message, provider: str, library: Any) -> Iterator[Any]:
     details: dict[str, dict[str, Any]] = {}
     """Of a call by its id; of the next text by the empty name."""
     for part in message.parts:
         match part:
             case Thinking(text, wrote, opaque) if wrote == provider and opaque:
-                known = _opened(opaque)
+                known = _parse_opaque(opaque)
                 if "for" in known:
                     details[str(known.pop("for"))] = known
                 else:
@@ -229,7 +229,7 @@ def _said(message: Message, provider: str, library: Any) -> Iterator[Any]:
                 pass
 
 
-def _opened(opaque: str) -> dict[str, Any]:
+def _parse_opaque(opaque: str) -> dict[str, Any]:
     try:
         value: Any = json.loads(opaque)
     except (ValueError, RecursionError):
@@ -241,61 +241,66 @@ def _opened(opaque: str) -> dict[str, Any]:
 # What is read
 
 
-def _piece(event: Any) -> Piece | None:
+def _stream_item(event: Any) -> StreamItem | None:
     if event.event_kind == "part_start":
         part: Any = event.part
         if part.part_kind == "tool-call":
-            return CallBegun(str(part.tool_call_id), str(part.tool_name))
-        return _growing(part.part_kind, part, "content")
+            return ToolCallBegun(str(part.tool_call_id), str(part.tool_name))
+        return _text_chunk(part.part_kind, part, "content")
     if event.event_kind == "part_delta":
         delta: Any = event.delta
-        return _growing(delta.part_delta_kind, delta, "content_delta")
+        return _text_chunk(delta.part_delta_kind, delta, "content_delta")
     return None
 
 
-def _growing(kind: str, part: Any, field: str) -> Piece | None:
+def _text_chunk(kind: str, part: Any, field: str) -> StreamItem | None:
     text = getattr(part, field, None)
     if not isinstance(text, str) or not text:
         return None
-    return TextPiece(text) if kind == "text" else ThinkingPiece(text) if kind == "thinking" else None
+    return TextChunk(text) if kind == "text" else ThinkingChunk(text) if kind == "thinking" else None
 
 
-def _reply(response: Any, provider: str, system: str) -> Reply:
+def _read_reply(response: Any, provider: str, system: str) -> ModelReply:
     reason = str(response.finish_reason or "")
     details: dict[str, Any] = response.provider_details or {}
     word = str(details.get("finish_reason") or "")
     # The library takes a stream that simply ends for a reply that is over; without the provider's word it is cut off.
-    ended = word or reason == "content_filter" or system in _NO_REASON or (system in _NO_WORD and reason)
+    ended = (
+        word
+        or reason == "content_filter"
+        or system in _WITHOUT_REASON
+        or (system in _WITHOUT_PROVIDER_REASON and reason)
+    )
     if response.state != "complete" or reason == "error" or not ended:
         raise ModelError("cut", f"the reply of {provider} ended before it was whole", "try again")
-    message = Message("assistant", tuple(made for part in response.parts for made in _parts(part, provider)))
-    stop = _STOPS.get(reason or ("stop" if system in _NO_REASON else ""), "other")
+    message = Message("assistant", tuple(made for part in response.parts for made in _read_parts(part, provider)))
+    stop = _STOP_REASONS.get(reason or ("stop" if system in _WITHOUT_REASON else ""), "other")
     if stop == "end" and message.calls:
         stop = "tools"
-    return Reply(message, stop, _usage(response.usage), str(response.model_name or ""), word or reason)
+    return ModelReply(message, stop, _read_usage(response.usage), str(response.model_name or ""), word or reason)
 
 
-def _parts(part: Any, provider: str) -> Iterator[Part]:
+def _read_parts(part: Any, provider: str) -> Iterator[Part]:
     """What Kitbag knows of; a provider's own searches and files are left out."""
-    details = _details(part)
+    details = _encode_details(part)
     match part.part_kind:
         case "thinking":
             yield Thinking(str(part.content or ""), provider, details)
         case "text" if part.content:
             if details:
-                yield Thinking("", provider, _for("", details))
+                yield Thinking("", provider, _details_for("", details))
             yield Text(str(part.content))
         case "tool-call":
             call_id = str(part.tool_call_id) or f"call_{os.urandom(8).hex()}"
             if details:
-                yield Thinking("", provider, _for(call_id, details))
+                yield Thinking("", provider, _details_for(call_id, details))
             written = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
-            yield tool_call(call_id, str(part.tool_name), written)
+            yield parse_tool_call(call_id, str(part.tool_name), written)
         case _:
             pass
 
 
-def _details(part: Any) -> str:
+def _encode_details(part: Any) -> str:
     """As JSON text, what the provider wants to see again; empty when that is nothing."""
     known = {name: value for name in _OWN_DETAILS if (value := getattr(part, name, None))}
     if not known.keys() - {"provider_name"}:
@@ -306,11 +311,11 @@ def _details(part: Any) -> str:
         return ""
 
 
-def _for(name: str, details: str) -> str:
+def _details_for(name: str, details: str) -> str:
     return json.dumps({"for": name, **json.loads(details)})
 
 
-def _usage(usage: Any) -> Usage:
+def _read_usage(usage: Any) -> Usage:
     read, write = max(usage.cache_read_tokens, 0), max(usage.cache_write_tokens, 0)
     return Usage(max(usage.input_tokens - read - write, 0), max(usage.output_tokens, 0), read, write)
 
@@ -318,31 +323,31 @@ def _usage(usage: Any) -> Usage:
 # What goes wrong
 
 
-def _failure(error: Exception, provider: str) -> ModelError:
+def _model_error(error: Exception, provider: str) -> ModelError:
     known = {one.__name__ for one in type(error).__mro__}
     status = getattr(error, "status_code", 0)
     wait = getattr(error, "retry_after", None)
-    said = shortened(str(getattr(error, "message", "") or error)) or type(error).__name__
+    said = shorten_message(str(getattr(error, "message", "") or error)) or type(error).__name__
     problem = f"{provider} failed: {said}"
     if "UserError" in known:
-        return ModelError("auth" if _NO_KEY.search(said) else "bad-request", problem, "see what it says")
-    kind = _kind(known, status)
+        return ModelError("auth" if _KEY_PROBLEM.search(said) else "bad-request", problem, "see what it says")
+    kind = _classify_error(known, status)
     if kind == "cut" and getattr(error, "phase", "") in ("connect", "pool", None):
         kind = "unreachable"
     headers: dict[str, str] = getattr(error, "headers", None) or {}
     if kind == "overloaded" and status == 429 and wait is None and not any("ratelimit" in name for name in headers):
         kind = "spent"  # without a word on when to come back it may be the account's limit
-    return ModelError(kind, problem, _fix(kind, provider), wait=wait, status=status)
+    return ModelError(kind, problem, _suggest_fix(kind, provider), retry_after=wait, status=status)
 
 
-def _kind(known: set[str], status: int) -> FailureKind:
-    for name, kind in _KINDS.items():
+def _classify_error(known: set[str], status: int) -> FailureKind:
+    for name, kind in _FAILURE_KINDS.items():
         if name in known:
             return kind
     return "transient" if status >= 500 or status in (408, 409, 425) else "bad-request"
 
 
-def _fix(kind: FailureKind, provider: str) -> str:
+def _suggest_fix(kind: FailureKind, provider: str) -> str:
     return {
         "auth": f"check the key for {provider} in your environment",
         "spent": f"check the limits of your account at {provider}; waiting may not help",

@@ -6,7 +6,7 @@ Used by wire. Bounded: a line or an event that does not end is an error, not a f
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from typing import Final
 
-LONGEST_EVENT: Final = 16 << 20
+MAX_EVENT_BYTES: Final = 16 << 20
 """Bytes."""
 
 
@@ -14,11 +14,11 @@ class EventTooLongError(Exception):
     pass
 
 
-class EventReader:
+class EventParser:
     """The state between two pieces."""
 
-    def __init__(self, longest: int = LONGEST_EVENT) -> None:
-        self._longest = longest
+    def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._longest = max_bytes
         self._line: list[bytes] = []
         """The beginning of a line whose end has not come."""
         self._data: list[bytes] = []
@@ -66,7 +66,7 @@ class EventReader:
 
 async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
     """Raises EventTooLongError. An event that was cut off is no event."""
-    reader = EventReader()
+    reader = EventParser()
     async for piece in pieces:
         for data in reader.feed(piece):
             yield data

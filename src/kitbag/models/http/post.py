@@ -7,18 +7,18 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-Failure = Literal["address", "no-answer", "unreachable", "certificate", "silent", "broken"]
+TransportFailure = Literal["address", "no-answer", "unreachable", "certificate", "silent", "broken"]
 
 
-class PostError(Exception):
-    def __init__(self, kind: Failure, reason: str) -> None:
+class TransportError(Exception):
+    def __init__(self, kind: TransportFailure, reason: str) -> None:
         super().__init__(kind, reason)
-        self.kind: Failure = kind
+        self.kind: TransportFailure = kind
         self.reason = reason
         """In words, where there is more to say than the kind does."""
 
 
-class Answer(Protocol):
+class HttpResponse(Protocol):
     @property
     def status(self) -> int: ...
 
@@ -32,15 +32,15 @@ class Answer(Protocol):
         ...
 
 
-class Post(Protocol):
-    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[Answer]:
+class HttpTransport(Protocol):
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
         """Raises PostError. Follows no redirect. Leaving the block ends the request."""
         ...
 
     async def close(self) -> None: ...
 
 
-def is_proxied(environment: Mapping[str, str]) -> bool:
+def has_proxy(environment: Mapping[str, str]) -> bool:
     """Whether the environment names a proxy, for whatever."""
     return any(
         value and name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name, value in environment.items()

@@ -8,49 +8,49 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 
 import httpx2
 
-from kitbag.models.http.post import Answer, PostError
+from kitbag.models.http.post import HttpResponse, TransportError
 
 
-class ProxiedPost:
-    def __init__(self, idle_seconds: float, connect_seconds: float) -> None:
-        timeout = httpx2.Timeout(idle_seconds, connect=connect_seconds, pool=connect_seconds)
+class ProxiedTransport:
+    def __init__(self, idle_timeout: float, connect_timeout: float) -> None:
+        timeout = httpx2.Timeout(idle_timeout, connect=connect_timeout, pool=connect_timeout)
         self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
 
     async def close(self) -> None:
         await self._client.aclose()
 
     @contextlib.asynccontextmanager
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[Answer, None]:
-        with _in_our_words():
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpResponse, None]:
+        with _map_errors():
             async with self._client.stream("POST", url, headers=headers, content=body) as response:
-                yield _Answer(response)
+                yield _Response(response)
 
 
-class _Answer:
+class _Response:
     def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         self._response = response
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        with _in_our_words():
+        with _map_errors():
             async for chunk in self._response.aiter_bytes():
                 yield chunk
 
 
 @contextlib.contextmanager
-def _in_our_words() -> Generator[None, None, None]:
+def _map_errors() -> Generator[None, None, None]:
     try:
         yield
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        raise PostError("no-answer", "") from error
+        raise TransportError("no-answer", "") from error
     except httpx2.TimeoutException as error:
-        raise PostError("silent", "") from error
+        raise TransportError("silent", "") from error
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-        raise PostError("address", "") from error
+        raise TransportError("address", "") from error
     except httpx2.HTTPError as error:
         reason = str(error) or type(error).__name__
         kind = "certificate" if "CERTIFICATE" in reason.upper() else "broken"
-        raise PostError(
+        raise TransportError(
             "unreachable" if isinstance(error, httpx2.ConnectError) and kind == "broken" else kind, reason
         ) from error

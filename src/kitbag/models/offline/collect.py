@@ -9,105 +9,119 @@ from typing import Final
 from urllib.parse import quote
 
 from kitbag.messages import Part, Text
-from kitbag.models.offline.commands import Collect
-from kitbag.models.offline.conversation import WORK_LINE, Hit, Step, Talk, code, hits_in, is_setup, literal, number_of
-from kitbag.models.offline.run_command import refusals
-from kitbag.models.offline.skills import wanted_words
+from kitbag.models.offline.commands import CollectRequest
+from kitbag.models.offline.conversation import (
+    FIXED_RULES_LINE,
+    GrepHit,
+    OfflineConversation,
+    ToolStep,
+    code_span,
+    escape_regex,
+    format_count,
+    is_config_path,
+    parse_hits,
+)
+from kitbag.models.offline.run_command import describe_denials
+from kitbag.models.offline.skills import significant_words
 
-MARK: Final = "<!-- Lines found by words, written by Kitbag; the same request writes this file anew. -->"
-_SAME: Final = "has exactly this content already"
-_MOST_LINES: Final = 2_000
-_LONGEST_LINE: Final = 200
-_MOST_TOLD: Final = 20
+GENERATED_MARKER: Final = "<!-- Lines found by words, written by Kitbag; the same request writes this file anew. -->"
+_UNCHANGED: Final = "has exactly this content already"
+_MAX_LINES: Final = 2_000
+_MAX_LINE: Final = 200
+_MAX_LISTED: Final = 20
 
 
-def next_in_collecting(wish: Collect, talk: Talk) -> list[Part]:
-    if missing := talk.missing("Grep", "Read", "Write"):
+def next_collect_step(request: CollectRequest, talk: OfflineConversation) -> list[Part]:
+    if missing := talk.missing_tools("Grep", "Read", "Write"):
         names = " and ".join(missing)
         verb = "is" if len(missing) == 1 else "are"
         return [_answer(f"Nothing was written: {names} {verb} not among the tools of this run.")]
-    words = _words(wish)
+    words = _search_words(request)
     if not words:
         return [_answer("Nothing was written: there is no word in the request to search for.")]
-    written = talk.of("Write")
-    if not talk.of("Grep"):
-        where = {"path": wish.place} if wish.place else {}
-        common = {"output_mode": "content", "numbers": True, "head_limit": _MOST_LINES}
+    written = talk.steps_of("Write")
+    if not talk.steps_of("Grep"):
+        where = {"path": request.path} if request.path else {}
+        common = {"output_mode": "content", "numbers": True, "head_limit": _MAX_LINES}
         return [
-            talk.call("Grep", pattern=_pattern(words, wish.exact), ignore_case=not wish.exact, **common, **where),
-            talk.call("Read", file_path=wish.file, offset=1, limit=5),
+            talk.make_call(
+                "Grep", pattern=_pattern(words, request.exact), ignore_case=not request.exact, **common, **where
+            ),
+            talk.make_call("Read", file_path=request.file, offset=1, limit=5),
         ]
-    hits, notes = _found(wish, talk)
+    hits, notes = _find_hits(request, talk)
     if not written:
-        problem = _why_not(wish, talk, hits)
+        problem = _blocking_problem(request, talk, hits)
         if problem:
             return [_answer(f"Nothing was written: {problem}")]
-        return [talk.call("Write", file_path=wish.file, content=page(wish, words, hits, notes))]
-    return [_told(wish, words, written[-1], hits, notes)]
+        return [talk.make_call("Write", file_path=request.file, content=render_page(request, words, hits, notes))]
+    return [_report(request, words, written[-1], hits, notes)]
 
 
-def _told(wish: Collect, words: tuple[str, ...], written: Step, hits: list[Hit], notes: list[str]) -> Text:
+def _report(
+    wish: CollectRequest, words: tuple[str, ...], written: ToolStep, hits: list[GrepHit], notes: list[str]
+) -> Text:
     if written.is_error:
-        told = refusals([written]) or written.problem
-        return _answer(f"{wish.file} was not written. It would have {_amount(hits)}.", told)
-    rows = [f"- {path}: {number_of(count, 'line')}" for path, count in _by_file(hits).items()]
-    more = [f"- and {number_of(len(rows) - _MOST_TOLD, 'more file')}"] if len(rows) > _MOST_TOLD else []
-    is_new = _SAME not in written.text
+        told = describe_denials([written]) or written.problem
+        return _answer(f"{wish.file} was not written. It would have {_format_amount(hits)}.", told)
+    rows = [f"- {path}: {format_count(count, 'line')}" for path, count in _count_by_file(hits).items()]
+    more = [f"- and {format_count(len(rows) - _MAX_LISTED, 'more file')}"] if len(rows) > _MAX_LISTED else []
+    is_new = _UNCHANGED not in written.text
     what = f"Wrote {wish.file}" if is_new else f"{wish.file} is up to date"
     return _answer(
-        f"{what}: {_amount(hits)} with {_in_words(words)}.",
-        "\n".join([*rows[:_MOST_TOLD], *more]),
+        f"{what}: {_format_amount(hits)} with {_join_words(words)}.",
+        "\n".join([*rows[:_MAX_LISTED], *more]),
         f"Not all: {'; '.join(notes)}." if notes else "",
         "`kitbag undo` takes it back." if is_new else "",
     )
 
 
 def _answer(*pieces: str) -> Text:
-    return Text("\n\n".join([WORK_LINE, *(piece for piece in pieces if piece)]))
+    return Text("\n\n".join([FIXED_RULES_LINE, *(piece for piece in pieces if piece)]))
 
 
-def _words(wish: Collect) -> tuple[str, ...]:
+def _search_words(wish: CollectRequest) -> tuple[str, ...]:
     """As they are written; of a topic, without the small words and without endings, so that all forms are found."""
     if wish.exact:
         return wish.words
-    return tuple(dict.fromkeys(stem for word in wish.words for stem in sorted(wanted_words(word))))
+    return tuple(dict.fromkeys(stem for word in wish.words for stem in sorted(significant_words(word))))
 
 
 def _pattern(words: Iterable[str], exact: bool) -> str:
-    return "|".join(_whole(word) if exact else rf"(?:\b|_){literal(word)}" for word in words)
+    return "|".join(_whole_word(word) if exact else rf"(?:\b|_){escape_regex(word)}" for word in words)
 
 
-def _whole(word: str) -> str:
+def _whole_word(word: str) -> str:
     edges = [r"\b" if sign.isalnum() or sign == "_" else "" for sign in (word[0], word[-1])]
-    return f"{edges[0]}{literal(word)}{edges[1]}"
+    return f"{edges[0]}{escape_regex(word)}{edges[1]}"
 
 
-def _found(wish: Collect, talk: Talk) -> tuple[list[Hit], list[str]]:
+def _find_hits(wish: CollectRequest, talk: OfflineConversation) -> tuple[list[GrepHit], list[str]]:
     """Without the file itself; and what is sought by a topic, without the skills and settings of tools."""
-    hits, notes = hits_in(step.text for step in talk.of("Grep") if not step.is_error)
+    hits, notes = parse_hits(step.text for step in talk.steps_of("Grep") if not step.is_error)
     target = os.path.normpath(wish.file)
     hits = [hit for hit in hits if os.path.normpath(hit.path) != target]
-    return (hits if wish.exact else [hit for hit in hits if not is_setup(hit.path)]), notes
+    return (hits if wish.exact else [hit for hit in hits if not is_config_path(hit.path)]), notes
 
 
-def _why_not(wish: Collect, talk: Talk, hits: list[Hit]) -> str:
-    search, file = talk.of("Grep")[0], talk.of("Read")[0]
+def _blocking_problem(wish: CollectRequest, talk: OfflineConversation, hits: list[GrepHit]) -> str:
+    search, file = talk.steps_of("Grep")[0], talk.steps_of("Read")[0]
     if search.is_error:
         return f"the search failed. {search.problem}"
     if not hits:
-        where = f" in {wish.place}" if wish.place else ""
-        return f"no line{where} has {_in_words(_words(wish))}."
+        where = f" in {wish.path}" if wish.path else ""
+        return f"no line{where} has {_join_words(_search_words(wish))}."
     if file.is_error and "does not exist" not in file.text:
         return f"{wish.file} can't be looked at first. {file.problem}"
-    if not file.is_error and MARK not in file.text and not file.text.rstrip().endswith(" is empty."):
+    if not file.is_error and GENERATED_MARKER not in file.text and not file.text.rstrip().endswith(" is empty."):
         return f"{wish.file} is there already, and was not written by this. Name another file, or remove it."
     return ""
 
 
-def page(wish: Collect, words: Iterable[str], hits: list[Hit], notes: list[str]) -> str:
+def render_page(request: CollectRequest, words: Iterable[str], hits: list[GrepHit], notes: list[str]) -> str:
     """Markdown, grouped by file."""
-    title = _in_words(words, "and") if wish.exact else " ".join(wish.words)
-    rows = [f"# {title}", "", MARK, "", f"{_amount(hits).capitalize()}."]
+    title = _join_words(words, "and") if request.exact else " ".join(request.words)
+    rows = [f"# {title}", "", GENERATED_MARKER, "", f"{_format_amount(hits).capitalize()}."]
     rows += [f"Not all: {'; '.join(notes)}."] if notes else []
     last = ""
     for hit in hits:
@@ -115,12 +129,14 @@ def page(wish: Collect, words: Iterable[str], hits: list[Hit], notes: list[str])
             rows += ["", f"## {hit.path}", ""]
             last = hit.path
         text = hit.text.strip()
-        text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]} ..."
-        rows.append(f"- [{_escaped(hit.path)}:{hit.line}]({_link(wish.file, hit)}): {code(text)}" if text else "")
+        text = text if len(text) <= _MAX_LINE else f"{text[:_MAX_LINE]} ..."
+        rows.append(
+            f"- [{_escape_path(hit.path)}:{hit.line}]({_link(request.file, hit)}): {code_span(text)}" if text else ""
+        )
     return "\n".join(rows) + "\n"
 
 
-def _link(file: str, hit: Hit) -> str:
+def _link(file: str, hit: GrepHit) -> str:
     """From the file's own folder, as pages that show repositories want it."""
     path = hit.path
     if not os.path.isabs(path) and not os.path.isabs(file):
@@ -128,21 +144,21 @@ def _link(file: str, hit: Hit) -> str:
     return f"{quote(path, errors='replace')}#L{hit.line}"
 
 
-def _escaped(path: str) -> str:
+def _escape_path(path: str) -> str:
     return "".join(f"\\{sign}" if sign in "\\[]`*_<>" else sign for sign in path)
 
 
-def _by_file(hits: list[Hit]) -> dict[str, int]:
+def _count_by_file(hits: list[GrepHit]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for hit in hits:
         counts[hit.path] = counts.get(hit.path, 0) + 1
     return counts
 
 
-def _amount(hits: list[Hit]) -> str:
-    return f"{number_of(len(hits), 'line')} in {number_of(len(_by_file(hits)), 'file')}"
+def _format_amount(hits: list[GrepHit]) -> str:
+    return f"{format_count(len(hits), 'line')} in {format_count(len(_count_by_file(hits)), 'file')}"
 
 
-def _in_words(words: Iterable[str], joined: str = "or") -> str:
-    *first, last = [code(word) for word in words]
+def _join_words(words: Iterable[str], joined: str = "or") -> str:
+    *first, last = [code_span(word) for word in words]
     return f"{', '.join(first)} {joined} {last}" if first else last

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-FORMS: Final = (
+REQUEST_FORMS: Final = (
     "Replace `OLD` by `NEW` in PATH",
     "Collect every TODO and FIXME into FILE.md",
     "Write what you find about WORDS to FILE.md",
@@ -23,38 +23,38 @@ FORMS: Final = (
 )
 
 
-class Replace(NamedTuple):
+class ReplaceRequest(NamedTuple):
     old: str
     new: str
-    places: tuple[str, ...]
+    paths: tuple[str, ...]
     """Empty: everywhere."""
-    tests: bool = False
+    run_tests: bool = False
     """Whether the tests are to be run afterwards."""
 
 
-class Collect(NamedTuple):
+class CollectRequest(NamedTuple):
     words: tuple[str, ...]
     exact: bool
     """These very words; else lines that have one of them, in capitals or not."""
     file: str
-    place: str = ""
+    path: str = ""
 
 
-class RunCommand(NamedTuple):
+class RunCommandRequest(NamedTuple):
     command: str
 
 
-class RunTests(NamedTuple):
+class RunTestsRequest(NamedTuple):
     pass
 
 
-class Unclear(NamedTuple):
+class UnclearRequest(NamedTuple):
     """It begins like a form and does not end like it."""
 
     form: str
 
 
-Wish = Replace | Collect | RunCommand | RunTests
+OfflineRequest = ReplaceRequest | CollectRequest | RunCommandRequest | RunTestsRequest
 
 
 class _Token(NamedTuple):
@@ -66,7 +66,7 @@ class _Token(NamedTuple):
 
 
 _QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]*)\"|(?<!\w)'([^'\n]*)'(?!\w)|“([^”\n]*)”|‘([^’\n]*)’|«([^»\n]*)»")
-_LONGEST, _MOST_TOKENS, _LONGEST_NAME = 2_000, 200, 300
+_MAX_REQUEST, _MAX_TOKENS, _MAX_NAME = 2_000, 200, 300
 _CODE_LIKE = re.compile(r"(?=.*(?:_|\d|[a-z][A-Z]|\w\.\w|::))[A-Za-z_][\w.:]*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _MARK = re.compile(r"[A-Z][A-Z0-9_]+")
@@ -101,28 +101,28 @@ _WHOLE, _WHICH_TESTS, _AGAIN = (
 )
 
 
-def read_request(text: str) -> Wish | Unclear | None:
+def parse_request(text: str) -> OfflineRequest | UnclearRequest | None:
     """None: it is nothing of this kind."""
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_REQUEST:
         return None
-    tokens = _tokens(text.strip())
-    if len(tokens) > _MOST_TOKENS:
+    tokens = _tokenize(text.strip())
+    if len(tokens) > _MAX_TOKENS:
         return None
-    return _Reader(tokens).wish()
+    return _RequestParser(tokens).parse()
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokenize(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     at = 0
     for quoted in _QUOTED.finditer(text):
-        tokens += _plain(text[at : quoted.start()])
+        tokens += _tokenize_unquoted(text[at : quoted.start()])
         inside = next(group for group in quoted.groups() if group is not None)
         tokens.append(_Token(inside, text[quoted.start()]))
         at = quoted.end()
-    return tokens + _plain(text[at:])
+    return tokens + _tokenize_unquoted(text[at:])
 
 
-def _plain(text: str) -> list[_Token]:
+def _tokenize_unquoted(text: str) -> list[_Token]:
     """Words, and the signs at their ends for themselves."""
     tokens: list[_Token] = []
     for word in text.split():
@@ -132,21 +132,21 @@ def _plain(text: str) -> list[_Token]:
     return tokens
 
 
-class _Reader:
+class _RequestParser:
     """Walks through the tokens once; a form that does not fit is left at its first word."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._at = 0
 
-    def wish(self) -> Wish | Unclear | None:
+    def parse(self) -> OfflineRequest | UnclearRequest | None:
         self._skip(_POLITE)
         first = self._at
-        forms: tuple[tuple[Callable[[], Wish | None], frozenset[str], str], ...] = (
-            (self._replacing, _REPLACE, FORMS[0]),
-            (self._collecting, _COLLECT, FORMS[1]),
-            (self._noting, _COLLECT, FORMS[2]),
-            (self._running, _RUN, FORMS[3]),
+        forms: tuple[tuple[Callable[[], OfflineRequest | None], frozenset[str], str], ...] = (
+            (self._parse_replace, _REPLACE, REQUEST_FORMS[0]),
+            (self._parse_collect, _COLLECT, REQUEST_FORMS[1]),
+            (self._parse_notes, _COLLECT, REQUEST_FORMS[2]),
+            (self._parse_run, _RUN, REQUEST_FORMS[3]),
         )
         begun = ""
         for form, verbs, shape in forms:
@@ -154,12 +154,12 @@ class _Reader:
             if not self._take(verbs):
                 continue
             wish = form()
-            if wish is not None and self._is_over():
+            if wish is not None and self._is_at_end():
                 return wish
-            begun = begun or (shape if self._means_it(verbs) else "")
-        return Unclear(begun) if begun else None
+            begun = begun or (shape if self._is_intended(verbs) else "")
+        return UnclearRequest(begun) if begun else None
 
-    def _means_it(self, verbs: frozenset[str]) -> bool:
+    def _is_intended(self, verbs: frozenset[str]) -> bool:
         """Not every request that begins with `find` wants a file to be written."""
         if verbs is _REPLACE:
             return any(token.is_word(_BY) for token in self._tokens)
@@ -170,34 +170,34 @@ class _Reader:
 
     # The forms, after their first word
 
-    def _replacing(self) -> Replace | None:
+    def _parse_replace(self) -> ReplaceRequest | None:
         renames = self._tokens[self._at - 1].is_word(_RENAME)
         self._skip(_ARTICLES | _THINGS)
-        old = self._name()
+        old = self._parse_name()
         if not old or (renames and not _IDENTIFIER.fullmatch(old)) or not self._take(_BY):
             return None  # a file that is to be renamed is no text that is to be replaced
         self._skip(_ARTICLES | _THINGS)
-        new = self._name(may_be_empty=True)
-        places = self._places()
+        new = self._parse_name(may_be_empty=True)
+        places = self._parse_paths()
         if new is None or places is None:
             return None
-        return Replace(old, new, places, self._and_tests())
+        return ReplaceRequest(old, new, places, self._parse_and_tests())
 
-    def _collecting(self) -> Collect | None:
+    def _parse_collect(self) -> CollectRequest | None:
         self._skip(_ARTICLES | _THINGS)
         words: list[str] = []
-        while (word := self._name(_MARK)) and len(words) < 20:
+        while (word := self._parse_name(_MARK)) and len(words) < 20:
             words.append(word)
             self._skip(_JOINED)
             self._skip(_ARTICLES | _THINGS)
         self._skip(_THINGS)
-        places = self._places()
+        places = self._parse_paths()
         if not words or places is None or len(places) > 1:
             return None
-        file = self._file()
-        return Collect(tuple(words), True, file, *places) if file else None
+        file = self._parse_file()
+        return CollectRequest(tuple(words), True, file, *places) if file else None
 
-    def _noting(self) -> Collect | None:
+    def _parse_notes(self) -> CollectRequest | None:
         self._skip(_FOUND)
         if not self._take(_ABOUT):
             return None
@@ -205,40 +205,40 @@ class _Reader:
         while (token := self._next()) is not None and len(words) < 20:
             if token.is_word(_TO):
                 self._at -= 1
-                file = self._file()
-                return Collect(tuple(words), False, file) if words and file else None
+                file = self._parse_file()
+                return CollectRequest(tuple(words), False, file) if words and file else None
             words.append(token.text)
         return None
 
-    def _running(self) -> RunCommand | RunTests | None:
+    def _parse_run(self) -> RunCommandRequest | RunTestsRequest | None:
         token = self._next()
         if token is None:
             return None
         if token.quote == "`":
-            return RunCommand(token.text.strip()) if token.text.strip() else None
+            return RunCommandRequest(token.text.strip()) if token.text.strip() else None
         self._at -= 1
-        return RunTests() if self._tests() else None
+        return RunTestsRequest() if self._parse_tests() else None
 
     # Their pieces
 
-    def _name(self, shape: re.Pattern[str] | None = None, may_be_empty: bool = False) -> str | None:
+    def _parse_name(self, shape: re.Pattern[str] | None = None, may_be_empty: bool = False) -> str | None:
         token = self._next()
         if token is None:
             return None
         fits = token.quote or _CODE_LIKE.fullmatch(token.text) or (shape is not None and shape.fullmatch(token.text))
-        if not fits or len(token.text) > _LONGEST_NAME or not (token.text.strip() or may_be_empty):
+        if not fits or len(token.text) > _MAX_NAME or not (token.text.strip() or may_be_empty):
             self._at -= 1
             return None
         return token.text
 
-    def _places(self) -> tuple[str, ...] | None:
+    def _parse_paths(self) -> tuple[str, ...] | None:
         """Empty: everywhere. None: something stands there that is no place."""
         if self._take(_EVERYWHERE) or not self._take(_IN):
             return ()
         places: list[str] = []
         while True:
             self._skip(_WHOLE)
-            if self._is_everything():
+            if self._takes_everything():
                 return () if not places else None
             self._skip(_FOLDER)
             token = self._next()
@@ -246,10 +246,10 @@ class _Reader:
                 return None
             places.append(token.text)
             self._skip(_FOLDER)
-            if not self._goes_on():
+            if not self._has_next_path():
                 return tuple(places)
 
-    def _is_everything(self) -> bool:
+    def _takes_everything(self) -> bool:
         """`all files`, and not `the file app/orders.py`."""
         at = self._at
         if self._take(_EVERYTHING):
@@ -259,7 +259,7 @@ class _Reader:
         self._at = at
         return False
 
-    def _goes_on(self) -> bool:
+    def _has_next_path(self) -> bool:
         """Whether another place follows, rather than the tests."""
         at = self._at
         if self._take(_NEXT_PLACE):
@@ -271,22 +271,22 @@ class _Reader:
         self._at = at
         return False
 
-    def _file(self) -> str:
+    def _parse_file(self) -> str:
         if not self._take(_TO):
             return ""
         self._skip(_ARTICLES | _FOLDER)
         token = self._next()
         return token.text if token is not None and _FILE.fullmatch(token.text) else ""
 
-    def _and_tests(self) -> bool:
+    def _parse_and_tests(self) -> bool:
         at = self._at
         self._skip(_AND)
-        if self._take(_RUN) and self._tests():
+        if self._take(_RUN) and self._parse_tests():
             return True
         self._at = at
         return False
 
-    def _tests(self) -> bool:
+    def _parse_tests(self) -> bool:
         self._skip(_WHICH_TESTS)
         if not self._take(_TESTS):
             return False
@@ -312,6 +312,6 @@ class _Reader:
         while self._take(words):
             pass
 
-    def _is_over(self) -> bool:
+    def _is_at_end(self) -> bool:
         self._skip(_END)
         return self._at == len(self._tokens)

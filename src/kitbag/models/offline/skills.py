@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.library.routing.agent_search import are_kin, words_about
-from kitbag.library.routing.skill_search import words_of
+from kitbag.library.routing.agent_search import find_topic_words, share_stem
+from kitbag.library.routing.skill_search import stem_words
 from kitbag.messages import Text, ToolCall
-from kitbag.models.offline.conversation import CATALOGS, Step, Talk, places_of, spoken
-from kitbag.models.provider import Request
+from kitbag.models.offline.conversation import CATALOG_TAGS, OfflineConversation, ToolStep, find_blocks, typed_text
+from kitbag.models.provider import ModelRequest
 
 _ENTRY = re.compile(r"^- (\S+?)(?:: (.*))?$", re.MULTILINE)
 README: Final = "README.md"
-_BLOCK: Final = "skill-invocation"
+_SKILL_TAG: Final = "skill-invocation"
 _NAME = re.compile(r'<skill-invocation name="([^"\n]{1,200})"')
 _FENCE = re.compile(r"\s{0,12}(`{3,}|~{3,})\s*(\w*)\s*$")
 _SHELLS: Final = frozenset(("", "sh", "bash", "shell", "zsh", "console"))
@@ -28,51 +28,51 @@ _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 _UNLESS = re.compile(r"(?i)\b(?:not|never|without|unless|instead)\b|n['’]t\b")
 _NUMBERED = re.compile(r"^ *\d+\t", re.MULTILINE)
 _EMPTY_WORDS: Final = frozenset(
-    words_of(
+    stem_words(
         "what which where who why does did do can could would should please show tell find give make want need help me"
         " my our your have has about into file files code project repository repo work works there here"
     )
 )
 
 
-class Found(NamedTuple):
+class SkillMatch(NamedTuple):
     name: str
     words: list[str]
     score: float
 
 
-class ToldCommand(NamedTuple):
+class DocumentedCommand(NamedTuple):
     command: str
     source: str
     """Who tells it, in words."""
 
 
-def wanted_words(text: str) -> set[str]:
-    return words_of(text) - _EMPTY_WORDS
+def significant_words(text: str) -> set[str]:
+    return stem_words(text) - _EMPTY_WORDS
 
 
-def fitting_skill(talk: Talk) -> Found | None:
+def match_skill(talk: OfflineConversation) -> SkillMatch | None:
     """The skill for the request; None when there is none, or the person has named one."""
-    if "Skill" not in talk.tools or f"<{_BLOCK}" in talk.said:
+    if "Skill" not in talk.tools or f"<{_SKILL_TAG}" in talk.message:
         return None
-    return best_skill(talk.request, talk.said, words_about(talk.words) - _EMPTY_WORDS)
+    return best_skill(talk.request, talk.message, find_topic_words(talk.prompt) - _EMPTY_WORDS)
 
 
-def skill_call(talk: Talk, found: Found | None = None) -> list[ToolCall]:
+def load_skill_calls(talk: OfflineConversation, found: SkillMatch | None = None) -> list[ToolCall]:
     """Loads it, and says why."""
-    found = found or fitting_skill(talk)
+    found = found or match_skill(talk)
     if found is None:
         return []
     reason = f"the request has: {', '.join(found.words)}" if found.words else "the request names it"
-    return [talk.call("Skill", skill=found.name, reason=reason)]
+    return [talk.make_call("Skill", skill=found.name, reason=reason)]
 
 
-def best_skill(request: Request, said: str, wanted: set[str]) -> Found | None:
+def best_skill(request: ModelRequest, said: str, wanted: set[str]) -> SkillMatch | None:
     """From the catalog in the prompt and the suggestions beside the message."""
     catalogs = [block.text for block in request.system] + [said]
-    best: Found | None = None
+    best: SkillMatch | None = None
     for text in catalogs:
-        for start, end in (place for tag in CATALOGS for place in places_of(text, tag)):
+        for start, end in (place for tag in CATALOG_TAGS for place in find_blocks(text, tag)):
             for entry in _ENTRY.finditer(text[start:end]):
                 found = _score(html.unescape(entry[1]), html.unescape(entry[2] or ""), said, wanted)
                 if found.score >= 2.0 and (best is None or _is_better(found, best)):
@@ -80,45 +80,45 @@ def best_skill(request: Request, said: str, wanted: set[str]) -> Found | None:
     return best
 
 
-def _is_better(found: Found, than: Found) -> bool:
+def _is_better(found: SkillMatch, than: SkillMatch) -> bool:
     """Of equal ones, a team's own is nearer to whoever works in it."""
     return (found.score, "/" in found.name) > (than.score, "/" in than.name)
 
 
-def _score(name: str, description: str, said: str, wanted: set[str]) -> Found:
-    parts = words_of(name.replace("-", " ").replace(":", " "))
-    in_name = {word for word in wanted if any(are_kin(word, part) for part in parts)}
-    in_description = (wanted & words_of(description)) - in_name
+def _score(name: str, description: str, said: str, wanted: set[str]) -> SkillMatch:
+    parts = stem_words(name.replace("-", " ").replace(":", " "))
+    in_name = {word for word in wanted if any(share_stem(word, part) for part in parts)}
+    in_description = (wanted & stem_words(description)) - in_name
     score = 2.0 * len(in_name) + len(in_description)
-    if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", spoken(said).lower()):
+    if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", typed_text(said).lower()):
         score += 10
-    return Found(name, sorted(in_name | in_description), score)
+    return SkillMatch(name, sorted(in_name | in_description), score)
 
 
-def told_test_command(talk: Talk, readme: bool = True) -> ToldCommand | None:
+def find_test_command(talk: OfflineConversation, readme: bool = True) -> DocumentedCommand | None:
     """Of the skill that was loaded last and tells one; else of README.md, where that was read for it."""
     for block in _loaded_skills(talk.request):
-        command = labelled_command(block)
+        command = find_labeled_command(block)
         if command:
             name = _NAME.match(block)
-            return ToldCommand(command, f"the skill {html.unescape(name[1])}" if name else "a skill")
-    for step in _readings(talk) if readme else []:
-        command = labelled_command(_NUMBERED.sub("", step.text)) if not step.is_error else ""
+            return DocumentedCommand(command, f"the skill {html.unescape(name[1])}" if name else "a skill")
+    for step in _readme_reads(talk) if readme else []:
+        command = find_labeled_command(_NUMBERED.sub("", step.text)) if not step.is_error else ""
         if command:
-            return ToldCommand(command, README)
+            return DocumentedCommand(command, README)
     return None
 
 
-def readme_call(talk: Talk) -> list[ToolCall]:
+def read_readme_calls(talk: OfflineConversation) -> list[ToolCall]:
     """Reads it, whole and once, for what it says about the tests."""
-    return [talk.call("Read", file_path=README)] if "Read" in talk.tools and not _readings(talk) else []
+    return [talk.make_call("Read", file_path=README)] if "Read" in talk.tools and not _readme_reads(talk) else []
 
 
-def _readings(talk: Talk) -> list[Step]:
-    return [step for step in talk.of("Read") if step.path == README and "limit" not in step.call.arguments]
+def _readme_reads(talk: OfflineConversation) -> list[ToolStep]:
+    return [step for step in talk.steps_of("Read") if step.path == README and "limit" not in step.call.arguments]
 
 
-def _loaded_skills(request: Request) -> Iterator[str]:
+def _loaded_skills(request: ModelRequest) -> Iterator[str]:
     """The newest first. Only what came as a skill counts, not what a file says it is."""
     texts = [block.text for block in request.system]
     skill_calls = {call.id for message in request.messages for call in message.calls if call.name == "Skill"}
@@ -128,11 +128,11 @@ def _loaded_skills(request: Request) -> Iterator[str]:
             if result.call_id in skill_calls and not result.is_error:
                 texts += [part.text for part in result.content if isinstance(part, Text)]
     for text in reversed(texts):
-        for start, end in reversed(list(places_of(text, _BLOCK))):
+        for start, end in reversed(list(find_blocks(text, _SKILL_TAG))):
             yield text[start:end]
 
 
-def labelled_command(text: str) -> str:
+def find_labeled_command(text: str) -> str:
     """Empty when there is none."""
     said: list[str] = []
     fence, shell = "", False

@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kitbag.packing.references.policy import Source
-from kitbag.text.hidden_characters import one_line, reveal_hidden
-from kitbag.text.reference_syntax import is_pattern
-from kitbag.text.source_files import Problem, SourceError, decode, open_regular, os_problem
+from kitbag.packing.references.policy import ReferenceSource
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.text.reference_syntax import is_glob
+from kitbag.text.source_files import FileProblem, SourceError, decode_text, open_regular_file, source_error_from_os
 
-MOST_ALTERNATIVES: Final = 64
+MAX_ALTERNATIVES: Final = 64
 WALK_ENTRIES: Final = 200_000
 WALK_SECONDS: Final = 1.0
 _WALK_DEPTH = 40
@@ -27,32 +27,32 @@ _GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-class Target(NamedTuple):
+class ReferenceTarget(NamedTuple):
     requested: str
     """Absolute, as it is written."""
     resolved: str
     """Where links lead."""
-    shown: str
+    display_path: str
 
 
-class Content(NamedTuple):
+class TargetContent(NamedTuple):
     text: str
     size: int
-    cut: int
+    omitted_bytes: int
     """Bytes of the file that are not in the text."""
-    problems: list[Problem]
+    problems: list[FileProblem]
 
 
-class Matches(NamedTuple):
-    targets: list[Target]
+class PatternMatches(NamedTuple):
+    targets: list[ReferenceTarget]
     """Sorted by their parts."""
-    all_seen: bool
+    is_complete: bool
     """False: the walk was stopped, there may be more."""
     alternatives: int
     """How many the braces stand for; only the first MOST_ALTERNATIVES are looked at."""
 
 
-class Walk:
+class WalkBudget:
     """What all wildcards of one text may cost together."""
 
     __slots__ = ("deadline", "entries", "incomplete", "stopped")
@@ -64,21 +64,23 @@ class Walk:
         self.incomplete = False
         """Something lies too deep to be looked at."""
 
-    def pay(self, entries: int) -> bool:
+    def spend(self, entries: int) -> bool:
         self.entries -= entries
         if self.entries < 0 or time.monotonic() > self.deadline:
             self.stopped = True
         return not self.stopped
 
 
-def shown(path: str) -> str:
+def display_path(path: str) -> str:
     """Safe in a text for a model or a person: one line, valid Unicode, nothing hidden, not too long."""
     if not (path.isascii() and path.isprintable()):
-        path = one_line(reveal_hidden(os.fsencode(path).decode("utf-8", "replace") if is_name(path) else repr(path)))
+        path = collapse_whitespace(
+            reveal_hidden(os.fsencode(path).decode("utf-8", "replace") if is_valid_filename(path) else repr(path))
+        )
     return path if len(path) <= _MAX_SHOWN else f"{path[:_MAX_SHOWN]}..."
 
 
-def is_name(path: str) -> bool:
+def is_valid_filename(path: str) -> bool:
     """Something on disk could be called so."""
     try:
         os.fsencode(path)
@@ -87,7 +89,7 @@ def is_name(path: str) -> bool:
     return "\0" not in path
 
 
-def candidates(path: str, source: Source) -> list[str]:
+def candidate_paths(path: str, source: ReferenceSource) -> list[str]:
     """The places that a path may speak of, best first."""
     if path.startswith("~/"):
         return [os.path.expanduser(path)]
@@ -97,9 +99,9 @@ def candidates(path: str, source: Source) -> list[str]:
     return [f"{place if place.startswith(os.sep) else os.path.abspath(place)}/{path}" for place in places]
 
 
-def locate(path: str, source: Source, directories: dict[str, str]) -> tuple[Target, bool]:
+def locate_target(path: str, source: ReferenceSource, directories: dict[str, str]) -> tuple[ReferenceTarget, bool]:
     """The first candidate that exists, else the first; and whether it exists. `directories`: resolved already."""
-    places = candidates(path, source)
+    places = candidate_paths(path, source)
     for place in places:
         try:
             is_link = stat.S_ISLNK(os.lstat(place).st_mode)
@@ -112,26 +114,26 @@ def locate(path: str, source: Source, directories: dict[str, str]) -> tuple[Targ
             if above not in directories:
                 directories[above] = os.path.realpath(above)
             resolved = os.path.join(directories[above], name)
-        return Target(place, resolved, shown(path)), True
-    return Target(places[0], os.path.realpath(places[0]), shown(path)), False
+        return ReferenceTarget(place, resolved, display_path(path)), True
+    return ReferenceTarget(places[0], os.path.realpath(places[0]), display_path(path)), False
 
 
-class Pattern(NamedTuple):
+class PathPattern(NamedTuple):
     """Wildcards below one directory that has none."""
 
     directory: str
-    rests: tuple[tuple[str, ...], ...]
+    branches: tuple[tuple[str, ...], ...]
     alternatives: int
 
 
-def read_pattern(path: str) -> Pattern:
+def parse_path_pattern(path: str) -> PathPattern:
     """`docs/{a,b}/*.md` is `docs` with `a/*.md` and `b/*.md` below it."""
     absolute = "/" if path.startswith("/") else ""
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    fixed = list(itertools.takewhile(lambda part: not is_pattern(part) and "{" not in part, parts))
+    fixed = list(itertools.takewhile(lambda part: not is_glob(part) and "{" not in part, parts))
     expanded, total = _expand_braces("/".join(parts[len(fixed) :]))
-    rests = tuple(tuple(_without_repeats(rest.split("/"))) for rest in expanded)
-    return Pattern(absolute + "/".join(fixed), rests, total)
+    rests = tuple(tuple(_drop_repeated_wildcards(rest.split("/"))) for rest in expanded)
+    return PathPattern(absolute + "/".join(fixed), rests, total)
 
 
 def _expand_braces(pattern: str) -> tuple[list[str], int]:
@@ -140,10 +142,10 @@ def _expand_braces(pattern: str) -> tuple[list[str], int]:
     total = 1
     for choice in choices:
         total *= len(choice)
-    return ["".join(chosen) for chosen in itertools.islice(itertools.product(*choices), MOST_ALTERNATIVES)], total
+    return ["".join(chosen) for chosen in itertools.islice(itertools.product(*choices), MAX_ALTERNATIVES)], total
 
 
-def _without_repeats(parts: Sequence[str]) -> list[str]:
+def _drop_repeated_wildcards(parts: Sequence[str]) -> list[str]:
     """`**/**` says the same as `**`, at a price; a last `**` means the files below."""
     kept = [
         part for index, part in enumerate(parts) if part and not (part == "**" and parts[index - 1 : index] == ["**"])
@@ -151,23 +153,25 @@ def _without_repeats(parts: Sequence[str]) -> list[str]:
     return [*kept, "*"] if kept[-1:] == ["**"] else kept
 
 
-def expand(pattern: Pattern, directory: str, walk: Walk) -> Matches:
+def expand_pattern(pattern: PathPattern, directory: str, walk: WalkBudget) -> PatternMatches:
     """The files below `directory`. A part `..` matches nothing: names never are `..`."""
     found: set[tuple[str, ...]] = set()
-    for rest in pattern.rests:
+    for rest in pattern.branches:
         _descend(directory, (), rest, walk, found)
     targets = [
-        Target(os.path.join(directory, *parts), "", shown("/".join((pattern.directory, *parts)).lstrip("/")))
+        ReferenceTarget(
+            os.path.join(directory, *parts), "", display_path("/".join((pattern.directory, *parts)).lstrip("/"))
+        )
         for parts in sorted(found)
     ]
-    return Matches(targets, not walk.stopped and not walk.incomplete, pattern.alternatives)
+    return PatternMatches(targets, not walk.stopped and not walk.incomplete, pattern.alternatives)
 
 
 def _descend(
     directory: str,
     above: tuple[str, ...],
     rest: Sequence[str],
-    walk: Walk,
+    walk: WalkBudget,
     found: set[tuple[str, ...]],
     listed: tuple[list[str], list[str]] | None = None,
 ) -> None:
@@ -177,7 +181,7 @@ def _descend(
     if not rest or walk.stopped:
         return
     part, below = rest[0], rest[1:]
-    files, directories = listed = listed or _entries(directory, walk)
+    files, directories = listed = listed or _list_directory(directory, walk)
     if part == "**":
         _descend(directory, above, below, walk, found, listed)
         for name in directories:
@@ -194,14 +198,14 @@ def _descend(
                 found.add((*above, name))
 
 
-def _entries(directory: str, walk: Walk) -> tuple[list[str], list[str]]:
+def _list_directory(directory: str, walk: WalkBudget) -> tuple[list[str], list[str]]:
     """Names of what may be a file and of real directories, sorted. What can't be listed is empty."""
     files: list[str] = []
     directories: list[str] = []
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if len(files) % 1024 == 1023 and not walk.pay(0):
+                if len(files) % 1024 == 1023 and not walk.spend(0):
                     break
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
@@ -209,29 +213,29 @@ def _entries(directory: str, walk: Walk) -> tuple[list[str], list[str]]:
                     files.append(entry.name)
     except OSError:
         pass
-    walk.pay(len(files) + len(directories) + 1)
+    walk.spend(len(files) + len(directories) + 1)
     return sorted(files), sorted(directories)
 
 
-def with_resolved(target: Target) -> Target:
+def resolve_target(target: ReferenceTarget) -> ReferenceTarget:
     return target if target.resolved else target._replace(resolved=os.path.realpath(target.requested))
 
 
-def read_target(target: Target, limit: int) -> Content:
+def read_target(target: ReferenceTarget, limit: int) -> TargetContent:
     """At most `limit` bytes of it as text. Raises SourceError for what is no text or can't be read."""
-    descriptor, status = open_regular(target.resolved, None)
+    descriptor, status = open_regular_file(target.resolved, None)
     try:
-        if _leads_elsewhere(descriptor, target.resolved):
+        if _was_replaced(descriptor, target.resolved):
             raise SourceError("unreadable", "it was exchanged while it was being read", "try again")
         data = _read(descriptor, limit)
     except OSError as error:
-        raise os_problem(error) from error
+        raise source_error_from_os(error) from error
     finally:
         os.close(descriptor)
-    text, problems = decode(data, cut=status.st_size > len(data))
+    text, problems = decode_text(data, truncated=status.st_size > len(data))
     if problems and _CONTROL.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SourceError("binary", "not a text file: it has control characters and is not UTF-8", "name a text file")
-    return Content(text, status.st_size, max(0, status.st_size - len(data)), problems)
+    return TargetContent(text, status.st_size, max(0, status.st_size - len(data)), problems)
 
 
 def _read(descriptor: int, limit: int) -> bytes:
@@ -242,7 +246,7 @@ def _read(descriptor: int, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _leads_elsewhere(descriptor: int, resolved: str) -> bool:
+def _was_replaced(descriptor: int, resolved: str) -> bool:
     """Between policy's answer and the opening, a link may have been put in the way."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}") != resolved

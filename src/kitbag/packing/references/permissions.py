@@ -9,22 +9,22 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from kitbag.library.scopes import Places
-from kitbag.packing.references.policy import Decision, Source
-from kitbag.permissions.model import Judgement, Protection, Workspace, is_inside, strictest
-from kitbag.processes.command_runner import Command, Ran, Tick, run_command
-from kitbag.settings import Entry, Settings
-from kitbag.store.secret_names import looks_secret
-from kitbag.text.secret_paths import private_reason, special_reason
+from kitbag.packing.references.policy import ReferenceDecision, ReferenceSource
+from kitbag.permissions.model import PermissionDecision, SandboxSupport, Workspace, is_inside, strictest_part
+from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
+from kitbag.settings import PermissionEntry, Settings
+from kitbag.store.secret_names import is_secret_name
+from kitbag.text.secret_paths import secret_path_reason, special_path_reason
 
 if TYPE_CHECKING:
-    from kitbag.library.dialects.permission_modes import Mode
+    from kitbag.library.dialects.permission_modes import PermissionMode
     from kitbag.permissions.decisions.decide import Permissions
     from kitbag.permissions.rules.live_rules import LiveRules
-    from kitbag.permissions.rules.load import Given
-    from kitbag.permissions.trust.workspace_trust import Trust
+    from kitbag.permissions.rules.load import PermissionFlags
+    from kitbag.permissions.trust.workspace_trust import WorkspaceTrust
 
-_NO_SANDBOX: Final = Protection("none")
-_STATES: Final = {
+_NO_SANDBOX: Final = SandboxSupport("none")
+_TRUST_REASONS: Final = {
     "untrusted": "the workspace is not trusted",
     "changed": "the workspace has changed since it was trusted",
     "nothing": "it is not among what `kitbag trust` covers",
@@ -32,7 +32,7 @@ _STATES: Final = {
 }
 
 
-class Rights:
+class ReferencePermissions:
     __slots__ = (
         "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_given_live", "_mode", "_places",
         "_project", "_reading", "_rules", "_settings", "_trust", "_trust_workspace",
@@ -43,12 +43,12 @@ class Rights:
         places: Places,
         settings: Settings,
         *,
-        given: "Given | None" = None,
+        given: "PermissionFlags | None" = None,
         allow_commands: bool = False,
         allow_environment: frozenset[str] = frozenset(),
         trust_workspace: bool | str = False,
         live: "LiveRules | None" = None,
-        mode: "Mode | None" = None,
+        mode: "PermissionMode | None" = None,
     ) -> None:
         """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
         `trust_workspace` is a person's word for this run alone. `live`: the rules of the run that this belongs to,
@@ -57,34 +57,34 @@ class Rights:
         self._settings = settings
         self._given = given
         self._given_live = live
-        self._mode: Mode | None = mode
+        self._mode: PermissionMode | None = mode
         self._allow_commands = allow_commands
         self._allow_environment = allow_environment
         self._trust_workspace = trust_workspace
         self._project = os.path.realpath(places.project)
-        self._trust: Trust | None = None
+        self._trust: WorkspaceTrust | None = None
         self._rules: tuple[LiveRules, Workspace] | None = None
         self._reading: dict[tuple[str, ...], Permissions] = {}
         self._deciding: Permissions | None = None
-        self._allowed: dict[str, Judgement] = {}
+        self._allowed: dict[str, PermissionDecision] = {}
 
     # --- files ------------------------------------------------------------------------------------
 
-    def read(self, path: str, source: Source) -> Decision:
+    def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
         """By the words of the path alone: where links lead elsewhere it is asked again with where they lead."""
         place = os.path.normpath(path)
-        if reason := special_reason(place) or private_reason(place):
-            return Decision("deny", reason)
+        if reason := special_path_reason(place) or secret_path_reason(place):
+            return ReferenceDecision("deny", reason)
         roots = self._roots(source)
-        root = next((root for one in roots if (root := _root_of(place, one))), None)
+        root = next((root for one in roots if (root := _matching_root(place, one))), None)
         if root is None:
             where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
-            return Decision("deny", f"it is outside {where}")
+            return ReferenceDecision("deny", f"it is outside {where}")
         if ".git" in place[len(root) :].casefold().split(os.sep):
-            return Decision("deny", "those are a repository's insides")
-        return self._by_rules(place, roots) if self._has_rules() else Decision("allow")
+            return ReferenceDecision("deny", "those are a repository's insides")
+        return self._decide_read_by_rules(place, roots) if self._has_rules() else ReferenceDecision("allow")
 
-    def _roots(self, source: Source) -> tuple[str, ...]:
+    def _roots(self, source: ReferenceSource) -> tuple[str, ...]:
         if source.scope == "plugin":
             return (source.root,)
         if source.scope == "project":  # a link to a folder elsewhere must not open that folder
@@ -93,54 +93,60 @@ class Rights:
 
     def _has_rules(self) -> bool:
         """Else nothing can be against reading what is inside."""
-        loaded = self._live.now()
-        return bool(loaded.rules.all) or loaded.settings_word != "default" or (self._mode or loaded.mode) != "default"
+        loaded = self._live.current()
+        return (
+            bool(loaded.rules.all) or loaded.settings_mode_key != "default" or (self._mode or loaded.mode) != "default"
+        )
 
-    def _by_rules(self, path: str, roots: tuple[str, ...]) -> Decision:
+    def _decide_read_by_rules(self, path: str, roots: tuple[str, ...]) -> ReferenceDecision:
         """What is inside the roots needs no more than that no rule is against it, and the mode lets read."""
         if roots not in self._reading:
             self._reading[roots] = self._permissions(_NO_SANDBOX, tuple(map(os.path.realpath, roots)))
-        return _as_decision(self._reading[roots].decide("Read", {"file_path": path}))
+        return _to_decision(self._reading[roots].decide("Read", {"file_path": path}))
 
     # --- the environment --------------------------------------------------------------------------
 
-    def environment(self, name: str, source: Source) -> Decision:
+    def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
-            return Decision("deny", "a plugin's text may not read the environment")
-        if looks_secret(name):
-            return Decision("deny", "its name looks like a secret's")
-        if untrusted := self._untrusted(source):
-            return Decision("untrusted", untrusted)
+            return ReferenceDecision("deny", "a plugin's text may not read the environment")
+        if is_secret_name(name):
+            return ReferenceDecision("deny", "its name looks like a secret's")
+        if untrusted := self._untrusted_reason(source):
+            return ReferenceDecision("untrusted", untrusted)
         if name in self._allow_environment:
-            return Decision("allow")
+            return ReferenceDecision("allow")
         why = "environment variables are read only when they are allowed by name"
-        from kitbag.permissions.decisions.policy import NEVER_ASKS
+        from kitbag.permissions.decisions.policy import NON_ASKING_MODES
 
-        mode = self._live.mode(self._mode or self._live.now().mode)
-        return Decision("deny", f"{why}, and {mode} mode does not ask") if mode in NEVER_ASKS else Decision("ask", why)
+        mode = self._live.limit_mode(self._mode or self._live.current().mode)
+        return (
+            ReferenceDecision("deny", f"{why}, and {mode} mode does not ask")
+            if mode in NON_ASKING_MODES
+            else ReferenceDecision("ask", why)
+        )
 
     # --- commands ---------------------------------------------------------------------------------
 
-    def command(self, text: str, source: Source) -> Decision:
+    def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
-            return Decision("deny", "a plugin's text may not run commands")
-        if untrusted := self._untrusted(source):
+            return ReferenceDecision("deny", "a plugin's text may not run commands")
+        if untrusted := self._untrusted_reason(source):
             # No sandbox is tried for it; only what trust would not change is told first.
             found = self._permissions(_NO_SANDBOX).decide("Bash", {"command": text}, self._places.cwd)
             denied = any(part.effect == "deny" and part.rule for part in found.parts)
-            return _as_decision(found) if denied else Decision("untrusted", untrusted)
+            return _to_decision(found) if denied else ReferenceDecision("untrusted", untrusted)
         if self._deciding is None:
-            from kitbag.sandbox.confine import protection
+            from kitbag.sandbox.confine import detect_sandbox
 
-            self._deciding = self._permissions(protection())
+            self._deciding = self._permissions(detect_sandbox())
         found = self._deciding.decide("Bash", {"command": text}, self._places.cwd)
         if found.effect != "deny":
             self._allowed[text] = found
         if found.effect == "ask" and self._allow_commands:
-            return Decision("allow")
-        return _as_decision(found)
+            return ReferenceDecision("allow")
+        return _to_decision(found)
 
-    def run(self, command: Command, tick: Tick | None, /) -> Ran:
+    def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
         """In the sandbox that its judgement asks for. What was not judged is not run."""
         from kitbag.sandbox.confine import Confinement, run_confined
 
@@ -148,100 +154,102 @@ class Rights:
         if found.sandbox == "none":  # only what a person allows, by a rule or by an answer, is judged so
             return run_command(command, tick)
         confinement = Confinement(found.sandbox, found.network)
-        return run_confined(command, tick, confinement=confinement, workspace=self._live.narrowed(self._workspace))
+        return run_confined(
+            command, tick, confinement=confinement, workspace=self._live.restrict_workspace(self._workspace)
+        )
 
-    def _still_allowed(self, command: Command) -> Judgement:
+    def _still_allowed(self, command: ShellCommand) -> PermissionDecision:
         """The rules may have changed since it was allowed. Raises RefusedError where they deny it by now."""
-        from kitbag.permissions.approvals.approval import RefusedError
+        from kitbag.permissions.approvals.approval import PermitError
 
         found = self._allowed[command.text]
         deciding = self._deciding
         now = deciding.decide("Bash", {"command": command.text}, self._places.cwd) if deciding is not None else found
         is_answered = self._allow_commands or now.outcome == found.outcome
         if now.effect == "deny" or (now.effect == "ask" and not is_answered):
-            raise RefusedError(
+            raise PermitError(
                 f"`{command.text}`: denied since it was allowed: {now.reason}", "leave it, or change the rule"
             )
         return now
 
     # --- trust and rules --------------------------------------------------------------------------
 
-    def _untrusted(self, source: Source) -> str:
+    def _untrusted_reason(self, source: ReferenceSource) -> str:
         """Why the text may not act for lack of trust; empty when it may."""
-        if not self._is_projects(source):
+        if not self._belongs_to_project(source):
             return ""
-        trust = self._known_trust()
-        return "" if trust.covers(source.path, source.text) else _STATES[trust.state]
+        trust = self._load_trust()
+        return "" if trust.covers(source.path, source.text) else _TRUST_REASONS[trust.state]
 
-    def _is_projects(self, source: Source) -> bool:
+    def _belongs_to_project(self, source: ReferenceSource) -> bool:
         """By scope; and what a person named by its directory stays the workspace's when it lies inside it."""
         if source.scope != "extra" or not self._places.project_dirs:
             return source.scope == "project"
         return is_inside(os.path.realpath(source.path), self._project)
 
-    def _known_trust(self) -> "Trust":
+    def _load_trust(self) -> "WorkspaceTrust":
         if self._trust is None:
-            from kitbag.permissions.trust.workspace_trust import workspace_trust
+            from kitbag.permissions.trust.workspace_trust import check_trust
 
-            self._trust = workspace_trust(self._places, self._trust_workspace)
+            self._trust = check_trust(self._places, self._trust_workspace)
         return self._trust
 
-    def _permissions(self, protection: Protection, also_readable: tuple[str, ...] = ()) -> "Permissions":
+    def _permissions(self, protection: SandboxSupport, also_readable: tuple[str, ...] = ()) -> "Permissions":
         from kitbag.permissions.decisions.decide import Permissions
 
         live = self._live
-        loaded = live.now()
-        opened = self._workspace._replace(also_readable=also_readable)
+        loaded = live.current()
+        opened = self._workspace._replace(extra_read_roots=also_readable)
         mode = self._mode or loaded.mode
-        return Permissions(opened, mode, loaded.rules, protection, network=live.network, live=live)
+        return Permissions(opened, mode, loaded.rules, protection, network=live.network, live_rules=live)
 
-    def _loaded_rules(self) -> "tuple[LiveRules, Workspace]":
+    def _load_rules(self) -> "tuple[LiveRules, Workspace]":
         if self._rules is None:
             from kitbag.permissions.rules.live_rules import LiveRules
-            from kitbag.permissions.rules.load import NOTHING_GIVEN, workspace_of
+            from kitbag.permissions.rules.load import NO_FLAGS, resolve_workspace
 
-            workspace, _ = workspace_of(self._places, self._settings)
+            workspace, _ = resolve_workspace(self._places, self._settings)
             live = self._given_live or LiveRules(
                 self._places,
                 workspace,
                 self._settings,
                 trusted=self._is_trusted,
-                given=self._given or NOTHING_GIVEN,
-                agreed=self._taken_back(),
+                flags=self._given or NO_FLAGS,
+                removed_restrictions=self._revoked_entries(),
             )
             self._rules = live, workspace
         return self._rules
 
     @property
     def _live(self) -> "LiveRules":
-        return self._loaded_rules()[0]
+        return self._load_rules()[0]
 
     @property
     def _workspace(self) -> Workspace:
-        return self._loaded_rules()[1]
+        return self._load_rules()[1]
 
-    def _taken_back(self) -> "list[Entry]":
+    def _revoked_entries(self) -> "list[PermissionEntry]":
         if not os.path.lexists(os.path.join(self._places.kitbag_home, "trust.json")):
             return []  # nothing was ever trusted, and what finds out about trust need not be imported
-        from kitbag.permissions.trust.workspace_trust import taken_back
+        from kitbag.permissions.trust.workspace_trust import removed_restrictions
 
-        return taken_back(self._places, self._known_trust)
+        return removed_restrictions(self._places, self._load_trust)
 
     def _is_trusted(self, settings: Settings) -> bool:
         """Whether the project's settings count; that takes a look at all of it, so only where it has some."""
-        of_project = any(not entry.is_user for entry in settings.entries) or any(
-            path != settings.user_file for path in settings.unreadable
+        of_project = any(not entry.is_user for entry in settings.permission_entries) or any(
+            path != settings.user_file for path in settings.unreadable_files
         )
-        return of_project and self._known_trust().restricts
+        return of_project and self._load_trust().applies_restrictions
 
 
-def _as_decision(found: Judgement) -> Decision:
-    part = strictest(found.parts) if found.parts else None
+def _to_decision(found: PermissionDecision) -> ReferenceDecision:
+    part = strictest_part(found.parts) if found.parts else None
     rule = f" `{part.rule}` ({part.source})" if part is not None and part.rule else ""
-    return Decision(found.effect, f"{found.reason}{rule}")
+    return ReferenceDecision(found.effect, f"{found.reason}{rule}")
 
 
-def _root_of(place: str, root: str) -> str:
+def _matching_root(place: str, root: str) -> str:
     """The root, resolved, when the resolved path is inside it. What begins a resolved path is resolved itself."""
     if root.startswith(os.sep) and is_inside(place, root):
         return root

@@ -10,26 +10,26 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kitbag.errors import Diagnostic, Severity
 from kitbag.packing.references.paths import (
-    MOST_ALTERNATIVES,
-    Matches,
-    Target,
-    Walk,
-    candidates,
-    expand,
-    is_name,
-    locate,
-    read_pattern,
-    shown,
-    with_resolved,
+    MAX_ALTERNATIVES,
+    PatternMatches,
+    ReferenceTarget,
+    WalkBudget,
+    candidate_paths,
+    display_path,
+    expand_pattern,
+    is_valid_filename,
+    locate_target,
+    parse_path_pattern,
+    resolve_target,
 )
-from kitbag.packing.references.policy import Decision, Policy, Request, Source
+from kitbag.packing.references.policy import ReferenceDecision, ReferencePolicy, ReferenceRequest, ReferenceSource
 from kitbag.packing.references.shell_quoting import fill_command
-from kitbag.text.reference_syntax import Token, is_pattern
+from kitbag.text.reference_syntax import ReferenceToken, is_glob
 
-_WORST_FIRST = ("deny", "untrusted", "ask", "allow")
+_STRICTEST_FIRST = ("deny", "untrusted", "ask", "allow")
 
 
-class Limits(NamedTuple):
+class ReferenceLimits(NamedTuple):
     """What one text may bring in. Reaching one leaves a marker and a warning."""
 
     files: int = 100
@@ -44,76 +44,82 @@ class Limits(NamedTuple):
     """Of each command."""
 
 
-class Keep(NamedTuple):
+class KeepStep(NamedTuple):
     """Stays as it is written."""
 
-    token: Token
+    token: ReferenceToken
 
 
-class Unescape(NamedTuple):
-    token: Token
+class UnescapeStep(NamedTuple):
+    token: ReferenceToken
 
 
-class Insert(NamedTuple):
+class ValueStep(NamedTuple):
     """A value that is known already."""
 
-    token: Token
+    token: ReferenceToken
     text: str
 
 
-class LookUp(NamedTuple):
+class EnvironmentStep(NamedTuple):
     """A variable of the environment."""
 
-    token: Token
+    token: ReferenceToken
 
 
-class Leave(NamedTuple):
+class MarkerStep(NamedTuple):
     """Nothing can be inserted; the marker says why."""
 
-    token: Token
+    token: ReferenceToken
     marker: str
 
 
-class Read(NamedTuple):
-    token: Token
-    targets: tuple[Target, ...]
+class FilesStep(NamedTuple):
+    token: ReferenceToken
+    targets: tuple[ReferenceTarget, ...]
     markers: tuple[str, ...] = ()
     """What is said behind the files."""
-    headed: bool = False
+    with_headings: bool = False
     """Each file is named before its text."""
 
 
-class Run(NamedTuple):
-    token: Token
+class CommandStep(NamedTuple):
+    token: ReferenceToken
     command: str
 
 
-Step: TypeAlias = Keep | Unescape | Insert | LookUp | Leave | Read | Run
+PlanStep: TypeAlias = KeepStep | UnescapeStep | ValueStep | EnvironmentStep | MarkerStep | FilesStep | CommandStep
 
 
-class Plan(NamedTuple):
-    steps: list[Step]
-    requests: list[Request]
+class ReferencePlan(NamedTuple):
+    steps: list[PlanStep]
+    requests: list[ReferenceRequest]
     warnings: list[Diagnostic]
 
 
-def plan(tokens: list[Token], source: Source, values: Mapping[str, str], policy: Policy, limits: Limits) -> Plan:
+def plan_references(
+    tokens: list[ReferenceToken],
+    source: ReferenceSource,
+    values: Mapping[str, str],
+    policy: ReferencePolicy,
+    limits: ReferenceLimits,
+) -> ReferencePlan:
     planner = _Planner(source, values, policy, limits)
-    return Plan([planner.step(token) for token in tokens], planner.requests, planner.warnings)
+    return ReferencePlan([planner.step(token) for token in tokens], planner.requests, planner.warnings)
 
 
 def diagnose(
-    source: Source, token: Token, code: str, problem: str, fix: str, severity: Severity = "warning"
+    source: ReferenceSource, token: ReferenceToken, code: str, problem: str, fix: str, severity: Severity = "warning"
 ) -> Diagnostic:
     return Diagnostic(severity, code, source.path, source.first_line + token.line - 1, problem, fix)
 
 
-def judge_target(policy: Policy, target: Target, source: Source) -> Decision:
+def decide_target(policy: ReferencePolicy, target: ReferenceTarget, source: ReferenceSource) -> ReferenceDecision:
     """The stricter answer about the path as it is written and about where it leads."""
     decision = policy.read(target.requested, source)
     if target.resolved != target.requested:
         led = policy.read(target.resolved, source)
-        decision = min(decision, led, key=lambda one: _WORST_FIRST.index(one.verdict))
+        decision = min(decision, led, key=lambda one: _STRICTEST_FIRST.index(one.verdict))
     return decision
 
 
@@ -131,148 +137,162 @@ class _Planner:
         "warnings",
     )
 
-    def __init__(self, source: Source, values: Mapping[str, str], policy: Policy, limits: Limits) -> None:
+    def __init__(
+        self, source: ReferenceSource, values: Mapping[str, str], policy: ReferencePolicy, limits: ReferenceLimits
+    ) -> None:
         self.source = source
         self.values = values
         self.policy = policy
         self.limits = limits
-        self.requests: list[Request] = []
+        self.requests: list[ReferenceRequest] = []
         self.warnings: list[Diagnostic] = []
         self.files_left = limits.files
         self.commands = 0
         self.directories: dict[str, str] = {}
-        self.walk: Walk | None = None
+        self.walk: WalkBudget | None = None
 
-    def step(self, token: Token) -> Step:
+    def step(self, token: ReferenceToken) -> PlanStep:
         match token.kind:
             case "escape":
-                return Unescape(token)
+                return UnescapeStep(token)
             case "variable":
                 return self._variable(token)
             case "environment":
                 self._request(token, "environment", token.value, self.policy.environment(token.value, self.source))
-                return LookUp(token)
+                return EnvironmentStep(token)
             case "command":
                 return self._command(token)
-            case "file" if not is_name(token.value):
-                return self._leave(token, "missing", shown(token.value), "can't be a file's name", "check the path")
+            case "file" if not is_valid_filename(token.value):
+                return self._mark_missing(
+                    token, "missing", display_path(token.value), "can't be a file's name", "check the path"
+                )
             case "file":
-                return self._pattern(token) if is_pattern(token.value) else self._file(token)
+                return self._pattern(token) if is_glob(token.value) else self._file(token)
 
-    def _warn(self, token: Token, code: str, problem: str, fix: str, severity: Severity = "warning") -> None:
+    def _warn(self, token: ReferenceToken, code: str, problem: str, fix: str, severity: Severity = "warning") -> None:
         self.warnings.append(diagnose(self.source, token, code, problem, fix, severity))
 
     def _request(
-        self, token: Token, kind: Literal["file", "environment", "command"], subject: str, decision: Decision
+        self,
+        token: ReferenceToken,
+        kind: Literal["file", "environment", "command"],
+        subject: str,
+        decision: ReferenceDecision,
     ) -> None:
         line = self.source.first_line + token.line - 1
-        self.requests.append(Request(kind, subject, self.source.path, line, token.column, decision))
+        self.requests.append(ReferenceRequest(kind, subject, self.source.path, line, token.column, decision))
 
-    def _variable(self, token: Token) -> Step:
+    def _variable(self, token: ReferenceToken) -> PlanStep:
         value = self.values.get(token.value)
         if value is not None:
-            return Insert(token, value)
+            return ValueStep(token, value)
         self._warn(token, "no-value", f"nobody gives a value for {{{{{token.value}}}}}", f"--var {token.value}=...")
-        return Keep(token)
+        return KeepStep(token)
 
-    def _command(self, token: Token) -> Step:
+    def _command(self, token: ReferenceToken) -> PlanStep:
         filled = fill_command(token.value, self.values)
         if filled.unknown:
             names = ", ".join(f"{{{{{name}}}}}" for name in filled.unknown)
             self._warn(
                 token, "no-value", f"a command is not run: nobody gives a value for {names}", "give it with --var"
             )
-            return Keep(token)
+            return KeepStep(token)
         decision = self.policy.command(filled.text, self.source)
         if filled.unsafe and decision.verdict in ("allow", "ask"):
-            decision = Decision("deny", filled.unsafe)
+            decision = ReferenceDecision("deny", filled.unsafe)
         self._request(token, "command", filled.text, decision)
         self.commands += 1
         if self.commands > self.limits.commands:
             most = self.limits.commands
             self._warn(token, "limit", f"a command is not run: {most} are the most", "use fewer commands")
-            return Leave(token, f"[not run: more than {most} commands]")
-        return Run(token, filled.text)
+            return MarkerStep(token, f"[not run: more than {most} commands]")
+        return CommandStep(token, filled.text)
 
-    def _file(self, token: Token) -> Step:
-        target, exists = locate(token.value, self.source, self.directories)
-        if not exists and not token.sure:
-            return Keep(token)
-        decision = judge_target(self.policy, target, self.source)
+    def _file(self, token: ReferenceToken) -> PlanStep:
+        target, exists = locate_target(token.value, self.source, self.directories)
+        if not exists and not token.is_certain:
+            return KeepStep(token)
+        decision = decide_target(self.policy, target, self.source)
         if not exists and decision.verdict != "allow" and token.value.startswith("/"):
             # `@/lib/x.ts` is how many projects write "from the source folder"; there is nothing to refuse.
-            self._warn(token, "reference-missing", f"{target.shown} does not exist; left as text", "check it", "info")
-            return Keep(token)
+            self._warn(
+                token, "reference-missing", f"{target.display_path} does not exist; left as text", "check it", "info"
+            )
+            return KeepStep(token)
         if exists or decision.verdict in ("deny", "untrusted"):
             self._request(token, "file", target.requested, decision)
         if not exists:
-            return self._leave(token, "missing", target.shown, "does not exist", "check the path")
+            return self._mark_missing(token, "missing", target.display_path, "does not exist", "check the path")
         return self._read(token, target)
 
-    def _read(self, token: Token, target: Target) -> Step:
+    def _read(self, token: ReferenceToken, target: ReferenceTarget) -> PlanStep:
         if self.files_left <= 0:
             most = self.limits.files
-            self._warn(token, "limit", f"{target.shown} is left out: {most} files are the most", "name fewer files")
-            return Leave(token, f"[truncated: {target.shown} left out, more than {most} files]")
+            self._warn(
+                token, "limit", f"{target.display_path} is left out: {most} files are the most", "name fewer files"
+            )
+            return MarkerStep(token, f"[truncated: {target.display_path} left out, more than {most} files]")
         self.files_left -= 1
-        return Read(token, (target,))
+        return FilesStep(token, (target,))
 
-    def _leave(self, token: Token, word: str, name: str, problem: str, fix: str) -> Leave:
+    def _mark_missing(self, token: ReferenceToken, word: str, name: str, problem: str, fix: str) -> MarkerStep:
         self._warn(token, f"reference-{word}", f"{name} {problem}", fix)
-        return Leave(token, f"[{word}: {name}]")
+        return MarkerStep(token, f"[{word}: {name}]")
 
-    def _pattern(self, token: Token) -> Step:
-        if any(map(os.path.lexists, candidates(token.value, self.source))):
+    def _pattern(self, token: ReferenceToken) -> PlanStep:
+        if any(map(os.path.lexists, candidate_paths(token.value, self.source))):
             return self._file(token)  # `app/[id]/page.tsx` is a file's name, too
-        pattern = read_pattern(token.value)
-        self.walk = self.walk or Walk()
-        matches = Matches([], True, pattern.alternatives)
-        for index, place in enumerate(candidates(pattern.directory or ".", self.source)):
-            directory = with_resolved(Target(place, "", shown(place)))
-            decision = judge_target(self.policy, directory, self.source)
+        pattern = parse_path_pattern(token.value)
+        self.walk = self.walk or WalkBudget()
+        matches = PatternMatches([], True, pattern.alternatives)
+        for index, place in enumerate(candidate_paths(pattern.directory or ".", self.source)):
+            directory = resolve_target(ReferenceTarget(place, "", display_path(place)))
+            decision = decide_target(self.policy, directory, self.source)
             if decision.verdict in ("deny", "untrusted"):
                 if index == 0:
-                    self._request(token, "file", os.path.join(os.path.normpath(place), *pattern.rests[0]), decision)
-                    return Keep(token)
+                    self._request(token, "file", os.path.join(os.path.normpath(place), *pattern.branches[0]), decision)
+                    return KeepStep(token)
                 break
-            matches = expand(pattern, directory.resolved, self.walk)
+            matches = expand_pattern(pattern, directory.resolved, self.walk)
             if matches.targets:
                 break
-        return self._choose(token, matches)
+        return self._choose_files(token, matches)
 
-    def _choose(self, token: Token, matches: Matches) -> Step:
+    def _choose_files(self, token: ReferenceToken, matches: PatternMatches) -> PlanStep:
         """The files that are read, and what is said of the others."""
-        name = shown(token.value)
+        name = display_path(token.value)
         chosen, refused = self._readable(token, matches.targets)
         markers: list[str] = []
         if refused:
-            some = ", ".join(target.shown for target in refused[:3])
+            some = ", ".join(target.display_path for target in refused[:3])
             self._warn(
                 token, "reference-refused", f"{len(refused)} files of {name} may not be read: {some}", "move them"
             )
             markers.append(f"[left out: {len(refused)} files that may not be read]")
         total = len(matches.targets) - len(refused)
-        if len(chosen) < total or not matches.all_seen:
-            more = "" if matches.all_seen else "more than "
+        if len(chosen) < total or not matches.is_complete:
+            more = "" if matches.is_complete else "more than "
             markers.append(f"[truncated: {len(chosen)} of {more}{total} files]")
             self._warn(token, "limit", f"{name}: {len(chosen)} of {more}{total} files are used", "name fewer files")
-        if matches.alternatives > MOST_ALTERNATIVES:
-            counted = f"{MOST_ALTERNATIVES} of {matches.alternatives} alternatives"
+        if matches.alternatives > MAX_ALTERNATIVES:
+            counted = f"{MAX_ALTERNATIVES} of {matches.alternatives} alternatives"
             markers.append(f"[truncated: {counted}]")
             self._warn(token, "limit", f"{name}: only {counted} are looked at", "use fewer braces")
         if not chosen and not markers:
-            return self._leave(token, "no-files", name, "matches no file", "check the path")
-        return Read(token, tuple(chosen), tuple(markers), headed=True)
+            return self._mark_missing(token, "no-files", name, "matches no file", "check the path")
+        return FilesStep(token, tuple(chosen), tuple(markers), with_headings=True)
 
-    def _readable(self, token: Token, targets: list[Target]) -> tuple[list[Target], list[Target]]:
+    def _readable(
+        self, token: ReferenceToken, targets: list[ReferenceTarget]
+    ) -> tuple[list[ReferenceTarget], list[ReferenceTarget]]:
         """As many as may still be read, and those before them that may not."""
-        chosen: list[Target] = []
-        refused: list[Target] = []
+        chosen: list[ReferenceTarget] = []
+        refused: list[ReferenceTarget] = []
         for target in targets:
             if self.files_left <= 0:
                 break
-            target = with_resolved(target)
-            decision = judge_target(self.policy, target, self.source)
+            target = resolve_target(target)
+            decision = decide_target(self.policy, target, self.source)
             if decision.verdict in ("deny", "untrusted"):
                 refused.append(target)
                 continue

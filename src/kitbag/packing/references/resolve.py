@@ -12,46 +12,62 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, assert_never
 
 from kitbag.errors import Diagnostic, InvalidError
-from kitbag.packing.references.paths import Target, read_target
+from kitbag.packing.references.paths import ReferenceTarget, read_target
 from kitbag.packing.references.plan import (
-    Insert,
-    Keep,
-    Leave,
-    Limits,
-    LookUp,
-    Plan,
-    Read,
-    Run,
-    Step,
-    Unescape,
+    CommandStep,
+    EnvironmentStep,
+    FilesStep,
+    KeepStep,
+    MarkerStep,
+    PlanStep,
+    ReferenceLimits,
+    ReferencePlan,
+    UnescapeStep,
+    ValueStep,
+    decide_target,
     diagnose,
-    judge_target,
-    plan,
+    plan_references,
 )
 from kitbag.packing.references.policy import (
-    Ask,
-    Decision,
-    Policy,
-    RefusedError,
-    Request,
-    Source,
-    UntrustedError,
-    settle,
+    AskAboutReferences,
+    ReferenceDecision,
+    ReferenceDeniedError,
+    ReferencePolicy,
+    ReferenceRequest,
+    ReferenceSource,
+    ReferenceUntrustedError,
+    settle_requests,
 )
-from kitbag.packing.references.shell_quoting import is_answer
-from kitbag.processes.command_runner import Command, Ran, Runner, run_command
-from kitbag.sandbox.environment import scrubbed
-from kitbag.text.hidden_characters import code_points, find_hidden, reveal_hidden
-from kitbag.text.reference_syntax import Token, find_tokens
-from kitbag.text.source_files import Problem, SourceError
+from kitbag.packing.references.shell_quoting import is_result_exit_code
+from kitbag.processes.command_runner import CommandResult, CommandRunner, ShellCommand, run_command
+from kitbag.sandbox.environment import scrub_environment
+from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
+from kitbag.text.reference_syntax import ReferenceToken, find_references
+from kitbag.text.source_files import FileProblem, SourceError
 
 __all__ = [
-    "Ask", "CommandFailedError", "Counts", "Decision", "Insertion", "Limits", "Policy", "Prepared", "Progress",
-    "RefusedError", "Request", "Resolved", "Source", "UntrustedError", "finish", "prepare", "resolve", "settle",
+    "AskAboutReferences",
+    "CommandFailedError",
+    "CommandProgress",
+    "Insertion",
+    "PreparedReferences",
+    "ReferenceCounts",
+    "ReferenceDecision",
+    "ReferenceDeniedError",
+    "ReferenceLimits",
+    "ReferencePolicy",
+    "ReferenceRequest",
+    "ReferenceSource",
+    "ReferenceUntrustedError",
+    "ResolvedText",
+    "apply_references",
+    "prepare_references",
+    "resolve_references",
+    "settle_requests",
 ]  # fmt: skip
 
-Kind = Literal["file", "variable", "environment", "command", "marker"]
-Progress = Callable[[str, float], None]
+InsertionKind = Literal["file", "variable", "environment", "command", "marker"]
+CommandProgress = Callable[[str, float], None]
 """Called with the command and its seconds, first when it has taken one, then each second."""
 
 
@@ -61,15 +77,15 @@ class Insertion(NamedTuple):
     offset: int
     length: int
     """Both in characters of the result."""
-    kind: Kind
+    kind: InsertionKind
     origin: str
     """The file, the name, the command as it was run; of a marker what it speaks of."""
     bytes: int
-    cut: int
+    omitted_bytes: int
     """Bytes that a limit kept out."""
 
 
-class Counts(NamedTuple):
+class ReferenceCounts(NamedTuple):
     found: int
     """Tokens in the source, without escapes."""
     resolved: int
@@ -80,78 +96,80 @@ class Counts(NamedTuple):
     """Of all insertions."""
 
 
-class Resolved(NamedTuple):
+class ResolvedText(NamedTuple):
     text: str
     insertions: tuple[Insertion, ...]
     warnings: tuple[Diagnostic, ...]
-    counts: Counts
+    counts: ReferenceCounts
 
 
 class CommandFailedError(InvalidError):
     """With `strict`: a command failed, was stopped or could not run."""
 
 
-class Prepared(NamedTuple):
+class PreparedReferences(NamedTuple):
     """A text of which is known what it wants; nothing of that has been done."""
 
-    source: Source
-    plan: Plan
-    notes: list[Diagnostic]
+    source: ReferenceSource
+    plan: ReferencePlan
+    diagnostics: list[Diagnostic]
 
 
-def prepare(source: Source, values: Mapping[str, str], policy: Policy, limits: Limits) -> Prepared:
+def prepare_references(
+    source: ReferenceSource, values: Mapping[str, str], policy: ReferencePolicy, limits: ReferenceLimits
+) -> PreparedReferences:
     """What the text wants, and policy's answers: `settle` them, then `finish`. Reads and runs nothing."""
-    found = find_tokens(source.text)
-    planned = plan(found.tokens, source, values, policy, limits)
-    return Prepared(source, planned, [_diagnostic(source, note) for note in found.notes])
+    found = find_references(source.text)
+    planned = plan_references(found.tokens, source, values, policy, limits)
+    return PreparedReferences(source, planned, [_diagnostic(source, note) for note in found.problems])
 
 
-def finish(
-    prepared: Prepared,
-    limits: Limits,
-    policy: Policy,
+def apply_references(
+    prepared: PreparedReferences,
+    limits: ReferenceLimits,
+    policy: ReferencePolicy,
     *,
-    runner: Runner | None = None,
+    runner: CommandRunner | None = None,
     workspace: str = "",
     environment: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: CommandProgress | None = None,
     strict: bool = False,
-) -> Resolved:
+) -> ResolvedText:
     """Does what was planned. Everything it wants must have been settled; policy is asked once more when it is done.
     `runner` takes the place of the policy's own. Raises RefusedError for what policy has come to refuse since."""
     source, planned, notes = prepared
     if not planned.steps:
-        return Resolved(source.text, (), tuple(notes), Counts(0, 0, 0, 0, 0))
-    work = _Work(prepared, limits, policy, os.environ if environment is None else environment)
+        return ResolvedText(source.text, (), tuple(notes), ReferenceCounts(0, 0, 0, 0, 0))
+    work = _Resolver(prepared, limits, policy, os.environ if environment is None else environment)
     work.directory = workspace or source.root
     work.warnings += notes + planned.warnings
     work.progress, work.runner, work.strict = progress, runner or policy.run, strict
     if strict:
-        work.demand_all_commands(planned.steps)
-    return work.do(planned.steps)
+        work.require_all_commands(planned.steps)
+    return work.resolve(planned.steps)
 
 
-def resolve(
-    source: Source,
+def resolve_references(
+    source: ReferenceSource,
     values: Mapping[str, str],
-    policy: Policy,
-    limits: Limits = Limits(),  # noqa: B008 - a NamedTuple can't be changed
+    policy: ReferencePolicy,
+    limits: ReferenceLimits = ReferenceLimits(),  # noqa: B008 - a NamedTuple can't be changed
     *,
     workspace: str = "",
     environment: Mapping[str, str] | None = None,
-    ask: Ask | None = None,
-    progress: Progress | None = None,
-    runner: Runner | None = None,
+    ask: AskAboutReferences | None = None,
+    progress: CommandProgress | None = None,
+    runner: CommandRunner | None = None,
     strict: bool = False,
-) -> Resolved:
+) -> ResolvedText:
     """Raises RefusedError (6) or UntrustedError (13) before anything was read or run.
 
     `workspace` is where commands run, else the source's root. `strict` raises CommandFailedError (6). `runner` takes
     the place of the policy's own.
     """
-    prepared = prepare(source, values, policy, limits)
-    settle(prepared.plan.requests, ask)
-    return finish(
+    prepared = prepare_references(source, values, policy, limits)
+    settle_requests(prepared.plan.requests, ask)
+    return apply_references(
         prepared,
         limits,
         policy,
@@ -163,11 +181,11 @@ def resolve(
     )
 
 
-def _diagnostic(source: Source, note: Problem) -> Diagnostic:
+def _diagnostic(source: ReferenceSource, note: FileProblem) -> Diagnostic:
     return Diagnostic("warning", note.code, source.path, source.first_line + note.line - 1, note.problem, note.fix)
 
 
-class _Work:
+class _Resolver:
     """Does the steps in order. Holds the result so far and what the limits leave."""
 
     __slots__ = (
@@ -175,15 +193,21 @@ class _Work:
         "policy", "progress", "resolved", "runner", "seconds_left", "settled", "source", "strict", "warnings",
     )  # fmt: skip
 
-    def __init__(self, prepared: Prepared, limits: Limits, policy: Policy, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        prepared: PreparedReferences,
+        limits: ReferenceLimits,
+        policy: ReferencePolicy,
+        environment: Mapping[str, str],
+    ) -> None:
         self.source = prepared.source
         self.settled = {(request.kind, request.subject): request for request in prepared.plan.requests}
         self.limits = limits
         self.policy = policy
         self.environment = environment
         self.directory = ""
-        self.progress: Progress | None = None
-        self.runner: Runner = run_command
+        self.progress: CommandProgress | None = None
+        self.runner: CommandRunner = run_command
         self.strict = False
         self.parts: list[str] = []
         self.offset = 0
@@ -193,7 +217,7 @@ class _Work:
         self.seconds_left = limits.total_seconds
         self.files = self.commands = self.resolved = 0
 
-    def do(self, steps: list[Step]) -> Resolved:
+    def resolve(self, steps: list[PlanStep]) -> ResolvedText:
         text, at = self.source.text, 0
         for step in steps:
             self._copy(text[at : step.token.start])
@@ -203,33 +227,33 @@ class _Work:
             if any(insertion.kind != "marker" for insertion in self.insertions[before:]):
                 self.resolved += 1
         self._copy(text[at:])
-        found = sum(1 for step in steps if not isinstance(step, Unescape))
+        found = sum(1 for step in steps if not isinstance(step, UnescapeStep))
         inserted = sum(insertion.bytes for insertion in self.insertions)
         self.warnings.sort(key=lambda warning: warning.line)
-        counts = Counts(found, self.resolved, self.files, self.commands, inserted)
-        return Resolved("".join(self.parts), tuple(self.insertions), tuple(self.warnings), counts)
+        counts = ReferenceCounts(found, self.resolved, self.files, self.commands, inserted)
+        return ResolvedText("".join(self.parts), tuple(self.insertions), tuple(self.warnings), counts)
 
-    def demand_all_commands(self, steps: list[Step]) -> None:
+    def require_all_commands(self, steps: list[PlanStep]) -> None:
         for step in steps:
-            if step.token.kind == "command" and not isinstance(step, Run):
+            if step.token.kind == "command" and not isinstance(step, CommandStep):
                 self._fail(step.token, "a command can't run: it lacks a value, or there are too many commands")
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: PlanStep) -> None:
         token = step.token
         match step:
-            case Keep():
+            case KeepStep():
                 self._copy(self.source.text[token.start : token.end])
-            case Unescape():
+            case UnescapeStep():
                 self._copy(token.value)
-            case Insert():
+            case ValueStep():
                 self._insert(token, "variable", token.value, step.text)
-            case Leave():
+            case MarkerStep():
                 self._mark(token.value, step.marker)
-            case LookUp():
+            case EnvironmentStep():
                 self._look_up(token)
-            case Read():
+            case FilesStep():
                 self._read(step)
-            case Run():
+            case CommandStep():
                 self._run(token, step.command)
             case _:
                 assert_never(step)
@@ -238,18 +262,18 @@ class _Work:
         self.parts.append(text)
         self.offset += len(text)
 
-    def _warn(self, token: Token, code: str, problem: str, fix: str) -> None:
+    def _warn(self, token: ReferenceToken, code: str, problem: str, fix: str) -> None:
         self.warnings.append(diagnose(self.source, token, code, problem, fix))
 
     def _mark(self, origin: str, marker: str) -> None:
         """Small, and said in any case: markers are outside the limits."""
         self._add("marker", origin, marker, 0)
 
-    def _add(self, kind: Kind, origin: str, text: str, cut: int) -> None:
+    def _add(self, kind: InsertionKind, origin: str, text: str, cut: int) -> None:
         self.insertions.append(Insertion(self.offset, len(text), kind, origin, _size(text), cut))
         self._copy(text)
 
-    def _insert(self, token: Token, kind: Kind, origin: str, text: str, cut: int = 0) -> None:
+    def _insert(self, token: ReferenceToken, kind: InsertionKind, origin: str, text: str, cut: int = 0) -> None:
         """Within what is left of the total; what does not fit is said."""
         size = _size(text)
         over = size - self.bytes_left
@@ -263,15 +287,15 @@ class _Work:
             self._warn(token, "limit", f"{over} bytes are left out: {most} are the most for one text", "insert less")
             self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes left out, {most} are the most]")
 
-    def _must_still_be_allowed(self, kind: Literal["file", "environment"], subject: str, now: Decision) -> None:
+    def _check_still_allowed(self, kind: Literal["file", "environment"], subject: str, now: ReferenceDecision) -> None:
         """A question may have waited since it was settled, or a command may have run. Raises RefusedError."""
         request = self.settled.get((kind, subject))
         if now.verdict != "allow" and request is not None and now != request.decision:
             why = now._replace(reason=f"{now.reason} (since it was allowed)")
-            raise RefusedError((request._replace(decision=why),), "remove it, or the rule that is against it")
+            raise ReferenceDeniedError((request._replace(decision=why),), "remove it, or the rule that is against it")
 
-    def _look_up(self, token: Token) -> None:
-        self._must_still_be_allowed("environment", token.value, self.policy.environment(token.value, self.source))
+    def _look_up(self, token: ReferenceToken) -> None:
+        self._check_still_allowed("environment", token.value, self.policy.environment(token.value, self.source))
         value = self.environment.get(token.value)
         if not value and token.default is not None:
             self._insert(token, "environment", token.value, token.default)
@@ -282,17 +306,17 @@ class _Work:
             text = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             self._insert(token, "environment", token.value, text)
 
-    def _read(self, step: Read) -> None:
+    def _read(self, step: FilesStep) -> None:
         for index, target in enumerate(step.targets):
-            if step.headed:
-                self._mark(target.resolved, f"{'' if index == 0 else _NEXT}[file: {target.shown}]\n")
+            if step.with_headings:
+                self._mark(target.resolved, f"{'' if index == 0 else _FILE_SEPARATOR}[file: {target.display_path}]\n")
             self._read_one(step.token, target)
         for marker in step.markers:
             self._mark(step.token.value, f"\n{marker}" if step.targets else marker)
 
-    def _read_one(self, token: Token, target: Target) -> None:
-        self._must_still_be_allowed("file", target.requested, judge_target(self.policy, target, self.source))
-        name, limit = target.shown, min(self.limits.file_bytes, max(0, self.bytes_left))
+    def _read_one(self, token: ReferenceToken, target: ReferenceTarget) -> None:
+        self._check_still_allowed("file", target.requested, decide_target(self.policy, target, self.source))
+        name, limit = target.display_path, min(self.limits.file_bytes, max(0, self.bytes_left))
         try:
             content = read_target(target, limit)
         except SourceError as error:
@@ -307,52 +331,52 @@ class _Work:
         self.files += 1
         text = content.text.rstrip("\n")
         if hidden := find_hidden(text):
-            what = f"{name} has hidden characters, shown as [U+...]: {code_points(hidden)}"
+            what = f"{name} has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             self._warn(token, "hidden-characters", what, "remove them")
             text = reveal_hidden(text)
         for problem in content.problems:
             self._warn(token, problem.code, f"{name}: {problem.problem}", problem.fix)
-        self._insert(token, "file", target.resolved, text, content.cut)
-        if content.cut:
-            kept = content.size - content.cut
+        self._insert(token, "file", target.resolved, text, content.omitted_bytes)
+        if content.omitted_bytes:
+            kept = content.size - content.omitted_bytes
             self._warn(token, "limit", f"{name}: {kept} of {content.size} bytes are used", "name a shorter file")
             marker = f"[truncated: first {kept} of {content.size} bytes of {name}]"
             self._mark(target.resolved, f"{_line_break(text)}{marker}")
 
-    def _run(self, token: Token, command: str) -> None:
+    def _run(self, token: ReferenceToken, command: str) -> None:
         seconds = min(self.limits.command_seconds, self.seconds_left)
         if seconds <= 0:
             most = f"{self.limits.total_seconds:g} s are the most for all commands"
             self._fail(token, f"a command is not run: {most}")
             self._mark(command, f"[not run: {most}]")
             return
-        job = Command(
-            command, self.directory, scrubbed(self.environment.items()), seconds, self.limits.output_characters
+        job = ShellCommand(
+            command, self.directory, scrub_environment(self.environment.items()), seconds, self.limits.output_characters
         )
         progress, start = self.progress, time.monotonic()
         ran = self.runner(job, (lambda passed: progress(command, passed)) if progress else None)
         self.seconds_left -= time.monotonic() - start
         self.commands += 1
         text = reveal_hidden(ran.text)
-        marker = self._judge(token, command, ran, seconds)
+        marker = self._describe_failure(token, command, ran, seconds)
         if marker:
             self._mark(command, f"{marker}\n" if text else marker)
-        self._insert(token, "command", command, text, ran.cut)
+        self._insert(token, "command", command, text, ran.truncated_bytes)
         for note in ran.notes:
             self._warn(token, "sandbox", note, "`kitbag permissions run` shows what a command may do there")
-        if ran.cut:
-            self._warn(token, "limit", f"{ran.cut} bytes of a command's output are left out", "print less")
-            self._mark(command, f"{_line_break(text)}[truncated: {ran.cut} more bytes of output]")
+        if ran.truncated_bytes:
+            self._warn(token, "limit", f"{ran.truncated_bytes} bytes of a command's output are left out", "print less")
+            self._mark(command, f"{_line_break(text)}[truncated: {ran.truncated_bytes} more bytes of output]")
 
-    def _judge(self, token: Token, command: str, ran: Ran, seconds: float) -> str:
+    def _describe_failure(self, token: ReferenceToken, command: str, ran: CommandResult, seconds: float) -> str:
         """What is said before the output of a command that did not simply succeed."""
-        if ran.stopped == "time":
+        if ran.stop_reason == "time":
             marker = f"[command stopped after {seconds:g} s]"
-        elif ran.stopped == "output":
+        elif ran.stop_reason == "output":
             marker = "[command stopped: it printed without end]"
         elif ran.status == 0:
             return ""
-        elif is_answer(command, ran.status):
+        elif is_result_exit_code(command, ran.status):
             return f"[exit code {ran.status}]"
         elif ran.status < 0:
             marker = f"[command killed by {_signal_name(-ran.status)}]"
@@ -362,7 +386,7 @@ class _Work:
         self._fail(token, f"`{first}`: {marker[1:-1]}", ran.text)
         return marker
 
-    def _fail(self, token: Token, problem: str, output: str = "") -> None:
+    def _fail(self, token: ReferenceToken, problem: str, output: str = "") -> None:
         fix = "run it by hand to see why"
         if self.strict:
             place = f"{self.source.path}:{self.source.first_line + token.line - 1}"
@@ -370,7 +394,7 @@ class _Work:
         self._warn(token, "command-failed", problem, fix)
 
 
-_NEXT = "\n\n"
+_FILE_SEPARATOR = "\n\n"
 
 
 def _line_break(text: str) -> str:

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kitbag.text.reference_syntax import NAME
+from kitbag.text.reference_syntax import NAME_PATTERN
 
-_VALUE = rf"(?<![{{$])\{{\{{ *(?P<name>{NAME}) *\}}\}}(?!\}})"
+_VALUE = rf"(?<![{{$])\{{\{{ *(?P<name>{NAME_PATTERN}) *\}}\}}(?!\}})"
 _PIECES: Final = {
     "": re.compile(
         rf"{_VALUE}|(?P<hard>\\\n#|\$\(\(|\$['\"\[]|\$\{{(?!\w+\}})|`|(?<!<)<<(?!<)|\(\(|\[(?=\S)|(?<=\w)\[)"
@@ -27,7 +27,7 @@ _PIECES: Final = {
 
 
 # Programs whose exit code 1 is an answer: nothing found, or not the same.
-_ANSWERING: Final = frozenset(("grep", "egrep", "fgrep", "rg", "find", "diff", "test", "["))
+_EXIT_ONE_IS_RESULT: Final = frozenset(("grep", "egrep", "fgrep", "rg", "find", "diff", "test", "["))
 
 
 # Programs that read one of their words as code: quotes do not reach that far.
@@ -36,10 +36,10 @@ _INTERPRETER: Final = re.compile(
 )
 
 
-_HARMLESS: Final = re.compile(r"[\w./:@%+,-]*")
+_PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,-]*")
 
 
-class Filled(NamedTuple):
+class FilledCommand(NamedTuple):
     text: str
     """As it would be run. What is unknown or unsafe is left as it was written."""
     unknown: tuple[str, ...]
@@ -47,7 +47,7 @@ class Filled(NamedTuple):
     """Why a value can't be put where the command wants it; empty when all is well."""
 
 
-def fill_command(command: str, values: Mapping[str, str]) -> Filled:
+def fill_command(command: str, values: Mapping[str, str]) -> FilledCommand:
     parts: list[str] = []
     unknown: list[str] = []
     unsafe, hard, state, at = "", "", "", 0
@@ -59,12 +59,12 @@ def fill_command(command: str, values: Mapping[str, str]) -> Filled:
             value = values.get(name)
             if value is None:
                 unknown.append(name)
-            elif wrong := _wrong_place(name, value, hard, state) or _read_as_code(
+            elif wrong := _unsafe_position(name, value, hard, state) or _interpreted_as_code(
                 name, value, command[: piece.start()]
             ):
                 unsafe = unsafe or wrong
             else:
-                found = _quoted(value, state)
+                found = _quote(value, state)
         elif state == "#":
             state = ""
         elif state == "" and piece["comment"]:
@@ -75,25 +75,25 @@ def fill_command(command: str, values: Mapping[str, str]) -> Filled:
             state = "" if state else found
         parts.append(found)
     parts.append(command[at:])
-    return Filled("".join(parts), tuple(dict.fromkeys(unknown)), unsafe)
+    return FilledCommand("".join(parts), tuple(dict.fromkeys(unknown)), unsafe)
 
 
-def _wrong_place(name: str, value: str, hard: str, state: str) -> str:
+def _unsafe_position(name: str, value: str, hard: str, state: str) -> str:
     if "\0" in value:
         return f"the value of {{{{{name}}}}} has a NUL character, which no command can be given"
     place = "in a comment" if state == "#" else f"behind `{hard}`" if hard else ""
     return f"{{{{{name}}}}} stands {place}, where the shell may read a value as code" if place else ""
 
 
-def _read_as_code(name: str, value: str, before: str) -> str:
+def _interpreted_as_code(name: str, value: str, before: str) -> str:
     """`sh -c "echo {{X}}"`: one word for the outer shell, and code for the inner one."""
     program = _INTERPRETER.search(before)
-    if program is None or _HARMLESS.fullmatch(value):
+    if program is None or _PLAIN_VALUE.fullmatch(value):
         return ""
     return f"{{{{{name}}}}} is handed to `{program[0]}`, which may read a value as code"
 
 
-def _quoted(value: str, state: str) -> str:
+def _quote(value: str, state: str) -> str:
     # Quotes around a name or `NAME=value` keep the shell from taking it for an assignment.
     word = shlex.quote(value)
     if word == value and (state or "=" in value):
@@ -101,7 +101,7 @@ def _quoted(value: str, state: str) -> str:
     return f"{state}{word}{state}"
 
 
-def is_answer(command: str, status: int) -> bool:
+def is_result_exit_code(command: str, status: int) -> bool:
     """Exit code 1 of `grep` and its like, when it is what the command ends with: no failure."""
     if status != 1:
         return False
@@ -113,4 +113,4 @@ def is_answer(command: str, status: int) -> bool:
         return False
     last = max((at for at, word in enumerate(words) if not word.strip(";|&()")), default=-1)
     program = words[last + 1 : last + 3]
-    return program[:1] != [] and (program[0] in _ANSWERING or program in (["git", "diff"], ["git", "grep"]))
+    return program[:1] != [] and (program[0] in _EXIT_ONE_IS_RESULT or program in (["git", "diff"], ["git", "grep"]))

@@ -11,22 +11,22 @@ from typing import Literal, NamedTuple, Protocol
 
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import Judgement
-from kitbag.permissions.rules.rule import Rule, parse_rule
+from kitbag.permissions.model import PermissionDecision
+from kitbag.permissions.rules.rule import PermissionRule, parse_rule
 
-Choice = Literal["allow", "deny"]
-Scope = Literal["once", "session", "rule"]
-_PATHS = ("file_path", "path", "notebook_path")
+ApprovalChoice = Literal["allow", "deny"]
+ApprovalScope = Literal["once", "session", "rule"]
+_PATH_KEYS = ("file_path", "path", "notebook_path")
 
 
-class Question(NamedTuple):
+class ApprovalRequest(NamedTuple):
     id: str
     tool: str
     arguments: str
     """As canonical JSON: these, and no others, are what an answer is about."""
     directory: str
     """Absolute: where a command or a relative path starts."""
-    judgement: Judgement
+    judgement: PermissionDecision
     digest: str
     """Of tool, arguments and directory."""
     asked_by: str = ""
@@ -37,9 +37,9 @@ class Question(NamedTuple):
     """A rule that would allow this and what is like it; empty when none should be made lightly."""
 
 
-class Answer(NamedTuple):
-    choice: Choice
-    scope: Scope = "once"
+class ApprovalAnswer(NamedTuple):
+    choice: ApprovalChoice
+    scope: ApprovalScope = "once"
     rule: str = ""
     """For the scopes session and rule; without one, session means exactly this action again."""
     reason: str = ""
@@ -53,16 +53,16 @@ class Approver(Protocol):
         """Whether the next question waits until this one is answered, which may answer both."""
         ...
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Raises KitbagError when nobody can be asked."""
         ...
 
 
-class RefusedError(InvalidError):
+class PermitError(InvalidError):
     """A permit was used for something else, twice, or after what it rests on has changed."""
 
 
-class Refusal(NamedTuple):
+class Denial(NamedTuple):
     reason: str
     """For the model too: it says what can be done instead, where there is something."""
     by: Literal["rules", "person", "nobody"]
@@ -73,14 +73,16 @@ class Permit:
 
     __slots__ = ("_agreed", "_permissions", "_unused", "arguments", "digest", "judgement", "remark")
 
-    def __init__(self, question: Question, permissions: Permissions, by_person: bool, remark: str = "") -> None:
-        self.arguments: dict[str, object] = json.loads(question.arguments)
+    def __init__(
+        self, request: ApprovalRequest, permissions: Permissions, approved_by_person: bool, remark: str = ""
+    ) -> None:
+        self.arguments: dict[str, object] = json.loads(request.arguments)
         """What was shown and is to be used."""
-        self.digest = question.digest
-        self.judgement = question.judgement
+        self.digest = request.digest
+        self.judgement = request.judgement
         self.remark = remark
         """Something went wrong beside, such as a rule that could not be saved; for the person."""
-        self._agreed = _outcome(question.judgement, question.facts) if by_person else None
+        self._agreed = _outcome(request.judgement, request.facts) if approved_by_person else None
         self._permissions = permissions
         self._unused = [True]
 
@@ -90,27 +92,27 @@ class Permit:
         arguments: Mapping[str, object],
         directory: str = "",
         permissions: Permissions | None = None,
-    ) -> Judgement:
+    ) -> PermissionDecision:
         """What it must run in. Decides once more, by the permissions as they are now. Raises RefusedError."""
         try:
             self._unused.pop()  # in one step, also when two threads try
         except IndexError:
-            raise RefusedError("this permit was used already", "ask again: a permit is for one use") from None
+            raise PermitError("this permit was used already", "ask again: a permit is for one use") from None
         current = permissions or self._permissions
         start = directory or current.workspace.root
         try:
-            same = digest_of(tool, canonical(arguments), start) == self.digest
+            same = action_digest(tool, canonical_json(arguments), start) == self.digest
         except ValueError:
             same = False
         if not same:
-            raise RefusedError("this is not what was allowed", "ask again for what is to be done now")
+            raise PermitError("this is not what was allowed", "ask again for what is to be done now")
         judgement = current.decide(tool, self.arguments, start)
         if judgement.effect == "deny":
-            raise RefusedError(f"denied since it was allowed: {judgement.reason}", "leave it, or change the rule")
+            raise PermitError(f"denied since it was allowed: {judgement.reason}", "leave it, or change the rule")
         if judgement.effect == "ask":
             facts = path_facts(current, tool, self.arguments, start)
             if self._agreed is None or _outcome(judgement, facts) != self._agreed:
-                raise RefusedError("what it would do has changed since it was allowed", "ask again")
+                raise PermitError("what it would do has changed since it was allowed", "ask again")
         return judgement
 
 
@@ -121,21 +123,21 @@ class Approvals:
         """`settings_file`: the user's, where rules that outlive the session are written."""
         self._approver = approver
         self._settings_file = settings_file
-        self._rules: tuple[Rule, ...] = ()
+        self._rules: tuple[PermissionRule, ...] = ()
         self._agreed: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
         self._waiting: list[str] = []
 
-    def waiting(self) -> tuple[str, ...]:
+    def waiting_agents(self) -> tuple[str, ...]:
         """Those who wait for an answer at this moment, or for their turn to ask: each `asked_by` once a question."""
         return tuple(self._waiting)
 
     @property
-    def agreed(self) -> int:
+    def approved_count(self) -> int:
         """How many actions, each exactly as it was shown, need no answer again in this session."""
         return len(self._agreed)
 
-    def permissions(self, permissions: Permissions) -> Permissions:
+    def with_session_rules(self, permissions: Permissions) -> Permissions:
         """With the rules that were agreed to in this session."""
         return permissions.with_rules(self._rules) if self._rules else permissions
 
@@ -147,31 +149,35 @@ class Approvals:
         directory: str = "",
         asked_by: str = "",
         facts: tuple[tuple[str, str], ...] = (),
-    ) -> Permit | Refusal:
+    ) -> Permit | Denial:
         """`facts`: what the caller knows and the person should, such as an agent's mode and tools."""
         try:
-            text = canonical(arguments)
+            text = canonical_json(arguments)
         except ValueError as error:
-            return Refusal(f"its arguments are not JSON: {error}", "rules")
+            return Denial(f"its arguments are not JSON: {error}", "rules")
         start = directory or permissions.workspace.root
         asker = self._approver
-        found = self._look(permissions, tool, text, start, asked_by, facts)
-        if not isinstance(found, Question):
+        found = self._check(permissions, tool, text, start, asked_by, facts)
+        if not isinstance(found, ApprovalRequest):
             return found
         if asker is None:
-            return Refusal(f"it needs an answer, and nobody can be asked: {found.judgement.reason}. {_FIX}", "nobody")
+            return Denial(
+                f"it needs an answer, and nobody can be asked: {found.judgement.reason}. {_NO_APPROVER_FIX}", "nobody"
+            )
         self._waiting.append(asked_by)
         try:
             if not asker.one_at_a_time:
                 return await self._ask(asker, permissions, found, facts)
             async with self._asking:
                 # The answer to another question may have been one to this.
-                found = self._look(permissions, tool, text, start, asked_by, facts)
-                return await self._ask(asker, permissions, found, facts) if isinstance(found, Question) else found
+                found = self._check(permissions, tool, text, start, asked_by, facts)
+                return (
+                    await self._ask(asker, permissions, found, facts) if isinstance(found, ApprovalRequest) else found
+                )
         finally:
             self._waiting.remove(asked_by)
 
-    def _look(
+    def _check(
         self,
         permissions: Permissions,
         tool: str,
@@ -179,41 +185,43 @@ class Approvals:
         start: str,
         asked_by: str,
         facts: tuple[tuple[str, str], ...],
-    ) -> Permit | Refusal | Question:
-        current = self.permissions(permissions)
+    ) -> Permit | Denial | ApprovalRequest:
+        current = self.with_session_rules(permissions)
         held = json.loads(text)  # a copy: what is decided about can't change under our hands
         judgement = current.decide(tool, held, start)
         if judgement.effect == "deny":
-            return Refusal(_denied(judgement), "rules")
+            return Denial(_denial_reason(judgement), "rules")
         places = path_facts(current, tool, held, start) if judgement.effect == "ask" else ()
-        question = Question(_new_id(), tool, text, start, judgement, digest_of(tool, text, start), asked_by, places)
+        question = ApprovalRequest(
+            _new_id(), tool, text, start, judgement, action_digest(tool, text, start), asked_by, places
+        )
         if judgement.effect == "allow":
-            return Permit(question, current, by_person=False)
+            return Permit(question, current, approved_by_person=False)
         if (question.digest, _outcome(judgement, places), facts) in self._agreed:
-            return Permit(question, current, by_person=True)
+            return Permit(question, current, approved_by_person=True)
         return question
 
     async def _ask(
-        self, asker: Approver, permissions: Permissions, question: Question, facts: tuple[tuple[str, str], ...]
-    ) -> Permit | Refusal:
+        self, asker: Approver, permissions: Permissions, question: ApprovalRequest, facts: tuple[tuple[str, str], ...]
+    ) -> Permit | Denial:
         from kitbag.permissions.approvals.suggest_rule import suggest_rule
 
-        current = self.permissions(permissions)
+        current = self.with_session_rules(permissions)
         held = json.loads(question.arguments)
         suggestion = suggest_rule(current, question.tool, held, question.directory)
         try:
             asked = question._replace(facts=(*question.facts, *facts), suggestion=suggestion)
             answer = await asker.ask(asked)
         except KitbagError as error:
-            return Refusal(f"it needs an answer, and nobody can be asked: {error.problem}", "nobody")
+            return Denial(f"it needs an answer, and nobody can be asked: {error.problem}", "nobody")
         if answer.choice != "allow":
-            return Refusal(_denied_by_person(answer), "person")
-        remark = self._take(current, answer)
+            return Denial(_person_denial_reason(answer), "person")
+        remark = self._apply_rule(current, answer)
         if answer.scope == "session" and not answer.rule:
             self._agreed.add((question.digest, _outcome(question.judgement, question.facts), facts))
-        return Permit(question, current, by_person=True, remark=remark)
+        return Permit(question, current, approved_by_person=True, remark=remark)
 
-    def _take(self, current: Permissions, answer: Answer) -> str:
+    def _apply_rule(self, current: Permissions, answer: ApprovalAnswer) -> str:
         """The rule that goes with an answer. What is wrong with it is no reason to take back the answer."""
         if answer.scope == "once" or not answer.rule:
             return ""
@@ -222,10 +230,10 @@ class Approvals:
             scope = "user" if answer.scope == "rule" else "session"
             rule = parse_rule(answer.rule, "allow", source, scope, current.workspace.kitbag_home)
             if answer.scope == "rule":
-                from kitbag.permissions.rules.save_rule import remember_rule
+                from kitbag.permissions.rules.save_rule import save_rule
 
-                remember_rule(self._settings_file, answer.rule)
-                if current.live is not None:  # it counts there, for as long as it stands in the settings
+                save_rule(self._settings_file, answer.rule)
+                if current.live_rules is not None:  # it counts there, for as long as it stands in the settings
                     return ""
             self._rules = (*self._rules, rule)
         except KitbagError as error:
@@ -233,10 +241,10 @@ class Approvals:
         return ""
 
 
-_FIX = "Add a rule to the user's settings that allows it, or start Kitbag where a person can answer"
+_NO_APPROVER_FIX = "Add a rule to the user's settings that allows it, or start Kitbag where a person can answer"
 
 
-def canonical(arguments: Mapping[str, object]) -> str:
+def canonical_json(arguments: Mapping[str, object]) -> str:
     """One text for one meaning, in ASCII. Raises ValueError for what is no JSON."""
     try:
         text = json.dumps(dict(arguments), sort_keys=True, allow_nan=False, separators=(",", ":"))
@@ -247,13 +255,13 @@ def canonical(arguments: Mapping[str, object]) -> str:
     return text
 
 
-def digest_of(tool: str, arguments: str, directory: str) -> str:
+def action_digest(tool: str, arguments: str, directory: str) -> str:
     import hashlib
 
     return hashlib.sha256(json.dumps([tool, arguments, directory]).encode()).hexdigest()
 
 
-def outcome_digest(judgement: Judgement) -> str:
+def outcome_digest(judgement: PermissionDecision) -> str:
     """To be written down, for another process that decides about the same thing later."""
     import hashlib
 
@@ -264,30 +272,32 @@ def path_facts(
     permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str
 ) -> tuple[tuple[str, str], ...]:
     """Where the paths of a tool lead, links followed, and what is special about that place."""
-    from kitbag.permissions.paths import examine
+    from kitbag.permissions.paths import examine_path
 
     found: list[tuple[str, str]] = []
-    for name in _PATHS:
+    for name in _PATH_KEYS:
         value = arguments.get(name)
         if isinstance(value, str) and value:
-            facts = examine(value, permissions.workspace, directory)
-            remarks = [reason for reason in (facts.control, facts.private, facts.special) if reason]
+            facts = examine_path(value, permissions.workspace, directory)
+            remarks = [
+                reason for reason in (facts.control_reason, facts.private_reason, facts.special_reason) if reason
+            ]
             found.append(("leads to", "; ".join([facts.resolved, *remarks])))
     return tuple(found)
 
 
-def _outcome(judgement: Judgement, facts: tuple[tuple[str, str], ...]) -> object:
+def _outcome(judgement: PermissionDecision, facts: tuple[tuple[str, str], ...]) -> object:
     """What a person agreed to: the same action elsewhere is another thing."""
     return judgement.outcome, facts
 
 
-def _denied(judgement: Judgement) -> str:
+def _denial_reason(judgement: PermissionDecision) -> str:
     decisive = next((part for part in judgement.parts if part.effect == "deny"), None)
     rule = f" (`{decisive.rule}`)" if decisive and decisive.rule else ""
     return f"{judgement.reason}{rule}"
 
 
-def _denied_by_person(answer: Answer) -> str:
+def _person_denial_reason(answer: ApprovalAnswer) -> str:
     if answer.reason:
         return f"the user said no: {answer.reason}"
     return "the user said no. Do not try the same thing in another way; ask what to do instead"

@@ -6,33 +6,35 @@ Used by the terminal and the chat, each of which shows them in its own way.
 from typing import NamedTuple
 
 from kitbag.errors import UsageError
-from kitbag.permissions.approvals.approval import Question
-from kitbag.permissions.approvals.question_view import MOST, shown
+from kitbag.permissions.approvals.approval import ApprovalRequest
+from kitbag.permissions.approvals.question_view import MAX_ARGUMENT_CHARACTERS, render_approval
 
 RULE_PROMPT = "rule to add to your settings"
 RULE_EXAMPLE = "Bash(make test:*)"
 
 
-class Choice(NamedTuple):
+class AnswerOption(NamedTuple):
     key: str
-    words: str
+    label: str
 
 
-def choices(question: Question) -> list[Choice]:
+def answer_options(request: ApprovalRequest) -> list[AnswerOption]:
     """In the order in which they are shown. Rules are texts that still have to be made safe to show."""
-    rule = question.suggestion
+    rule = request.suggestion
     exactly = f"what `{rule}` matches" if rule else "exactly this"
     return [
-        Choice("y", "allow it once"),
-        Choice("s", f"allow {exactly} until this session ends"),
-        Choice("r", "allow it, and write a rule" + (f" such as `{rule}`" if rule else "")),
-        Choice("n", "no"),
+        AnswerOption("y", "allow it once"),
+        AnswerOption("s", f"allow {exactly} until this session ends"),
+        AnswerOption("r", "allow it, and write a rule" + (f" such as `{rule}`" if rule else "")),
+        AnswerOption("n", "no"),
     ]
 
 
-def is_cut(question: Question) -> bool:
+def is_truncated(request: ApprovalRequest) -> bool:
     """Whether there is more to see than is shown at first."""
-    return shown(question, most=None) != shown(question, most=MOST)
+    return render_approval(request, max_characters=None) != render_approval(
+        request, max_characters=MAX_ARGUMENT_CHARACTERS
+    )
 
 
 def rule_problem(text: str) -> str:

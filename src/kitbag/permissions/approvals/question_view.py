@@ -10,24 +10,34 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kitbag.permissions.approvals.approval import Question
+from kitbag.permissions.approvals.approval import ApprovalRequest
 
 GUTTER: Final = "│ "
 """Before each line of the action itself, so that no line of it passes for one of ours."""
-MOST: Final = 4000
-_MOST_LINES: Final = 60
-_MOST_PART: Final = 200
-_MOST_PARTS: Final = 40
-_FIRST: Final = ("command", "file_path", "path", "notebook_path", "url", "subagent_type", "skill", "pattern", "query")
+MAX_ARGUMENT_CHARACTERS: Final = 4000
+_MAX_LINES: Final = 60
+_MAX_PART_CHARACTERS: Final = 200
+_MAX_PARTS: Final = 40
+_ARGUMENT_ORDER: Final = (
+    "command",
+    "file_path",
+    "path",
+    "notebook_path",
+    "url",
+    "subagent_type",
+    "skill",
+    "pattern",
+    "query",
+)
 # Printable by Unicode's word, and yet nothing is seen of them.
-_UNSEEN: Final = re.compile(
+_INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
-_MOST_MARKS: Final = 2
+_MAX_COMBINING_MARKS: Final = 2
 _RUN: Final = re.compile(
     r" {9,}| +\Z|\t+|(?P<other>[^\x21-\x7e ])(?P=other)*|\[(?=U\+|tab\]|empty\]|[0-9][0-9,]* )", re.S
 )
-_ALIKE: Final[dict[str, str]] = {
+_LOOKALIKES: Final[dict[str, str]] = {
     **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u2035\u00b4\u02b9\u02bc\u02c8\ua78c", "'"),
     **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u2036\u02ba\u3003", '"'),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\u02d7\u2796", "-"),
@@ -45,7 +55,7 @@ _ALIKE: Final[dict[str, str]] = {
     "\ufe60": "&",
     "\ufe69": "$",
 }
-_LETTERS: Final = dict(
+_LOOKALIKE_LETTERS: Final = dict(
     zip(
         "аеорсухіјѕԁһӏԛԝвнкмтАВЕКМНОРСТХІЈЅαοερνικυΑΒΕΖΗΙΚΜΝΟΡΤΥΧօհոսցզ",
         "aeopcyxijsdhlqwBHKMTABEKMHOPCTXIJSaoepvikuABEZHIKMNOPTYXohnugq",
@@ -55,67 +65,67 @@ _LETTERS: Final = dict(
 """Letters of other scripts that look like Latin ones; remarkable only beside Latin letters."""
 
 
-class View(NamedTuple):
+class ApprovalView(NamedTuple):
     """Lines without colours, each safe to be shown."""
 
-    head: list[str]
+    header: list[str]
     """Who wants which tool, and what it would reach."""
     arguments: list[tuple[str, list[str]]]
     """(name, lines) of the action itself: whoever shows them sees to it that none passes for one of ours."""
-    why: list[str]
+    reasons: list[str]
     warnings: list[str]
 
 
-def view(question: Question, most: int | None = MOST) -> View:
+def build_approval_view(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> ApprovalView:
     """`most` characters of each argument; None shows everything."""
-    asked_by = f", asked by {_plain(question.asked_by)}" if question.asked_by else ""
-    head = [f"{_plain(question.tool)}{asked_by} [{_plain(question.id)}]"]
-    facts = [("in", question.directory), *_sandbox(question), *question.facts]
+    asked_by = f", asked by {_one_line(request.asked_by)}" if request.asked_by else ""
+    head = [f"{_one_line(request.tool)}{asked_by} [{_one_line(request.id)}]"]
+    facts = [("in", request.directory), *_sandbox(request), *request.facts]
     width = max(len(label) for label, _ in facts) + 2
-    head += [f"  {_plain(label).ljust(width)}{_plain(value)}" for label, value in facts]
-    texts = [question.tool, question.directory, question.asked_by, *(value for _, value in question.facts)]
+    head += [f"  {_one_line(label).ljust(width)}{_one_line(value)}" for label, value in facts]
+    texts = [request.tool, request.directory, request.asked_by, *(value for _, value in request.facts)]
     arguments: list[tuple[str, list[str]]] = []
-    for name, value in _arguments(question):
-        arguments.append((name, visible_lines(value, most)))
+    for name, value in _arguments(request):
+        arguments.append((name, visible_lines(value, max_characters)))
         texts.append(value)
-    return View(head, arguments, _why(question), _warnings(texts))
+    return ApprovalView(head, arguments, _reasons(request), _warnings(texts))
 
 
-def shown(question: Question, most: int | None = MOST) -> list[str]:
+def render_approval(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> list[str]:
     """The same in one piece, the action's lines behind a bar."""
-    found = view(question, most)
-    lines = found.head
+    found = build_approval_view(request, max_characters)
+    lines = found.header
     for name, value in found.arguments:
         lines.append(f"{name}:")
         lines += [GUTTER + line for line in value]
-    lines += found.why
+    lines += found.reasons
     return [*lines, "look out:", *(f"  {warning}" for warning in found.warnings)] if found.warnings else lines
 
 
-def visible_lines(text: str, most: int | None = None) -> list[str]:
+def visible_lines(text: str, max_characters: int | None = None) -> list[str]:
     """Any text, so that each character can be seen."""
     if not text:
         return ["[empty]"]
-    start, end = _kept(text, most)
+    start, end = _hidden_span(text, max_characters)
     if start >= end:
         return _lines(text)
     hidden = f"[{end - start:,} characters hidden — expand to see them]"
     return [*_lines(text[:start]), hidden, *_lines(text[end:])]
 
 
-def _kept(text: str, most: int | None) -> tuple[int, int]:
+def _hidden_span(text: str, most: int | None) -> tuple[int, int]:
     """Where what is left out begins and ends: the beginning and the end are kept, in characters and in lines."""
-    if most is None or (len(text) <= most and len(_lines(text)) <= _MOST_LINES):
+    if most is None or (len(text) <= most and len(_lines(text)) <= _MAX_LINES):
         return 0, 0
     start, end = min(most * 2 // 3, len(text)), max(len(text) - most // 3, 0)
     at = -1
-    for _ in range(_MOST_LINES * 2 // 3):
+    for _ in range(_MAX_LINES * 2 // 3):
         at = text.find("\n", at + 1, start)
         if at < 0:
             break
     start = at + 1 if at >= 0 else start
     at = len(text)
-    for _ in range(_MOST_LINES // 3):
+    for _ in range(_MAX_LINES // 3):
         at = text.rfind("\n", end, at)
         if at < 0:
             break
@@ -133,22 +143,22 @@ def _lines(text: str) -> list[str]:
         lines += [f"[{empty:,} empty lines]"] if empty > 3 else [""] * empty
         empty = 0
         if line is not None:
-            lines.append(_visible(line))
+            lines.append(_escape(line))
     return lines
 
 
-def _plain(text: str) -> str:
+def _one_line(text: str) -> str:
     """In one line."""
-    return _visible(text)
+    return _escape(text)
 
 
-def _visible(text: str) -> str:
+def _escape(text: str) -> str:
     if text.isascii() and text.isprintable() and "  " not in text and "[" not in text and not text.endswith(" "):
         return text
-    return _RUN.sub(lambda match: _spelled(text, match), text)
+    return _RUN.sub(lambda match: _escape_run(text, match), text)
 
 
-def _spelled(text: str, match: re.Match[str]) -> str:
+def _escape_run(text: str, match: re.Match[str]) -> str:
     run = match[0]
     char, count = run[0], len(run)
     if char == "[":  # else a text could imitate what we write for a character
@@ -157,14 +167,14 @@ def _spelled(text: str, match: re.Match[str]) -> str:
         return f"[{count:,} blanks]" if count > 1 else "[1 blank]"
     if char == "\t":
         return f"[{count:,} tabs]" if count > 1 else "[tab]"
-    if _is_seen(text, match.start(), count):
+    if _is_visible(text, match.start(), count):
         return run
     return f"[{count:,} times U+{ord(char):04X}]" if count > 3 else f"[U+{ord(char):04X}]" * count
 
 
-def _is_seen(text: str, at: int, count: int) -> bool:
+def _is_visible(text: str, at: int, count: int) -> bool:
     char = text[at]
-    if not char.isprintable() or _UNSEEN.match(char):
+    if not char.isprintable() or _INVISIBLE.match(char):
         return False
     if unicodedata.category(char) not in ("Mn", "Me"):
         return True
@@ -172,24 +182,24 @@ def _is_seen(text: str, at: int, count: int) -> bool:
     base = at - 1
     while base >= 0 and unicodedata.category(text[base]) in ("Mn", "Me"):
         base -= 1
-        if at - base > _MOST_MARKS:
+        if at - base > _MAX_COMBINING_MARKS:
             return False
-    return base >= 0 and text[base].isalpha() and at - base - 1 + count <= _MOST_MARKS
+    return base >= 0 and text[base].isalpha() and at - base - 1 + count <= _MAX_COMBINING_MARKS
 
 
-def _arguments(question: Question) -> Iterable[tuple[str, str]]:
+def _arguments(question: ApprovalRequest) -> Iterable[tuple[str, str]]:
     """Names as they are shown: one whose value is no text says so, since the text `[1]` is not the list."""
     values: dict[str, object] = json.loads(question.arguments)
-    order = {name: at for at, name in enumerate(_FIRST)}
+    order = {name: at for at, name in enumerate(_ARGUMENT_ORDER)}
     for name in sorted(values, key=lambda name: (order.get(name, len(order)), name)):
         value = values[name]
         if isinstance(value, str):
-            yield _plain(name), value
+            yield _one_line(name), value
         else:
-            yield f"{_plain(name)} (JSON)", json.dumps(value, ensure_ascii=False, indent=1)
+            yield f"{_one_line(name)} (JSON)", json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def _sandbox(question: Question) -> list[tuple[str, str]]:
+def _sandbox(question: ApprovalRequest) -> list[tuple[str, str]]:
     if question.tool != "Bash":
         return []
     reach = "with the network" if question.judgement.network else "without the network"
@@ -201,19 +211,19 @@ def _sandbox(question: Question) -> list[tuple[str, str]]:
     return [("sandbox", meaning[question.judgement.sandbox])]
 
 
-def _why(question: Question) -> list[str]:
-    lines = [f"why: {_plain(question.judgement.reason)}"]
+def _reasons(question: ApprovalRequest) -> list[str]:
+    lines = [f"why: {_one_line(question.judgement.reason)}"]
     parts = question.judgement.parts
     if len(parts) < 2:
         return lines
     for part in parts:
-        what = _plain(part.what[:_MOST_PART])
-        if len(part.what) > _MOST_PART:  # all of it stands above
-            what += f" [{len(part.what) - _MOST_PART:,} characters more]"
+        what = _one_line(part.what[:_MAX_PART_CHARACTERS])
+        if len(part.what) > _MAX_PART_CHARACTERS:  # all of it stands above
+            what += f" [{len(part.what) - _MAX_PART_CHARACTERS:,} characters more]"
         rule = f" `{part.rule}` ({part.source})" if part.rule else ""
-        lines.append(f"  {part.effect.ljust(5)}  {what}: {_plain(part.reason + rule)}")
-    if len(lines) > _MOST_PARTS:
-        lines[_MOST_PARTS:] = [f"  and {len(lines) - _MOST_PARTS:,} parts more"]
+        lines.append(f"  {part.effect.ljust(5)}  {what}: {_one_line(part.reason + rule)}")
+    if len(lines) > _MAX_PARTS:
+        lines[_MAX_PARTS:] = [f"  and {len(lines) - _MAX_PARTS:,} parts more"]
     return lines
 
 
@@ -229,11 +239,11 @@ def _warnings(texts: list[str]) -> list[str]:
                 continue
             latin = any(char.isascii() and char.isalpha() for char in word)
             for char in word:
-                if _like(char, latin):
+                if _lookalike(char, latin):
                     counts[char] = counts.get(char, 0) + 1
         turned = turned or any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in text)
     found = [
-        f"{char} is U+{ord(char):04X}, not {_like(char, True)}" + (f" ({count:,} times)" if count > 1 else "")
+        f"{char} is U+{ord(char):04X}, not {_lookalike(char, True)}" + (f" ({count:,} times)" if count > 1 else "")
         for char, count in sorted(counts.items())
     ]
     if turned:
@@ -241,7 +251,7 @@ def _warnings(texts: list[str]) -> list[str]:
     return found
 
 
-def _like(char: str, latin: bool) -> str:
+def _lookalike(char: str, latin: bool) -> str:
     if "\uff01" <= char <= "\uff5e":
         return chr(ord(char) - 0xFEE0)
-    return _ALIKE.get(char, "") or (_LETTERS.get(char, "") if latin else "")
+    return _LOOKALIKES.get(char, "") or (_LOOKALIKE_LETTERS.get(char, "") if latin else "")

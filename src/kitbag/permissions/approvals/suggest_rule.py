@@ -13,7 +13,7 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.rules.rule import EDIT_TOOLS, READ_TOOLS, parse_rule
 
 # They run what they are given, or another program: a rule for them is a rule for everything.
-_RUN_ANYTHING: Final = re.compile(
+_RUNS_ANYTHING: Final = re.compile(
     r"(?:ba|z|da|k|c|tc|fi|a)?sh|pwsh|python[\d.]*|pypy[\d.]*|perl[\d.]*|ruby[\d.]*|node(?:js)?|deno|bun|php[\d.]*|lua[\d.]*"
     r"|R|Rscript|tclsh|wish|osascript|[gmn]?awk|sed|env|sudo|doas|su|runuser|pkexec|xargs|parallel|nohup|timeout|time|nice"
     r"|ionice|setsid|stdbuf|watch|flock|chroot|unshare|nsenter|bwrap|ssh|scp|sftp|rsync|eval|exec|source|\.|command"
@@ -24,8 +24,12 @@ _RUN_ANYTHING: Final = re.compile(
 )
 # Whatever options they are given, they stay about what their name says. Few are so: `go test` has `-exec`, `rg` has
 # `--pre`, `cargo build` and `kubectl get` take a configuration that names programs.
-_GIT: Final = frozenset(("log", "status", "show", "diff", "blame", "shortlog", "describe", "add", "commit", "ls-files"))
-_ONLY_READ: Final = frozenset(("ls", "cat", "head", "tail", "wc", "grep", "stat", "du", "df", "pwd", "which", "cmp"))
+_SAFE_GIT_SUBCOMMANDS: Final = frozenset(
+    ("log", "status", "show", "diff", "blame", "shortlog", "describe", "add", "commit", "ls-files")
+)
+_READ_ONLY_COMMANDS: Final = frozenset(
+    ("ls", "cat", "head", "tail", "wc", "grep", "stat", "du", "df", "pwd", "which", "cmp")
+)
 _PLAIN_COMMAND: Final = re.compile(r"[A-Za-z0-9_./:=@%+,-]+(?: [A-Za-z0-9_./:=@%+,-]+)*")
 _PLAIN_PATH: Final = re.compile(r"[\w./@+, -]+")
 _HOST: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)+")
@@ -66,38 +70,43 @@ def _text(arguments: Mapping[str, object], name: str) -> str:
 
 
 def _for_command(command: str) -> Iterator[str]:
-    from kitbag.shell.analysis import analyse
+    from kitbag.shell.analysis import analyze
 
     command = command.strip()
-    found = analyse(command)
-    if len(found.parts) != 1 or found.doubts:
+    found = analyze(command)
+    if len(found.parts) != 1 or found.uncertainties:
         return
     part = found.parts[0]
     words = [word for word in part.words if word is not None]
-    if part.doubts or part.assignments or part.redirects or len(words) < len(part.words) or not words:
+    if part.uncertainties or part.assignments or part.redirects or len(words) < len(part.words) or not words:
         return
     # Words are counted after wrappers: where the first is another, there was one.
     name = words[0].rpartition("/")[2]
-    if command.split(" ")[0] != words[0] or _RUN_ANYTHING.fullmatch(name):
+    if command.split(" ")[0] != words[0] or _RUNS_ANYTHING.fullmatch(name):
         return
-    if words[0] == "git" and len(words) > 1 and words[1] in _GIT:
+    if words[0] == "git" and len(words) > 1 and words[1] in _SAFE_GIT_SUBCOMMANDS:
         yield f"Bash(git {words[1]}:*)"
-    elif words[0] in _ONLY_READ:
+    elif words[0] in _READ_ONLY_COMMANDS:
         yield f"Bash({name}:*)"
     if _PLAIN_COMMAND.fullmatch(command):
         yield f"Bash({command})"
 
 
 def _for_path(permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str) -> Iterator[str]:
-    from kitbag.permissions.paths import examine
+    from kitbag.permissions.paths import examine_path
 
     path = _text(arguments, "notebook_path") or _text(arguments, "file_path") or _text(arguments, "path")
     if not path:
         return
     workspace = permissions.workspace
-    facts = examine(path, workspace, directory)
+    facts = examine_path(path, workspace, directory)
     writes = tool in EDIT_TOOLS
-    if facts.control or facts.private or facts.special or not (facts.writable if writes else facts.readable):
+    if (
+        facts.control_reason
+        or facts.private_reason
+        or facts.special_reason
+        or not (facts.writable if writes else facts.readable)
+    ):
         return
     root = workspace.root.rstrip("/")
     if facts.resolved != facts.requested or not facts.resolved.startswith(f"{root}/"):

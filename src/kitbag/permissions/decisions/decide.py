@@ -9,26 +9,26 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import ToolAccess
-from kitbag.permissions.decisions.other_tools import decide_other
-from kitbag.permissions.decisions.policy import Policy, Verdict, by_rule, without_questions
-from kitbag.permissions.model import Judgement, Part, Protection, Workspace, strictest
+from kitbag.permissions.decisions.other_tools import decide_other_tool
+from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, deny_if_never_asking, verdict_by_rule
+from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSupport, Workspace, strictest_part
 from kitbag.permissions.rules.matching import matches_parameter
-from kitbag.permissions.rules.rule import COMPANIONS, EDIT_TOOLS, Rule, Rules
-from kitbag.permissions.rules.tool_list_rules import limits_of
+from kitbag.permissions.rules.rule import COMPANION_TOOLS, EDIT_TOOLS, PermissionRule, PermissionRules
+from kitbag.permissions.rules.tool_list_rules import tool_limits
 
 if TYPE_CHECKING:
-    from kitbag.permissions.decisions.found_files import FoundFiles
+    from kitbag.permissions.decisions.found_files import SearchResultFilter
     from kitbag.permissions.rules.live_rules import LiveRules
-    from kitbag.permissions.rules.load import Loaded
+    from kitbag.permissions.rules.load import LoadedPermissions
 
 READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
 _DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
 
 
-def child_mode(parent: Mode, declared: Mode | None) -> Mode:
+def child_mode(parent: PermissionMode, declared: PermissionMode | None) -> PermissionMode:
     """The mode of an agent that another one starts: its own, but a child of plan is plan."""
     return "plan" if parent == "plan" else declared or "default"
 
@@ -41,77 +41,79 @@ class Permissions:
     def __init__(
         self,
         workspace: Workspace,
-        mode: Mode,
-        rules: Rules,
-        protection: Protection | Callable[[], Protection],
+        mode: PermissionMode,
+        rules: PermissionRules,
+        sandbox_support: SandboxSupport | Callable[[], SandboxSupport],
         *,
         network: bool = False,
         read_only_agents: frozenset[str] | Callable[[], frozenset[str]] = READ_ONLY_AGENTS,
-        live: "LiveRules | None" = None,
+        live_rules: "LiveRules | None" = None,
     ) -> None:
         """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question, or who
         says so when one is to start; leave out a name that another agent has taken. `live`: where rules come from,
         instead of `rules`; each decision is made by what it says then."""
-        find = protection if callable(protection) else lambda: protection
-        self._base = live.now() if live is not None else None
+        find = sandbox_support if callable(sandbox_support) else lambda: sandbox_support
+        self._base = live_rules.current() if live_rules is not None else None
         """What the rules of the settings were when this was made."""
-        self._policy = Policy(workspace, mode, self._base.rules if self._base is not None else rules, find, network)
+        self._policy = PermissionPolicy(
+            workspace, mode, self._base.rules if self._base is not None else rules, find, network
+        )
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
-        self._live = live
-        self._steps: tuple[Callable[[Rules], Iterable[Rule]], ...] = ()
+        self._live = live_rules
+        self._steps: tuple[Callable[[PermissionRules], Iterable[PermissionRule]], ...] = ()
         """What was added to the rules of the settings: given those, it says what."""
-        self._current: tuple[Loaded | None, Policy] = None, self._policy
+        self._current: tuple[LoadedPermissions | None, PermissionPolicy] = None, self._policy
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> PermissionMode:
         """As it was chosen; `mode_now` may be stricter."""
         return self._policy.mode
 
     @property
-    def mode_now(self) -> Mode:
-        return self._now().mode
+    def current_mode(self) -> PermissionMode:
+        return self._current_policy().mode
 
     @property
-    def rules_now(self) -> Rules:
-        return self._now().rules
+    def current_rules(self) -> PermissionRules:
+        return self._current_policy().rules
 
     @property
-    def workspace_now(self) -> Workspace:
+    def current_workspace(self) -> Workspace:
         """Without what the settings no longer let be written."""
-        return self._now().workspace
+        return self._current_policy().workspace
 
     @property
-    def live(self) -> "LiveRules | None":
+    def live_rules(self) -> "LiveRules | None":
         """None: nobody reads the settings again, and the rules stay what they are."""
         return self._live
 
-    def private_places(self, otherwise: Iterable[str]) -> tuple[str, ...]:
+    def private_hosts(self, default: Iterable[str]) -> tuple[str, ...]:
         """The setting `fetch.private` as it is now; `otherwise`: where nobody reads the settings again."""
-        self._now()
-        return tuple(self._live.setting("fetch.private") if self._live is not None else otherwise)
+        self._current_policy()
+        return tuple(self._live.setting("fetch.private") if self._live is not None else default)
 
-    def take_news(self) -> list[str]:
+    def take_notices(self) -> list[str]:
         """What has changed in the settings since the last time, for the person."""
-        return self._live.take_news() if self._live is not None else []
+        return self._live.take_notices() if self._live is not None else []
 
-    def _now(self) -> Policy:
+    def _current_policy(self) -> PermissionPolicy:
         """By the settings as they are at this moment."""
         if self._live is None:
             return self._policy
-        loaded = self._live.now()
+        loaded = self._live.current()
         if loaded is not self._current[0]:
             rules = self._policy.rules if loaded is self._base else loaded.rules
             for step in self._steps if loaded is not self._base else ():
-                rules = rules.plus(step(rules))
+                rules = rules.with_rules(step(rules))
             live = self._live
-            workspace, mode = live.narrowed(self.workspace), live.mode(self.mode)
+            workspace, mode = live.restrict_workspace(self.workspace), live.limit_mode(self.mode)
             policy = self._policy._replace(rules=rules, mode=mode, network=live.network, workspace=workspace)
             self._current = loaded, policy
         return self._current[1]
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> PermissionRules:
         return self._policy.rules
 
     @property
@@ -119,133 +121,143 @@ class Permissions:
         return self._policy.workspace
 
     @property
-    def protection(self) -> Protection:
-        return self._policy.protection
+    def sandbox_support(self) -> SandboxSupport:
+        return self._policy.sandbox_support
 
-    def in_mode(self, mode: Mode) -> "Permissions":
-        return self._but(self._policy._replace(mode=mode))
+    def with_mode(self, mode: PermissionMode) -> "Permissions":
+        return self._copy_with(self._policy._replace(mode=mode))
 
-    def in_chosen_mode(self, mode: Mode) -> "Permissions":
+    def with_chosen_mode(self, mode: PermissionMode) -> "Permissions":
         """One that a person has chosen just now, whatever mode the settings have."""
         if self._live is not None:
             self._live.accept_mode()
-        return self.in_mode(mode)
+        return self.with_mode(mode)
 
-    def in_workspace(self, workspace: Workspace) -> "Permissions":
+    def with_workspace(self, workspace: Workspace) -> "Permissions":
         """Elsewhere, by the same rules: patterns that begin at the old root begin at the new one too."""
         old = self.workspace.root
 
-        def moved(rules: Rules) -> list[Rule]:
+        def moved(rules: PermissionRules) -> list[PermissionRule]:
             return [rule._replace(base=workspace.root) for rule in rules.all if rule.base == old]
 
-        return self._but(self._policy._replace(workspace=workspace), moved)
+        return self._copy_with(self._policy._replace(workspace=workspace), moved)
 
-    def with_rules(self, more: Iterable[Rule]) -> "Permissions":
+    def with_rules(self, more: Iterable[PermissionRule]) -> "Permissions":
         """With rules of the session, or with what a skill in use asks for (narrowing.grants_of)."""
         added = tuple(more)
-        return self._but(self._policy, lambda _: added)
+        return self._copy_with(self._policy, lambda _: added)
 
-    def narrowed(self, access: ToolAccess, source: str) -> "Permissions":
+    def restricted_to(self, access: ToolAccess, source: str) -> "Permissions":
         """For an agent with a tool list of its own; `source` is the agent's file. It holds in every mode."""
-        limits, denied = limits_of(access, source, self.workspace.root)
+        limits, denied = tool_limits(access, source, self.workspace.root)
         merged = {tool: (*self._policy.limits.get(tool, ()), *limits.get(tool, ())) for tool in limits}
         policy = self._policy._replace(limits={**self._policy.limits, **merged})
-        made = self._but(policy, lambda _: denied)
+        made = self._copy_with(policy, lambda _: denied)
         made._accesses = (*self._accesses, (access, source))
         return made
 
-    def _but(self, policy: Policy, step: Callable[[Rules], Iterable[Rule]] | None = None) -> "Permissions":
+    def _copy_with(
+        self, policy: PermissionPolicy, addition: Callable[[PermissionRules], Iterable[PermissionRule]] | None = None
+    ) -> "Permissions":
         """With another policy, and with what `step` adds to its rules."""
         made = Permissions.__new__(Permissions)
         made._accesses, made._read_only_agents, made._live = self._accesses, self._read_only_agents, self._live
         made._base = self._base
-        made._steps = self._steps if step is None else (*self._steps, step)
-        made._policy = policy if step is None else policy._replace(rules=policy.rules.plus(step(policy.rules)))
+        made._steps = self._steps if addition is None else (*self._steps, addition)
+        made._policy = (
+            policy if addition is None else policy._replace(rules=policy.rules.with_rules(addition(policy.rules)))
+        )
         made._current = None, made._policy
         return made
 
-    def has(self, tool: str) -> bool:
+    def has_tool(self, tool: str) -> bool:
         """Whether a tool may be advertised: the agent has it, no rule denies all of it, and the mode can use it."""
-        if self._missing(tool) is not None:
+        if self._missing_tool(tool) is not None:
             return False
-        if any(rule.specifier is None for rule in self.rules.matching("deny", tool)):
+        if any(rule.specifier is None for rule in self.rules.for_tool("deny", tool)):
             return False
         return self.mode != "plan" or (tool not in EDIT_TOOLS and not tool.startswith("mcp__"))
 
-    def decide(self, tool: str, arguments: Mapping[str, object], directory: str = "") -> Judgement:
+    def decide(self, tool: str, arguments: Mapping[str, object], directory: str = "") -> PermissionDecision:
         """Never raises for what a model sends. `directory` is where a command or a relative path starts: absolute,
         the workspace's root when it is not given. What Glob and Grep find is to be held against `Read` file by file.
         """
-        missing = self._missing(tool)
-        policy = self._now()
+        missing = self._missing_tool(tool)
+        policy = self._current_policy()
         if missing is not None:
-            return _judgement(policy, [Verdict(missing)])
+            return _combine(policy, [PartVerdict(missing)])
         given = cast(object, arguments)
         if not isinstance(given, Mapping):
-            return _refused(tool, "its arguments are not an object")
+            return _denied(tool, "its arguments are not an object")
         start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
-        deciding = _DECIDING.get(tool)
+        deciding = _DECIDERS.get(tool)
         if deciding is not None:
             return deciding(policy, tool, arguments, start)
         agents = self._read_only_agents if tool == "Task" else frozenset[str]()
         agents = agents() if callable(agents) else agents
-        return _judgement(policy, [decide_other(policy, tool, arguments, agents)])
+        return _combine(policy, [decide_other_tool(policy, tool, arguments, agents)])
 
-    def found_files(self, start: str) -> "FoundFiles":
+    def search_result_filter(self, start: str) -> "SearchResultFilter":
         """For what a search found below a folder: says at once which of many files Read may surely read."""
-        from kitbag.permissions.decisions.found_files import FoundFiles
+        from kitbag.permissions.decisions.found_files import SearchResultFilter
 
-        return FoundFiles(self._now(), start, usable=self._missing("Read") is None)
+        return SearchResultFilter(self._current_policy(), start, usable=self._missing_tool("Read") is None)
 
-    def _missing(self, tool: str) -> Part | None:
+    def _missing_tool(self, tool: str) -> DecisionPart | None:
         """Why the agent does not have the tool at all. Names are compared exactly: `write` is not `Write`."""
         for access, source in self._accesses:
-            if not access.allows(tool) and not (tool in COMPANIONS and access.allows("Skill")):
-                return Part(tool, "deny", "it is not one of the agent's tools", "", source)
+            if not access.allows(tool) and not (tool in COMPANION_TOOLS and access.allows("Skill")):
+                return DecisionPart(tool, "deny", "it is not one of the agent's tools", "", source)
         return None
 
 
-def _decide_bash(policy: Policy, tool: str, arguments: Mapping[str, object], start: str) -> Judgement:
+def _decide_bash(
+    policy: PermissionPolicy, tool: str, arguments: Mapping[str, object], start: str
+) -> PermissionDecision:
     from kitbag.permissions.decisions.command import decide_command
 
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip():
-        return _refused(tool, "it needs `command`, a text")
+        return _denied(tool, "it needs `command`, a text")
     given = [arguments[key] for key in _DIRECTORY_KEYS if arguments.get(key) not in (None, "")]
     if len(given) > 1 or any(not isinstance(one, str) for one in given):
-        return _refused(tool, "it can't be told where it is to run")
+        return _denied(tool, "it can't be told where it is to run")
     return decide_command(policy, arguments, command, start, str(given[0]) if given else "")
 
 
-def _decide_files(policy: Policy, tool: str, arguments: Mapping[str, object], start: str) -> Judgement:
-    from kitbag.permissions.decisions.path import Use, judge_path
+def _decide_files(
+    policy: PermissionPolicy, tool: str, arguments: Mapping[str, object], start: str
+) -> PermissionDecision:
+    from kitbag.permissions.decisions.path import PathAccess, decide_path
 
     given = [arguments[key] for key in _PATH_KEYS if key in arguments]
     if not given:
-        return _refused(tool, "it needs `file_path`, a text")
-    verdicts = _by_parameters(policy, tool, arguments)
+        return _denied(tool, "it needs `file_path`, a text")
+    verdicts = _verdicts_by_parameter(policy, tool, arguments)
     for path in given:
         if not isinstance(path, str) or not path:
-            return _refused(tool, "its path is not a text")
+            return _denied(tool, "its path is not a text")
         writes = tool in EDIT_TOOLS
-        verdicts.append(judge_path(policy, Use(path, start, tool, writes, what=f"{tool} {path}")))
-    return _judgement(policy, verdicts)
+        verdicts.append(decide_path(policy, PathAccess(path, start, tool, writes, what=f"{tool} {path}")))
+    return _combine(policy, verdicts)
 
 
-def _decide_search(policy: Policy, tool: str, arguments: Mapping[str, object], start: str) -> Judgement:
-    from kitbag.permissions.decisions.search_paths import search_places
+def _decide_search(
+    policy: PermissionPolicy, tool: str, arguments: Mapping[str, object], start: str
+) -> PermissionDecision:
+    from kitbag.permissions.decisions.search_paths import decide_search
 
-    verdicts = _by_parameters(policy, tool, arguments)
+    verdicts = _verdicts_by_parameter(policy, tool, arguments)
     for key in ("path", "pattern", "glob"):
         if not isinstance(arguments.get(key) or "", str):
-            return _refused(tool, f"its `{key}` is not a text")
+            return _denied(tool, f"its `{key}` is not a text")
     words = {key: str(arguments.get(key) or "") for key in ("path", "pattern", "glob")}
     pattern = words["pattern"] if tool == "Glob" else words["glob"]
-    verdicts += search_places(policy, tool, words["path"], pattern, start)
-    return _judgement(policy, verdicts)
+    verdicts += decide_search(policy, tool, words["path"], pattern, start)
+    return _combine(policy, verdicts)
 
 
-_DECIDING: Final[dict[str, Callable[[Policy, str, Mapping[str, object], str], Judgement]]] = {
+_DECIDERS: Final[dict[str, Callable[[PermissionPolicy, str, Mapping[str, object], str], PermissionDecision]]] = {
     "Bash": _decide_bash,
     "Read": _decide_files,
     "Write": _decide_files,
@@ -256,20 +268,20 @@ _DECIDING: Final[dict[str, Callable[[Policy, str, Mapping[str, object], str], Ju
 }
 
 
-def _by_parameters(policy: Policy, tool: str, arguments: Mapping[str, object]) -> list[Verdict]:
+def _verdicts_by_parameter(policy: PermissionPolicy, tool: str, arguments: Mapping[str, object]) -> list[PartVerdict]:
     return [
-        by_rule(rule, tool)
+        verdict_by_rule(rule, tool)
         for effect in ("deny", "ask")
-        for rule in policy.rules.matching(effect, tool)
+        for rule in policy.rules.for_tool(effect, tool)
         if matches_parameter(rule, arguments)
     ]
 
 
-def _refused(tool: str, reason: str) -> Judgement:
-    return Judgement("deny", reason, (Part(tool, "deny", reason),))
+def _denied(tool: str, reason: str) -> PermissionDecision:
+    return PermissionDecision("deny", reason, (DecisionPart(tool, "deny", reason),))
 
 
-def _judgement(policy: Policy, verdicts: list[Verdict]) -> Judgement:
-    parts = tuple(without_questions(policy.mode, one.part) for one in verdicts)
-    decisive = strictest(parts)
-    return Judgement(decisive.effect, decisive.reason, parts)
+def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict]) -> PermissionDecision:
+    parts = tuple(deny_if_never_asking(policy.mode, one.part) for one in verdicts)
+    decisive = strictest_part(parts)
+    return PermissionDecision(decisive.effect, decisive.reason, parts)

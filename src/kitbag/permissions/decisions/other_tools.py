@@ -7,18 +7,24 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kitbag.permissions.decisions.policy import Policy, Verdict, by_rule, outside_limit, verdict
-from kitbag.permissions.rules.matching import host_of, matches_host, matches_name, matches_parameter, normal_host
-from kitbag.permissions.rules.rule import COMPANIONS, Rule
+from kitbag.permissions.decisions.policy import (
+    PartVerdict,
+    PermissionPolicy,
+    make_verdict,
+    verdict_by_rule,
+    verdict_outside_limit,
+)
+from kitbag.permissions.rules.matching import matches_host, matches_name, matches_parameter, normalize_host, parse_host
+from kitbag.permissions.rules.rule import COMPANION_TOOLS, PermissionRule
 
-WITHOUT_EFFECT: Final = frozenset(("Skill", *COMPANIONS, "TodoWrite", "TaskOutput", "AskUser"))
+TOOLS_WITHOUT_EFFECTS: Final = frozenset(("Skill", *COMPANION_TOOLS, "TodoWrite", "TaskOutput", "AskUser"))
 """They change nothing outside the conversation."""
 _SKILL_KEYS: Final = ("skill", "skill_name", "name", "command")
 
 
-def decide_other(
-    policy: Policy, tool: str, arguments: Mapping[str, object], read_only_agents: frozenset[str]
-) -> Verdict:
+def decide_other_tool(
+    policy: PermissionPolicy, tool: str, arguments: Mapping[str, object], read_only_agents: frozenset[str]
+) -> PartVerdict:
     if tool == "WebFetch":
         return _decide_fetch(policy, arguments)
     if tool == "Task":
@@ -27,38 +33,38 @@ def decide_other(
         names, more = _texts(arguments, _SKILL_KEYS), " ".join(_texts(arguments, ("args", "arguments")))
         what = " ".join((tool, *names, more)).strip()
         return _decide(policy, tool, arguments, what, lambda rule: _matches_names(rule, names, more), _without_effect)
-    by_mode = _by_mode_of(tool)
+    by_mode = _mode_decision_for(tool)
     return _decide(policy, tool, arguments, tool, lambda rule: rule.specifier is None, by_mode)
 
 
 def _decide(
-    policy: Policy,
+    policy: PermissionPolicy,
     tool: str,
     arguments: Mapping[str, object],
     what: str,
-    matches: Callable[[Rule], bool],
-    by_mode: Callable[[Policy, str], Verdict],
-) -> Verdict:
+    matches: Callable[[PermissionRule], bool],
+    by_mode: Callable[[PermissionPolicy, str], PartVerdict],
+) -> PartVerdict:
     """The order that counts for every tool."""
-    for rule in policy.rules.matching("deny", tool):
+    for rule in policy.rules.for_tool("deny", tool):
         if matches(rule) or matches_parameter(rule, arguments):
-            return by_rule(rule, what)
+            return verdict_by_rule(rule, what)
     for limit in policy.limits.get(tool, ()):
         if not any(matches(rule) for rule in limit):
-            return outside_limit(limit, what)
+            return verdict_outside_limit(limit, what)
     if policy.mode == "plan" and (tool.startswith("mcp__") or by_mode is _by_mode_unknown):
-        return verdict("deny", what, "plan mode changes nothing, and what this tool does can't be told")
-    for rule in policy.rules.matching("ask", tool):
+        return make_verdict("deny", what, "plan mode changes nothing, and what this tool does can't be told")
+    for rule in policy.rules.for_tool("ask", tool):
         if matches(rule) or matches_parameter(rule, arguments):
-            return by_rule(rule, what)
-    for rule in policy.rules.matching("allow", tool):
+            return verdict_by_rule(rule, what)
+    for rule in policy.rules.for_tool("allow", tool):
         if matches(rule):
-            return by_rule(rule, what)
+            return verdict_by_rule(rule, what)
     return by_mode(policy, what)
 
 
-def _by_mode_of(tool: str) -> Callable[[Policy, str], Verdict]:
-    if tool in WITHOUT_EFFECT:
+def _mode_decision_for(tool: str) -> Callable[[PermissionPolicy, str], PartVerdict]:
+    if tool in TOOLS_WITHOUT_EFFECTS:
         return _without_effect
     if tool == "TaskStop":
         return _by_mode_stop
@@ -67,60 +73,62 @@ def _by_mode_of(tool: str) -> Callable[[Policy, str], Verdict]:
     return _by_mode_unknown
 
 
-def _without_effect(policy: Policy, what: str) -> Verdict:
-    return verdict("allow", what, "it changes nothing outside the conversation")
+def _without_effect(policy: PermissionPolicy, what: str) -> PartVerdict:
+    return make_verdict("allow", what, "it changes nothing outside the conversation")
 
 
-def _by_mode_stop(policy: Policy, what: str) -> Verdict:
+def _by_mode_stop(policy: PermissionPolicy, what: str) -> PartVerdict:
     if policy.mode == "locked":
         return _locked(what)
-    return verdict("allow", what, "it only stops what was started here")
+    return make_verdict("allow", what, "it only stops what was started here")
 
 
-def _by_mode_web(policy: Policy, what: str) -> Verdict:
-    return _locked(what) if policy.mode == "locked" else verdict("ask", what, "it reaches the network")
+def _by_mode_web(policy: PermissionPolicy, what: str) -> PartVerdict:
+    return _locked(what) if policy.mode == "locked" else make_verdict("ask", what, "it reaches the network")
 
 
-def _by_mode_unknown(policy: Policy, what: str) -> Verdict:
+def _by_mode_unknown(policy: PermissionPolicy, what: str) -> PartVerdict:
     if policy.mode == "locked":
         return _locked(what)
-    return verdict("ask", what, "what this tool does can't be told")
+    return make_verdict("ask", what, "what this tool does can't be told")
 
 
-def _locked(what: str) -> Verdict:
-    return verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
+def _locked(what: str) -> PartVerdict:
+    return make_verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
 
 
-def _decide_task(policy: Policy, arguments: Mapping[str, object], read_only_agents: frozenset[str]) -> Verdict:
+def _decide_task(
+    policy: PermissionPolicy, arguments: Mapping[str, object], read_only_agents: frozenset[str]
+) -> PartVerdict:
     name = " ".join(_texts(arguments, ("subagent_type",)))
 
-    def by_mode(policy: Policy, what: str) -> Verdict:
+    def by_mode(policy: PermissionPolicy, what: str) -> PartVerdict:
         if policy.mode == "locked":
             return _locked(what)
         if policy.mode == "plan":
-            return verdict("allow", what, "an agent that is started from plan mode is in plan mode")
+            return make_verdict("allow", what, "an agent that is started from plan mode is in plan mode")
         if policy.mode == "autonomous":
-            return verdict("allow", what, "autonomous mode starts agents without asking")
+            return make_verdict("allow", what, "autonomous mode starts agents without asking")
         if name in read_only_agents:
-            return verdict("allow", what, "this agent only reads")
-        return verdict("ask", what, "an agent would start")
+            return make_verdict("allow", what, "this agent only reads")
+        return make_verdict("ask", what, "an agent would start")
 
     what = f"Task {name}".strip()
     return _decide(policy, "Task", arguments, what, lambda rule: matches_name(rule, name), by_mode)
 
 
-def _decide_fetch(policy: Policy, arguments: Mapping[str, object]) -> Verdict:
+def _decide_fetch(policy: PermissionPolicy, arguments: Mapping[str, object]) -> PartVerdict:
     url = arguments.get("url")
     if not isinstance(url, str):
-        return verdict("deny", "WebFetch", "it needs `url`, a text")
+        return make_verdict("deny", "WebFetch", "it needs `url`, a text")
     what = f"WebFetch {url}"
-    host, problem = host_of(url)
+    host, problem = parse_host(url)
 
-    def matches(rule: Rule) -> bool:
+    def matches(rule: PermissionRule) -> bool:
         return matches_host(rule, (host,)) if rule.effect == "allow" else matches_host(rule, _possible_hosts(url))
 
     found = _decide(policy, "WebFetch", arguments, what, matches, _by_mode_web)
-    return verdict("deny", what, problem) if problem and found.part.effect != "deny" else found
+    return make_verdict("deny", what, problem) if problem and found.part.effect != "deny" else found
 
 
 def _possible_hosts(url: str) -> tuple[str, ...]:
@@ -132,7 +140,7 @@ def _possible_hosts(url: str) -> tuple[str, ...]:
         rest = "".join(text.split()).replace("\\", "/").partition(":")[2].lstrip("/") if ":" in text else text
         for candidate in (rest, text):
             netloc = re.split(r"[/?#]", candidate.lstrip("/"), maxsplit=1)[0]
-            found += [normal_host(piece.partition(":")[0]) for piece in netloc.split("@")]
+            found += [normalize_host(piece.partition(":")[0]) for piece in netloc.split("@")]
             if netloc.startswith("["):
                 found.append(netloc.partition("]")[0] + "]")
     return tuple(dict.fromkeys(found))
@@ -142,7 +150,7 @@ def _texts(arguments: Mapping[str, object], keys: tuple[str, ...]) -> list[str]:
     return [value.strip() for key in keys if isinstance(value := arguments.get(key), str)]
 
 
-def _matches_names(rule: Rule, names: list[str], more: str) -> bool:
+def _matches_names(rule: PermissionRule, names: list[str], more: str) -> bool:
     """Of several names that a call gives, one is enough to be denied by, and all are needed to be allowed."""
     tried = [matches_name(rule, name, more) for name in names or [""]]
     return all(tried) if rule.effect == "allow" else any(tried)

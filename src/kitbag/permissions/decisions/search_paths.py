@@ -7,36 +7,36 @@ import os
 import re
 from collections.abc import Iterator
 
-from kitbag.permissions.decisions.path import Use, judge_path
-from kitbag.permissions.decisions.policy import Policy, Verdict, verdict
+from kitbag.permissions.decisions.path import PathAccess, decide_path
+from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict
 
 _WILD = re.compile(r"[*?\[{]")
 
 
-def search_places(policy: Policy, tool: str, path: str, pattern: str, start: str) -> Iterator[Verdict]:
+def decide_search(policy: PermissionPolicy, tool: str, path: str, pattern: str, start: str) -> Iterator[PartVerdict]:
     """`pattern` is what names are matched against: Glob's pattern, Grep's `glob`."""
     place = path or start
     shown = f"{tool} {pattern} in {path}" if pattern and path else f"{tool} {pattern or path}".strip()
-    fixed, rest = _fixed_part(pattern)
-    if _leaves(rest):
-        yield verdict("ask", shown, "where the pattern looks can't be told")
+    fixed, rest = _split_at_wildcard(pattern)
+    if _can_leave_directory(rest):
+        yield make_verdict("ask", shown, "where the pattern looks can't be told")
     if fixed.startswith(("/", "~")):
-        yield _judged(policy, tool, fixed, start, shown)
+        yield _decide_directory(policy, tool, fixed, start, shown)
         if not path:
             return
     elif fixed:
         inside = os.path.join(place, fixed)
-        yield _judged(policy, tool, inside, start, shown)
+        yield _decide_directory(policy, tool, inside, start, shown)
         if tool == "Glob" and not path:
             return
-    yield _judged(policy, tool, place, start, shown)
+    yield _decide_directory(policy, tool, place, start, shown)
 
 
-def _judged(policy: Policy, tool: str, place: str, start: str, shown: str) -> Verdict:
-    return judge_path(policy, Use(place, start, tool, folder=True, what=shown))
+def _decide_directory(policy: PermissionPolicy, tool: str, place: str, start: str, shown: str) -> PartVerdict:
+    return decide_path(policy, PathAccess(place, start, tool, recursive=True, what=shown))
 
 
-def _fixed_part(pattern: str) -> tuple[str, str]:
+def _split_at_wildcard(pattern: str) -> tuple[str, str]:
     """The folders before the first wildcard, and the rest."""
     parts = pattern.split("/")
     for at, part in enumerate(parts):
@@ -45,7 +45,7 @@ def _fixed_part(pattern: str) -> tuple[str, str]:
     return pattern, ""
 
 
-def _leaves(rest: str) -> bool:
+def _can_leave_directory(rest: str) -> bool:
     """Whether what stands behind a wildcard may lead back up, or elsewhere: `*/../..`, `{/etc,a}`, `{..,a}`."""
     plain = rest.replace("\\", "")
     pieces = re.split(r"[/{},]", plain)

@@ -4,49 +4,51 @@ Used by rule_files when rules are loaded; asks the same functions that decide.
 """
 
 from kitbag.permissions.model import Workspace
-from kitbag.permissions.paths import examine
+from kitbag.permissions.paths import examine_path
 from kitbag.permissions.rules.matching import (
     CommandRules,
-    Place,
+    RulePath,
     allows_command,
-    host_of,
     matches_host,
     matches_name,
     matches_parameter,
     matches_path,
+    parse_host,
 )
-from kitbag.permissions.rules.rule import Rule, covers
-from kitbag.permissions.rules.tool_use_syntax import read_use
+from kitbag.permissions.rules.rule import PermissionRule, covers_tool
+from kitbag.permissions.rules.tool_use_syntax import parse_tool_use
 
 
-def rule_matches(rule: Rule, example: str, workspace: Workspace) -> bool:
+def matches_example(rule: PermissionRule, example: str, workspace: Workspace) -> bool:
     """An example is what the rule's tool is used on, or written out as `Tool(...)`."""
-    tool, subject = read_use(example)
+    tool, subject = parse_tool_use(example)
     if subject is not None and subject != example:
-        if not covers(rule, tool):
+        if not covers_tool(rule, tool):
             return False
         example = subject
     if rule.tool == "Bash":
         return _matches_command(rule, example)
     if rule.tool in ("Read", "Edit"):
-        facts = examine(example, workspace)
-        return matches_path(rule, Place(facts.spellings), workspace)
+        facts = examine_path(example, workspace)
+        return matches_path(rule, RulePath(facts.spellings), workspace)
     if rule.tool == "WebFetch":
-        host = host_of(example)[0] or example
+        host = parse_host(example)[0] or example
         return matches_host(rule, (host,)) or matches_parameter(rule, {"url": example})
     if rule.tool in ("Task", "Skill"):
         name, _, more = example.partition(" ")
         return matches_name(rule, name, more)
     name, colon, value = example.partition(":")
-    return covers(rule, example) if rule.specifier is None else bool(colon) and matches_parameter(rule, {name: value})
+    return (
+        covers_tool(rule, example) if rule.specifier is None else bool(colon) and matches_parameter(rule, {name: value})
+    )
 
 
-def _matches_command(rule: Rule, example: str) -> bool:
-    from kitbag.shell.analysis import analyse
+def _matches_command(rule: PermissionRule, example: str) -> bool:
+    from kitbag.shell.analysis import analyze
 
-    found = analyse(example)
+    found = analyze(example)
     if rule.effect == "allow":
         parts = found.parts
         return bool(parts) and all(allows_command(rule, simple.allow_form, simple.raw) for simple in parts)
     rules = CommandRules((rule,))
-    return any(rules.matching(forms) for forms in ((example,), *(simple.forms for simple in found.parts)))
+    return any(rules.first_match(forms) for forms in ((example,), *(simple.forms for simple in found.parts)))

@@ -9,20 +9,25 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, UsageError
-from kitbag.library.dialects.permission_modes import STRICTEST_FIRST, Mode, normalise_mode, strictest
-from kitbag.library.dialects.tool_aliases import close_to
+from kitbag.library.dialects.permission_modes import (
+    MODES_STRICTEST_FIRST,
+    PermissionMode,
+    normalize_mode,
+    strictest_mode,
+)
+from kitbag.library.dialects.tool_aliases import closest_tool
 from kitbag.library.scopes import Places
 from kitbag.permissions.model import Effect, Workspace, is_inside
-from kitbag.permissions.rules.rule import Rule, Rules, Scope, parse_rules, remarks_on
-from kitbag.settings import Entry, Settings
+from kitbag.permissions.rules.rule import PermissionRule, PermissionRules, RuleScope, parse_rules, rule_warnings
+from kitbag.settings import PermissionEntry, Settings
 
 _MODE, _RULES = "permissions.mode", "permissions."
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
-NOT_TRUSTED: Final = "the workspace is not trusted"
-ONLY_YOURS: Final = "only you can allow something, not a project"
+NOT_TRUSTED_REASON: Final = "the workspace is not trusted"
+USER_ONLY_REASON: Final = "only you can allow something, not a project"
 
 
-class Given(NamedTuple):
+class PermissionFlags(NamedTuple):
     """What the command line says."""
 
     mode: str = ""
@@ -31,10 +36,10 @@ class Given(NamedTuple):
     deny: tuple[str, ...] = ()
 
 
-NOTHING_GIVEN: Final = Given()
+NO_FLAGS: Final = PermissionFlags()
 
 
-class Ignored(NamedTuple):
+class IgnoredSetting(NamedTuple):
     """Something in the settings that does not count."""
 
     setting: str
@@ -43,32 +48,32 @@ class Ignored(NamedTuple):
     why: str
 
 
-class Examples(NamedTuple):
+class RuleExamples(NamedTuple):
     tried: int
     failed: str
     """What is wrong with the first that does not hold; empty when they all do."""
 
 
-class Loaded(NamedTuple):
-    mode: Mode
+class LoadedPermissions(NamedTuple):
+    mode: PermissionMode
     mode_source: str
-    settings_mode: Mode
+    settings_mode: PermissionMode
     """What the settings alone say, without the command line."""
-    settings_word: str
+    settings_mode_key: str
     """The same, told apart from a mode that can't be read: two that are equal say the same."""
-    rules: Rules
-    examples: dict[Rule, Examples]
+    rules: PermissionRules
+    examples: dict[PermissionRule, RuleExamples]
     """Of the rules that have some."""
-    ignored: tuple[Ignored, ...]
+    ignored: tuple[IgnoredSetting, ...]
     diagnostics: tuple[Diagnostic, ...]
 
 
-def workspace_of(places: Places, settings: Settings) -> tuple[Workspace, list[Diagnostic]]:
+def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, list[Diagnostic]]:
     """Where an agent that is started here works. Only the user's start directory and settings have a say in it."""
     home = os.path.realpath(places.user_home)
     writable: list[str] = []
     problems: list[Diagnostic] = []
-    value, source = settings.sourced("sandbox.writable")
+    value, source = settings.get_sourced("sandbox.writable")
     for written in cast("list[str]", value):
         path = os.path.realpath(places.user_home + written[1:] if written.startswith("~/") else written)
         if not written.startswith(("/", "~/")) or is_inside(home, path):
@@ -86,52 +91,52 @@ def load_permissions(
     workspace: Workspace,
     *,
     trusted: bool,
-    given: Given = NOTHING_GIVEN,
-    agreed: Iterable[Entry] = (),
-) -> Loaded:
+    flags: PermissionFlags = NO_FLAGS,
+    removed_restrictions: Iterable[PermissionEntry] = (),
+) -> LoadedPermissions:
     """`trusted`: whether what a project denies and asks about counts. `agreed`: what a project denied and asked about
     when it was trusted, and does not any more. Raises UsageError for what is wrong on the command line; what is wrong
     in a file is a diagnostic."""
-    loading = _Loading(settings, workspace, trusted)
-    for entry in (*settings.entries, *agreed):
-        loading.take(entry)
-    for path in settings.unreadable:
+    loading = _Loader(settings, workspace, trusted)
+    for entry in (*settings.permission_entries, *removed_restrictions):
+        loading.add_entry(entry)
+    for path in settings.unreadable_files:
         if path == settings.user_file or trusted:
             loading.ask_about_everything(path)
     for effect in _EFFECTS:
-        for text in getattr(given, effect):
+        for text in getattr(flags, effect):
             loading.rules += parse_rules(text, effect, "command line", "command line", workspace.root)
-    modes: list[Mode] = [loading.mode, *(mode for mode, _ in loading.project_modes)]
-    settings_mode = strictest(*modes)
-    if given.mode:
-        loading.mode, loading.mode_source = mode_said(given.mode), "command line"
+    modes: list[PermissionMode] = [loading.mode, *(mode for mode, _ in loading.project_modes)]
+    settings_mode = strictest_mode(*modes)
+    if flags.mode:
+        loading.mode, loading.mode_source = parse_mode(flags.mode), "command line"
     loading.tighten_mode()
-    return Loaded(
+    return LoadedPermissions(
         loading.mode,
         loading.mode_source,
         settings_mode,
         settings_mode if loading.mode_is_readable else f"{settings_mode}?",
-        Rules(loading.rules),
+        PermissionRules(loading.rules),
         loading.examples,
         tuple(loading.ignored),
         tuple(loading.diagnostics),
     )
 
 
-def mode_said(word: str) -> Mode:
+def parse_mode(name: str) -> PermissionMode:
     """As a person says it. Raises UsageError with the names there are."""
-    mode, problems = normalise_mode(word, "kitbag")
+    mode, problems = normalize_mode(name, "kitbag")
     for problem in problems:
         if problem.severity != "info":
-            raise UsageError(f"there is no permission mode `{word}`", f"modes are {', '.join(STRICTEST_FIRST)}")
+            raise UsageError(f"there is no permission mode `{name}`", f"modes are {', '.join(MODES_STRICTEST_FIRST)}")
     return mode
 
 
-def _is_stricter(one: Mode, other: Mode) -> bool:
-    return STRICTEST_FIRST.index(one) < STRICTEST_FIRST.index(other)
+def _is_stricter(one: PermissionMode, other: PermissionMode) -> bool:
+    return MODES_STRICTEST_FIRST.index(one) < MODES_STRICTEST_FIRST.index(other)
 
 
-class _Loading:
+class _Loader:
     __slots__ = (
         "_settings",
         "_trusted",
@@ -150,32 +155,32 @@ class _Loading:
         self._settings = settings
         self._trusted = trusted
         self._workspace = workspace
-        self.mode: Mode = "default"
+        self.mode: PermissionMode = "default"
         self.mode_source = "default"
         self.mode_is_readable = True
-        self.project_modes: list[tuple[Mode, Entry]] = []
-        self.rules: list[Rule] = []
-        self.examples: dict[Rule, Examples] = {}
-        self.ignored: list[Ignored] = []
+        self.project_modes: list[tuple[PermissionMode, PermissionEntry]] = []
+        self.rules: list[PermissionRule] = []
+        self.examples: dict[PermissionRule, RuleExamples] = {}
+        self.ignored: list[IgnoredSetting] = []
         self.diagnostics: list[Diagnostic] = []
 
-    def take(self, entry: Entry) -> None:
+    def add_entry(self, entry: PermissionEntry) -> None:
         if not entry.is_user and not self._trusted:
-            self._ignore(entry, NOT_TRUSTED)
+            self._ignore(entry, NOT_TRUSTED_REASON)
         elif entry.key == _MODE:
-            self._take_mode(entry)
+            self._add_mode(entry)
         elif entry.key == "permissions.allow" and not entry.is_user:
-            self._ignore(entry, ONLY_YOURS)
+            self._ignore(entry, USER_ONLY_REASON)
         else:
-            self._take_rule(entry, cast(Effect, entry.key.removeprefix(_RULES)))
+            self._add_rule(entry, cast(Effect, entry.key.removeprefix(_RULES)))
 
-    def _take_mode(self, entry: Entry) -> None:
-        mode, problems = normalise_mode(entry.value, "kitbag")
+    def _add_mode(self, entry: PermissionEntry) -> None:
+        mode, problems = normalize_mode(entry.value, "kitbag")
         for problem in problems:
-            self._note(entry, problem.severity, problem.code, problem.problem, problem.fix)
+            self._add_diagnostic(entry, problem.severity, problem.code, problem.problem, problem.fix)
         is_readable = all(problem.severity == "info" for problem in problems)
         if entry.is_user:
-            self.mode, self.mode_source, self.mode_is_readable = mode, _place(entry), is_readable
+            self.mode, self.mode_source, self.mode_is_readable = mode, _source_of(entry), is_readable
         elif is_readable:  # what can't be read in a project's file is no wish to be stricter, and none to be freer
             self.project_modes.append((mode, entry))
 
@@ -185,100 +190,103 @@ class _Loading:
             if not _is_stricter(mode, own):
                 self._ignore(entry, f"it is not stricter than your own mode, {own} ({source})")
             elif _is_stricter(mode, self.mode):
-                self.mode, self.mode_source = mode, _place(entry)
+                self.mode, self.mode_source = mode, _source_of(entry)
 
-    def _take_rule(self, entry: Entry, effect: Effect) -> None:
-        text, matching, missing, wrong = _read_entry(entry.value)
+    def _add_rule(self, entry: PermissionEntry, effect: Effect) -> None:
+        text, matching, missing, wrong = _parse_entry(entry.value)
         if wrong:
             fix = 'write "Tool(...)" or {rule = "Tool(...)", matches = ["..."], misses = ["..."]}'
-            self._note(entry, "error", "rule-unreadable", f"`{entry.key}`: {wrong}", fix)
+            self._add_diagnostic(entry, "error", "rule-unreadable", f"`{entry.key}`: {wrong}", fix)
             if not text:
                 if effect != "allow":
                     self.ask_about_everything(entry)
                 return
         folder = os.path.dirname(entry.file)
         base = self._workspace.kitbag_home if entry.is_user else os.path.dirname(folder)
-        scope: Scope = "user" if entry.is_user else "project"
+        scope: RuleScope = "user" if entry.is_user else "project"
         try:
-            rules = parse_rules(text, effect, _place(entry), scope, base)
+            rules = parse_rules(text, effect, _source_of(entry), scope, base)
         except UsageError as error:
             self._report_unreadable(entry, effect, text, scope, base, error)
             return
         for rule in rules:
             failed = wrong or self._failed_example(rule, matching, missing)
             if failed and not wrong:
-                what = f"`{text}`: {failed}{_unused(rule)}"
-                self._note(entry, "error", "rule-example", what, "correct the rule or the example")
+                what = f"`{text}`: {failed}{_example_effect(rule)}"
+                self._add_diagnostic(entry, "error", "rule-example", what, "correct the rule or the example")
             if failed and effect == "allow":
                 self._ignore(entry, failed)
                 continue
             self.rules.append(rule)
             if matching or missing:
-                self.examples[rule] = Examples(len(matching) + len(missing), failed)
-            for problem, fix in remarks_on(rule):
-                self._note(entry, "warning", "rule", problem, fix)
+                self.examples[rule] = RuleExamples(len(matching) + len(missing), failed)
+            for problem, fix in rule_warnings(rule):
+                self._add_diagnostic(entry, "warning", "rule", problem, fix)
 
-    def _failed_example(self, rule: Rule, matching: Iterable[str], missing: Iterable[str]) -> str:
-        from kitbag.permissions.rules.examples import rule_matches
+    def _failed_example(self, rule: PermissionRule, matching: Iterable[str], missing: Iterable[str]) -> str:
+        from kitbag.permissions.rules.examples import matches_example
 
         for example in matching:
-            if not rule_matches(rule, example, self._workspace):
+            if not matches_example(rule, example, self._workspace):
                 return f"it does not match its example `{example}`"
         for example in missing:
-            if rule_matches(rule, example, self._workspace):
+            if matches_example(rule, example, self._workspace):
                 return f"it matches `{example}`, which it should miss"
         return ""
 
     def _report_unreadable(
-        self, entry: Entry, effect: Effect, text: str, scope: Scope, base: str, error: UsageError
+        self, entry: PermissionEntry, effect: Effect, text: str, scope: RuleScope, base: str, error: UsageError
     ) -> None:
         """A denial that is lost to a typing mistake would let through what it was written against."""
         problem = error.problem
         if effect != "allow":
             name = text.partition("(")[0].strip()
-            meant = next((rules for rules in (_all_of(name, base), _all_of(close_to(name), base)) if rules), ())
+            meant = next(
+                (rules for rules in (_rules_for_tool(name, base), _rules_for_tool(closest_tool(name), base)) if rules),
+                (),
+            )
             for rule in meant:
-                self.rules.append(rule._replace(text=text, source=_place(entry), scope=scope))
+                self.rules.append(rule._replace(text=text, source=_source_of(entry), scope=scope))
             if meant:
                 tools = " and ".join(rule.tool for rule in meant)
                 problem += f"; until it is mended, every use of {tools} is asked for"
             else:
                 self.ask_about_everything(entry)
-        self._note(entry, "error", "rule-unreadable", problem, error.fix)
+        self._add_diagnostic(entry, "error", "rule-unreadable", problem, error.fix)
 
-    def ask_about_everything(self, place: Entry | str) -> None:
+    def ask_about_everything(self, place: PermissionEntry | str) -> None:
         """`place`: what can't be read, an entry or a whole file."""
         path, line = (place, 0) if isinstance(place, str) else (place.file, place.line)
-        scope: Scope = "user" if path == self._settings.user_file else "project"
-        source = path if isinstance(place, str) else _place(place)
-        self.rules.append(Rule("ask", "*", None, "*", source, scope, self._workspace.root, is_stand_in=True))
+        scope: RuleScope = "user" if path == self._settings.user_file else "project"
+        source = path if isinstance(place, str) else _source_of(place)
+        self.rules.append(PermissionRule("ask", "*", None, "*", source, scope, self._workspace.root, is_stand_in=True))
         what = "this can't be read, and may deny something; until it is mended, every tool is asked for"
         self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, what, "mend the file"))
 
-    def _ignore(self, entry: Entry, why: str) -> None:
-        value = _read_entry(entry.value)[0] or str(entry.value)
-        self.ignored.append(Ignored(entry.key, value, _place(entry), why))
+    def _ignore(self, entry: PermissionEntry, why: str) -> None:
+        value = _parse_entry(entry.value)[0] or str(entry.value)
+        self.ignored.append(IgnoredSetting(entry.key, value, _source_of(entry), why))
 
-    def _note(self, entry: Entry, severity: Any, code: str, problem: str, fix: str) -> None:
+    def _add_diagnostic(self, entry: PermissionEntry, severity: Any, code: str, problem: str, fix: str) -> None:
         self.diagnostics.append(Diagnostic(severity, code, entry.file, entry.line, problem, fix))
 
 
-def _all_of(name: str, base: str) -> tuple[Rule, ...]:
+def _rules_for_tool(name: str, base: str) -> tuple[PermissionRule, ...]:
     try:
         return parse_rules(name, "ask", "", "session", base)
     except UsageError:
         return ()
 
 
-def _unused(rule: Rule) -> str:
+def _example_effect(rule: PermissionRule) -> str:
     return "; it is not used" if rule.effect == "allow" else "; it is used all the same"
 
 
-def _place(entry: Entry) -> str:
+def _source_of(entry: PermissionEntry) -> str:
     return f"{entry.file}:{entry.line}" if entry.line else entry.file
 
 
-def _read_entry(value: object) -> tuple[str, list[str], list[str], str]:
+def _parse_entry(value: object) -> tuple[str, list[str], list[str], str]:
     """A rule, what it is to match, what it is to miss, and what is wrong with how that is written."""
     if isinstance(value, str):
         return value, [], [], ""

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from kitbag.library.names import key_of, slug
+from kitbag.library.names import normalize_name, slugify
 from kitbag.permissions.model import Effect, Workspace
 from kitbag.permissions.rules.path_patterns import pattern_matches
-from kitbag.permissions.rules.rule import PARAMETER, Rule, Rules, glob_matches
+from kitbag.permissions.rules.rule import PARAMETER, PermissionRule, PermissionRules, glob_matches
 
 _HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*|\[[0-9a-f:.]+\]")
 
@@ -27,7 +27,7 @@ def prefix_matches(pattern: str, text: str) -> bool:
     return pattern == text or ("*" in pattern and glob_matches(pattern, text))
 
 
-def allows_command(rule: Rule, form: str | None, raw: str) -> bool:
+def allows_command(rule: PermissionRule, form: str | None, raw: str) -> bool:
     """`form` is the one reading that may be allowed; None: only a rule for all of Bash allows it."""
     if rule.specifier is None:
         return True
@@ -43,12 +43,12 @@ class CommandRules:
 
     __slots__ = ("_exact", "_patterns", "_prefixes", "_starts", "every")
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        self.every: Rule | None = None
+    def __init__(self, rules: Iterable[PermissionRule]) -> None:
+        self.every: PermissionRule | None = None
         """One that speaks of all commands."""
-        self._exact: dict[str, Rule] = {}
-        self._starts: dict[str, Rule] = {}
-        self._patterns: list[tuple[str, Rule]] = []
+        self._exact: dict[str, PermissionRule] = {}
+        self._starts: dict[str, PermissionRule] = {}
+        self._patterns: list[tuple[str, PermissionRule]] = []
         for rule in rules:
             pattern = " ".join((rule.specifier or "").split())
             if rule.specifier is None:
@@ -64,25 +64,25 @@ class CommandRules:
         self._prefixes = tuple(self._starts)
 
     @property
-    def are_specific(self) -> bool:
+    def has_specific_rules(self) -> bool:
         """Whether one of them speaks of some commands and not of others."""
         return bool(self._exact or self._patterns)
 
-    def matching(self, forms: Iterable[str]) -> Rule | None:
+    def first_match(self, forms: Iterable[str]) -> PermissionRule | None:
         """The first found that matches any reading of a command."""
-        if self.every is not None or not self.are_specific:
+        if self.every is not None or not self.has_specific_rules:
             return self.every
         for form in forms:
-            found = self._matching_one(form)
+            found = self._match_form(form)
             if found is None:
                 first, blank, rest = form.partition(" ")
                 if not first.islower():  # on some disks `CURL` runs curl
-                    found = self._matching_one(f"{first.lower()}{blank}{rest}")
+                    found = self._match_form(f"{first.lower()}{blank}{rest}")
             if found is not None:
                 return found
         return None
 
-    def _matching_one(self, form: str) -> Rule | None:
+    def _match_form(self, form: str) -> PermissionRule | None:
         if form in self._exact:
             return self._exact[form]
         if form.startswith(self._prefixes):
@@ -90,46 +90,47 @@ class CommandRules:
         return next((rule for pattern, rule in self._patterns if prefix_matches(pattern, form)), None)
 
 
-def command_rules(rules: Rules, effect: Effect) -> CommandRules:
+def compiled_command_rules(rules: PermissionRules, effect: Effect) -> CommandRules:
     kept = rules.prepared.get(effect)
     if not isinstance(kept, CommandRules):
-        kept = rules.prepared[effect] = CommandRules(rules.matching(effect, "Bash"))
+        kept = rules.prepared[effect] = CommandRules(rules.for_tool(effect, "Bash"))
     return kept
 
 
-class Place(NamedTuple):
+class RulePath(NamedTuple):
     """A path as a rule sees it."""
 
     spellings: tuple[str, ...]
     """As requested, as resolved, and every link between: absolute and normal."""
-    folder: bool = False
+    recursive: bool = False
     """Whether all that is in it is meant."""
 
 
-def matches_path(rule: Rule, place: Place, workspace: Workspace) -> bool:
+def matches_path(rule: PermissionRule, path: RulePath, workspace: Workspace) -> bool:
     """To be allowed, a path must match in all its spellings; to be denied or asked, one of them is enough."""
     if rule.specifier is None:
         return True
     narrow = rule.effect == "allow"
     tried = (
-        pattern_matches(rule.specifier, narrow, rule.base, path, workspace, place.folder) for path in place.spellings
+        pattern_matches(rule.specifier, narrow, rule.base, spelling, workspace, path.recursive)
+        for spelling in path.spellings
     )
     return all(tried) if narrow else any(tried)
 
 
-def matches_host(rule: Rule, hosts: Iterable[str]) -> bool:
+def matches_host(rule: PermissionRule, hosts: Iterable[str]) -> bool:
     """`hosts` are in lower case, without a dot at the end; `hosts` of a rule that allows must all match."""
     if rule.specifier is None:
         return True
     if not rule.specifier.startswith("domain:"):
         return False
-    pattern = normal_host(rule.specifier[7:])
+    pattern = normalize_host(rule.specifier[7:])
     narrow = rule.effect == "allow"
     tried = [_host_matches(pattern, host, narrow) for host in hosts]
     return bool(tried) and (all(tried) if narrow else any(tried))
 
 
-def normal_host(written: str) -> str:
+def normalize_host(written: str) -> str:
     host = written.strip().rstrip(".").lower()
     if host.isascii():
         return host
@@ -139,7 +140,7 @@ def normal_host(written: str) -> str:
         return host
 
 
-def host_of(url: str) -> tuple[str, str]:
+def parse_host(url: str) -> tuple[str, str]:
     """The host of an address in its normal form, or why the address can't be fetched."""
     if not url.isprintable() or any(char in url for char in " \\"):
         return "", "the address holds characters that an address can't have"
@@ -152,7 +153,7 @@ def host_of(url: str) -> tuple[str, str]:
         return "", "only http and https addresses are fetched"
     if "@" in parts.netloc:
         return "", "the address has a name before its host, which hides where it leads"
-    host = f"[{written}]" if ":" in written else normal_host(written)
+    host = f"[{written}]" if ":" in written else normalize_host(written)
     if not _HOST.fullmatch(host) or port == 0:
         return "", "the address has no host that can be read"
     return host, ""
@@ -179,7 +180,7 @@ def _labels_match(patterns: list[str], labels: list[str]) -> bool:
     return len(patterns) == len(labels) and all(glob_matches(*pair) for pair in zip(patterns, labels, strict=True))
 
 
-def matches_name(rule: Rule, name: str, more: str = "") -> bool:
+def matches_name(rule: PermissionRule, name: str, more: str = "") -> bool:
     """The name of an agent or a skill, and what is given to it."""
     if rule.specifier is None:
         return True
@@ -189,17 +190,17 @@ def matches_name(rule: Rule, name: str, more: str = "") -> bool:
         return any(prefix_matches(pattern, whole) for pattern in patterns)
     # Names are looked up in any case and spelling, and with or without the plugin or team that brings them.
     last = name.replace("/", ":").rpartition(":")[2]
-    texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{key_of(last)} {more}".strip()}
-    if any("*" not in pattern and slug(pattern) and slug(pattern) in texts for pattern in patterns):
+    texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{normalize_name(last)} {more}".strip()}
+    if any("*" not in pattern and slugify(pattern) and slugify(pattern) in texts for pattern in patterns):
         return True
-    return any(prefix_matches(key_of(pattern), text) for pattern in patterns if pattern for text in texts)
+    return any(prefix_matches(normalize_name(pattern), text) for pattern in patterns if pattern for text in texts)
 
 
 def _spellings(name: str) -> tuple[str, str]:
-    return key_of(name), slug(name)
+    return normalize_name(name), slugify(name)
 
 
-def matches_parameter(rule: Rule, arguments: Mapping[str, object]) -> bool:
+def matches_parameter(rule: PermissionRule, arguments: Mapping[str, object]) -> bool:
     """`Tool(parameter:value)`, in rules that deny or ask; compares plain values only, in any case of letters."""
     if rule.effect == "allow" or rule.specifier is None:
         return False
@@ -209,13 +210,13 @@ def matches_parameter(rule: Rule, arguments: Mapping[str, object]) -> bool:
     pattern = found[2].strip().casefold()
     for key, value in arguments.items():
         if str(key).casefold() == found[1].casefold():
-            text = _plain(value)
+            text = _scalar_text(value)
             if text is not None and glob_matches(pattern, text.casefold()):
                 return True
     return False
 
 
-def _plain(value: object) -> str | None:
+def _scalar_text(value: object) -> str | None:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from kitbag.errors import UsageError
 from kitbag.permissions.model import Workspace
 
-_WILD = re.compile(r"[*?\[\]\\]")
-_BENEATH = "\ufffe"
+_WILDCARD = re.compile(r"[*?\[\]\\]")
+_ANY_CHILD = "\ufffe"
 """A name that no pattern spells: whatever matches it below a folder matches everything there."""
 _ONE_SEGMENT = re.compile(r"[^/]+/(?:\*\*)?")
 
 
-class Anchored(NamedTuple):
+class AnchoredPattern(NamedTuple):
     anchor: str
     """The directory that the pattern starts from."""
     pattern: str
@@ -42,48 +42,48 @@ def check_pattern(specifier: str, text: str) -> None:
     from pathspec import GitIgnoreSpec
 
     try:
-        GitIgnoreSpec.from_lines([_quoted("/".join(parts) or "**")])
+        GitIgnoreSpec.from_lines([_escape_gitignore("/".join(parts) or "**")])
     except ValueError as error:
         raise UsageError(f"the pattern of `{text}` can't be read: {error}", fix) from error
 
 
-def remark_on_pattern(text: str, tool: str, specifier: str, base: str) -> list[tuple[str, str]]:
+def pattern_warnings(text: str, tool: str, specifier: str, base: str) -> list[tuple[str, str]]:
     """`/etc/passwd` in a rule is not `/etc/passwd` on the disk, which people find out late."""
     if not specifier.startswith("/") or specifier.startswith("//"):
         return []
     first = specifier[1:].split("/", 1)[0]
-    if _WILD.search(first) or not os.path.lexists(f"/{first}") or os.path.lexists(os.path.join(base, first)):
+    if _WILDCARD.search(first) or not os.path.lexists(f"/{first}") or os.path.lexists(os.path.join(base, first)):
         return []
     what = f"`{text}`: `{specifier}` starts from {base}, not from the root of the disk"
     return [(what, f"write `{tool}(/{specifier})` for an absolute path")]
 
 
 def pattern_matches(
-    specifier: str, narrow: bool, base: str, path: str, workspace: Workspace, folder: bool = False
+    specifier: str, narrow: bool, base: str, path: str, workspace: Workspace, recursive: bool = False
 ) -> bool:
     """Whether an absolute, normal path matches; `folder`: whether all that is in it does."""
-    if path == os.sep and not folder:
+    if path == os.sep and not recursive:
         return False
-    for anchor, spec, only_names in _compiled(specifier, narrow, base, workspace):
-        below = os.path.basename(path) if only_names else _below(path, anchor)
+    for anchor, spec, only_names in _compile(specifier, narrow, base, workspace):
+        below = os.path.basename(path) if only_names else _relative_to(path, anchor)
         if below is None:
             continue
         if not narrow:
             below = below.casefold()
-        if folder and spec.match_file(f"{below}/{_BENEATH}" if below else _BENEATH):
+        if recursive and spec.match_file(f"{below}/{_ANY_CHILD}" if below else _ANY_CHILD):
             return True
-        if below and (not folder or not narrow) and spec.match_file(below):
+        if below and (not recursive or not narrow) and spec.match_file(below):
             return True
     return False
 
 
-def named_places(specifier: str, base: str, workspace: Workspace, fill: str | None = None) -> list[str]:
+def named_paths(specifier: str, base: str, workspace: Workspace, fill: str | None = None) -> list[str]:
     """What a pattern that allows names, as absolute paths: parts with a wildcard are left out, or have it filled."""
     found: list[str] = []
-    for anchor, pattern, _ in anchored(specifier, True, base, workspace):
+    for anchor, pattern, _ in anchor_pattern(specifier, True, base, workspace):
         parts = [part for part in pattern.split("/") if part]
         if fill is None:
-            parts = [part for part in parts if not _WILD.search(part)]
+            parts = [part for part in parts if not _WILDCARD.search(part)]
         else:
             parts = [part.replace("*", fill).replace("?", fill) for part in parts if part.strip("*?")]
         if parts:
@@ -91,50 +91,50 @@ def named_places(specifier: str, base: str, workspace: Workspace, fill: str | No
     return found
 
 
-def anchored(specifier: str, narrow: bool, base: str, workspace: Workspace) -> list[Anchored]:
+def anchor_pattern(specifier: str, narrow: bool, base: str, workspace: Workspace) -> list[AnchoredPattern]:
     if specifier.startswith("//"):
-        return [Anchored("/", "/" + specifier.lstrip("/"))]
+        return [AnchoredPattern("/", "/" + specifier.lstrip("/"))]
     if specifier.startswith("~"):
-        return [Anchored(workspace.home, specifier[1:] if len(specifier) > 2 else "/**")]
+        return [AnchoredPattern(workspace.home, specifier[1:] if len(specifier) > 2 else "/**")]
     if specifier.startswith("/"):
-        found = [Anchored(base, specifier if len(specifier) > 1 else "/**")]
+        found = [AnchoredPattern(base, specifier if len(specifier) > 1 else "/**")]
         # Who denies `/etc/passwd` may well mean the one on the disk.
-        return found if narrow else [*found, Anchored("/", specifier if len(specifier) > 1 else "/**")]
+        return found if narrow else [*found, AnchoredPattern("/", specifier if len(specifier) > 1 else "/**")]
     if specifier.startswith(("./", "../")) or specifier in (".", ".."):
         start, parts = workspace.root, specifier.split("/")
         while parts and parts[0] in (".", "..", ""):
             start = os.path.dirname(start) if parts.pop(0) == ".." else start
-        return [Anchored(start, "/" + ("/".join(parts) or "**"))]
+        return [AnchoredPattern(start, "/" + ("/".join(parts) or "**"))]
     if _ONE_SEGMENT.fullmatch(specifier) and specifier != "**/":
         name = specifier.split("/", 1)[0]
         if narrow:
-            return [Anchored(workspace.root, f"/{name}/**")]
-        return [Anchored(root, f"**/{name}/**") for root in workspace.read_roots]
+            return [AnchoredPattern(workspace.root, f"/{name}/**")]
+        return [AnchoredPattern(root, f"**/{name}/**") for root in workspace.read_roots]
     if narrow:
-        return [Anchored(workspace.root, specifier)]
-    found = [Anchored(root, specifier) for root in workspace.read_roots]
+        return [AnchoredPattern(workspace.root, specifier)]
+    found = [AnchoredPattern(root, specifier) for root in workspace.read_roots]
     name = specifier.removeprefix("**/")
-    return found if "/" in name or name == "**" else [*found, Anchored("/", name, only_names=True)]
+    return found if "/" in name or name == "**" else [*found, AnchoredPattern("/", name, only_names=True)]
 
 
 @lru_cache(maxsize=2000)
-def _compiled(specifier: str, narrow: bool, base: str, workspace: Workspace) -> tuple[tuple[str, Any, bool], ...]:
+def _compile(specifier: str, narrow: bool, base: str, workspace: Workspace) -> tuple[tuple[str, Any, bool], ...]:
     from pathspec import GitIgnoreSpec
 
     made: list[tuple[str, Any, bool]] = []
-    for anchor, pattern, only_names in anchored(specifier, narrow, base, workspace):
-        spec = GitIgnoreSpec.from_lines([_quoted(pattern if narrow else pattern.casefold())])
+    for anchor, pattern, only_names in anchor_pattern(specifier, narrow, base, workspace):
+        spec = GitIgnoreSpec.from_lines([_escape_gitignore(pattern if narrow else pattern.casefold())])
         for start in dict.fromkeys((anchor, os.path.realpath(anchor))):
             made.append((start, spec, only_names))
     return tuple(made)
 
 
-def _quoted(pattern: str) -> str:
+def _escape_gitignore(pattern: str) -> str:
     """A gitignore line has a comment sign and a negation; a rule has neither."""
     return f"\\{pattern}" if pattern.startswith(("#", "!")) else pattern
 
 
-def _below(path: str, anchor: str) -> str | None:
+def _relative_to(path: str, anchor: str) -> str | None:
     """The rest of a path inside the anchor; None when it is outside."""
     if path == anchor:
         return ""

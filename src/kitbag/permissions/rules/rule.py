@@ -9,13 +9,20 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from kitbag.errors import UsageError
-from kitbag.library.dialects.tool_aliases import CANONICAL, COMPANIONS, close_to, is_one_name, matches, resolve
+from kitbag.library.dialects.tool_aliases import (
+    CANONICAL_TOOLS,
+    COMPANION_TOOLS,
+    closest_tool,
+    is_single_name,
+    matches_tool,
+    resolve_tool,
+)
 from kitbag.permissions.model import Effect
 
-Scope = Literal["user", "project", "command line", "session", "agent", "skill"]
+RuleScope = Literal["user", "project", "command line", "session", "agent", "skill"]
 
 
-class Rule(NamedTuple):
+class PermissionRule(NamedTuple):
     effect: Effect
     tool: str
     """A tool, `mcp__server__*`, or where it denies or asks any pattern with `*`."""
@@ -25,7 +32,7 @@ class Rule(NamedTuple):
     """As it was written."""
     source: str
     """The file with its line, `command line`, `session`, or the file of an agent or a skill."""
-    scope: Scope
+    scope: RuleScope
     base: str
     """The folder that patterns such as `/x` start from."""
     is_stand_in: bool = False
@@ -36,7 +43,7 @@ READ_TOOLS: Final = ("Read", "Glob", "Grep")
 EDIT_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 _FAMILIES: Final = {"Read": READ_TOOLS, "Edit": EDIT_TOOLS}
 """A rule for the first of a family speaks of all of it, as in Claude Code."""
-_STANDS_FOR: Final = {"Write": "Edit", "NotebookEdit": "Edit", "Glob": "Read", "Grep": "Read"}
+_FAMILY_OF: Final = {"Write": "Edit", "NotebookEdit": "Edit", "Glob": "Read", "Grep": "Read"}
 _SUBJECTS: Final = {
     "Bash": ("command",),
     "Read": ("file_path", "path"),
@@ -49,57 +56,59 @@ PARAMETER: Final = re.compile(r"([A-Za-z_][\w-]*):(.+)", re.S)
 _TOOL_NAME: Final = re.compile(r"[A-Za-z_*][\w*.-]*")
 _JOINS_COMMANDS: Final = re.compile(r"&&|\|\||[;|\n]| & ")
 _DOMAIN: Final = re.compile(r"\*|(?:\*\.)?[^\s/:@?#\\*]*(?:\*[^\s/:@?#\\*]*)*")
-_LONGEST: Final = 2000
-EXAMPLES: Final = "write it as `Bash(git log:*)`, `Read(./docs/**)`, `WebFetch(domain:example.com)` or `mcp__server__*`"
+_MAX_CHARACTERS: Final = 2000
+SYNTAX_FIX: Final = (
+    "write it as `Bash(git log:*)`, `Read(./docs/**)`, `WebFetch(domain:example.com)` or `mcp__server__*`"
+)
 
 
-class Rules:
+class PermissionRules:
     """Rules in the order in which they were given, apart by what they do. Unchanging."""
 
     __slots__ = ("_found", "allow", "ask", "deny", "prepared")
 
-    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+    def __init__(self, rules: Iterable[PermissionRule] = ()) -> None:
         given = tuple(dict.fromkeys(rules))
         self.deny = tuple(rule for rule in given if rule.effect == "deny")
         self.ask = tuple(rule for rule in given if rule.effect == "ask")
         self.allow = tuple(rule for rule in given if rule.effect == "allow")
-        self._found: dict[tuple[Effect, str], tuple[Rule, ...]] = {}
+        self._found: dict[tuple[Effect, str], tuple[PermissionRule, ...]] = {}
         self.prepared: dict[Effect, object] = {}
         """What rule_matching makes of them once."""
 
     @property
-    def all(self) -> tuple[Rule, ...]:
+    def all(self) -> tuple[PermissionRule, ...]:
         return (*self.deny, *self.ask, *self.allow)
 
-    def plus(self, more: Iterable[Rule]) -> "Rules":
-        return Rules((*self.all, *more))
+    def with_rules(self, more: Iterable[PermissionRule]) -> "PermissionRules":
+        return PermissionRules((*self.all, *more))
 
-    def matching(self, effect: Effect, tool: str) -> tuple[Rule, ...]:
+    def for_tool(self, effect: Effect, tool: str) -> tuple[PermissionRule, ...]:
         """Those that speak of a tool; whether they speak of this use of it, rule_matching tells."""
         key = (effect, tool)
         found = self._found.get(key)
         if found is None:
             rules = self.deny if effect == "deny" else self.ask if effect == "ask" else self.allow
-            found = tuple(rule for rule in rules if covers(rule, tool))
+            found = tuple(rule for rule in rules if covers_tool(rule, tool))
             if len(self._found) < 500:  # a model may invent names
                 self._found[key] = found
         return found
 
 
-def covers(rule: Rule, tool: str) -> bool:
+def covers_tool(rule: PermissionRule, tool: str) -> bool:
     """What is allowed is read narrowly, what is denied or asked widely."""
     if rule.effect == "allow":
-        return matches(rule.tool, tool) or tool in _FAMILIES.get(rule.tool, ())
-    names = {tool, *(resolve(tool, widest=True) or ())}
+        return matches_tool(rule.tool, tool) or tool in _FAMILIES.get(rule.tool, ())
+    names = {tool, *(resolve_tool(tool, widest=True) or ())}
     if any(name in EDIT_TOOLS for name in names):
         names.add("Edit")
         names.add("Read")  # what may not be read may not be changed
     elif any(name in READ_TOOLS for name in names):
         names.add("Read")
-    return any(_covers_widely(rule.tool.casefold(), name.casefold()) for name in names)
+    return any(_covers_loosely(rule.tool.casefold(), name.casefold()) for name in names)
 
 
-def _covers_widely(pattern: str, tool: str) -> bool:
+def _covers_loosely(pattern: str, tool: str) -> bool:
     if pattern == tool:
         return True
     if pattern.startswith("mcp__") and tool.startswith(f"{pattern}__"):
@@ -124,29 +133,31 @@ def glob_matches(pattern: str, text: str) -> bool:
     return True
 
 
-def parse_rule(text: str, effect: Effect, source: str = "session", scope: Scope = "session", base: str = "/") -> Rule:
+def parse_rule(
+    text: str, effect: Effect, source: str = "session", scope: RuleScope = "session", base: str = "/"
+) -> PermissionRule:
     """A rule that speaks of one tool. Raises UsageError."""
     rule, *more = parse_rules(text, effect, source, scope, base)
     if more:
         names = " and ".join(one.tool for one in (rule, *more))
-        raise UsageError(f"the rule `{_shown(text)}` stands for {names}", "write one rule for each of them")
+        raise UsageError(f"the rule `{_truncate(text)}` stands for {names}", "write one rule for each of them")
     return rule
 
 
-def parse_rules(text: str, effect: Effect, source: str, scope: Scope, base: str) -> tuple[Rule, ...]:
+def parse_rules(text: str, effect: Effect, source: str, scope: RuleScope, base: str) -> tuple[PermissionRule, ...]:
     """A rule as it was written; a name of another system may stand for several tools. Raises UsageError."""
     name, specifier = split_rule(text)
     tools = _tools_of(name, effect, text)
     if specifier is not None:
-        tools = tuple(dict.fromkeys(_STANDS_FOR.get(tool, tool) for tool in tools))
+        tools = tuple(dict.fromkeys(_FAMILY_OF.get(tool, tool) for tool in tools))
     for tool, family in _FAMILIES.items():
         if tool in tools:
             tools = tuple(other for other in tools if other == tool or other not in family)
-    rules: list[Rule] = []
+    rules: list[PermissionRule] = []
     for tool in tools:
         if specifier is not None:
-            _check(tool, specifier, effect, text)
-        rules.append(Rule(effect, tool, specifier, text.strip(), source, scope, base))
+            _check_specifier(tool, specifier, effect, text)
+        rules.append(PermissionRule(effect, tool, specifier, text.strip(), source, scope, base))
     return tuple(rules)
 
 
@@ -154,56 +165,60 @@ def split_rule(text: str) -> tuple[str, str | None]:
     """The name and what stands in parentheses; `*` in them is the same as nothing. Raises UsageError."""
     written = text.strip()
     if not written:
-        raise UsageError("a rule is empty", EXAMPLES)
-    if not written.isprintable() or len(written) > _LONGEST:
-        why = "is too long" if len(written) > _LONGEST else "has characters that can't be seen"
-        raise UsageError(f"the rule `{_shown(written)}` {why}", EXAMPLES)
+        raise UsageError("a rule is empty", SYNTAX_FIX)
+    if not written.isprintable() or len(written) > _MAX_CHARACTERS:
+        why = "is too long" if len(written) > _MAX_CHARACTERS else "has characters that can't be seen"
+        raise UsageError(f"the rule `{_truncate(written)}` {why}", SYNTAX_FIX)
     name, opened, rest = written.partition("(")
     if not opened and ")" not in written:
         return name.strip(), None
     if not rest.endswith(")") or ")" in name or written.count("(") != written.count(")"):
-        raise UsageError(f"the parentheses of the rule `{_shown(written)}` do not match", EXAMPLES)
-    if not is_one_name(written):
-        raise UsageError(f"`{_shown(written)}` is more than one rule", "write each rule on its own")
+        raise UsageError(f"the parentheses of the rule `{_truncate(written)}` do not match", SYNTAX_FIX)
+    if not is_single_name(written):
+        raise UsageError(f"`{_truncate(written)}` is more than one rule", "write each rule on its own")
     specifier = rest[:-1].strip()
     if not specifier:
-        raise UsageError(f"the parentheses of the rule `{_shown(written)}` are empty", f"write `{name}` for every use")
+        raise UsageError(
+            f"the parentheses of the rule `{_truncate(written)}` are empty", f"write `{name}` for every use"
+        )
     return name.strip(), None if specifier == "*" else specifier
 
 
 def _tools_of(name: str, effect: Effect, text: str) -> tuple[str, ...]:
     if "*" in name and not re.fullmatch(r"mcp__[^*]+", name):
         return (_tool_pattern(name, effect, text),)
-    known = {tool.lower(): tool for tool in COMPANIONS}.get(name.lower())
-    tools = (known,) if known else resolve(name, widest=effect != "allow")
+    known = {tool.lower(): tool for tool in COMPANION_TOOLS}.get(name.lower())
+    tools = (known,) if known else resolve_tool(name, widest=effect != "allow")
     if tools:
         return tools
-    if tools is None and (close := close_to(name)):
-        raise UsageError(f"there is no tool `{_shown(name)}` for the rule `{_shown(text)}`", f"did you mean `{close}`?")
+    if tools is None and (close := closest_tool(name)):
+        raise UsageError(
+            f"there is no tool `{_truncate(name)}` for the rule `{_truncate(text)}`", f"did you mean `{close}`?"
+        )
     if not _TOOL_NAME.fullmatch(name):
-        raise UsageError(f"the rule `{_shown(text)}` does not begin with the name of a tool", EXAMPLES)
+        raise UsageError(f"the rule `{_truncate(text)}` does not begin with the name of a tool", SYNTAX_FIX)
     return (name,)
 
 
 def _tool_pattern(name: str, effect: Effect, text: str) -> str:
     if not _TOOL_NAME.fullmatch(name):
-        raise UsageError(f"the rule `{_shown(text)}` does not begin with the name of a tool", EXAMPLES)
+        raise UsageError(f"the rule `{_truncate(text)}` does not begin with the name of a tool", SYNTAX_FIX)
     server, separator, _ = name[5:].partition("*")[0].partition("__")
     if effect == "allow" and not (name.startswith("mcp__") and server and separator):
-        what = f"`{_shown(text)}` would allow tools that it does not name"
+        what = f"`{_truncate(text)}` would allow tools that it does not name"
         raise UsageError(what, "name the tool; in a rule that allows, `*` may stand only after `mcp__server__`")
     return name
 
 
-def _check(tool: str, specifier: str, effect: Effect, text: str) -> None:
+def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> None:
     """Whether a tool can have such a specifier. Raises UsageError."""
     parameter = PARAMETER.fullmatch(specifier)
     if parameter and parameter[1] in _SUBJECTS.get(tool, ()):
         fix = "domain:example.com" if tool == "WebFetch" else parameter[2]
-        raise UsageError(f"`{parameter[1]}:` is not needed in the rule `{_shown(text)}`", f"write `{tool}({fix})`")
+        raise UsageError(f"`{parameter[1]}:` is not needed in the rule `{_truncate(text)}`", f"write `{tool}({fix})`")
     if tool == "Bash":
         if ":*" in specifier[:-2] or specifier == ":*":
-            raise UsageError(f"`:*` may stand only at the end of a command, not as in `{_shown(text)}`", EXAMPLES)
+            raise UsageError(f"`:*` may stand only at the end of a command, not as in `{_truncate(text)}`", SYNTAX_FIX)
     elif tool in ("Read", "Edit"):
         from kitbag.permissions.rules.path_patterns import check_pattern
 
@@ -211,39 +226,39 @@ def _check(tool: str, specifier: str, effect: Effect, text: str) -> None:
     elif tool == "WebFetch" and specifier.startswith("domain:"):
         domain = specifier[7:].strip()
         if not domain.strip(".") or not _DOMAIN.fullmatch(domain):
-            what = f"`{_shown(domain)}` in the rule `{_shown(text)}` is not the name of a host"
+            what = f"`{_truncate(domain)}` in the rule `{_truncate(text)}` is not the name of a host"
             raise UsageError(what, "write `WebFetch(domain:docs.example.com)` or `WebFetch(domain:*.example.com)`")
     elif tool in ("Task", "Skill"):
         return
     elif effect == "allow":
         fix = "write `WebFetch(domain:example.com)`" if tool == "WebFetch" else f"write `{tool}`"
-        raise UsageError(f"`{_shown(specifier)}` says nothing about {tool} that a rule could allow", fix)
+        raise UsageError(f"`{_truncate(specifier)}` says nothing about {tool} that a rule could allow", fix)
     elif not parameter:
-        what = f"a rule for {tool} is about one of its parameters, not `{_shown(specifier)}`"
+        what = f"a rule for {tool} is about one of its parameters, not `{_truncate(specifier)}`"
         raise UsageError(what, f"write `{tool}(parameter:value)`, or `{tool}` for every use")
 
 
-def remarks_on(rule: Rule) -> list[tuple[str, str]]:
+def rule_warnings(rule: PermissionRule) -> list[tuple[str, str]]:
     """What a person should know about a rule that counts: (problem, fix)."""
     found: list[tuple[str, str]] = []
     name, specifier = split_rule(rule.text)
-    plain = next((tool for tool in _STANDS_FOR if tool.lower() == name.lower()), "")
+    plain = next((tool for tool in _FAMILY_OF if tool.lower() == name.lower()), "")
     if specifier is not None and plain:
         what = f"a path is a matter of all tools that {'edit' if rule.tool == 'Edit' else 'read'}, not of {plain} alone"
         found.append((f"`{rule.text}`: {what}; it counts as `{rule.tool}({specifier})`", f"write `{rule.tool}(...)`"))
-    known = (*CANONICAL, *COMPANIONS)
+    known = (*CANONICAL_TOOLS, *COMPANION_TOOLS)
     if rule.tool not in known and "*" not in rule.tool and not rule.tool.startswith("mcp__"):
         what = f"`{rule.text}`: no tool here is called `{rule.tool}`; it counts if one is, exactly so"
-        found.append((what, f"tools are {', '.join(CANONICAL)} and `mcp__server__tool`"))
+        found.append((what, f"tools are {', '.join(CANONICAL_TOOLS)} and `mcp__server__tool`"))
     if rule.tool == "Bash" and rule.effect == "allow" and specifier and _JOINS_COMMANDS.search(specifier):
         what = f"`{rule.text}`: of several commands in a line each is judged on its own, so this may match none"
         found.append((what, "write one rule for each command"))
     if rule.tool in ("Read", "Edit") and specifier:
-        from kitbag.permissions.rules.path_patterns import remark_on_pattern
+        from kitbag.permissions.rules.path_patterns import pattern_warnings
 
-        found += remark_on_pattern(rule.text, rule.tool, specifier, rule.base)
+        found += pattern_warnings(rule.text, rule.tool, specifier, rule.base)
     return found
 
 
-def _shown(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= 80 else text[:79] + "…"

@@ -5,12 +5,12 @@ Used by approvals.
 
 from typing import Any
 
-from kitbag.store.toml_file import change_toml
+from kitbag.store.toml_file import edit_toml
 
 
-def remember_rule(settings_file: str, text: str) -> None:
+def save_rule(settings_file: str, text: str) -> None:
     """Adds it to `permissions.allow`. Raises InvalidError, and then nothing was written."""
-    change_toml(settings_file, lambda document: _add(document, text))
+    edit_toml(settings_file, lambda document: _add(document, text))
 
 
 def _add(document: Any, text: str) -> None:

@@ -6,10 +6,10 @@ Used by rule_examples and by `kitbag permissions test`.
 import re
 from typing import Final
 
-from kitbag.library.dialects.tool_aliases import CANONICAL
-from kitbag.permissions.rules.rule import COMPANIONS
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
+from kitbag.permissions.rules.rule import COMPANION_TOOLS
 
-_KEYS: Final = {
+_SUBJECT_KEYS: Final = {
     "Bash": "command",
     "Read": "file_path",
     "Write": "file_path",
@@ -24,20 +24,20 @@ _KEYS: Final = {
     "TaskStop": "task_id",
 }
 _USE: Final = re.compile(r"([A-Z][A-Za-z]*|mcp__[\w.-]+)(?:\((.*)\))?", re.S)
-_KNOWN: Final = frozenset((*CANONICAL, *COMPANIONS, "Agent"))
+_KNOWN_TOOLS: Final = frozenset((*CANONICAL_TOOLS, *COMPANION_TOOLS, "Agent"))
 
 
-def read_use(text: str) -> tuple[str, str | None]:
+def parse_tool_use(text: str) -> tuple[str, str | None]:
     """The tool and its subject; what is no `Tool(...)` is a command for Bash."""
     found = _USE.fullmatch(text.strip())
-    if found is None or (found[2] is None and found[1] not in _KNOWN and not found[1].startswith("mcp__")):
+    if found is None or (found[2] is None and found[1] not in _KNOWN_TOOLS and not found[1].startswith("mcp__")):
         return "Bash", text
     return ("Task" if found[1] == "Agent" else found[1]), found[2]
 
 
-def arguments_for(tool: str, subject: str) -> dict[str, object]:
+def arguments_from_subject(tool: str, subject: str) -> dict[str, object]:
     if tool == "Skill":
         name, _, more = subject.partition(" ")
         return {"skill": name, "args": more} if more else {"skill": name}
-    key = _KEYS.get(tool)
+    key = _SUBJECT_KEYS.get(tool)
     return {key: subject} if key else {"subject": subject} if subject else {}

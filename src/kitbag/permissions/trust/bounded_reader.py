@@ -10,17 +10,17 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kitbag.library.plugins.fingerprint import acting_part
+from kitbag.library.plugins.fingerprint import active_content
 from kitbag.library.scopes import Places, project_boundary
 from kitbag.permissions.model import is_inside
-from kitbag.permissions.trust.capabilities import Act
-from kitbag.text.source_files import BODY_LIMIT, SourceError, open_regular, read_text, slashed
+from kitbag.permissions.trust.capabilities import Capability
+from kitbag.text.source_files import BODY_LIMIT, SourceError, open_regular_file, read_text, with_trailing_slash
 
-_NOT_ENTERED = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
-_DEEPEST = 8
+_SKIPPED_DIRECTORIES = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
+_MAX_DEPTH = 8
 
 
-class Bounds(NamedTuple):
+class ReadLimits(NamedTuple):
     files: int = 30_000
     bytes: int = 256 * 1024 * 1024
     seconds: float = 15.0
@@ -31,37 +31,37 @@ class Bounds(NamedTuple):
     """Of one file that is hashed whole."""
 
 
-class SpentError(Exception):
+class ReadLimitError(Exception):
     """A bound was reached: nothing more is looked at."""
 
 
-class Reading:
-    def __init__(self, places: Places, bounds: Bounds) -> None:
+class BoundedReader:
+    def __init__(self, places: Places, limits: ReadLimits) -> None:
         self.cwd = places.cwd
         self.root = places.project
         self.real_root = os.path.realpath(places.project)
         self.boundary = project_boundary(places)
-        self.bounds = bounds
+        self.limits = limits
         self.problems: list[str] = []
-        self.whole = True
+        self.is_complete = True
         self.linked: set[str] = set()
         """What is reached through a link, as `relative` has it."""
-        self._deadline = time.monotonic() + bounds.seconds
-        self._files_left = bounds.files
-        self._bytes_left = bounds.bytes
+        self._deadline = time.monotonic() + limits.seconds
+        self._files_left = limits.files
+        self._bytes_left = limits.bytes
 
-    def pay(self, files: int = 0, size: int = 0) -> None:
+    def charge(self, files: int = 0, size: int = 0) -> None:
         self._files_left -= files
         self._bytes_left -= size
         if self._files_left < 0:
-            raise SpentError(f"more than {self.bounds.files:,} files")
+            raise ReadLimitError(f"more than {self.limits.files:,} files")
         if self._bytes_left < 0:
-            raise SpentError(f"more than {self.bounds.bytes >> 20:,} MiB")
+            raise ReadLimitError(f"more than {self.limits.bytes >> 20:,} MiB")
         if time.monotonic() > self._deadline:
-            raise SpentError(f"it takes longer than {self.bounds.seconds:g} seconds")
+            raise ReadLimitError(f"it takes longer than {self.limits.seconds:g} seconds")
 
-    def missed(self, problem: str) -> None:
-        self.whole = False
+    def add_gap(self, problem: str) -> None:
+        self.is_complete = False
         self.problems.append(problem)
 
     def relative(self, path: str) -> str:
@@ -70,23 +70,23 @@ class Reading:
                 return path[len(root) :].lstrip(os.sep)
         return path
 
-    def text(self, path: str) -> tuple[str, str]:
+    def read_text(self, path: str) -> tuple[str, str]:
         """What is used of a file, or why nothing is."""
-        self.pay(1)
+        self.charge(1)
         try:
             text, _, _ = read_text(path, self.boundary)
         except SourceError as error:
             return "", error.problem
-        self.pay(size=len(text))
+        self.charge(size=len(text))
         return text, ""
 
-    def files_below(self, top: str, deepest: int = _DEEPEST) -> Iterator[str]:
+    def files_below(self, top: str, max_depth: int = _MAX_DEPTH) -> Iterator[str]:
         """Every file below a folder, sorted within each. Links are followed, each place is entered once."""
-        pending = [(top, 0)] if not self.refusal(top) else []
+        pending = [(top, 0)] if not self.refusal_reason(top) else []
         seen: set[str] = set()
         while pending:
             folder, depth = pending.pop()
-            self.pay()
+            self.charge()
             real = os.path.realpath(folder)
             if real in seen:
                 continue
@@ -97,16 +97,16 @@ class Reading:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                self.missed(f"{self.relative(folder)}: can't be listed: {(error.strerror or '').lower()}")
+                self.add_gap(f"{self.relative(folder)}: can't be listed: {(error.strerror or '').lower()}")
                 continue
             for entry in entries:
-                if not _is_directory(entry) or (entry.is_symlink() and self.refusal(entry.path)):
+                if not _is_directory(entry) or (entry.is_symlink() and self.refusal_reason(entry.path)):
                     yield entry.path
-                elif entry.name not in _NOT_ENTERED:
-                    if depth < deepest:
+                elif entry.name not in _SKIPPED_DIRECTORIES:
+                    if depth < max_depth:
                         pending.append((entry.path, depth + 1))
-                    elif deepest:
-                        self.missed(f"{self.relative(entry.path)}: too deep to be looked into")
+                    elif max_depth:
+                        self.add_gap(f"{self.relative(entry.path)}: too deep to be looked into")
 
     def links_below(self, directory: str, folder: str) -> Iterator[str]:
         """Every link on the way to a folder and below it; none is followed."""
@@ -119,56 +119,56 @@ class Reading:
         pending = [(path, 0)]
         while pending:
             path, depth = pending.pop()
-            self.pay()
+            self.charge()
             try:
                 with os.scandir(path) as listed:
                     entries = list(listed)
             except OSError:
                 continue
             yield from (entry.path for entry in entries if entry.is_symlink())
-            if depth < _DEEPEST:
+            if depth < _MAX_DEPTH:
                 folders = (entry for entry in entries if entry.is_dir(follow_symlinks=False))
-                pending += [(entry.path, depth + 1) for entry in folders if entry.name not in _NOT_ENTERED]
+                pending += [(entry.path, depth + 1) for entry in folders if entry.name not in _SKIPPED_DIRECTORIES]
 
-    def refusal(self, path: str) -> str:
+    def refusal_reason(self, path: str) -> str:
         """Why a folder, or what a link leads to, is not read; empty when it is."""
-        return self.boundary.refusal(slashed(os.path.realpath(path)))
+        return self.boundary.violation(with_trailing_slash(os.path.realpath(path)))
 
-    def link(self, path: str, name: str, problem: str = "") -> list[Act]:
+    def link_capabilities(self, path: str, name: str, problem: str = "") -> list[Capability]:
         """The act of a file or folder that is reached through a link: nothing for any other."""
         real = os.path.realpath(path)
         if real == os.path.join(self.real_root, self.relative(path)):
             return []
         self.linked.add(self.relative(path))
-        return [Act("link", f"{name} -> {self.relative(real)}", note=problem)]
+        return [Capability("link", f"{name} -> {self.relative(real)}", note=problem)]
 
-    def script(self, path: str, name: str, only_acting: bool = False) -> tuple[list[Act], str]:
+    def script_capabilities(self, path: str, name: str, only_executable: bool = False) -> tuple[list[Capability], str]:
         """The file as something to be run, bound to its bytes. `only_acting`: nothing for prose and pictures."""
-        self.pay(1)
+        self.charge(1)
         try:
-            descriptor, status = open_regular(path, self.boundary)
+            descriptor, status = open_regular_file(path, self.boundary)
         except SourceError as error:
             return [], error.problem
         try:
-            if status.st_size > self.bounds.script_bytes:
-                self.missed(f"{self.relative(path)}: too large to be read whole")
+            if status.st_size > self.limits.script_bytes:
+                self.add_gap(f"{self.relative(path)}: too large to be read whole")
                 return [], "too large to be read whole"
             whole = hashlib.sha256()
             start = b""
             while chunk := os.read(descriptor, 1 << 20):
-                self.pay(size=len(chunk))
+                self.charge(size=len(chunk))
                 whole.update(chunk)
                 start += chunk if len(start) <= BODY_LIMIT else b""
         except OSError as error:
             return [], f"can't be read: {(error.strerror or '').lower()}"
         finally:
             os.close(descriptor)
-        inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and acting_part(name, start) is None
-        return ([] if only_acting and inert else [Act("script", name, 0, whole.hexdigest())]), ""
+        inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and active_content(name, start) is None
+        return ([] if only_executable and inert else [Capability("script", name, 0, whole.hexdigest())]), ""
 
-    def file_of(self, word: str, directory: str) -> str:
+    def resolve_file(self, word: str, directory: str) -> str:
         """The workspace's file that a word of a command means; empty when it means none."""
-        self.pay()
+        self.charge()
         if not word or len(word) > 1024 or "\0" in word:
             return ""
         for base in dict.fromkeys((self.cwd, self.root, directory)):

@@ -11,34 +11,34 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple, cast
 
-from kitbag.library.agent_servers import servers_in
+from kitbag.library.agent_servers import parse_servers
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import Parts, line_of, parse_head, split
+from kitbag.text.frontmatter import SplitDocument, key_line, parse_frontmatter, split_frontmatter
 from kitbag.text.hidden_characters import reveal_hidden
-from kitbag.text.plain_frontmatter import Value
+from kitbag.text.plain_frontmatter import YamlValue
 
-ActKind = Literal["command", "environment", "server", "hook", "mode", "tools", "setting", "script", "link"]
-ACT_KINDS: Final[tuple[ActKind, ...]] = (
+CapabilityKind = Literal["command", "environment", "server", "hook", "mode", "tools", "setting", "script", "link"]
+CAPABILITY_KINDS: Final[tuple[CapabilityKind, ...]] = (
     "command", "server", "hook", "script", "link", "mode", "tools", "setting", "environment",
 )  # fmt: skip
-RESTRICTING: Final[frozenset[ActKind]] = frozenset(("mode", "tools", "setting"))
+RESTRICTING_KINDS: Final[frozenset[CapabilityKind]] = frozenset(("mode", "tools", "setting"))
 """What may also hold something back, so that taking it away can allow more."""
 
-_SPEAKS_OF_ACTING = re.compile(
+_CAPABILITY_WORDS = re.compile(
     r"tools|hook|permission|server|mcp|sandbox|shell|approval|isolation|read.?only|den(?:y|ied)|auth|env|exec|(?<!de)script"
     r"|command|request|card|\\",
     re.IGNORECASE,
 )
-_FIELD_KINDS: Final[dict[str, ActKind]] = {
+_FIELD_KINDS: Final[dict[str, CapabilityKind]] = {
     "permissionmode": "mode", "permission": "mode", "permissions": "mode", "readonly": "mode", "sandboxmode": "mode",
     "approvalpolicy": "mode", "tools": "tools", "allowedtools": "tools", "disallowedtools": "tools", "deny": "tools",
     "deniedtools": "tools", "excludetools": "tools", "restricttools": "tools", "hooks": "hook", "mcpservers": "server",
     "shell": "setting", "isolation": "setting", "auth": "setting", "env": "setting", "request": "setting",
     "agentcardurl": "server", "agentcardjson": "server",
 }  # fmt: skip
-_OTHER_FIELD = re.compile(r"hook|server|permission|tool|sandbox|command|(?<!de)script|exec")
+_OTHER_CAPABILITY_FIELD = re.compile(r"hook|server|permission|tool|sandbox|command|(?<!de)script|exec")
 _BLANK = frozenset(("", "null", "~"))
-_USUAL = frozenset(("default", "ask"))
+_DEFAULT_MODES = frozenset(("default", "ask"))
 _SERVER_MAPS = frozenset(("mcpServers", "mcp_servers", "servers", "mcp"))
 # What another tool runs or starts by its settings; what it merely allows itself is no matter of Kitbag's.
 _RUNNING_KEY = re.compile(
@@ -50,14 +50,14 @@ _RUNS_A_FILE = re.compile(
     r"(?:ba|da|z|k|a|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua|osascript|tsx|ts-node|npx|uv|uvx|pipx|poetry|make|just"
     r"|env|sudo|doas|exec|command|nohup|setsid|time|timeout|nice|xargs|source|\."
 )
-_MOST_OF_A_COMMAND = 20_000
+_MAX_COMMAND_CHARACTERS = 20_000
 _WORKSPACE_VARIABLE = re.compile(r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolder|GEMINI_PROJECT_DIR)\}?|%CD%")
 
 
-class Act(NamedTuple):
+class Capability(NamedTuple):
     """One thing that a file would have run, started, read or allowed."""
 
-    kind: ActKind
+    kind: CapabilityKind
     text: str
     """As it is written; of a script its path. May hold any character: escape it before showing."""
     line: int = 0
@@ -66,51 +66,51 @@ class Act(NamedTuple):
     note: str = ""
 
 
-def text_acts(text: str, first_line: int = 1) -> list[Act]:
+def text_capabilities(text: str, first_line: int = 1) -> list[Capability]:
     """Every command and variable of a Markdown text, as packing would find them. `first_line` 0: unknown."""
-    from kitbag.text.reference_syntax import find_tokens
+    from kitbag.text.reference_syntax import find_references
 
-    acts: list[Act] = []
-    for token in find_tokens(reveal_hidden(text)).tokens:
+    acts: list[Capability] = []
+    for token in find_references(reveal_hidden(text)).tokens:
         if token.kind in ("command", "environment"):
-            kind: ActKind = "command" if token.kind == "command" else "environment"
-            acts.append(Act(kind, token.value, first_line + token.line - 1 if first_line else 0))
+            kind: CapabilityKind = "command" if token.kind == "command" else "environment"
+            acts.append(Capability(kind, token.value, first_line + token.line - 1 if first_line else 0))
     return acts
 
 
-def document_acts(text: str) -> tuple[list[Act], Parts]:
+def document_capabilities(text: str) -> tuple[list[Capability], SplitDocument]:
     """Of a file with a head: what its fields allow and its body would run."""
-    parts = split(text)
-    acts: list[Act] = []
-    if parts.head and _SPEAKS_OF_ACTING.search(parts.head):
-        fields = parse_head(text, [], KNOWN_FIELDS).metadata
-        acts += field_acts(fields, lambda key: line_of(parts.head or "", key, parts.head_line))
-    return acts + text_acts(parts.body, parts.body_line), parts
+    parts = split_frontmatter(text)
+    acts: list[Capability] = []
+    if parts.frontmatter and _CAPABILITY_WORDS.search(parts.frontmatter):
+        fields = parse_frontmatter(text, [], KNOWN_FIELDS).metadata
+        acts += field_capabilities(fields, lambda key: key_line(parts.frontmatter or "", key, parts.frontmatter_line))
+    return acts + text_capabilities(parts.body, parts.body_line), parts
 
 
-def field_acts(fields: Mapping[str, Value], line: Callable[[str], int] | None = None) -> list[Act]:
-    acts: list[Act] = []
+def field_capabilities(fields: Mapping[str, YamlValue], line: Callable[[str], int] | None = None) -> list[Capability]:
+    acts: list[Capability] = []
     for key, value in fields.items():
         name = key.lower().replace("-", "").replace("_", "")
-        kind = _FIELD_KINDS.get(name) or ("setting" if _OTHER_FIELD.search(name) else None)
+        kind = _FIELD_KINDS.get(name) or ("setting" if _OTHER_CAPABILITY_FIELD.search(name) else None)
         word = value.strip().lower() if isinstance(value, str) else "?"
-        if kind is None or word in _BLANK or (kind == "mode" and word in _USUAL) or value in ([], {}):
+        if kind is None or word in _BLANK or (kind == "mode" and word in _DEFAULT_MODES) or value in ([], {}):
             continue
         at = line(key) if line else 0
         if kind == "server" and name == "mcpservers" and not isinstance(value, str):
-            named, described = servers_in(value)
-            acts += [Act("server", f"{key}: {plain(list(named))}", at)] if named else []
-            acts += [Act("server", server_text(one, what), at) for one, what in described.items()]
+            named, described = parse_servers(value)
+            acts += [Capability("server", f"{key}: {format_value(list(named))}", at)] if named else []
+            acts += [Capability("server", describe_server(one, what), at) for one, what in described.items()]
         elif kind == "server" and isinstance(value, dict):
-            acts += [Act("server", server_text(one, what), at) for one, what in value.items()]
+            acts += [Capability("server", describe_server(one, what), at) for one, what in value.items()]
         elif kind == "hook" and isinstance(value, dict):
-            acts += [Act("hook", f"{one}: {plain(what)}", at) for one, what in value.items()]
+            acts += [Capability("hook", f"{one}: {format_value(what)}", at) for one, what in value.items()]
         else:
-            acts.append(Act(kind, f"{key}: {plain(value)}", at))
+            acts.append(Capability(kind, f"{key}: {format_value(value)}", at))
     return acts
 
 
-def strings_of(value: object) -> list[str]:
+def collect_strings(value: object) -> list[str]:
     """Every text in a value, wherever: one of them may be a prompt."""
     found: list[str] = []
     pending: list[object] = [value]
@@ -125,12 +125,12 @@ def strings_of(value: object) -> list[str]:
     return found
 
 
-def plain(value: object) -> str:
+def format_value(value: object) -> str:
     """A text as it is, anything else as JSON in one fixed form."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
-def server_text(name: str, definition: object) -> str:
+def describe_server(name: str, definition: object) -> str:
     """`name: npx -y server {"env": ...}`: nothing is left out, and no two servers look alike."""
     called = name if re.fullmatch(r"[\w.@/-]+", name) else json.dumps(name)
     rest = dict(cast("dict[str, object]", definition)) if isinstance(definition, dict) else {}
@@ -142,58 +142,61 @@ def server_text(name: str, definition: object) -> str:
     elif isinstance(rest.get("url"), str):
         shown = str(rest.pop("url"))
     else:
-        return f"{called}: {plain(cast('object', definition))}"
-    return f"{called}: {shown} {plain(rest)}" if rest else f"{called}: {shown}"
+        return f"{called}: {format_value(cast('object', definition))}"
+    return f"{called}: {shown} {format_value(rest)}" if rest else f"{called}: {shown}"
 
 
-def _hook_text(definition: object) -> str:
+def _describe_hook(definition: object) -> str:
     """The command, a line for the shell, and whatever else is said about it."""
     rest = dict(cast("dict[str, object]", definition)) if isinstance(definition, dict) else {}
     if not isinstance(rest.get("command"), str):
-        return plain(cast("object", definition))
+        return format_value(cast("object", definition))
     shown = str(rest.pop("command"))
     if rest.get("type") == "command":  # the usual kind
         rest.pop("type")
-    return f"{shown} {plain(rest)}" if rest else shown
+    return f"{shown} {format_value(rest)}" if rest else shown
 
 
-def configuration_acts(content: object, is_server_map: bool = False) -> list[Act]:
+def configuration_capabilities(content: object, is_server_map: bool = False) -> list[Capability]:
     """What a settings file of another tool would run: hooks, servers, and whatever else it names a command for."""
     if not isinstance(content, dict):
         return []
-    acts: list[Act] = []
+    acts: list[Capability] = []
     fields = cast("dict[str, object]", content)
     if is_server_map and _SERVER_MAPS.isdisjoint(fields):
         fields = {"mcpServers": fields}
     for key, value in fields.items():
         if key in _SERVER_MAPS and isinstance(value, dict):
-            acts += [Act("server", server_text(one, what)) for one, what in cast("dict[str, object]", value).items()]
+            acts += [
+                Capability("server", describe_server(one, what))
+                for one, what in cast("dict[str, object]", value).items()
+            ]
         elif key.lower() == "hooks":
-            acts += _hook_acts(value)
+            acts += _hook_capabilities(value)
         elif value not in (None, False, "", [], {}) and _runs(key, value):
-            acts.append(Act("hook", f"{key}: {plain(value)}"))
+            acts.append(Capability("hook", f"{key}: {format_value(value)}"))
     return acts
 
 
-def _hook_acts(value: object) -> list[Act]:
+def _hook_capabilities(value: object) -> list[Capability]:
     if not isinstance(value, dict):
-        return [Act("hook", plain(value))] if value else []
-    acts: list[Act] = []
+        return [Capability("hook", format_value(value))] if value else []
+    acts: list[Capability] = []
     for event, groups in cast("dict[str, object]", value).items():
         for group in cast("list[object]", groups) if isinstance(groups, list) else [groups]:
             acts += _hook_group(event, group)
     return acts
 
 
-def _hook_group(event: str, group: object) -> list[Act]:
+def _hook_group(event: str, group: object) -> list[Capability]:
     """`{"matcher": "Bash", "hooks": [{"command": ...}]}` of Claude Code and its like, or a hook itself."""
     fields = cast("dict[str, object]", group) if isinstance(group, dict) else {}
     inner = fields.get("hooks")
     if not isinstance(inner, list):
-        return [Act("hook", f"{event}: {_hook_text(cast('object', group))}")]
+        return [Capability("hook", f"{event}: {_describe_hook(cast('object', group))}")]
     around = {key: value for key, value in fields.items() if key != "hooks"}
-    where = f"{event} {plain(around)}" if around else event
-    return [Act("hook", f"{where}: {_hook_text(hook)}") for hook in cast("list[object]", inner)]
+    where = f"{event} {format_value(around)}" if around else event
+    return [Capability("hook", f"{where}: {_describe_hook(hook)}") for hook in cast("list[object]", inner)]
 
 
 def _runs(key: str, value: object) -> bool:
@@ -212,18 +215,18 @@ def _runs(key: str, value: object) -> bool:
     return False
 
 
-def setting_acts(content: Mapping[str, object], prefix: str = "") -> list[Act]:
+def setting_capabilities(content: Mapping[str, object], prefix: str = "") -> list[Capability]:
     """Kitbag's own settings of a project, key by key."""
-    acts: list[Act] = []
+    acts: list[Capability] = []
     for key, value in content.items():
         if isinstance(value, dict) and value and prefix.count(".") < 10:
-            acts += setting_acts(cast("dict[str, object]", value), f"{prefix}{key}.")
+            acts += setting_capabilities(cast("dict[str, object]", value), f"{prefix}{key}.")
         else:
-            acts.append(Act("setting", f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
+            acts.append(Capability("setting", f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
     return acts
 
 
-def files_run_by(acts: Iterable[Act]) -> Iterator[tuple[str, ...]]:
+def executed_files(acts: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
     """Words of which the first that is a file of the workspace is what a command, hook or server runs."""
     seen: set[str | tuple[str, ...]] = set()
     for act in acts:
@@ -231,18 +234,18 @@ def files_run_by(acts: Iterable[Act]) -> Iterator[tuple[str, ...]]:
             continue
         seen.add(act.text)
         if act.kind == "command":
-            found = _run_words(act.text)
+            found = _executed_words(act.text)
         else:
             # What a server is started with is taken whole: its words are few and seldom data.
-            found = [(one,) for word in _words(act.text) for one in (word, *_inner(word))]
+            found = [(one,) for word in _split_words(act.text) for one in (word, *_inner_words(word))]
         for words in found:
             if words not in seen:
                 seen.add(words)
                 yield words
 
 
-def _words(text: str) -> list[str]:
-    text = _WORKSPACE_VARIABLE.sub(".", text[:_MOST_OF_A_COMMAND])
+def _split_words(text: str) -> list[str]:
+    text = _WORKSPACE_VARIABLE.sub(".", text[:_MAX_COMMAND_CHARACTERS])
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&()<>\n")
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
@@ -253,15 +256,15 @@ def _words(text: str) -> list[str]:
         return re.split(r"[\s;|&()<>\"']+", text)
 
 
-def _inner(word: str) -> list[str]:
+def _inner_words(word: str) -> list[str]:
     """Inside a quoted command, or a piece of JSON, there are words too."""
     return re.split(r"[\s\"',:;|&()<>{}\[\]]+", word) if re.search(r"[\s\",:{;|&]", word) else []
 
 
-def _run_words(text: str) -> list[tuple[str, ...]]:
+def _executed_words(text: str) -> list[tuple[str, ...]]:
     parts: list[list[str]] = [[]]
     redirected = False
-    for word in _words(text):
+    for word in _split_words(text):
         if word and not word.strip(";|&()<>\n"):
             redirected = ">" in word or "<<" in word
             if "(" in word or not ("<" in word or redirected):
@@ -276,5 +279,5 @@ def _run_words(text: str) -> list[tuple[str, ...]]:
             found.append((part[0],))
             if _RUNS_A_FILE.fullmatch(os.path.basename(part[0])):
                 found.append(tuple(word for word in part[1:] if not word.startswith("-")))
-                found += [(inner,) for word in part[1:] for inner in _inner(word)]
+                found += [(inner,) for word in part[1:] for inner in _inner_words(word)]
     return found

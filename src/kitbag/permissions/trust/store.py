@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple, cast
 
 from kitbag.errors import InvalidError
-from kitbag.permissions.trust.capabilities import ACT_KINDS, ActKind
+from kitbag.permissions.trust.capabilities import CAPABILITY_KINDS, CapabilityKind
 from kitbag.store import private_files
 
 FILE: Final = "trust.json"
 VERSION: Final = 1
-_GUARD = ".trust.lock"
-_MOST_TEXT = 4000
+_LOCK_FILE = ".trust.lock"
+_MAX_TEXT = 4000
 
 
-class Approved(NamedTuple):
+class ApprovedCapability(NamedTuple):
     """One thing that a person was shown and agreed to."""
 
-    kind: ActKind | Literal["item"]
+    kind: CapabilityKind | Literal["item"]
     """`item`: that there is such a file at all."""
     path: str
     """Of the file that wants it, relative to the workspace."""
@@ -33,61 +33,61 @@ class Approved(NamedTuple):
     """For showing what it was: without secrets, and cut when it is very long."""
 
 
-class Record(NamedTuple):
+class TrustRecord(NamedTuple):
     root: str
     """Resolved."""
     owner: int
     """Who owned that folder."""
     trusted_at: str
-    acts: tuple[Approved, ...]
+    capabilities: tuple[ApprovedCapability, ...]
 
     @property
-    def can_do(self) -> int:
+    def capability_count(self) -> int:
         """How many things it may run or allow."""
-        return sum(act.kind != "item" for act in self.acts)
+        return sum(act.kind != "item" for act in self.capabilities)
 
 
-class Store(NamedTuple):
-    records: dict[str, Record]
+class TrustStore(NamedTuple):
+    records: dict[str, TrustRecord]
     problem: str = ""
     """Why nothing in it counts."""
-    newer: bool = False
+    is_newer: bool = False
 
 
-def read_store(home: str) -> Store:
+def read_trust_store(home: str) -> TrustStore:
     """Never raises; without a usable file nothing is trusted."""
     path = os.path.join(home, FILE)
     try:
-        if problem := _not_ours(path, home):
-            return Store({}, f"{path} is not used: {problem}")
+        if problem := _ownership_problem(path, home):
+            return TrustStore({}, f"{path} is not used: {problem}")
         data = private_files.read(home, FILE)
     except FileNotFoundError:
-        return Store({})
+        return TrustStore({})
     except OSError as error:
-        return Store({}, f"{path} is not used: {(error.strerror or str(error)).lower()}")
+        return TrustStore({}, f"{path} is not used: {(error.strerror or str(error)).lower()}")
     except private_files.StoreError as error:
-        return Store({}, error.problem)
-    return Store({}) if data is None else _parse(path, data)
+        return TrustStore({}, error.problem)
+    return TrustStore({}) if data is None else _parse(path, data)
 
 
-def _not_ours(path: str, home: str) -> str:
+def _ownership_problem(path: str, home: str) -> str:
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
         return "it is a link" if stat.S_ISLNK(status.st_mode) else "it is no file"
     if status.st_uid != os.geteuid():
         return "it belongs to somebody else"
-    return "others may write it" if status.st_mode & 0o022 else _writable_home(home)
+    return "others may write it" if status.st_mode & 0o022 else _shared_home_problem(home)
 
 
-def _writable_home(home: str) -> str:
+def _shared_home_problem(home: str) -> str:
     """Of the group only one that is the user's own is let pass, as many systems set it up."""
     status = os.stat(home)
     shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid != os.getegid())
     return "others may write the folder it lies in" if shared else ""
 
 
-def _parse(path: str, data: bytes) -> Store:
-    damaged = Store({}, f"{path} is damaged: no workspace is trusted")
+def _parse(path: str, data: bytes) -> TrustStore:
+    damaged = TrustStore({}, f"{path} is damaged: no workspace is trusted")
     try:
         content: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -95,65 +95,69 @@ def _parse(path: str, data: bytes) -> Store:
     fields = cast("dict[str, object]", content) if isinstance(content, dict) else {}
     version, workspaces = fields.get("version"), fields.get("workspaces")
     if isinstance(version, int) and version > VERSION:
-        return Store({}, f"{path} was written by a newer Kitbag: no workspace is trusted", newer=True)
+        return TrustStore({}, f"{path} was written by a newer Kitbag: no workspace is trusted", is_newer=True)
     if version != VERSION or not isinstance(workspaces, dict):
         return damaged
-    records: dict[str, Record] = {}
+    records: dict[str, TrustRecord] = {}
     for root, entry in cast("dict[str, object]", workspaces).items():
-        record = _record(root, entry)
+        record = _parse_record(root, entry)
         if record is None:
             return damaged
         records[root] = record
-    return Store(records)
+    return TrustStore(records)
 
 
-def _record(root: str, entry: object) -> Record | None:
+def _parse_record(root: str, entry: object) -> TrustRecord | None:
     fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
     owner, at, listed = fields.get("owner"), fields.get("trusted_at"), fields.get("acts")
     if not isinstance(owner, int) or not isinstance(at, str) or not isinstance(listed, list):
         return None
-    acts: list[Approved] = []
+    acts: list[ApprovedCapability] = []
     for one in cast("list[object]", listed):
         words = cast("list[object]", one) if isinstance(one, list) else []
-        if len(words) != len(Approved._fields) or not all(isinstance(word, str) for word in words):
+        if len(words) != len(ApprovedCapability._fields) or not all(isinstance(word, str) for word in words):
             return None
         kind, path, digest, text = cast("list[str]", words)
-        if kind != "item" and kind not in ACT_KINDS:
+        if kind != "item" and kind not in CAPABILITY_KINDS:
             return None
-        acts.append(Approved(kind, path, digest, text))
-    return Record(root, owner, at, tuple(acts))
+        acts.append(ApprovedCapability(kind, path, digest, text))
+    return TrustRecord(root, owner, at, tuple(acts))
 
 
-def change_store(home: str, change: Callable[[dict[str, Record]], None]) -> str:
+def update_trust_store(home: str, change: Callable[[dict[str, TrustRecord]], None]) -> str:
     """Reads, changes and writes while nobody else does. Answers what was wrong with the file, now set aside."""
-    with private_files.locked(home, _GUARD):
-        if problem := _writable_home(home):
+    with private_files.hold_lock(home, _LOCK_FILE):
+        if problem := _shared_home_problem(home):
             raise InvalidError(f"{home} is not used: {problem}", f"chmod go-w {home}")
-        store = read_store(home)
-        if store.newer:
+        store = read_trust_store(home)
+        if store.is_newer:
             raise InvalidError(store.problem, "use that Kitbag")
         aside = private_files.set_aside(home, FILE) if store.problem else ""
         change(store.records)
-        private_files.write(home, FILE, _as_bytes(store.records))
+        private_files.write(home, FILE, _serialize(store.records))
     return f"{store.problem}; it is kept as {aside}" if aside else ""
 
 
-def _as_bytes(records: dict[str, Record]) -> bytes:
+def _serialize(records: dict[str, TrustRecord]) -> bytes:
     workspaces = {
-        root: {"owner": record.owner, "trusted_at": record.trusted_at, "acts": [list(act) for act in record.acts]}
+        root: {
+            "owner": record.owner,
+            "trusted_at": record.trusted_at,
+            "acts": [list(act) for act in record.capabilities],
+        }
         for root, record in sorted(records.items())
     }
     return f"{json.dumps({'version': VERSION, 'workspaces': workspaces}, indent=1)}\n".encode("ascii")
 
 
-def kept_texts(texts: Iterable[str]) -> list[str]:
+def redact_texts(texts: Iterable[str]) -> list[str]:
     """What is written down of each: secrets never are, and not more than a person would read."""
     from kitbag.store.redaction import Redactor
 
-    redactor = Redactor.of_environment(os.environ)
-    return [_cut(redactor.text(text)) for text in texts]
+    redactor = Redactor.from_environment(os.environ)
+    return [_truncate(redactor.redact_text(text)) for text in texts]
 
 
-def _cut(text: str) -> str:
-    more = len(text) - _MOST_TEXT
-    return text if more <= 0 else f"{text[:_MOST_TEXT]}... ({more:,} more characters)"
+def _truncate(text: str) -> str:
+    more = len(text) - _MAX_TEXT
+    return text if more <= 0 else f"{text[:_MAX_TEXT]}... ({more:,} more characters)"

@@ -11,31 +11,31 @@ from typing import Final, Literal, NamedTuple
 from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import is_data_file, read_document
 from kitbag.library.agents import read_agent
-from kitbag.library.discover import Scan, scan_root
-from kitbag.library.item_files import agent_files, name_of_unread, persona_files
+from kitbag.library.discover import RootScan, scan_root
+from kitbag.library.item_files import find_agent_files, find_persona_files, infer_item_name
 from kitbag.library.personas import read_persona
 from kitbag.library.scopes import PROJECT_FOLDERS, Places, Root, find_roots
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.library.skills_manifest import apply_manifest
-from kitbag.permissions.trust.bounded_reader import Bounds, Reading, SpentError
+from kitbag.permissions.trust.bounded_reader import BoundedReader, ReadLimitError, ReadLimits
 from kitbag.permissions.trust.capabilities import (
-    Act,
-    configuration_acts,
-    document_acts,
-    field_acts,
-    files_run_by,
-    setting_acts,
-    strings_of,
-    text_acts,
+    Capability,
+    collect_strings,
+    configuration_capabilities,
+    document_capabilities,
+    executed_files,
+    field_capabilities,
+    setting_capabilities,
+    text_capabilities,
 )
-from kitbag.settings import read_toml
+from kitbag.settings import parse_toml
 from kitbag.text.source_files import LINK_OUTSIDE
 
-ItemKind = Literal[
+WorkspaceItemKind = Literal[
     "skill", "command", "agent", "persona", "team", "manifest", "memory", "task", "settings", "configuration", "plugin",
     "hook", "link",
 ]  # fmt: skip
-ITEM_KINDS: Final[tuple[ItemKind, ...]] = (
+WORKSPACE_ITEM_KINDS: Final[tuple[WorkspaceItemKind, ...]] = (
     "settings", "configuration", "hook", "plugin", "skill", "command", "agent", "task", "persona", "team", "manifest",
     "memory", "link",
 )  # fmt: skip
@@ -60,38 +60,38 @@ _HOOK_FOLDERS = (
 _TASKS: Final = ".kitbag/tasks"
 _FOLDERS = (*PROJECT_FOLDERS, *_MEMORY_FOLDERS, *_HOOK_FOLDERS, _TASKS)
 _TASK_FILES = (".json", ".yaml", ".yml", ".md")
-_NOT_OURS: Final = "Kitbag does not run it"
+_NOT_RUN_NOTE: Final = "Kitbag does not run it"
 
 
-class Item(NamedTuple):
-    kind: ItemKind
+class WorkspaceItem(NamedTuple):
+    kind: WorkspaceItemKind
     name: str
     path: str
     """Relative to the workspace; absolute for what a link leads out to."""
-    acts: tuple[Act, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
     problem: str = ""
     """Why it could not be read."""
 
 
-class Found(NamedTuple):
-    items: tuple[Item, ...]
-    whole: bool
+class WorkspaceScan(NamedTuple):
+    items: tuple[WorkspaceItem, ...]
+    is_complete: bool
     """False: a bound was reached, or a folder could not be looked into."""
     problems: tuple[str, ...]
 
 
-def look(places: Places, bounds: Bounds = Bounds()) -> Found:  # noqa: B008 - a NamedTuple can't be changed
-    return _Look(places, bounds).run()
+def scan_workspace(places: Places, limits: ReadLimits = ReadLimits()) -> WorkspaceScan:  # noqa: B008 - a NamedTuple can't be changed
+    return _WorkspaceScanner(places, limits).run()
 
 
-class _Look:
-    def __init__(self, places: Places, bounds: Bounds) -> None:
+class _WorkspaceScanner:
+    def __init__(self, places: Places, bounds: ReadLimits) -> None:
         self.places = places
-        self.reading = Reading(places, bounds)
-        self.items: list[Item] = []
+        self.reader = BoundedReader(places, bounds)
+        self.items: list[WorkspaceItem] = []
 
-    def run(self) -> Found:
-        reading = self.reading
+    def run(self) -> WorkspaceScan:
+        reading = self.reader
         try:
             for directory in self.places.project_dirs:
                 self._settings(directory)
@@ -101,14 +101,14 @@ class _Look:
                 self._tasks(directory)
             self._library()
             self._other_links()
-        except SpentError as error:
-            reading.missed(f"{error}; the rest was not looked at")
-        self.items.sort(key=lambda item: (ITEM_KINDS.index(item.kind), item.path))
-        return Found(tuple(self.items), reading.whole, tuple(dict.fromkeys(reading.problems)))
+        except ReadLimitError as error:
+            reading.add_gap(f"{error}; the rest was not looked at")
+        self.items.sort(key=lambda item: (WORKSPACE_ITEM_KINDS.index(item.kind), item.path))
+        return WorkspaceScan(tuple(self.items), reading.is_complete, tuple(dict.fromkeys(reading.problems)))
 
-    def _add(self, kind: ItemKind, name: str, path: str, acts: list[Act], problem: str = "") -> None:
-        acts = acts + self._files_run(acts, os.path.dirname(path)) + self.reading.link(path, name, problem)
-        self.items.append(Item(kind, name, self.reading.relative(path), tuple(dict.fromkeys(acts)), problem))
+    def _add(self, kind: WorkspaceItemKind, name: str, path: str, acts: list[Capability], problem: str = "") -> None:
+        acts = acts + self._files_run(acts, os.path.dirname(path)) + self.reader.link_capabilities(path, name, problem)
+        self.items.append(WorkspaceItem(kind, name, self.reader.relative(path), tuple(dict.fromkeys(acts)), problem))
 
     # --- files of known names ----------------------------------------------------------------------
 
@@ -116,18 +116,18 @@ class _Look:
         path = os.path.join(directory, ".kitbag", "settings.toml")
         if not os.path.lexists(path):
             return
-        text, problem = self.reading.text(path)
-        acts: list[Act] = []
+        text, problem = self.reader.read_text(path)
+        acts: list[Capability] = []
         if not problem:
             try:
-                acts = setting_acts(read_toml(text))
+                acts = setting_capabilities(parse_toml(text))
             except (ValueError, RecursionError):
-                acts = [Act("setting", text)] if text.strip() else []
+                acts = [Capability("setting", text)] if text.strip() else []
                 problem = "not valid TOML; nothing in it is used"
         self._add("settings", "settings.toml", path, acts, problem)
 
     def _configuration(self, directory: str) -> None:
-        named: tuple[tuple[ItemKind, tuple[str, ...]], ...] = (
+        named: tuple[tuple[WorkspaceItemKind, tuple[str, ...]], ...] = (
             ("configuration", _SERVER_FILES),
             ("configuration", _CONFIGURATION),
             ("plugin", _PLUGIN_FILES),
@@ -136,8 +136,8 @@ class _Look:
             for name in names:
                 path = os.path.join(directory, name)
                 if os.path.lexists(path):
-                    text, problem = self.reading.text(path)
-                    acts, wrong = _read_configuration(text, name, names is _SERVER_FILES) if not problem else ([], "")
+                    text, problem = self.reader.read_text(path)
+                    acts, wrong = _parse_configuration(text, name, names is _SERVER_FILES) if not problem else ([], "")
                     self._add(kind, name, path, acts, problem or wrong)
 
     def _memory(self, directory: str) -> None:
@@ -145,25 +145,27 @@ class _Look:
         for folder in _MEMORY_FOLDERS:
             paths += [
                 path
-                for path in self.reading.files_below(os.path.join(directory, folder))
+                for path in self.reader.files_below(os.path.join(directory, folder))
                 if path.endswith(_MEMORY_FILES)
             ]
         for path in paths:
-            text, problem = self.reading.text(path)
-            self._add("memory", os.path.basename(path), path, text_acts(text), problem)
+            text, problem = self.reader.read_text(path)
+            self._add("memory", os.path.basename(path), path, text_capabilities(text), problem)
 
     def _hook_folders(self, directory: str) -> None:
         for folder in _HOOK_FOLDERS:
-            for path in self.reading.files_below(os.path.join(directory, folder)):
-                acts, problem = self.reading.script(path, self.reading.relative(path))
-                self._add("hook", os.path.basename(path), path, [act._replace(note=_NOT_OURS) for act in acts], problem)
+            for path in self.reader.files_below(os.path.join(directory, folder)):
+                acts, problem = self.reader.script_capabilities(path, self.reader.relative(path))
+                self._add(
+                    "hook", os.path.basename(path), path, [act._replace(note=_NOT_RUN_NOTE) for act in acts], problem
+                )
 
     def _tasks(self, directory: str) -> None:
         """Only those that would run something: a task is work to be done, not what a workspace is set up with."""
-        for path in self.reading.files_below(os.path.join(directory, _TASKS), deepest=0):
+        for path in self.reader.files_below(os.path.join(directory, _TASKS), max_depth=0):
             if path.endswith(_TASK_FILES):
-                text, problem = self.reading.text(path)
-                acts = document_acts(text)[0] if path.endswith(".md") else _data_acts(text, path)
+                text, problem = self.reader.read_text(path)
+                acts = document_capabilities(text)[0] if path.endswith(".md") else _data_capabilities(text, path)
                 acts = [act for act in acts if act.kind in ("command", "environment")]
                 if acts or os.path.islink(path):
                     self._add("task", os.path.splitext(os.path.basename(path))[0], path, acts, problem)
@@ -178,7 +180,9 @@ class _Look:
     def _library(self) -> None:
         diagnostics: list[Diagnostic] = []
         personas = [
-            (path, root, team) for root in self._roots("personas") for path, team in persona_files(root, diagnostics)
+            (path, root, team)
+            for root in self._roots("personas")
+            for path, team in find_persona_files(root, diagnostics)
         ]
         self._links(diagnostics, "persona")
         agents: list[tuple[str, Root]] = []
@@ -188,25 +192,25 @@ class _Look:
             skills = scan.skills
             manifest = os.path.join(root.path, "manifest.json")
             if root.kind == "skills" and os.path.lexists(manifest):
-                self.reading.pay(1)
+                self.reader.charge(1)
                 found: list[Diagnostic] = []
                 skills, _ = apply_manifest(root, skills, found)
                 problem = next((one.problem for one in found if one.code == LINK_OUTSIDE), "")
                 self._add("manifest", "manifest.json", manifest, [], problem)
             for skill in skills:
                 self._skill(skill)
-            for side in scan.sides:
+            for side in scan.team_files:
                 path = os.path.join(root.path, side.location)
                 if side.kind == "subagent":
                     agents.append((path, root))
                 elif side.kind == "persona":
                     personas.append((path, root, side.team))
                 else:
-                    text, problem = self.reading.text(path)
-                    self._add("team", side.team, path, text_acts(text), problem)
+                    text, problem = self.reader.read_text(path)
+                    self._add("team", side.team, path, text_capabilities(text), problem)
         for root in self._roots("agents"):
             diagnostics = []
-            agents += [(path, root) for path in agent_files(root, diagnostics, self.reading.bounds.agent_folders)]
+            agents += [(path, root) for path in find_agent_files(root, diagnostics, self.reader.limits.agent_folders)]
             self._unseen(diagnostics)
             self._links(diagnostics, "agent")
         for path, root in agents:
@@ -217,26 +221,26 @@ class _Look:
     def _teams(self, personas: list[tuple[str, Root, str]]) -> frozenset[str]:
         """As the registry finds them: folders of skills that are teams because a persona says so."""
         others = [root for root in find_roots(self.places, "personas", builtin=False) if root.scope != "project"]
-        files = personas + [(path, root, team) for root in others for path, team in persona_files(root, [])]
+        files = personas + [(path, root, team) for root in others for path, team in find_persona_files(root, [])]
         found: set[str] = set()
         for path, root, team in files:
-            self.reading.pay(1)
+            self.reader.charge(1)
             if team:
                 found.add(team)
             elif (persona := read_persona(path, root)[0]) and persona.team:
                 found.add(persona.team)
         return frozenset(found)
 
-    def _scan(self, root: Root, teams: frozenset[str]) -> Scan:
+    def _scan(self, root: Root, teams: frozenset[str]) -> RootScan:
         def reader(
             root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
         ) -> tuple[Skill | None, list[Diagnostic]]:
-            self.reading.pay()
+            self.reader.charge()
             return read_skill(root, location, path, name, team, group, flags)
 
-        scan = scan_root(root, reader, teams, self.reading.bounds.folders)
+        scan = scan_root(root, reader, teams, self.reader.limits.folders)
         self._unseen(scan.diagnostics)
-        kind: ItemKind = "command" if root.kind == "commands" else "skill"
+        kind: WorkspaceItemKind = "command" if root.kind == "commands" else "skill"
         self._links(scan.diagnostics, kind)
         read = {skill.path for skill in scan.skills}
         for one in scan.diagnostics:
@@ -247,118 +251,120 @@ class _Look:
                 and os.path.lexists(one.file)
                 and not os.path.isdir(one.file)
             ):
-                self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
+                self._add(kind, infer_item_name(one.file), one.file, [], one.problem)
         return scan
 
-    def _links(self, diagnostics: list[Diagnostic], kind: ItemKind) -> None:
+    def _links(self, diagnostics: list[Diagnostic], kind: WorkspaceItemKind) -> None:
         """Files and folders that are not read because a link leads out of the workspace."""
         for one in diagnostics:
             if one.code == LINK_OUTSIDE:
-                self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
+                self._add(kind, infer_item_name(one.file), one.file, [], one.problem)
 
     def _other_links(self) -> None:
         """Links in the folders of items that are no item's own: to a folder, to nowhere, to what is known already."""
         known: set[str] = set()
-        for path in self.reading.linked:
+        for path in self.reader.linked:
             while path and path not in known:
                 known.add(path)
                 path = os.path.dirname(path)
         for directory in self.places.project_dirs:
             for folder in _FOLDERS:
-                for path in self.reading.links_below(directory, folder):
-                    relative = self.reading.relative(path)
+                for path in self.reader.links_below(directory, folder):
+                    relative = self.reader.relative(path)
                     if relative not in known:
                         known.add(relative)
-                        why = self.reading.refusal(path)
+                        why = self.reader.refusal_reason(path)
                         self._add("link", os.path.basename(path), path, [], f"not read: {why}" if why else "")
 
     def _unseen(self, diagnostics: list[Diagnostic]) -> None:
         """A folder that can't be listed, or too many of them."""
         for one in diagnostics:
             if one.code == "too-many-directories" or (one.code == "unreadable" and os.path.isdir(one.file)):
-                self.reading.missed(f"{self.reading.relative(one.file)}: {one.problem}")
+                self.reader.add_gap(f"{self.reader.relative(one.file)}: {one.problem}")
 
     def _skill(self, skill: Skill) -> None:
-        text, problem = self.reading.text(skill.path)
-        acts = document_acts(text)[0]
+        text, problem = self.reader.read_text(skill.path)
+        acts = document_capabilities(text)[0]
         if not skill.flags & (FLAT | COMMAND):
             acts += self._bundle(skill)
         self._add("command" if skill.flags & COMMAND else "skill", skill.full_name, skill.path, acts, problem)
 
-    def _bundle(self, skill: Skill) -> list[Act]:
+    def _bundle(self, skill: Skill) -> list[Capability]:
         """What lies in a skill's folder and can act; prose and pictures can't."""
-        acts: list[Act] = []
-        for path in self.reading.files_below(skill.directory):
+        acts: list[Capability] = []
+        for path in self.reader.files_below(skill.directory):
             relative = path[len(skill.directory) + 1 :]
             if relative != os.path.basename(skill.location):
-                found, problem = self.reading.script(path, relative, only_acting=True)
-                acts += found + (self.reading.link(path, relative, problem) if os.path.islink(path) else [])
+                found, problem = self.reader.script_capabilities(path, relative, only_executable=True)
+                acts += found + (self.reader.link_capabilities(path, relative, problem) if os.path.islink(path) else [])
         return acts
 
     def _agent(self, path: str, root: Root) -> None:
-        self.reading.pay(1)
+        self.reader.charge(1)
         agent, notes = read_agent(path, root)
         if agent is None:
             problem = next((note.problem for note in notes if note.severity == "error"), "")
             if problem:
                 self._add("agent", os.path.basename(path), path, [], problem)
             return
-        text, problem = self.reading.text(path)
+        text, problem = self.reader.read_text(path)
         if is_data_file(path):
             document, _ = read_document(path, root.boundary)
             fields = document.metadata if document is not None else {}
-            acts = field_acts(fields) + [act for one in strings_of(fields) for act in text_acts(one, 0)]
+            acts = field_capabilities(fields) + [
+                act for one in collect_strings(fields) for act in text_capabilities(one, 0)
+            ]
         else:
-            acts = document_acts(text)[0]
+            acts = document_capabilities(text)[0]
         note = f"runs as {agent.permission_mode}"
         acts = [act._replace(note=note) if act.kind == "mode" else act for act in acts]
         self._add("agent", agent.full_name, path, acts, problem)
 
     def _persona(self, path: str, root: Root, team: str) -> None:
-        self.reading.pay(1)
+        self.reader.charge(1)
         persona, notes = read_persona(path, root, team)
         if persona is None:
             self._add("persona", os.path.basename(path), path, [], notes[0].problem if notes else "can't be read")
         else:
-            self._add("persona", persona.full_name, path, text_acts(persona.system_prompt_additions, 0))
+            self._add("persona", persona.full_name, path, text_capabilities(persona.system_prompt_additions, 0))
 
     # --- files that are run -------------------------------------------------------------------------
 
-    def _files_run(self, started_by: list[Act], directory: str) -> list[Act]:
+    def _files_run(self, started_by: list[Capability], directory: str) -> list[Capability]:
         """The scripts of the workspace that commands, hooks and servers start; what those run in turn is not known."""
-        found: list[Act] = []
-        for words in files_run_by(started_by):
+        found: list[Capability] = []
+        for words in executed_files(started_by):
             for word in words:
-                path = self.reading.file_of(word, directory)
+                path = self.reader.resolve_file(word, directory)
                 if path:
-                    name = self.reading.relative(path)
-                    acts, problem = self.reading.script(path, name)
+                    name = self.reader.relative(path)
+                    acts, problem = self.reader.script_capabilities(path, name)
                     # What can't be read is bound too: another thing in its place is a change.
-                    found += acts or [Act("script", name, note=problem)]
-                    found += self.reading.link(path, name, problem)
+                    found += acts or [Capability("script", name, note=problem)]
+                    found += self.reader.link_capabilities(path, name, problem)
                     break
         return found
 
 
-def _read_configuration(text: str, name: str, is_server_map: bool) -> tuple[list[Act], str]:
+def _parse_configuration(text: str, name: str, is_server_map: bool) -> tuple[list[Capability], str]:
     problem = ""
     try:
         if name.endswith(".toml"):
-            acts = configuration_acts(read_toml(text))
+            acts = configuration_capabilities(parse_toml(text))
         else:
-            acts = configuration_acts(json.loads(text), is_server_map)
+            acts = configuration_capabilities(json.loads(text), is_server_map)
     except (ValueError, RecursionError):
         # Another tool may read it all the same, so all of it counts.
-        acts = [Act("hook", text)] if text.strip() else []
+        acts = [Capability("hook", text)] if text.strip() else []
         problem = "can't be read; all of it counts"
-    return [act._replace(note="" if name in _OWN_SERVERS else _NOT_OURS) for act in acts], problem
+    return [act._replace(note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE) for act in acts], problem
 
 
-def _data_acts(text: str, path: str) -> list[Act]:
-    from kitbag.text.safe_yaml import YamlError, read_yaml
+def _data_capabilities(text: str, path: str) -> list[Capability]:
+    from kitbag.text.safe_yaml import YamlError, parse_yaml
 
     try:
-        value: object = json.loads(text) if path.endswith(".json") else read_yaml(text)[0]
+        value: object = json.loads(text) if path.endswith(".json") else parse_yaml(text)[0]
     except (ValueError, RecursionError, YamlError):
-        return text_acts(text)
-    return [act for one in strings_of(value) for act in text_acts(one, 0)]
+        return text_capabilities(text)
+    return [act for one in collect_strings(value) for act in text_capabilities(one, 0)]

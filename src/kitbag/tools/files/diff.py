@@ -13,29 +13,29 @@ from typing import Final, NamedTuple
 
 from kitbag.text.hidden_characters import reveal_hidden
 
-MOST_ROWS: Final = 300
-LONGEST_ROW: Final = 500
-MOST_CHARACTERS: Final = 20_000
-_AROUND = 3
-_MOST_LINES = 50_000
+MAX_ROWS: Final = 300
+MAX_ROW_CHARS: Final = 500
+MAX_CHARS: Final = 20_000
+_CONTEXT_LINES = 3
+_MAX_COMPARED_LINES = 50_000
 """With more lines than this that may differ, they are not compared one by one."""
-_SMALL = 250
+_MAX_MATCHER_LINES = 250
 _STEP = 1 << 14
 
 
-class Diff(NamedTuple):
+class UnifiedDiff(NamedTuple):
     text: str
     added: int
     removed: int
-    cut: str = ""
+    truncation: str = ""
     """What of the diff is not in the text, in words."""
-    start: int = 0
+    window_start: int = 0
     """Where the lines begin that it speaks of, in both texts."""
     lines_before: int = 0
     """How many lines there are before that."""
 
 
-class _Block(NamedTuple):
+class _ChangedBlock(NamedTuple):
     """Lines that are replaced by others; each may be none."""
 
     start: int
@@ -44,46 +44,46 @@ class _Block(NamedTuple):
     new_end: int
 
 
-def diff(before: str | None, after: str, path: str) -> Diff:
+def diff(before: str | None, after: str, path: str) -> UnifiedDiff:
     """`before` is None for a file that does not exist."""
     old = before or ""
-    start, end, new_end = _window(old, after)
-    lines, new_lines = _lines(old[start:end]), _lines(after[start:new_end])
-    blocks = list(_blocks(lines, new_lines))
+    start, end, new_end = _changed_window(old, after)
+    lines, new_lines = _split_lines(old[start:end]), _split_lines(after[start:new_end])
+    blocks = list(_changed_blocks(lines, new_lines))
     added = sum(block.new_end - block.new_start for block in blocks)
     removed = sum(block.end - block.start for block in blocks)
     first = old.count("\n", 0, start)
     returns = [any(line.endswith("\r\n") for line in side) for side in (lines, new_lines)]
-    rows = _Rows(returns_are_seen=before is not None and returns[0] != returns[1])
+    rows = _DiffRows(show_carriage_returns=before is not None and returns[0] != returns[1])
     rows.add(f"--- {path if before is not None else '/dev/null'}")
     rows.add(f"+++ {path}")
-    for group in _groups(blocks):
-        _add_group(rows, group, lines, new_lines, first)
-    text = "\n".join([*rows.rows, f"[{rows.cut}]"] if rows.cut else rows.rows)
-    return Diff(text, added, removed, rows.cut, start, first) if blocks else Diff("", 0, 0)
+    for group in _group_blocks(blocks):
+        _add_hunk(rows, group, lines, new_lines, first)
+    text = "\n".join([*rows.rows, f"[{rows.truncation}]"] if rows.truncation else rows.rows)
+    return UnifiedDiff(text, added, removed, rows.truncation, start, first) if blocks else UnifiedDiff("", 0, 0)
 
 
-def _window(old: str, new: str) -> tuple[int, int, int]:
+def _changed_window(old: str, new: str) -> tuple[int, int, int]:
     """Where the lines that may differ begin in both and where they end in each, with some lines around."""
-    start = same_start(old, new)
-    ending = same_end(old, new, min(len(old), len(new)) - start)
+    start = common_prefix_length(old, new)
+    ending = common_suffix_length(old, new, min(len(old), len(new)) - start)
     start = old.rfind("\n", 0, start) + 1
     end, new_end = len(old) - ending, len(new) - ending
-    if not (_begins_line(old, end) and _begins_line(new, new_end)):
+    if not (_is_line_start(old, end) and _is_line_start(new, new_end)):
         found = old.find("\n", end) + 1 or len(old)
         end, new_end = found, new_end + found - end
-    for _ in range(_AROUND):
+    for _ in range(_CONTEXT_LINES):
         start = old.rfind("\n", 0, max(0, start - 1)) + 1
         found = old.find("\n", end) + 1 or len(old)
         end, new_end = found, new_end + found - end
     return start, end, new_end
 
 
-def _begins_line(text: str, at: int) -> bool:
+def _is_line_start(text: str, at: int) -> bool:
     return at == 0 or text[at - 1] == "\n"
 
 
-def same_start(old: str, new: str) -> int:
+def common_prefix_length(old: str, new: str) -> int:
     """How many characters are the same at the beginning of both."""
     most, at = min(len(old), len(new)), 0
     step = _STEP
@@ -94,34 +94,35 @@ def same_start(old: str, new: str) -> int:
     return at
 
 
-def same_end(old: str, new: str, most: int) -> int:
+def common_suffix_length(old: str, new: str, limit: int) -> int:
     """How many at the end, but not more than `most`."""
     at, step = 0, _STEP
     while step:
         while (
-            at + step <= most and old[len(old) - at - step : len(old) - at] == new[len(new) - at - step : len(new) - at]
+            at + step <= limit
+            and old[len(old) - at - step : len(old) - at] == new[len(new) - at - step : len(new) - at]
         ):
             at += step
         step //= 2
     return at
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """With their ends, so that the last one tells whether it has one. Only `\\n` ends a line."""
     *ended, rest = text.split("\n")
     found = [f"{line}\n" for line in ended]
     return [*found, rest] if rest else found
 
 
-def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
+def _changed_blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_ChangedBlock]:
     at, new_at = 0, 0
-    for start, new_start, size in (*_common(old, new), (len(old), len(new), 0)):
+    for start, new_start, size in (*_equal_runs(old, new), (len(old), len(new), 0)):
         if start > at or new_start > new_at:
-            yield _Block(at, start, new_at, new_start)
+            yield _ChangedBlock(at, start, new_at, new_start)
         at, new_at = start + size, new_start + size
 
 
-def _common(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+def _equal_runs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     """Runs of equal lines: where in each, and how many."""
     if len(old) == len(new):
         different = [at for at, (line, other) in enumerate(zip(old, new, strict=True)) if line != other]
@@ -129,18 +130,18 @@ def _common(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, 
             edges = pairwise((-1, *different, len(old)))
             yield from ((at + 1, at + 1, end - at - 1) for at, end in edges if end > at + 1)
             return
-    if len(old) + len(new) > _MOST_LINES:
+    if len(old) + len(new) > _MAX_COMPARED_LINES:
         return
-    anchors = [(-1, -1), *_anchors(old, new), (len(old), len(new))]
+    anchors = [(-1, -1), *_unique_line_anchors(old, new), (len(old), len(new))]
     for (at, new_at), (next_at, new_next) in pairwise(anchors):
         if at >= 0:
             yield at, new_at, 1
-        if next_at - at <= _SMALL and new_next - new_at <= _SMALL:
+        if next_at - at <= _MAX_MATCHER_LINES and new_next - new_at <= _MAX_MATCHER_LINES:
             inner = SequenceMatcher(None, old[at + 1 : next_at], new[new_at + 1 : new_next], autojunk=False)
             yield from ((at + 1 + a, new_at + 1 + b, size) for a, b, size in inner.get_matching_blocks() if size)
 
 
-def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+def _unique_line_anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     """Lines that each has once, as many as are in the same order in both."""
     counts, new_counts = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
@@ -161,11 +162,11 @@ def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     return found[::-1]
 
 
-def _groups(blocks: list[_Block]) -> Iterator[list[_Block]]:
+def _group_blocks(blocks: list[_ChangedBlock]) -> Iterator[list[_ChangedBlock]]:
     """Those that are so near to each other that their surroundings meet."""
-    group: list[_Block] = []
+    group: list[_ChangedBlock] = []
     for block in blocks:
-        if group and block.start - group[-1].end > 2 * _AROUND:
+        if group and block.start - group[-1].end > 2 * _CONTEXT_LINES:
             yield group
             group = []
         group.append(block)
@@ -173,11 +174,15 @@ def _groups(blocks: list[_Block]) -> Iterator[list[_Block]]:
         yield group
 
 
-def _add_group(rows: "_Rows", group: list[_Block], lines: Sequence[str], new_lines: Sequence[str], first: int) -> None:
-    start, end = max(0, group[0].start - _AROUND), min(len(lines), group[-1].end + _AROUND)
+def _add_hunk(
+    rows: "_DiffRows", group: list[_ChangedBlock], lines: Sequence[str], new_lines: Sequence[str], first: int
+) -> None:
+    start, end = max(0, group[0].start - _CONTEXT_LINES), min(len(lines), group[-1].end + _CONTEXT_LINES)
     new_start = group[0].new_start - (group[0].start - start)
     new_end = group[-1].new_end + (end - group[-1].end)
-    rows.add(f"@@ -{_range(first + start, end - start)} +{_range(first + new_start, new_end - new_start)} @@")
+    rows.add(
+        f"@@ -{_format_range(first + start, end - start)} +{_format_range(first + new_start, new_end - new_start)} @@"
+    )
     at = start
     for block in group:
         rows.add_lines(" ", lines, at, block.start)
@@ -187,46 +192,46 @@ def _add_group(rows: "_Rows", group: list[_Block], lines: Sequence[str], new_lin
     rows.add_lines(" ", lines, at, end)
 
 
-def _range(start: int, count: int) -> str:
+def _format_range(start: int, count: int) -> str:
     return f"{start + 1 if count else start},{count}"
 
 
-class _Rows:
+class _DiffRows:
     """What fits, and how many did not."""
 
-    def __init__(self, returns_are_seen: bool) -> None:
+    def __init__(self, show_carriage_returns: bool) -> None:
         self.rows: list[str] = []
-        self.left_out = 0
-        self.shortened = 0
-        self._returns_are_seen = returns_are_seen
-        self._room = MOST_CHARACTERS
+        self.omitted_rows = 0
+        self.truncated_rows = 0
+        self._show_carriage_returns = show_carriage_returns
+        self._remaining_chars = MAX_CHARS
 
     @property
-    def cut(self) -> str:
-        every = len(self.rows) + self.left_out
-        parts = [f"{self.left_out:,} of {every:,} lines of the diff are left out"] if self.left_out else []
-        parts += [f"{self.shortened:,} of its lines are cut"] if self.shortened else []
+    def truncation(self) -> str:
+        every = len(self.rows) + self.omitted_rows
+        parts = [f"{self.omitted_rows:,} of {every:,} lines of the diff are left out"] if self.omitted_rows else []
+        parts += [f"{self.truncated_rows:,} of its lines are cut"] if self.truncated_rows else []
         return "; ".join(parts)
 
     def add_lines(self, sign: str, lines: Sequence[str], start: int, end: int) -> None:
         for at in range(start, end):
-            if self.left_out:
-                self.left_out += end - at
+            if self.omitted_rows:
+                self.omitted_rows += end - at
                 return
             line = lines[at]
             text = line.removesuffix("\n")
-            self.add(sign + (text if self._returns_are_seen else text.removesuffix("\r")))
+            self.add(sign + (text if self._show_carriage_returns else text.removesuffix("\r")))
             if not line.endswith("\n"):
                 self.add("\\ No newline at end of file")
 
     def add(self, row: str) -> None:
-        if self.left_out or len(self.rows) >= MOST_ROWS or self._room <= 0:
-            self.left_out += 1
+        if self.omitted_rows or len(self.rows) >= MAX_ROWS or self._remaining_chars <= 0:
+            self.omitted_rows += 1
             return
-        more = len(row) - LONGEST_ROW
-        shown = reveal_hidden(row[:LONGEST_ROW])
+        more = len(row) - MAX_ROW_CHARS
+        shown = reveal_hidden(row[:MAX_ROW_CHARS])
         if more > 0:
             shown += f" [{more:,} more characters in this line]"
-            self.shortened += 1
+            self.truncated_rows += 1
         self.rows.append(shown)
-        self._room -= len(shown) + 1
+        self._remaining_chars -= len(shown) + 1

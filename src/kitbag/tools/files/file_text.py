@@ -9,32 +9,32 @@ from typing import Final, NamedTuple
 
 from kitbag.tools.files.lines import is_utf_16
 
-_HIGH: Final = bytes(range(0x80, 0x100))
+_HIGH_BYTES: Final = bytes(range(0x80, 0x100))
 _ESCAPED: Final = "[\udc80-\udcff]"
-NAMES: Final = {"utf-8": "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp1252": "Windows-1252"}
+ENCODING_NAMES: Final = {"utf-8": "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", "cp1252": "Windows-1252"}
 
 
 class FileText(NamedTuple):
     text: str
     """Bytes that mean nothing in the encoding are half characters, which no model can send."""
     encoding: str = "utf-8"
-    mark: bytes = b""
+    bom: bytes = b""
     """The byte order mark at its beginning."""
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """Another text, written in the same way. Raises UnicodeEncodeError."""
         if self.encoding.startswith("utf-16"):
-            return self.mark + text.encode(self.encoding)
-        return self.mark + text.encode(self.encoding, "surrogateescape")
+            return self.bom + text.encode(self.encoding)
+        return self.bom + text.encode(self.encoding, "surrogateescape")
 
     @property
-    def breaks_lines_with(self) -> str:
+    def line_ending(self) -> str:
         """`\\r\\n` where every line does, else `\\n`."""
         with_return = self.text.count("\r\n")
         return "\r\n" if with_return and with_return == self.text.count("\n") else "\n"
 
 
-def file_text(data: bytes) -> FileText | None:
+def decode_file(data: bytes) -> FileText | None:
     """None for what is no text in an encoding that we know."""
     if is_utf_16(data):
         encoding = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
@@ -49,13 +49,13 @@ def file_text(data: bytes) -> FileText | None:
     except UnicodeDecodeError:
         text = body.decode("utf-8", "surrogateescape")
     broken = len(re.findall(_ESCAPED, text))
-    sound = len(body) - len(body.translate(None, _HIGH)) - broken
+    sound = len(body) - len(body.translate(None, _HIGH_BYTES)) - broken
     if mark or sound > broken:  # UTF-8 that was damaged somewhere
         return FileText(text, "utf-8", mark)
     return FileText(body.decode("cp1252", "surrogateescape"), "cp1252")
 
 
-def unwritable(text: str) -> tuple[str, int] | None:
+def find_unwritable(text: str) -> tuple[str, int] | None:
     """The first character that no text file can hold, by its name, and its line."""
     found = re.search("[\0\ud800-\udfff]", text)
     if found is None:

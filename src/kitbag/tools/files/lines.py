@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
-CHUNK: Final = 1 << 18
-SNIFFED: Final = 1 << 13
+CHUNK_BYTES: Final = 1 << 18
+SNIFF_BYTES: Final = 1 << 13
 """A NUL byte within the first so many bytes makes a file binary, as it does for git."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_CONTINUING: Final = bytes(range(0x80, 0xC0))
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
 """Bytes that begin no character in UTF-8."""
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     data: bytes
     """Without its end; only the beginning when it is long."""
-    cut: int
+    missing_chars: int
     """How many characters are missing."""
 
 
@@ -30,56 +30,56 @@ def is_utf_16(head: bytes) -> bool:
 
 
 def is_binary(head: bytes) -> bool:
-    return not is_utf_16(head) and b"\0" in head[:SNIFFED]
+    return not is_utf_16(head) and b"\0" in head[:SNIFF_BYTES]
 
 
-def chunks(descriptor: int) -> Iterator[bytes]:
+def read_chunks(descriptor: int) -> Iterator[bytes]:
     """From where the descriptor stands. UTF-16 becomes UTF-8, a byte order mark is left out, the rest is as it is."""
-    piece = os.read(descriptor, CHUNK)
+    piece = os.read(descriptor, CHUNK_BYTES)
     if not is_utf_16(piece):
         piece = piece.removeprefix(codecs.BOM_UTF8)
         while piece:
             yield piece
-            piece = os.read(descriptor, CHUNK)
+            piece = os.read(descriptor, CHUNK_BYTES)
         return
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
     while piece:
         yield decoder.decode(piece).encode("utf-8", "replace")
-        piece = os.read(descriptor, CHUNK)
+        piece = os.read(descriptor, CHUNK_BYTES)
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
-def lines(pieces: Iterable[bytes], longest: int) -> Iterator[Line]:
+def split_lines(pieces: Iterable[bytes], max_bytes: int) -> Iterator[TextLine]:
     """`longest` is in bytes; of a longer line the rest is counted and forgotten."""
     kept, cut, begun = bytearray(), 0, False
     for piece in pieces:
         *ended, rest = piece.split(b"\n")
         for part in ended:
-            if not begun and len(part) <= longest:  # nearly always
-                yield Line(part.removesuffix(b"\r"), 0)
+            if not begun and len(part) <= max_bytes:  # nearly always
+                yield TextLine(part.removesuffix(b"\r"), 0)
                 continue
-            room = longest - len(kept)
-            cut += _characters(part[room:])
+            room = max_bytes - len(kept)
+            cut += _count_characters(part[room:])
             kept += part[:room]
-            yield Line(bytes(kept) if cut else bytes(kept).removesuffix(b"\r"), cut)
+            yield TextLine(bytes(kept) if cut else bytes(kept).removesuffix(b"\r"), cut)
             kept, cut, begun = bytearray(), 0, False
         if rest:
             begun = True
-            room = longest - len(kept)
-            cut += _characters(rest[room:])
+            room = max_bytes - len(kept)
+            cut += _count_characters(rest[room:])
             kept += rest[:room]
     if begun:
-        yield Line(bytes(kept), cut)
+        yield TextLine(bytes(kept), cut)
 
 
-def shortened(pieces: Iterable[bytes], longest: int, cut: Callable[[], None]) -> Iterator[bytes]:
+def truncate_lines(pieces: Iterable[bytes], max_bytes: int, on_truncate: Callable[[], None]) -> Iterator[bytes]:
     """The same pieces without what a line has beyond `longest` bytes; `cut` is called where something is left out."""
     length = 0
     """Of the line that has begun."""
     for piece in pieces:
         at = 0
         while at < len(piece):
-            room = longest - length
+            room = max_bytes - length
             end = piece.rfind(b"\n", at, at + room + 1) + 1
             if end:  # whatever ends up to here is short enough
                 yield piece[at:end]
@@ -89,13 +89,13 @@ def shortened(pieces: Iterable[bytes], longest: int, cut: Callable[[], None]) ->
                 length += len(piece) - at
                 break
             else:
-                cut()
+                on_truncate()
                 yield piece[at : at + room]
                 end = piece.find(b"\n", at + room)
-                at, length = end if end >= 0 else len(piece), longest
+                at, length = end if end >= 0 else len(piece), max_bytes
 
 
-def after_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
+def skip_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
     """The pieces that follow the first `count` lines; none when there are not that many."""
     for piece in pieces:
         here = piece.count(b"\n") if count else 0
@@ -109,10 +109,10 @@ def after_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
     return iter(())
 
 
-def decoded(data: bytes, cut: bool = False) -> str:
+def decode_utf8(data: bytes, is_truncated: bool = False) -> str:
     """Raises UnicodeDecodeError for what is not UTF-8. `cut`: the last character may be incomplete, and is left out."""
-    return codecs.utf_8_decode(data, "strict", not cut)[0]
+    return codecs.utf_8_decode(data, "strict", not is_truncated)[0]
 
 
-def _characters(data: bytes) -> int:
-    return len(data) if data.isascii() else len(data.translate(None, _CONTINUING))
+def _count_characters(data: bytes) -> int:
+    return len(data) if data.isascii() else len(data.translate(None, _CONTINUATION_BYTES))

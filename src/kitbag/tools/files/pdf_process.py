@@ -17,20 +17,20 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-MEMORY: Final = 512 << 20
-CPU_SECONDS: Final = 20
-_PASSWORD = 4
+MAX_MEMORY_BYTES: Final = 512 << 20
+MAX_CPU_SECONDS: Final = 20
+_PASSWORD_ERROR = 4
 """pdfium's code for a document that needs one."""
-_HYPHEN = "\ufffe"
+_LINE_END_HYPHEN = "\ufffe"
 """What pdfium gives for a hyphen that only parts a word at the end of a line."""
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+_ALLOW, _DENY = 0x7FFF0000, 0x00050000 | errno.EPERM
 # The audit architecture, and the numbers of: read, write, close, fstat, lseek, mmap, mprotect, munmap, brk,
 # rt_sigaction, rt_sigprocmask, rt_sigreturn, pread64, readv, writev, madvise, getpid, exit, exit_group, gettimeofday,
 # clock_gettime, mremap, futex, sched_yield, getrandom, sigaltstack.
-_MACHINES: Final = {
+_ARCHITECTURES: Final = {
     "x86_64": (0xC000003E, (0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 17, 19, 20, 28, 39, 60, 231, 96, 228, 25, 202, 24,
                             318, 131)),
     "aarch64": (0xC00000B7, (63, 64, 57, 80, 62, 222, 226, 215, 214, 134, 135, 139, 67, 65, 66, 233, 172, 93, 94, 169,
@@ -38,13 +38,13 @@ _MACHINES: Final = {
 }  # fmt: skip
 
 
-def words_for(packages: str, ranges: list[tuple[int, int]], characters: int) -> list[str]:
+def pdf_command(packages: str, ranges: list[tuple[int, int]], max_chars: int) -> list[str]:
     """What starts it. `packages` is the folder that pypdfium2 is installed in; a range may end at 0, the last page;
     when more than so many characters were printed it ends.
     """
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     start = "import sys; sys.path += sys.argv[1:3]; from kitbag.tools.files.pdf_process import main; main(sys.argv[3])"
-    return [sys.executable, "-I", "-S", "-c", start, source, packages, json.dumps((ranges, characters))]
+    return [sys.executable, "-I", "-S", "-c", start, source, packages, json.dumps((ranges, max_chars))]
 
 
 def main(text: str) -> None:
@@ -53,20 +53,20 @@ def main(text: str) -> None:
     pdfium = importlib.import_module("pypdfium2")
     data = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - open as long as the process lives
     "".encode("utf-16-le").decode("utf-16-le")  # loads what can't be loaded any more once the doors are closed
-    close_the_doors()
+    restrict_system_calls()
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
-        _say(problem="password" if error.err_code == _PASSWORD else "damaged")
+        _print_record(problem="password" if error.err_code == _PASSWORD_ERROR else "damaged")
         os._exit(0)
     except MemoryError:
         os._exit(3)
     count = len(document)
-    _say(count=count)
+    _print_record(count=count)
     printed = 0
-    for page in _pages(ranges, count):
-        found = _text(pdfium, document, page)
-        _say(page=page, text=found if found is None else found[: characters + 1])
+    for page in _page_numbers(ranges, count):
+        found = _page_text(pdfium, document, page)
+        _print_record(page=page, text=found if found is None else found[: characters + 1])
         printed += len(found or "")
         if printed > characters:
             break
@@ -75,8 +75,8 @@ def main(text: str) -> None:
 
 def limit_resources() -> None:
     for kind, most in (
-        (resource.RLIMIT_AS, MEMORY),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
+        (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
     ):
@@ -85,15 +85,15 @@ def limit_resources() -> None:
             resource.setrlimit(kind, (most if highest == resource.RLIM_INFINITY else min(most, highest), highest))
 
 
-def close_the_doors() -> bool:
+def restrict_system_calls() -> bool:
     """From here on every system call but those that are listed fails. False where that can't be had."""
-    known = _MACHINES.get(os.uname().machine)
+    known = _ARCHITECTURES.get(os.uname().machine)
     if known is None or sys.platform != "linux":
         return False
     architecture, allowed = known
-    code = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _REFUSE), (_LOAD, 0, 0, 0)]
+    code = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _DENY), (_LOAD, 0, 0, 0)]
     code += [(_EQUAL, len(allowed) - at, 0, number) for at, number in enumerate(allowed)]
-    code += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
+    code += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
     described = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(program)))
     system = ctypes.CDLL(None, use_errno=True)
@@ -102,12 +102,12 @@ def close_the_doors() -> bool:
     return not system.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(described), 0, 0)
 
 
-def _pages(ranges: list[tuple[int, int]], count: int) -> Iterator[int]:
+def _page_numbers(ranges: list[tuple[int, int]], count: int) -> Iterator[int]:
     for first, last in ranges:
         yield from range(first, min(last or count, count) + 1)
 
 
-def _text(pdfium: Any, document: Any, page: int) -> str | None:
+def _page_text(pdfium: Any, document: Any, page: int) -> str | None:
     """None when the page can't be read."""
     try:
         opened = document[page - 1]
@@ -117,10 +117,15 @@ def _text(pdfium: Any, document: Any, page: int) -> str | None:
         opened.close()
     except (pdfium.PdfiumError, AssertionError, ValueError, IndexError):
         return None
-    return found.replace("\r\n", "\n").replace("\r", "\n").replace(f"{_HYPHEN}\n", "").replace(_HYPHEN, "-")
+    return (
+        found.replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace(f"{_LINE_END_HYPHEN}\n", "")
+        .replace(_LINE_END_HYPHEN, "-")
+    )
 
 
-def _say(**said: object) -> None:
+def _print_record(**said: object) -> None:
     left = memoryview(json.dumps(said).encode() + b"\n")
     while left:
         left = left[os.write(1, left) :]

@@ -18,32 +18,39 @@ from msgspec import Meta
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
-from kitbag.permissions.safe_open import open_to_read
-from kitbag.processes.run_process import in_thread
+from kitbag.permissions.safe_open import open_for_reading
+from kitbag.processes.run_process import run_in_thread
 from kitbag.text.hidden_characters import find_hidden, reveal_hidden
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
-from kitbag.tools.files.lines import Line, after_lines, chunks, decoded, is_binary, lines
-from kitbag.tools.files.notebooks import MOST_BYTES as MOST_NOTEBOOK_BYTES
-from kitbag.tools.files.notebooks import Notebook, NotebookError, picture_bytes
-from kitbag.tools.files.paths import missing, number_of, refused, settle, shown, visible
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.files.lines import TextLine, decode_utf8, is_binary, read_chunks, skip_lines, split_lines
+from kitbag.tools.files.notebooks import MAX_BYTES as MOST_NOTEBOOK_BYTES
+from kitbag.tools.files.notebooks import Notebook, NotebookError, decode_image
+from kitbag.tools.files.paths import (
+    authorize_path,
+    display_path,
+    error_to_output,
+    missing_path_output,
+    number_of,
+    visible_line,
+)
 from kitbag.tools.files.pdf_text import read_pdf
 
-MOST_LINES: Final = 2_000
-LONGEST_LINE: Final = 2_000
-MOST_CHARACTERS: Final = 50_000
-MOST_PICTURES: Final = 4
+MAX_LINES: Final = 2_000
+MAX_LINE_CHARS: Final = 2_000
+MAX_CHARS: Final = 50_000
+MAX_NOTEBOOK_IMAGES: Final = 4
 """Of a notebook."""
-MOST_IMAGE_BYTES: Final = 3_750_000
+MAX_IMAGE_BYTES: Final = 3_750_000
 """As base64 it is 5 MB, the most that providers take."""
-SECONDS: Final = 1.5
+TIMEOUT_SECONDS: Final = 1.5
 """For getting to a line, and for the end of one that is very long."""
-_NUMBER = 7
+_LINE_NUMBER_CHARS = 7
 """Characters before each line."""
-_HEAD = 1 << 13
-_PDF = b"%PDF-"
-_COUNTED = 16 << 20
+_HEADER_BYTES = 1 << 13
+_PDF_SIGNATURE = b"%PDF-"
+_MAX_COUNTED_BYTES = 16 << 20
 """So much of the rest is read to say how many lines there are."""
-_BINARY: Final = (
+_BINARY_SIGNATURES: Final = (
     (b"PK\x03\x04", "a ZIP archive"),
     (b"\x1f\x8b", "gzip data"),
     (b"\x7fELF", "a program"),
@@ -54,69 +61,69 @@ _BINARY: Final = (
 class ReadArguments(Arguments, frozen=True):
     file_path: Annotated[str, Meta(min_length=1, max_length=4_096, description="Absolute, or relative.")]
     offset: Annotated[int, Meta(ge=0, le=10**12, description="First line, from 1.")] = 1
-    limit: Annotated[int, Meta(ge=1, le=10**6, description="Number of lines.")] = MOST_LINES
+    limit: Annotated[int, Meta(ge=1, le=10**6, description="Number of lines.")] = MAX_LINES
     pages: Annotated[str, Meta(max_length=500, description="Of a PDF: 3, 1-5, 2,7 or 10-")] = ""
 
 
-async def _read(arguments: ReadArguments, context: Context) -> Outcome:
-    return await in_thread(lambda stop: _read_now(arguments, context, stop))
+async def _read(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
+    return await run_in_thread(lambda stop: _read_blocking(arguments, context, stop))
 
 
-def _read_now(arguments: ReadArguments, context: Context, stop: threading.Event) -> Outcome:
+def _read_blocking(arguments: ReadArguments, context: ToolContext, stop: threading.Event) -> ToolOutput:
     try:
-        facts = settle(context, "Read", {"file_path": arguments.file_path}, arguments.file_path).facts
-        path = shown(facts.requested, context)
+        facts = authorize_path(context, "Read", {"file_path": arguments.file_path}, arguments.file_path).facts
+        path = display_path(facts.requested, context)
         try:
             status = os.lstat(facts.resolved)
         except (FileNotFoundError, NotADirectoryError):
-            return missing(context, facts)
+            return missing_path_output(context, facts)
         if stat.S_ISDIR(status.st_mode):
-            return failure(f"{path} is a folder", f'Use Glob with path "{path}" to list it.')
-        descriptor = open_to_read(facts.resolved, context.workspace, expected_resolved=facts.resolved)
+            return error_output(f"{path} is a folder", f'Use Glob with path "{path}" to list it.')
+        descriptor = open_for_reading(facts.resolved, context.workspace, expected_resolved=facts.resolved)
     except InvalidError as error:
-        return refused(error)
+        return error_to_output(error)
     with open(descriptor, "rb", buffering=0):
-        if context.seen is not None:
-            context.seen.note_open(facts.resolved, descriptor)
-        return _opened(descriptor, path, arguments, stop)
+        if context.seen_files is not None:
+            context.seen_files.record_open_file(facts.resolved, descriptor)
+        return _read_opened(descriptor, path, arguments, stop)
 
 
-def _opened(descriptor: int, path: str, arguments: ReadArguments, stop: threading.Event) -> Outcome:
+def _read_opened(descriptor: int, path: str, arguments: ReadArguments, stop: threading.Event) -> ToolOutput:
     size = os.fstat(descriptor).st_size
-    head = os.pread(descriptor, _HEAD, 0)
+    head = os.pread(descriptor, _HEADER_BYTES, 0)
     if not head:
-        return answer(f"{path} is empty.", f"{path} is empty")
+        return text_output(f"{path} is empty.", f"{path} is empty")
     media_type = image_type(head)
     if media_type:
-        return _image(descriptor, path, media_type, size)
-    if head.startswith(_PDF) or (path.lower().endswith(".pdf") and _PDF in head[:1024]):
+        return _image_output(descriptor, path, media_type, size)
+    if head.startswith(_PDF_SIGNATURE) or (path.lower().endswith(".pdf") and _PDF_SIGNATURE in head[:1024]):
         return read_pdf(descriptor, path, arguments.pages, stop)
-    kind = next((kind for magic, kind in _BINARY if head.startswith(magic)), "")
+    kind = next((kind for magic, kind in _BINARY_SIGNATURES if head.startswith(magic)), "")
     if kind or is_binary(head):
-        return failure(
-            f"{path} is {kind or 'a binary file'} of {amount(size)}, not text", "Read shows text, PDF and images."
+        return error_output(
+            f"{path} is {kind or 'a binary file'} of {format_size(size)}, not text", "Read shows text, PDF and images."
         )
     notes = ["[pages are for PDF documents; this is none.]"] if arguments.pages else []
     first = max(1, arguments.offset)
-    notebook = _notebook(descriptor, size, notes) if path.lower().endswith(".ipynb") else None
-    text = _Text(chunks(descriptor) if notebook is None else notebook.pieces(), stop)
-    window = text.window(first, arguments.limit)
+    notebook = _parse_notebook(descriptor, size, notes) if path.lower().endswith(".ipynb") else None
+    text = _TextReader(read_chunks(descriptor) if notebook is None else notebook.render_cells(), stop)
+    window = text.read_window(first, arguments.limit)
     if not window:
-        return _nothing_there(text, path, first, size)
-    return _numbered(window, text, path, first, size, notes, notebook)
+        return _no_such_line_output(text, path, first, size)
+    return _numbered_output(window, text, path, first, size, notes, notebook)
 
 
-def _notebook(descriptor: int, size: int, notes: list[str]) -> Notebook | None:
+def _parse_notebook(descriptor: int, size: int, notes: list[str]) -> Notebook | None:
     """None when it is shown as the text that it is; then a note says why."""
     try:
         if size > MOST_NOTEBOOK_BYTES:
-            raise NotebookError(f"it has {amount(size)}")
+            raise NotebookError(f"it has {format_size(size)}")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(MOST_NOTEBOOK_BYTES + 1)
         return Notebook(data)
     except NotebookError as error:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        notes.append(f"[It can't be shown as a notebook, so this is its text: {visible(str(error))[:300]}.]")
+        notes.append(f"[It can't be shown as a notebook, so this is its text: {visible_line(str(error))[:300]}.]")
         return None
 
 
@@ -130,7 +137,7 @@ def image_type(head: bytes) -> str:
     return "image/webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else ""
 
 
-def amount(size: int) -> str:
+def format_size(size: int) -> str:
     """`512 bytes`, `1.5 MB`."""
     if size < 1_000:
         return number_of(size, "byte")
@@ -140,38 +147,40 @@ def amount(size: int) -> str:
     return f"{value:.1f} {units[0]}"
 
 
-def _image(descriptor: int, path: str, media_type: str, size: int) -> Outcome:
+def _image_output(descriptor: int, path: str, media_type: str, size: int) -> ToolOutput:
     with open(descriptor, "rb", closefd=False) as file:
-        data = file.read(MOST_IMAGE_BYTES + 1)
-    if len(data) > MOST_IMAGE_BYTES:
-        limit = f"images may have {amount(MOST_IMAGE_BYTES)}"
-        return failure(f"{path} is an image of {amount(size)}; {limit}", "Make a smaller copy of it.")
-    return Outcome((Image(media_type, base64.b64encode(data).decode()),), f"{path}, {media_type}, {amount(len(data))}")
+        data = file.read(MAX_IMAGE_BYTES + 1)
+    if len(data) > MAX_IMAGE_BYTES:
+        limit = f"images may have {format_size(MAX_IMAGE_BYTES)}"
+        return error_output(f"{path} is an image of {format_size(size)}; {limit}", "Make a smaller copy of it.")
+    return ToolOutput(
+        (Image(media_type, base64.b64encode(data).decode()),), f"{path}, {media_type}, {format_size(len(data))}"
+    )
 
 
-class _Text:
+class _TextReader:
     """A file as lines, and what became known about it while they were read."""
 
     def __init__(self, pieces: Iterator[bytes], stop: threading.Event) -> None:
         self._stop = stop
-        self._deadline = time.monotonic() + SECONDS
-        self._pieces = self._counted(pieces)
+        self._deadline = time.monotonic() + TIMEOUT_SECONDS
+        self._chunks = self._count_chunks(pieces)
         self._newlines = 0
         self._last = b"\n"
         self.bytes = 0
-        self.late = False
+        self.timed_out = False
         """The time was over before the end was reached."""
-        self.more = False
+        self.has_more = False
         """There are lines after the window."""
 
-    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _count_chunks(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             self._newlines += piece.count(b"\n")
             self._last = piece[-1:] or self._last
             self.bytes += len(piece)
             yield piece
             if self._stop.is_set() or time.monotonic() >= self._deadline:
-                self.late = True
+                self.timed_out = True
                 return
 
     @property
@@ -179,69 +188,79 @@ class _Text:
         """Of what was read: of the whole file unless it is late."""
         return self._newlines + (self._last != b"\n")
 
-    def window(self, first: int, most: int) -> list[Line]:
-        found = lines(after_lines(self._pieces, first - 1), 4 * LONGEST_LINE + 4)
-        taken: list[Line] = []
+    def read_window(self, first: int, most: int) -> list[TextLine]:
+        found = split_lines(skip_lines(self._chunks, first - 1), 4 * MAX_LINE_CHARS + 4)
+        taken: list[TextLine] = []
         size = 0
         for line in islice(found, most):
             taken.append(line)
             # At least so many characters, with the number before them: what does not fit need not be looked at.
-            size += _NUMBER + (len(line.data) if line.data.isascii() else len(line.data) // 4)
-            if size > MOST_CHARACTERS:
+            size += _LINE_NUMBER_CHARS + (len(line.data) if line.data.isascii() else len(line.data) // 4)
+            if size > MAX_CHARS:
                 break
         # Not by asking for the next line, which may be a very long one.
-        self.more = self.line_count > first - 1 + len(taken) or bool(next(self._pieces, b""))
+        self.has_more = self.line_count > first - 1 + len(taken) or bool(next(self._chunks, b""))
         return taken
 
-    def count_the_rest(self) -> None:
-        for _ in self._pieces:
-            if self.bytes > _COUNTED:
-                self.late = True
+    def count_remaining(self) -> None:
+        for _ in self._chunks:
+            if self.bytes > _MAX_COUNTED_BYTES:
+                self.timed_out = True
                 return
 
 
-def _nothing_there(text: _Text, path: str, first: int, size: int) -> Outcome:
-    if text.late:
-        problem = f"line {first:,} of {path} ({amount(size)}) was not reached in {SECONDS} s"
-        return failure(f"{problem}; it is after line {text.line_count:,}", "Use Grep to find what you need in it.")
+def _no_such_line_output(text: _TextReader, path: str, first: int, size: int) -> ToolOutput:
+    if text.timed_out:
+        problem = f"line {first:,} of {path} ({format_size(size)}) was not reached in {TIMEOUT_SECONDS} s"
+        return error_output(f"{problem}; it is after line {text.line_count:,}", "Use Grep to find what you need in it.")
     count = number_of(text.line_count, "line")
-    return failure(f"{path} has {count}, so there is no line {first:,}", f"Use an offset up to {text.line_count}.")
+    return error_output(f"{path} has {count}, so there is no line {first:,}", f"Use an offset up to {text.line_count}.")
 
 
-class _Shown(NamedTuple):
+class _RenderedRows(NamedTuple):
     rows: list[str]
     last: int
-    cut: int
+    truncated_rows: int
     """How many rows are not whole lines."""
-    note: str
+    encoding_note: str
     """About the encoding."""
 
 
-def _numbered(
-    window: list[Line], text: _Text, path: str, first: int, size: int, notes: list[str], notebook: Notebook | None
-) -> Outcome:
-    unfinished = text.late and not text.more
-    body = _rows(window, first, unfinished)
-    notes = [*notes, body.note] if body.note else notes
-    cut = [f"{number_of(body.cut, 'long line')} cut"] if body.cut else []
-    if text.more or body.last < first + len(window) - 1:
-        text.count_the_rest()
-        whole = f"more than {text.line_count:,} lines in {amount(size)}" if text.late else f"{text.line_count:,} lines"
+def _numbered_output(
+    window: list[TextLine],
+    text: _TextReader,
+    path: str,
+    first: int,
+    size: int,
+    notes: list[str],
+    notebook: Notebook | None,
+) -> ToolOutput:
+    unfinished = text.timed_out and not text.has_more
+    body = _render_rows(window, first, unfinished)
+    notes = [*notes, body.encoding_note] if body.encoding_note else notes
+    cut = [f"{number_of(body.truncated_rows, 'long line')} cut"] if body.truncated_rows else []
+    if text.has_more or body.last < first + len(window) - 1:
+        text.count_remaining()
+        whole = (
+            f"more than {text.line_count:,} lines in {format_size(size)}"
+            if text.timed_out
+            else f"{text.line_count:,} lines"
+        )
         cut.append(f"lines {first:,}-{body.last:,} of {whole}")
         notes.append(f"[These are {cut[-1]}. Go on with offset={body.last + 1}.]")
-    pictures = _pictures(notebook, window[: body.last - first + 1], notes) if notebook else []
+    pictures = _notebook_images(notebook, window[: body.last - first + 1], notes) if notebook else []
     summary = f"{number_of(body.last - first + 1, 'line')} of {path}"
-    shown_text = answer("\n".join([*body.rows, *notes]), summary, "; ".join(cut))
+    shown_text = text_output("\n".join([*body.rows, *notes]), summary, "; ".join(cut))
     return shown_text._replace(content=(*shown_text.content, *pictures))
 
 
-def _pictures(notebook: Notebook, window: list[Line], notes: list[str]) -> list[Image]:
+def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str]) -> list[Image]:
     """Of the lines that are shown: the first few."""
-    found = [notebook.pictures[line.data] for line in window if line.data in notebook.pictures]
+    found = [notebook.images[line.data] for line in window if line.data in notebook.images]
     taken: list[Image] = []
-    room = MOST_IMAGE_BYTES
-    for media_type, value in found[:MOST_PICTURES]:
-        data = picture_bytes(value)
+    room = MAX_IMAGE_BYTES
+    for media_type, value in found[:MAX_NOTEBOOK_IMAGES]:
+        data = decode_image(value)
         if image_type(data) == media_type and len(data) <= room:
             taken.append(Image(media_type, base64.b64encode(data).decode()))
             room -= len(data)
@@ -250,32 +269,32 @@ def _pictures(notebook: Notebook, window: list[Line], notes: list[str]) -> list[
     return taken
 
 
-def _rows(window: list[Line], first: int, unfinished: bool) -> _Shown:
-    texts, note = _decoded(window)
+def _render_rows(window: list[TextLine], first: int, unfinished: bool) -> _RenderedRows:
+    texts, note = _decode_lines(window)
     plain = not find_hidden("\n".join(texts))  # most files are, and asking once is faster
     rows: list[str] = []
-    room, cut = MOST_CHARACTERS, 0
+    room, cut = MAX_CHARS, 0
     for number, (line, text) in enumerate(zip(window, texts, strict=True), first):
-        missing_here = line.cut + max(0, len(text) - LONGEST_LINE)
-        shown_text = text[:LONGEST_LINE] if plain else reveal_hidden(text[:LONGEST_LINE])
+        missing_here = line.missing_chars + max(0, len(text) - MAX_LINE_CHARS)
+        shown_text = text[:MAX_LINE_CHARS] if plain else reveal_hidden(text[:MAX_LINE_CHARS])
         row = f"{number:6d}\t{shown_text}"
         if missing_here:
             least = "at least " if unfinished and number == first + len(window) - 1 else ""
             row += f" [{least}{missing_here:,} more characters in this line]"
         room -= len(row) + 1
         if room < 0 and rows:
-            return _Shown(rows, number - 1, cut, note)
+            return _RenderedRows(rows, number - 1, cut, note)
         rows.append(row)
         cut += missing_here > 0
-    return _Shown(rows, first + len(window) - 1, cut, note)
+    return _RenderedRows(rows, first + len(window) - 1, cut, note)
 
 
-def _decoded(window: list[Line]) -> tuple[list[str], str]:
+def _decode_lines(window: list[TextLine]) -> tuple[list[str], str]:
     try:
-        return [decoded(line.data, line.cut > 0) for line in window], ""
+        return [decode_utf8(line.data, line.missing_chars > 0) for line in window], ""
     except UnicodeDecodeError:
         texts = [line.data.decode("cp1252", "replace") for line in window]
         return texts, "[The file is not UTF-8; it is shown as Windows-1252.]"
 
 
-READ = Tool("Read", description("Read"), ReadArguments, _read, reads_only=True)
+READ = Tool("Read", load_description("Read"), ReadArguments, _read, read_only=True)

@@ -7,71 +7,77 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.tools.files.diff import same_end, same_start
+from kitbag.tools.files.diff import common_prefix_length, common_suffix_length
 
-MOST_PLACES: Final = 10
+MAX_POSITIONS: Final = 10
 
 
-class Replaced(NamedTuple):
+class Replacement(NamedTuple):
     text: str
-    times: int
-    places: tuple[tuple[int, int], ...]
+    occurrences: int
+    spans: tuple[tuple[int, int], ...]
     """Where the first of the new pieces begin and end, in the new text."""
 
 
-class Several(NamedTuple):
+class AmbiguousMatch(NamedTuple):
     """It occurs more than once, and only one was meant."""
 
-    times: int
+    occurrences: int
     lines: tuple[int, ...]
     """Of the first ones."""
 
 
-class TooLong(NamedTuple):
+class ReplacementTooLong(NamedTuple):
     """What it would become, in characters."""
 
     length: int
 
 
-def replace(text: str, old: str, new: str, *, every: bool, longest: int) -> Replaced | Several | TooLong | None:
+def replace_text(
+    text: str, old: str, new: str, *, replace_all: bool, max_length: int
+) -> Replacement | AmbiguousMatch | ReplacementTooLong | None:
     """None when it does not occur. `old` is not empty. Elsewhere nothing is changed."""
     if "\r" in old:  # these very line ends are meant, if they are there
-        found = _plainly(text, old, new, every, longest)
+        found = _replace_exact(text, old, new, replace_all, max_length)
         if found is not None or "\r\n" not in old:
             return found
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if "\r" not in old and ("\n" in old or "\n" in new) and "\r\n" in text:
         if text.count("\r\n") < text.count("\n"):
-            return _in_mixed(text, old, new, every, longest)
+            return _replace_mixed_endings(text, old, new, replace_all, max_length)
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
-    return _plainly(text, old, new, every, longest)
+    return _replace_exact(text, old, new, replace_all, max_length)
 
 
-def _plainly(text: str, old: str, new: str, every: bool, longest: int) -> Replaced | Several | TooLong | None:
+def _replace_exact(
+    text: str, old: str, new: str, replace_all: bool, max_length: int
+) -> Replacement | AmbiguousMatch | ReplacementTooLong | None:
     at = text.find(old)
     if at < 0:
         return None
-    if not every and text.find(old, at + 1) >= 0:  # also where they overlap: either could be meant
-        return Several(max(2, text.count(old)), _lines(text, old))
-    if not every:
+    if not replace_all and text.find(old, at + 1) >= 0:  # also where they overlap: either could be meant
+        return AmbiguousMatch(max(2, text.count(old)), _match_lines(text, old))
+    if not replace_all:
         made = f"{text[:at]}{new}{text[at + len(old) :]}"
-        return Replaced(made, 1, ((at, at + len(new)),)) if len(made) <= longest else TooLong(len(made))
+        return (
+            Replacement(made, 1, ((at, at + len(new)),)) if len(made) <= max_length else ReplacementTooLong(len(made))
+        )
     count = text.count(old)
     length = len(text) + count * (len(new) - len(old))
-    if length > longest:
-        return TooLong(length)
+    if length > max_length:
+        return ReplacementTooLong(length)
     places: list[tuple[int, int]] = []
-    for index in range(min(count, MOST_PLACES)):
+    for index in range(min(count, MAX_POSITIONS)):
         moved = at + index * (len(new) - len(old))
         places.append((moved, moved + len(new)))
         at = text.find(old, at + len(old))
-    return Replaced(text.replace(old, new), count, tuple(places))
+    return Replacement(text.replace(old, new), count, tuple(places))
 
 
-def _lines(text: str, old: str) -> tuple[int, ...]:
+def _match_lines(text: str, old: str) -> tuple[int, ...]:
     found: list[int] = []
     at, line, counted = text.find(old), 1, 0
-    while at >= 0 and len(found) < MOST_PLACES:
+    while at >= 0 and len(found) < MAX_POSITIONS:
         line += text.count("\n", counted, at)
         counted = at
         found.append(line)
@@ -79,17 +85,19 @@ def _lines(text: str, old: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _in_mixed(text: str, old: str, new: str, every: bool, longest: int) -> Replaced | Several | TooLong | None:
+def _replace_mixed_endings(
+    text: str, old: str, new: str, replace_all: bool, max_length: int
+) -> Replacement | AmbiguousMatch | ReplacementTooLong | None:
     """For a file with both kinds of line ends: found without regard to them, and each new piece gets those around."""
     plain = text.replace("\r\n", "\n")
-    found = _plainly(plain, old, new, every, longest)
-    if not isinstance(found, Replaced):
+    found = _replace_exact(plain, old, new, replace_all, max_length)
+    if not isinstance(found, Replacement):
         return found
     # What is the same in both keeps its own.
-    head = same_start(old, new)
-    tail = same_end(old, new, min(len(old), len(new)) - head)
+    head = common_prefix_length(old, new)
+    tail = common_suffix_length(old, new, min(len(old), len(new)) - head)
     middle = new[head : len(new) - tail].replace("\r\n", "\n")
-    returns = list(_returns(text))
+    returns = list(_carriage_returns(text))
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
     done, length, at = 0, 0, plain.find(old)
@@ -97,15 +105,15 @@ def _in_mixed(text: str, old: str, new: str, every: bool, longest: int) -> Repla
         # So many returns were left out before it.
         first, last = at + head, at + len(old) - tail
         start, end = first + bisect_left(returns, first), last + bisect_left(returns, last)
-        piece = middle.replace("\n", _line_end(text, start, end))
+        piece = middle.replace("\n", _line_ending_near(text, start, end))
         pieces += (text[done:start], piece)
         length += start - done + len(piece)
         places.append((length - len(piece), length))
         done, at = end, plain.find(old, at + len(old))
-    return Replaced("".join((*pieces, text[done:])), found.times, tuple(places[:MOST_PLACES]))
+    return Replacement("".join((*pieces, text[done:])), found.occurrences, tuple(places[:MAX_POSITIONS]))
 
 
-def _returns(text: str) -> Iterator[int]:
+def _carriage_returns(text: str) -> Iterator[int]:
     """Where the line ends are that lose their return, counted without the returns before."""
     at, count = text.find("\r\n"), 0
     while at >= 0:
@@ -113,7 +121,7 @@ def _returns(text: str) -> Iterator[int]:
         at, count = text.find("\r\n", at + 2), count + 1
 
 
-def _line_end(text: str, start: int, end: int) -> str:
+def _line_ending_near(text: str, start: int, end: int) -> str:
     """Of the last line that is replaced; where it has none, of the one before."""
     at = text.rfind("\n", start, end)
     at = at if at >= 0 else text.find("\n", end)

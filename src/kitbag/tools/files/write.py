@@ -8,13 +8,13 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
-from kitbag.tools.files.change_file import Change, Target, change, find_target, unseen_problem
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.files.change_file import FileChange, FileTarget, apply_change, find_target, unseen_problem
 from kitbag.tools.files.diff import diff
-from kitbag.tools.files.file_text import NAMES, FileText, file_text, unwritable
+from kitbag.tools.files.file_text import ENCODING_NAMES, FileText, decode_file, find_unwritable
 from kitbag.tools.files.paths import number_of
-from kitbag.tools.files.read import amount
-from kitbag.tools.seen_files import MOST_BYTES
+from kitbag.tools.files.read import format_size
+from kitbag.tools.seen_files import MAX_BYTES
 
 
 class WriteArguments(Arguments, frozen=True):
@@ -22,76 +22,85 @@ class WriteArguments(Arguments, frozen=True):
     content: str
 
 
-async def _write(arguments: WriteArguments, context: Context) -> Outcome:
-    return await change(context, lambda: _prepared(arguments.file_path, arguments.content, context))
+async def _write(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
+    return await apply_change(context, lambda: _prepare(arguments.file_path, arguments.content, context))
 
 
-def _prepared(file_path: str, content: str, context: Context) -> Change | Outcome:
+def _prepare(file_path: str, content: str, context: ToolContext) -> FileChange | ToolOutput:
     target = find_target(context, "Write", file_path)
-    if problem := text_problem("content", content):
+    if problem := check_text("content", content):
         return problem
-    written = as_written(target.before, content)
+    written = encode_content(target.before, content)
     if written.data == target.before:
-        return answer(f"{target.path} has exactly this content already.", f"{target.path} unchanged")
-    return unseen_problem(context, target, must_be_seen=True) or whole_file(target, written)
+        return text_output(f"{target.shown_path} has exactly this content already.", f"{target.shown_path} unchanged")
+    return unseen_problem(context, target, must_be_seen=True) or prepare_whole_file(target, written)
 
 
-def text_problem(argument: str, text: str) -> Outcome | None:
+def check_text(argument: str, text: str) -> ToolOutput | None:
     """What can't be the text of a file."""
-    if len(text) > MOST_BYTES:
-        return failure(
-            f"{argument} has {len(text):,} characters; at most {MOST_BYTES:,} are written at a time",
+    if len(text) > MAX_BYTES:
+        return error_output(
+            f"{argument} has {len(text):,} characters; at most {MAX_BYTES:,} are written at a time",
             "Write it in parts, or let a command make it.",
         )
-    if found := unwritable(text):
-        return failure(f"{argument} holds {found[0]} in line {found[1]:,}, which no text file can", "Leave it out.")
+    if found := find_unwritable(text):
+        return error_output(
+            f"{argument} holds {found[0]} in line {found[1]:,}, which no text file can", "Leave it out."
+        )
     return None
 
 
-class Written(NamedTuple):
+class EncodedContent(NamedTuple):
     data: bytes
     text: str
     """With the line ends that are written."""
-    kept: str = ""
+    encoding_note: str = ""
     """What was taken over from the file that was there, or could not be, in words."""
 
 
-def as_written(before: bytes | None, content: str) -> Written:
+def encode_content(before: bytes | None, content: str) -> EncodedContent:
     """As the file was written before: the encoding, its mark, and line ends that a model does not see."""
-    old = file_text(before) if before else FileText("")
+    old = decode_file(before) if before else FileText("")
     if old is None:  # not a text that could be kept
-        return Written(content.encode(), content, "it is UTF-8 now")
+        return EncodedContent(content.encode(), content, "it is UTF-8 now")
     kept: list[str] = []
     # A script whose first line ends in a return is not found to be one.
-    if old.breaks_lines_with == "\r\n" and "\r" not in content and not content.startswith("#!"):
+    if old.line_ending == "\r\n" and "\r" not in content and not content.startswith("#!"):
         content = content.replace("\n", "\r\n")
         kept.append("its lines end in \\r\\n, as before")
     try:
-        data = old.encoded(content)
+        data = old.encode(content)
     except UnicodeEncodeError:
-        return Written(content.encode(), content, "; ".join((*kept, f"it was {NAMES[old.encoding]} and is UTF-8 now")))
-    if old.mark or (old.encoding != "utf-8" and not content.isascii()):
-        kept.append(f"it is {NAMES[old.encoding]}{' with a byte order mark' if old.mark else ''}, as before")
-    return Written(data, content, "; ".join(kept))
+        return EncodedContent(
+            content.encode(), content, "; ".join((*kept, f"it was {ENCODING_NAMES[old.encoding]} and is UTF-8 now"))
+        )
+    if old.bom or (old.encoding != "utf-8" and not content.isascii()):
+        kept.append(f"it is {ENCODING_NAMES[old.encoding]}{' with a byte order mark' if old.bom else ''}, as before")
+    return EncodedContent(data, content, "; ".join(kept))
 
 
-def whole_file(target: Target, written: Written) -> Change | Outcome:
-    if len(written.data) > MOST_BYTES:
-        return failure(f"it would have {amount(len(written.data))}; files of up to {amount(MOST_BYTES)} are written")
+def prepare_whole_file(target: FileTarget, written: EncodedContent) -> FileChange | ToolOutput:
+    if len(written.data) > MAX_BYTES:
+        return error_output(
+            f"it would have {format_size(len(written.data))}; files of up to {format_size(MAX_BYTES)} are written"
+        )
     before = None
     if target.before is not None:
-        old = file_text(target.before)
+        old = decode_file(target.before)
         before = old.text if old is not None else ""
-    found = diff(before, written.text, target.path)
+    found = diff(before, written.text, target.shown_path)
     lines = written.text.count("\n") + (not written.text.endswith("\n") and written.text != "")
-    size = f"{number_of(lines, 'line')}, {amount(len(written.data))}"
-    kept = f" ({written.kept})" if written.kept else ""
+    size = f"{number_of(lines, 'line')}, {format_size(len(written.data))}"
+    kept = f" ({written.encoding_note})" if written.encoding_note else ""
     if before is None:
-        text, summary = f"Created {target.path}: {size}.", f"{target.path} +{found.added} (new)"
+        text, summary = f"Created {target.shown_path}: {size}.", f"{target.shown_path} +{found.added} (new)"
     else:
-        text = f"Wrote {target.path}: {size}{kept}, {number_of(found.added, 'line')} added, {found.removed:,} removed."
-        summary = f"{target.path} +{found.added} -{found.removed}"
-    return Change(target, written.data, answer(text, summary, found.cut)._replace(details=found.text))
+        text = (
+            f"Wrote {target.shown_path}: {size}{kept}, {number_of(found.added, 'line')} added,"
+            f" {found.removed:,} removed."
+        )
+        summary = f"{target.shown_path} +{found.added} -{found.removed}"
+    return FileChange(target, written.data, text_output(text, summary, found.truncation)._replace(details=found.text))
 
 
-WRITE = Tool("Write", description("Write"), WriteArguments, _write)
+WRITE = Tool("Write", load_description("Write"), WriteArguments, _write)

@@ -12,29 +12,29 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import KitbagError
-from kitbag.text.hidden_characters import one_line, reveal_hidden
-from kitbag.tools.mcp_client.server_config import Server
-from kitbag.tools.mcp_client.server_listing import MOST_PROMPTS, MOST_TOOLS, Listing, listing_of
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.tools.mcp_client.server_config import ServerConfig
+from kitbag.tools.mcp_client.server_listing import MAX_PROMPTS, MAX_TOOLS, ServerListing, build_listing
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client.session import ClientSession
 
-    from kitbag.tools.mcp_client.http_transport import Fate
-    from kitbag.tools.mcp_client.stdio_transport import Said
+    from kitbag.tools.mcp_client.http_transport import HttpState
+    from kitbag.tools.mcp_client.stdio_transport import StderrTail
 
-CONNECT_SECONDS: Final = 30.0
-LIST_SECONDS: Final = 20.0
-_CLOSE_SECONDS = 5.0
-_MOST_PAGES = 100
-_LONGER = 10
+CONNECT_TIMEOUT_SECONDS: Final = 30.0
+LIST_TIMEOUT_SECONDS: Final = 20.0
+_CLOSE_TIMEOUT_SECONDS = 5.0
+_MAX_PAGES = 100
+_PROGRESS_TIMEOUT_FACTOR = 10
 """Times its usual limit is what a call may take that tells of its progress."""
-_REFRESH_SECONDS = 1.0
+_REFRESH_INTERVAL_SECONDS = 1.0
 """A server that keeps saying that its tools have changed is asked no more often."""
-_MOST_ERROR = 2_000
+_MAX_ERROR_CHARS = 2_000
 
-Progress = Callable[[str], None]
-Failure = Literal["connect", "undelivered", "broken", "time", "refused", "answer"]
+ServerProgress = Callable[[str], None]
+ServerErrorKind = Literal["connect", "undelivered", "broken", "time", "refused", "answer"]
 
 
 class ServerError(KitbagError):
@@ -42,26 +42,26 @@ class ServerError(KitbagError):
 
     exit_code = 6
 
-    def __init__(self, kind: Failure, problem: str, fix: str = "") -> None:
+    def __init__(self, kind: ServerErrorKind, problem: str, fix: str = "") -> None:
         super().__init__(problem, fix)
-        self.kind: Failure = kind
+        self.kind: ServerErrorKind = kind
 
 
-class Opening(NamedTuple):
+class TransportSetup(NamedTuple):
     """What a connection is made of; a new one for each attempt."""
 
     transport: AbstractAsyncContextManager[Any]
-    said: "Said | None" = None
-    fate: "Fate | None" = None
+    stderr: "StderrTail | None" = None
+    http_state: "HttpState | None" = None
 
 
-class _Life:
+class _LiveConnection:
     """One connection, from being opened to its end."""
 
-    def __init__(self, client: "Client", opening: Opening) -> None:
+    def __init__(self, client: "Client", setup: TransportSetup) -> None:
         self.client = client
-        self.opening = opening
-        self.why = ""
+        self.setup = setup
+        self.end_reason = ""
         """It has ended, and this is why."""
 
     @property
@@ -69,95 +69,95 @@ class _Life:
         return self.client.session
 
 
-class Connection:
+class ServerConnection:
     def __init__(
         self,
-        server: Server,
-        opens: "Callable[[Callable[[str], None]], Awaitable[Opening]]",
-        listed: Callable[[Listing], None] = lambda _: None,
-        said: Callable[[str], None] = lambda _: None,
+        server: ServerConfig,
+        open_transport: "Callable[[Callable[[str], None]], Awaitable[TransportSetup]]",
+        on_listing: Callable[[ServerListing], None] = lambda _: None,
+        on_stderr: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`opens` makes what to connect with, and is given what to call at its end; it raises KitbagError. `listed` is
         told what the server offers, each time it is asked; `said` what a program printed on its error output."""
         self.server = server
-        self._opens = opens
-        self._listed = listed
-        self._said = said
-        self._life: _Life | None = None
+        self._open_transport = open_transport
+        self._on_listing = on_listing
+        self._on_stderr = on_stderr
+        self._live: _LiveConnection | None = None
         self._holder: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._connecting = asyncio.Lock()
         self._refresh: asyncio.Task[None] | None = None
-        self._again = False
+        self._refresh_pending = False
         self._closed = False
 
     @property
     def is_open(self) -> bool:
-        return self._life is not None and not self._life.why
+        return self._live is not None and not self._live.end_reason
 
     # --- opening and closing ------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Connects, and asks what the server offers. Raises ServerError."""
-        await self._alive()
+        await self._ensure_open()
 
-    async def _alive(self) -> _Life:
+    async def _ensure_open(self) -> _LiveConnection:
         async with self._connecting:
             if self._closed:
                 raise ServerError("connect", f"the server {self.server.label} is closed")
-            if self._life is not None and not self._life.why:
-                return self._life
-            await self._end()
-            ready: asyncio.Future[_Life] = asyncio.get_running_loop().create_future()
+            if self._live is not None and not self._live.end_reason:
+                return self._live
+            await self._shut_down()
+            ready: asyncio.Future[_LiveConnection] = asyncio.get_running_loop().create_future()
             self._ending = asyncio.Event()
-            holder = asyncio.create_task(self._hold(ready, self._ending))
+            holder = asyncio.create_task(self._hold_connection(ready, self._ending))
             self._holder = holder
             try:
                 life = await asyncio.shield(ready)
             except asyncio.CancelledError:
                 holder.cancel()
-                await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
+                await asyncio.wait([holder], timeout=_CLOSE_TIMEOUT_SECONDS)
                 if ready.done() and not ready.cancelled():
                     ready.exception()
                 raise
-            self._life = life
+            self._live = life
             return life
 
-    async def _hold(self, ready: "asyncio.Future[_Life]", ending: asyncio.Event) -> None:
+    async def _hold_connection(self, ready: "asyncio.Future[_LiveConnection]", ending: asyncio.Event) -> None:
         """The task that enters and leaves the connection."""
-        life: _Life | None = None
+        life: _LiveConnection | None = None
         why: list[str] = []
-        opening: Opening | None = None
+        opening: TransportSetup | None = None
 
         def ended(reason: str) -> None:
             why.append(reason)
             if life is not None:
-                life.why = life.why or reason
+                life.end_reason = life.end_reason or reason
             ending.set()
 
         try:
             async with contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    opening = await self._opens(ended)
-                    client = await stack.enter_async_context(self._client(opening))
-                    life = _Life(client, opening)
-                    await self._list(life)
+                async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                    opening = await self._open_transport(ended)
+                    client = await stack.enter_async_context(self._make_client(opening))
+                    life = _LiveConnection(client, opening)
+                    await self._request_listing(life)
                 ready.set_result(life)
-                await self._until(ending, client)
+                await self._wait_until_ended(ending, client)
         except Exception as error:  # noqa: BLE001 - whatever the SDK or the server does ends this connection alone
             if not ready.done():
-                ready.set_exception(self._no_connection(error, why, opening))
+                ready.set_exception(self._connect_error(error, why, opening))
             elif life is not None:
-                life.why = life.why or _first(error)
+                life.end_reason = life.end_reason or _describe_error(error)
         finally:
             if life is not None:
-                life.why = life.why or "it was closed"
+                life.end_reason = life.end_reason or "it was closed"
             if not ready.done():
                 ready.cancel()
-            if opening is not None and opening.said is not None and opening.said.total:
-                self._said(opening.said.text)
+            if opening is not None and opening.stderr is not None and opening.stderr.total:
+                self._on_stderr(opening.stderr.text)
 
-    async def _until(self, ending: asyncio.Event, client: "Client") -> None:
+    async def _wait_until_ended(self, ending: asyncio.Event, client: "Client") -> None:
         """To its end; meanwhile a server of the newer protocol tells of changes only to who listens."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -170,7 +170,7 @@ class Connection:
             with contextlib.suppress(Exception):
                 async with client.listen(tools_list_changed=True, prompts_list_changed=True) as changes:
                     async for _ in changes:
-                        self._changed()
+                        self._on_tools_changed()
 
         listening = asyncio.create_task(listen())
         try:
@@ -179,127 +179,131 @@ class Connection:
             listening.cancel()
             await asyncio.wait([listening], timeout=1.0)
 
-    def _client(self, opening: Opening) -> "Client":
+    def _make_client(self, opening: TransportSetup) -> "Client":
         import mcp_types as types
         from mcp import Client
 
         async def heard(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
-                self._changed()
+                self._on_tools_changed()
 
-        info = types.Implementation(name="kitbag", version=_version())
+        info = types.Implementation(name="kitbag", version=_kitbag_version())
         return Client(opening.transport, client_info=info, message_handler=heard, cache=None)
 
-    def _no_connection(self, error: Exception, why: list[str], opening: Opening | None) -> ServerError:
+    def _connect_error(self, error: Exception, why: list[str], opening: TransportSetup | None) -> ServerError:
         if isinstance(error, ServerError):
             return error
         label = self.server.label
         if isinstance(error, KitbagError):
             return ServerError("connect", f"the server {label} can't be used: {error.problem}", error.fix)
         if isinstance(error, TimeoutError):
-            reason = f"it did not answer in {CONNECT_SECONDS:g} s"
+            reason = f"it did not answer in {CONNECT_TIMEOUT_SECONDS:g} s"
         else:
-            reason = (why[0] if why and why[0] else "") or _first(error)
-        if opening is not None and opening.fate is not None and opening.fate.status in (401, 403):
-            reason = f"it answered {opening.fate.status}: it wants a sign-in"
-        said = opening.said.text.strip().rpartition("\n")[2] if opening is not None and opening.said is not None else ""
-        told = f'; it said "{visible(said, 200)}"' if said else ""
+            reason = (why[0] if why and why[0] else "") or _describe_error(error)
+        if opening is not None and opening.http_state is not None and opening.http_state.status in (401, 403):
+            reason = f"it answered {opening.http_state.status}: it wants a sign-in"
+        said = (
+            opening.stderr.text.strip().rpartition("\n")[2]
+            if opening is not None and opening.stderr is not None
+            else ""
+        )
+        told = f'; it said "{bounded_line(said, 200)}"' if said else ""
         fix = f"see what is wrong with `kitbag servers test {label}`"
         return ServerError("connect", f"the server {label} can't be connected to: {reason}{told}", fix)
 
     async def close(self) -> None:
         """Ends it, and whatever it started. May be called twice."""
         self._closed = True
-        await self._end()
+        await self._shut_down()
 
-    async def _end(self) -> None:
+    async def _shut_down(self) -> None:
         self._ending.set()
         for task in (self._refresh, self._holder):
             if task is None or task.done():
                 continue
             if task is self._refresh:
                 task.cancel()
-            await asyncio.wait([task], timeout=_CLOSE_SECONDS)
+            await asyncio.wait([task], timeout=_CLOSE_TIMEOUT_SECONDS)
             if not task.done():
                 task.cancel()
-                await asyncio.wait([task], timeout=_CLOSE_SECONDS)
+                await asyncio.wait([task], timeout=_CLOSE_TIMEOUT_SECONDS)
         self._refresh = self._holder = None
 
     # --- what it offers -----------------------------------------------------------------------------
 
-    async def _list(self, life: _Life) -> None:
+    async def _request_listing(self, life: _LiveConnection) -> None:
         import mcp_types as types
 
-        async with asyncio.timeout(LIST_SECONDS):
-            found = await _pages(life.session.list_tools, "tools", MOST_TOOLS, types.PaginatedRequestParams)
+        async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
+            found = await _fetch_pages(life.session.list_tools, "tools", MAX_TOOLS, types.PaginatedRequestParams)
             prompts: list[Any] = []
             if life.client.server_capabilities.prompts is not None:
                 with contextlib.suppress(Exception):  # without them its tools can be used all the same
-                    prompts = await _pages(
-                        life.session.list_prompts, "prompts", MOST_PROMPTS, types.PaginatedRequestParams
+                    prompts = await _fetch_pages(
+                        life.session.list_prompts, "prompts", MAX_PROMPTS, types.PaginatedRequestParams
                     )
-        self._listed(await asyncio.to_thread(listing_of, found, prompts))
+        self._on_listing(await asyncio.to_thread(build_listing, found, prompts))
 
-    def _changed(self) -> None:
+    def _on_tools_changed(self) -> None:
         """Its tools are others now. Asked for once, however often it says so meanwhile."""
-        self._again = True
+        self._refresh_pending = True
         if (self._refresh is None or self._refresh.done()) and not self._closed:
-            self._refresh = asyncio.create_task(self._list_again())
+            self._refresh = asyncio.create_task(self._refresh_listing())
 
-    async def _list_again(self) -> None:
-        while self._again and self.is_open:
-            self._again = False
-            assert self._life is not None
+    async def _refresh_listing(self) -> None:
+        while self._refresh_pending and self.is_open:
+            self._refresh_pending = False
+            assert self._live is not None
             with contextlib.suppress(Exception):
-                await self._list(self._life)
-            await asyncio.sleep(_REFRESH_SECONDS)
+                await self._request_listing(self._live)
+            await asyncio.sleep(_REFRESH_INTERVAL_SECONDS)
 
     # --- calls --------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, arguments: dict[str, Any], seconds: float, progress: Progress) -> Any:
+    async def call(self, tool: str, arguments: dict[str, Any], seconds: float, progress: ServerProgress) -> Any:
         """What the server answers, as the SDK's CallToolResult. Raises ServerError."""
         import mcp_types as types
         from pydantic import TypeAdapter
 
         answers: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
-        found = await self._ask(request, answers, f"the tool {tool!r}", seconds, progress)
+        found = await self._send(request, answers, f"the tool {tool!r}", seconds, progress)
         if isinstance(found, types.InputRequiredResult):
             fix = "Try it with all that it may need in the arguments."
             raise ServerError("refused", f"the tool {tool!r} asks back, which is not possible here", fix)
         return found
 
-    async def prompt(self, name: str, arguments: dict[str, str], seconds: float) -> Any:
+    async def get_prompt(self, name: str, arguments: dict[str, str], seconds: float) -> Any:
         import mcp_types as types
 
         request = types.GetPromptRequest(params=types.GetPromptRequestParams(name=name, arguments=arguments))
-        return await self._ask(request, types.GetPromptResult, f"the prompt {name!r}", seconds, lambda _: None)
+        return await self._send(request, types.GetPromptResult, f"the prompt {name!r}", seconds, lambda _: None)
 
-    async def _ask(self, request: Any, answers: Any, what: str, seconds: float, progress: Progress) -> Any:
+    async def _send(self, request: Any, answers: Any, what: str, seconds: float, progress: ServerProgress) -> Any:
         """Not through the SDK's own `call_tool`, which runs a server's patterns over its answer."""
         try:
-            return await self._ask_once(request, answers, what, seconds, progress)
+            return await self._send_once(request, answers, what, seconds, progress)
         except ServerError as error:
             if error.kind != "undelivered":
                 raise
         progress(f"connecting to {self.server.label} again")
-        return await self._ask_once(request, answers, what, seconds, progress)
+        return await self._send_once(request, answers, what, seconds, progress)
 
-    async def _ask_once(self, request: Any, answers: Any, what: str, seconds: float, tell: Progress) -> Any:
-        life = await self._alive()
-        async with self._errors(life, what, seconds), asyncio.timeout(seconds) as limit:
+    async def _send_once(self, request: Any, answers: Any, what: str, seconds: float, tell: ServerProgress) -> Any:
+        life = await self._ensure_open()
+        async with self._translate_errors(life, what, seconds), asyncio.timeout(seconds) as limit:
             loop = asyncio.get_running_loop()
-            latest = loop.time() + _LONGER * seconds
+            latest = loop.time() + _PROGRESS_TIMEOUT_FACTOR * seconds
 
             async def heard(progress: float, total: float | None, message: str | None) -> None:
                 with contextlib.suppress(RuntimeError):  # it is over
                     limit.reschedule(min(loop.time() + seconds, latest))
-                tell(_progress(progress, total, message))
+                tell(_format_progress(progress, total, message))
 
             return await life.session.send_request(request, answers, progress_callback=heard)
 
     @asynccontextmanager
-    async def _errors(self, life: _Life, what: str, seconds: float) -> AsyncGenerator[None, None]:
+    async def _translate_errors(self, life: _LiveConnection, what: str, seconds: float) -> AsyncGenerator[None, None]:
         """What the SDK raises, as ours."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
@@ -312,24 +316,26 @@ class Connection:
             problem = f"{what} of {server} gave no answer in {seconds:g} s, and was told to stop"
             raise ServerError("time", problem, "It may have taken effect, wholly or in part.") from None
         except MCPError as error:
-            fate = life.opening.fate
+            fate = life.setup.http_state
             if fate is not None and fate.session_lost:
-                life.why = life.why or "it has forgotten the session"
+                life.end_reason = life.end_reason or "it has forgotten the session"
                 self._ending.set()
                 raise ServerError("undelivered", f"{server} has forgotten the session") from None
             if error.code != CONNECTION_CLOSED:
-                raise ServerError("refused", f"{server} refused: {visible(error.message, _MOST_ERROR)}") from None
-            raise await self._broken(life, what, server) from None
+                raise ServerError(
+                    "refused", f"{server} refused: {bounded_line(error.message, _MAX_ERROR_CHARS)}"
+                ) from None
+            raise await self._broken_error(life, what, server) from None
         except ValidationError:
             raise ServerError("answer", f"{server} sent an answer that can't be understood") from None
 
-    async def _broken(self, life: _Life, what: str, server: str) -> ServerError:
+    async def _broken_error(self, life: _LiveConnection, what: str, server: str) -> ServerError:
         holder = self._holder
         self._ending.set()
         if holder is not None:
-            await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
-        reason = life.why or "the connection broke"
-        life.why = reason
+            await asyncio.wait([holder], timeout=_CLOSE_TIMEOUT_SECONDS)
+        reason = life.end_reason or "the connection broke"
+        life.end_reason = reason
         if reason.startswith("ConnectError"):
             return ServerError("undelivered", f"{server} can't be reached")
         problem = f"the connection to {server} broke while {what} ran: {reason}"
@@ -338,10 +344,10 @@ class Connection:
         )
 
 
-async def _pages(ask: Callable[..., Awaitable[Any]], kind: str, most: int, params: Any) -> list[Any]:
+async def _fetch_pages(ask: Callable[..., Awaitable[Any]], kind: str, most: int, params: Any) -> list[Any]:
     found: list[Any] = []
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await ask(params=params(cursor=cursor) if cursor else None)
         found += getattr(page, kind)
         cursor = page.next_cursor
@@ -350,26 +356,26 @@ async def _pages(ask: Callable[..., Awaitable[Any]], kind: str, most: int, param
     return found
 
 
-def _progress(done: float, total: float | None, message: str | None) -> str:
+def _format_progress(done: float, total: float | None, message: str | None) -> str:
     share = f"{done:g} of {total:g}" if total else f"{done:g}"
-    return f"{share}: {visible(message, 200)}" if message else share
+    return f"{share}: {bounded_line(message, 200)}" if message else share
 
 
-def visible(text: str, most: int) -> str:
+def bounded_line(text: str, max_chars: int) -> str:
     """In one line, for people and models."""
-    text = one_line(reveal_hidden(text[: 2 * most]))
-    return text if len(text) <= most else f"{text[:most]}…"
+    text = collapse_whitespace(reveal_hidden(text[: 2 * max_chars]))
+    return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
-def _first(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Of a group of errors the first real one: the others follow from it."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = getattr(error, "strerror", None) or str(error)
-    return visible(f"{type(error).__name__}: {text}" if text else type(error).__name__, 300)
+    return bounded_line(f"{type(error).__name__}: {text}" if text else type(error).__name__, 300)
 
 
-def _version() -> str:
+def _kitbag_version() -> str:
     from importlib.metadata import version
 
     return version("kitbag")

@@ -11,12 +11,12 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from kitbag.tools.mcp_client.stdio_transport import MOST_MESSAGE
+from kitbag.tools.mcp_client.stdio_transport import MAX_MESSAGE_BYTES
 
-CONNECT_SECONDS: Final = 10.0
+CONNECT_TIMEOUT_SECONDS: Final = 10.0
 
 
-class Fate:
+class HttpState:
     """What became of requests, as far as it can be told from outside the SDK."""
 
     def __init__(self) -> None:
@@ -27,29 +27,31 @@ class Fate:
 
 
 @asynccontextmanager
-async def address(url: str, headers: dict[str, str], seconds: float, fate: Fate) -> AsyncGenerator[Any, None]:
+async def connect_http(
+    url: str, headers: dict[str, str], read_timeout_seconds: float, state: HttpState
+) -> AsyncGenerator[Any, None]:
     """Streams as the SDK wants them. `seconds`: how long a server may be silent."""
 
     async def look(response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            fate.status = response.status_code
+            state.status = response.status_code
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-            fate.session_lost = True
+            state.session_lost = True
         packed = response.headers.get("content-encoding", "identity").lower() != "identity"
         if packed or not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             # A little that is packed may be without end, and nobody asked for it to be packed.
-            response.stream = _Bounded(response.stream, 0 if packed else MOST_MESSAGE)
+            response.stream = _BoundedStream(response.stream, 0 if packed else MAX_MESSAGE_BYTES)
 
-    timeout = httpx2.Timeout(CONNECT_SECONDS, read=seconds)
+    timeout = httpx2.Timeout(CONNECT_TIMEOUT_SECONDS, read=read_timeout_seconds)
     headers = {"accept-encoding": "identity", **headers}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look]}) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(self, inner: Any, most: int) -> None:
         self._inner = inner
         self._most = most

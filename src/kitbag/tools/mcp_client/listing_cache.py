@@ -12,27 +12,27 @@ import msgspec
 
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
-from kitbag.tools.mcp_client.server_config import Server
-from kitbag.tools.mcp_client.server_listing import Listing
+from kitbag.tools.mcp_client.server_config import ServerConfig
+from kitbag.tools.mcp_client.server_listing import ServerListing
 
 FOLDER: Final = "state/servers"
 FRESH_SECONDS: Final = 24 * 3600.0
 """What is older is used all the same, and asked for anew meanwhile."""
 _VERSION = 1
-_MOST_BYTES = 8 << 20
+_MAX_BYTES = 8 << 20
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedListing(msgspec.Struct, frozen=True):
     version: int
     at: float
-    listing: Listing
+    listing: ServerListing
 
 
-def recall(home: str, server: Server) -> tuple[Listing | None, bool]:
+def load_listing(home: str, server: ServerConfig) -> tuple[ServerListing | None, bool]:
     """And whether it is fresh."""
     try:
         data = private_files.read(home, _path(server))
-        kept = msgspec.json.decode(data, type=_Kept) if data else None
+        kept = msgspec.json.decode(data, type=_CachedListing) if data else None
     except (StoreError, msgspec.DecodeError, msgspec.ValidationError, RecursionError, OSError, ValueError):
         return None, False
     if kept is None or kept.version != _VERSION:
@@ -40,19 +40,19 @@ def recall(home: str, server: Server) -> tuple[Listing | None, bool]:
     return kept.listing, 0 <= time.time() - kept.at < FRESH_SECONDS
 
 
-def remember(home: str, server: Server, listing: Listing) -> None:
+def save_listing(home: str, server: ServerConfig, listing: ServerListing) -> None:
     """Where it can't be written, the next run asks again."""
-    data = msgspec.json.encode(_Kept(_VERSION, time.time(), listing))
-    if len(data) <= _MOST_BYTES:
+    data = msgspec.json.encode(_CachedListing(_VERSION, time.time(), listing))
+    if len(data) <= _MAX_BYTES:
         with contextlib.suppress(StoreError):
             private_files.write(home, _path(server), data)
 
 
-def write_log(home: str, server: Server, text: str) -> None:
+def write_log(home: str, server: ServerConfig, text: str) -> None:
     """What a program said on its error output, redacted by the caller."""
     with contextlib.suppress(StoreError):
         private_files.write(home, f"{FOLDER}/{server.label}.log", text.encode("utf-8", "replace"))
 
 
-def _path(server: Server) -> str:
+def _path(server: ServerConfig) -> str:
     return f"{FOLDER}/{server.digest[:32]}.json"

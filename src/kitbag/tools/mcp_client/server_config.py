@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import UsageError
-from kitbag.store.secret_names import holds_secret
-from kitbag.text.hidden_characters import one_line, reveal_hidden
+from kitbag.store.secret_names import has_secret_value
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
-Scope = Literal["user", "project"]
-LONGEST_LABEL: Final = 24
-LONGEST_CALL: Final = 600.0
+ServerScope = Literal["user", "project"]
+MAX_LABEL_CHARS: Final = 24
+MAX_CALL_SECONDS: Final = 600.0
 """Seconds."""
 _KEYS: Final = frozenset(
     ("type", "transport", "command", "args", "env", "url", "headers", "timeout", "tools", "enabled")
 )
-_OF_OTHERS: Final = frozenset(("description", "disabled", "alwaysAllow", "autoApprove", "trust", "name", "gallery"))
+_IGNORED_KEYS: Final = frozenset(("description", "disabled", "alwaysAllow", "autoApprove", "trust", "name", "gallery"))
 """What other programs write there and what changes nothing here; `disabled` is read."""
-_TYPES: Final = {
+_TRANSPORTS: Final = {
     "stdio": "stdio", "local": "stdio", "http": "http", "streamable-http": "http", "streamable_http": "http",
     "streamablehttp": "http", "remote": "http",
 }  # fmt: skip
@@ -32,12 +32,12 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FIX: Final = "see docs/servers.md"
 
 
-class Server(NamedTuple):
+class ServerConfig(NamedTuple):
     name: str
     """As it is written."""
     source: str
     """The file that describes it."""
-    scope: Scope
+    scope: ServerScope
     command: str = ""
     """Empty where there is an address."""
     arguments: tuple[str, ...] = ()
@@ -46,20 +46,22 @@ class Server(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     directory: str = ""
     """Where a program is started."""
-    seconds: float = 0.0
+    timeout_seconds: float = 0.0
     """How long a call may take; 0: as the setting says."""
-    only: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
     """Of its tools only these; `*` stands for any characters. Empty: all."""
     enabled: bool = True
     label: str = ""
     """In the names of its tools."""
 
     @property
-    def shown(self) -> str:
+    def display_target(self) -> str:
         """For a person: what would be started or connected to, with variables as they are written."""
         import shlex
 
-        return one_line(reveal_hidden(_address(self.url) or shlex.join((self.command, *self.arguments))))[:300]
+        return collapse_whitespace(
+            reveal_hidden(_strip_credentials(self.url) or shlex.join((self.command, *self.arguments)))
+        )[:300]
 
     @property
     def digest(self) -> str:
@@ -71,14 +73,16 @@ class Server(NamedTuple):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def read_server(name: str, definition: object, source: str, scope: Scope, directory: str) -> tuple[Server, str]:
+def parse_server(
+    name: str, definition: object, source: str, scope: ServerScope, directory: str
+) -> tuple[ServerConfig, str]:
     """And what is wrong with it, or nothing."""
-    server = Server(name, source, scope, directory=directory, label=label_of(name))
+    server = ServerConfig(name, source, scope, directory=directory, label=make_label(name))
     if not isinstance(definition, dict):
         return server, "its description is no table"
     fields = cast("dict[str, object]", definition)
     known = _KEYS | {"cwd"} if scope == "user" else _KEYS
-    unknown = [key for key in fields if key not in known and key not in _OF_OTHERS]
+    unknown = [key for key in fields if key not in known and key not in _IGNORED_KEYS]
     enabled = fields.get("enabled", True)
     if not isinstance(enabled, bool):
         return server, "`enabled` must be true or false"
@@ -86,28 +90,32 @@ def read_server(name: str, definition: object, source: str, scope: Scope, direct
     if not server.enabled and not {"command", "url"} & fields.keys():
         return server, ""  # only says that it is off
     if unknown:
-        return server, f"`{one_line(unknown[0])[:60]}` is not known, and a description is followed wholly or not at all"
+        return (
+            server,
+            f"`{collapse_whitespace(unknown[0])[:60]}` is not known, and a description is followed wholly or"
+            " not at all",
+        )
     try:
-        return _filled(server, fields), ""
+        return _parse_fields(server, fields), ""
     except UsageError as error:
         return server, error.problem
 
 
-def _filled(server: Server, fields: dict[str, object]) -> Server:
+def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConfig:
     kind = fields.get("type", fields.get("transport", "http" if "url" in fields else "stdio"))
-    transport = _TYPES.get(str(kind).lower())
+    transport = _TRANSPORTS.get(str(kind).lower())
     if transport is None:
         raise UsageError(f"servers of the type {str(kind)[:40]!r} can't be used; there are stdio and http", _FIX)
     server = server._replace(
-        environment=_pairs(fields, "env"),
-        seconds=_seconds(fields, server.scope),
-        only=_words(fields, "tools"),
+        environment=_string_pairs(fields, "env"),
+        timeout_seconds=_timeout_seconds(fields, server.scope),
+        allowed_tools=_string_list(fields, "tools"),
         directory=str(fields.get("cwd") or server.directory),
     )
     if transport == "stdio":
         command = fields.get("command")
         if isinstance(command, list) and server.scope == "user":  # program and words in one
-            whole = _words(fields, "command")
+            whole = _string_list(fields, "command")
             command, first = (whole[0] if whole else ""), whole[1:]
         else:
             first = ()
@@ -115,19 +123,19 @@ def _filled(server: Server, fields: dict[str, object]) -> Server:
             raise UsageError("it has no `command`", _FIX)
         if "url" in fields:
             raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
-        return server._replace(command=command, arguments=(*first, *_words(fields, "args")))
+        return server._replace(command=command, arguments=(*first, *_string_list(fields, "args")))
     url = fields.get("url")
     if not isinstance(url, str) or not url.startswith(("http://", "https://", "${")):
         raise UsageError("its `url` is no address: write http://… or https://…", _FIX)
     if "command" in fields:
         raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
-    headers = _pairs(fields, "headers")
+    headers = _string_pairs(fields, "headers")
     if wrong := next((name for name, _ in headers if not _HEADER.fullmatch(name)), None):
         raise UsageError(f"`headers` has {wrong[:40]!r}, which can't be the name of one", _FIX)
     return server._replace(url=url, headers=headers)
 
 
-def _words(fields: dict[str, object], key: str) -> tuple[str, ...]:
+def _string_list(fields: dict[str, object], key: str) -> tuple[str, ...]:
     value = fields.get(key, [])
     items = cast("list[object]", value) if isinstance(value, list) else [None]
     if not all(isinstance(one, str) and "\0" not in one for one in items):
@@ -135,7 +143,7 @@ def _words(fields: dict[str, object], key: str) -> tuple[str, ...]:
     return tuple(cast("list[str]", items))
 
 
-def _pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str], ...]:
+def _string_pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str], ...]:
     value: object = fields.get(key) or {}
     items = cast("dict[str, object]", value) if isinstance(value, dict) else {"": None}
     pairs: list[tuple[str, str]] = []
@@ -148,15 +156,15 @@ def _pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _seconds(fields: dict[str, object], scope: Scope) -> float:
+def _timeout_seconds(fields: dict[str, object], scope: ServerScope) -> float:
     """In milliseconds where other programs read the file too."""
     value = fields.get("timeout", 0)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 10**9:
         raise UsageError("`timeout` must be a number", _FIX)
-    return min(float(value) if scope == "user" else value / 1000, LONGEST_CALL)
+    return min(float(value) if scope == "user" else value / 1000, MAX_CALL_SECONDS)
 
 
-def typed_description(definition: object, scope: Scope) -> object:
+def coerce_definition(definition: object, scope: ServerScope) -> object:
     """Of an agent's file, in which all is text, as `read_server` takes it. Times are in milliseconds there: other
     programs read such files too."""
     if not isinstance(definition, dict):
@@ -172,7 +180,7 @@ def typed_description(definition: object, scope: Scope) -> object:
     return fields
 
 
-def filled_in(server: Server, find: Callable[[str], str | None]) -> Server:
+def substitute_variables(server: ServerConfig, find: Callable[[str], str | None]) -> ServerConfig:
     """With the values of `${NAME}` and `${NAME:-instead}`. `find` raises UsageError for what may not be had."""
 
     def value(text: str) -> str:
@@ -196,7 +204,7 @@ def filled_in(server: Server, find: Callable[[str], str | None]) -> Server:
     )
 
 
-def _address(url: str) -> str:
+def _strip_credentials(url: str) -> str:
     """An address may hold a name and a password, and a query may hold a key."""
     scheme, found, rest = url.partition("://")
     if not found:
@@ -205,45 +213,45 @@ def _address(url: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
-def label_of(name: str, most: int = LONGEST_LABEL) -> str:
+def make_label(name: str, max_chars: int = MAX_LABEL_CHARS) -> str:
     """The name as it stands in `mcp__LABEL__tool`: without `__`, so that it is clear where it ends."""
     label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
-    return label if len(label) <= most else f"{label[: most - 9].rstrip('_')}-{short_hash(name)}"
+    return label if len(label) <= max_chars else f"{label[: max_chars - 9].rstrip('_')}-{short_hash(name)}"
 
 
 def short_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
-def labelled(servers: list[Server]) -> list[Server]:
+def assign_labels(servers: list[ServerConfig]) -> list[ServerConfig]:
     """Each with a label of its own, the same in every run."""
     labels: dict[str, str] = {}
-    found: list[Server] = []
+    found: list[ServerConfig] = []
     for server in servers:
         label = server.label
         if labels.setdefault(label.lower(), server.name) != server.name:
-            label = f"{label[: LONGEST_LABEL - 9].rstrip('_')}-{short_hash(server.name)}"
+            label = f"{label[: MAX_LABEL_CHARS - 9].rstrip('_')}-{short_hash(server.name)}"
             labels[label.lower()] = server.name
         found.append(server._replace(label=label))
     return found
 
 
-def server_map(content: object) -> Mapping[str, Any]:
+def find_server_map(content: object) -> Mapping[str, Any]:
     """Of a file such as `.mcp.json`: by name, wherever in the file they stand."""
     if not isinstance(content, dict):
         return {}
     fields = cast("dict[str, object]", content)
-    maps = [cast("dict[str, Any]", fields[key]) for key in SERVER_MAPS if isinstance(fields.get(key), dict)]
-    if not maps and not any(key in fields for key in SERVER_MAPS):
+    maps = [cast("dict[str, Any]", fields[key]) for key in SERVER_MAP_KEYS if isinstance(fields.get(key), dict)]
+    if not maps and not any(key in fields for key in SERVER_MAP_KEYS):
         return cast("dict[str, Any]", fields)
     return {name: definition for one in reversed(maps) for name, definition in one.items()}
 
 
-SERVER_MAPS: Final = ("mcpServers", "mcp_servers", "servers", "mcp")
+SERVER_MAP_KEYS: Final = ("mcpServers", "mcp_servers", "servers", "mcp")
 
 
 def secret_values(environment: Mapping[str, object], headers: Mapping[str, object]) -> list[str]:
     """What stands in a description and must not be written down: keys that are given by name or in a header."""
-    found = [str(value) for name, value in environment.items() if holds_secret(name)]
+    found = [str(value) for name, value in environment.items() if has_secret_value(name)]
     found += [str(value).rpartition(" ")[2] for value in headers.values()]
     return [value for value in found if "${" not in value]

@@ -19,48 +19,48 @@ import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from kitbag.processes.descendants import MARK, Leash
+from kitbag.processes.descendants import MARKER_VARIABLE, DescendantTracker
 from kitbag.processes.signals import signal_child_group
 
-MOST_MESSAGE: Final = 16 << 20
+MAX_MESSAGE_BYTES: Final = 16 << 20
 """Bytes of one message; a longer one is not kept, and whoever waits for it is told."""
-MOST_LINE: Final = 64 << 20
+MAX_LINE_BYTES: Final = 64 << 20
 """Bytes of one line before it is given up."""
-MOST_FOREIGN: Final = 8 << 20
+MAX_NON_MESSAGE_BYTES: Final = 8 << 20
 """Bytes that are no messages, such as a log on the wrong output, before it is given up."""
-MOST_AT_ONCE: Final = 5_000
+MAX_UNSOLICITED_MESSAGES: Final = 5_000
 """Messages that nobody asked for, in ten seconds."""
-_WINDOW = 10.0
-_CHUNK = 1 << 16
-_BEGINNING = 1_000
-_MOST_SAID = 1 << 16
-_ENDING_SECONDS = 1.0
-_TERMINATED_SECONDS = 0.5
+_WINDOW_SECONDS = 10.0
+_CHUNK_BYTES = 1 << 16
+_KEPT_PREFIX_BYTES = 1_000
+_MAX_STDERR_BYTES = 1 << 16
+_EXIT_TIMEOUT_SECONDS = 1.0
+_TERMINATE_TIMEOUT_SECONDS = 0.5
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,18})')
 
 
-class Start(NamedTuple):
-    words: tuple[str, ...]
+class ServerProgram(NamedTuple):
+    argv: tuple[str, ...]
     directory: str
     environment: Mapping[str, str]
 
 
-class Said:
+class StderrTail:
     """The end of what a program printed on its error output."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._tail = bytearray()
         self.total = 0
 
-    def take(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes) -> None:
         self.total += len(chunk)
-        self._kept += chunk
-        if len(self._kept) > 2 * _MOST_SAID:
-            del self._kept[:-_MOST_SAID]
+        self._tail += chunk
+        if len(self._tail) > 2 * _MAX_STDERR_BYTES:
+            del self._tail[:-_MAX_STDERR_BYTES]
 
     @property
     def text(self) -> str:
-        return bytes(self._kept[-_MOST_SAID:]).decode("utf-8", "replace")
+        return bytes(self._tail[-_MAX_STDERR_BYTES:]).decode("utf-8", "replace")
 
 
 class FloodError(Exception):
@@ -68,15 +68,17 @@ class FloodError(Exception):
 
 
 @asynccontextmanager
-async def program(start: Start, said: Said, ended: Callable[[str], None]) -> AsyncGenerator[Any, None]:
+async def connect_stdio(
+    program: ServerProgram, stderr: StderrTail, on_end: Callable[[str], None]
+) -> AsyncGenerator[Any, None]:
     """Streams as the SDK wants them. `ended` is called, with why, when nothing more comes. Raises OSError when it
     can't be started."""
-    leash = Leash()
+    leash = DescendantTracker()
     try:
         process = await asyncio.create_subprocess_exec(
-            *start.words,
-            cwd=start.directory,
-            env={**start.environment, MARK: leash.variable(os.environ.get(MARK, ""))},
+            *program.argv,
+            cwd=program.directory,
+            env={**program.environment, MARKER_VARIABLE: leash.marker_value(os.environ.get(MARKER_VARIABLE, ""))},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -86,19 +88,19 @@ async def program(start: Start, said: Said, ended: Callable[[str], None]) -> Asy
     except BaseException:
         leash.close()
         raise
-    leash.begin(process.pid)
+    leash.track(process.pid)
     to_us, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_read, process, to_us, said, ended)
-            group.start_soon(_write, process, from_session, to_us, ended)
-            group.start_soon(_listen, process, said)
+            group.start_soon(_read_output, process, to_us, stderr, on_end)
+            group.start_soon(_write_messages, process, from_session, to_us, on_end)
+            group.start_soon(_read_stderr, process, stderr)
             try:
                 yield for_session, to_server
             finally:
                 with anyio.CancelScope(shield=True):
-                    await _end(process, leash)
+                    await _stop_program(process, leash)
                 group.cancel_scope.cancel()
     finally:
         for stream in (to_us, for_session, to_server, from_session):
@@ -108,10 +110,10 @@ async def program(start: Start, said: Said, ended: Callable[[str], None]) -> Asy
 # --- what it says -----------------------------------------------------------------------------------------------
 
 
-class Lines:
+class LineSplitter:
     """Cuts what comes into lines. Of one that is too long only the beginning is kept."""
 
-    def __init__(self, most: int = MOST_MESSAGE) -> None:
+    def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
         self._parts: list[bytes] = []
         self.size = 0
@@ -131,50 +133,52 @@ class Lines:
         self.size += len(piece)
         if self.size <= self._most:
             self._parts.append(piece)
-        elif len(self._parts) != 1 or len(self._parts[0]) > _BEGINNING:
-            self._parts = [b"".join((*self._parts, piece))[:_BEGINNING]]
+        elif len(self._parts) != 1 or len(self._parts[0]) > _KEPT_PREFIX_BYTES:
+            self._parts = [b"".join((*self._parts, piece))[:_KEPT_PREFIX_BYTES]]
 
 
-async def _read(process: asyncio.subprocess.Process, to_us: Any, said: Said, ended: Callable[[str], None]) -> None:
+async def _read_output(
+    process: asyncio.subprocess.Process, to_us: Any, said: StderrTail, ended: Callable[[str], None]
+) -> None:
     why = ""
     try:
         async with to_us:
-            await _deliver(process, to_us, said)
+            await _deliver_messages(process, to_us, said)
     except FloodError as error:
         why = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         pass  # whoever listened is gone
-    ended(why or await _how_it_ended(process))
+    ended(why or await _describe_exit(process))
     # It is not held by a full pipe on its way out.
     with contextlib.suppress(OSError, ValueError):
         assert process.stdout is not None
-        while await process.stdout.read(_CHUNK):
+        while await process.stdout.read(_CHUNK_BYTES):
             pass
 
 
-async def _deliver(process: asyncio.subprocess.Process, to_us: Any, said: Said) -> None:
+async def _deliver_messages(process: asyncio.subprocess.Process, to_us: Any, said: StderrTail) -> None:
     assert process.stdout is not None
-    lines, foreign, unasked, window = Lines(), 0, 0, time.monotonic()
-    while chunk := await process.stdout.read(_CHUNK):
+    lines, foreign, unasked, window = LineSplitter(), 0, 0, time.monotonic()
+    while chunk := await process.stdout.read(_CHUNK_BYTES):
         for line, size in lines.feed(chunk):
-            message = _message(line, size)
+            message = _parse_message(line, size)
             if message is None:
                 foreign += size
-                said.take(line[:1000] + b"\n")
-                if foreign > MOST_FOREIGN:
+                said.feed(line[:1000] + b"\n")
+                if foreign > MAX_NON_MESSAGE_BYTES:
                     raise FloodError(f"it printed {foreign >> 20:,} MiB that are no messages")
                 continue
             if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 now = time.monotonic()
-                unasked, window = (1, now) if now - window > _WINDOW else (unasked + 1, window)
-                if unasked > MOST_AT_ONCE:
-                    raise FloodError(f"it sent more than {MOST_AT_ONCE:,} messages that nobody asked for")
+                unasked, window = (1, now) if now - window > _WINDOW_SECONDS else (unasked + 1, window)
+                if unasked > MAX_UNSOLICITED_MESSAGES:
+                    raise FloodError(f"it sent more than {MAX_UNSOLICITED_MESSAGES:,} messages that nobody asked for")
             await to_us.send(SessionMessage(message))
-        if lines.size > MOST_LINE:
+        if lines.size > MAX_LINE_BYTES:
             raise FloodError("it printed a line without end")
 
 
-def _message(line: bytes, size: int) -> types.JSONRPCMessage | None:
+def _parse_message(line: bytes, size: int) -> types.JSONRPCMessage | None:
     """None for what is no message. In place of an answer that is too long, an error for whoever waits for it."""
     if size > len(line):
         found = _ID.search(line[:200])
@@ -188,9 +192,9 @@ def _message(line: bytes, size: int) -> types.JSONRPCMessage | None:
         return None
 
 
-async def _how_it_ended(process: asyncio.subprocess.Process) -> str:
+async def _describe_exit(process: asyncio.subprocess.Process) -> str:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_ENDING_SECONDS):
+        async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
             status = await process.wait()
             if status < 0:
                 return f"it was ended by {signal.Signals(-status).name}"
@@ -198,17 +202,17 @@ async def _how_it_ended(process: asyncio.subprocess.Process) -> str:
     return "it closed its output"
 
 
-async def _listen(process: asyncio.subprocess.Process, said: Said) -> None:
+async def _read_stderr(process: asyncio.subprocess.Process, said: StderrTail) -> None:
     assert process.stderr is not None
     with contextlib.suppress(OSError, ValueError):
-        while chunk := await process.stderr.read(_CHUNK):
-            said.take(chunk)
+        while chunk := await process.stderr.read(_CHUNK_BYTES):
+            said.feed(chunk)
 
 
 # --- what it is told --------------------------------------------------------------------------------------------
 
 
-async def _write(
+async def _write_messages(
     process: asyncio.subprocess.Process, from_session: Any, to_us: Any, ended: Callable[[str], None]
 ) -> None:
     assert process.stdin is not None
@@ -224,16 +228,16 @@ async def _write(
         ended("it takes no more messages")
 
 
-async def _end(process: asyncio.subprocess.Process, leash: Leash) -> None:
+async def _stop_program(process: asyncio.subprocess.Process, leash: DescendantTracker) -> None:
     """As the protocol wants it: its input is closed, then it is asked to end, then it is ended; and all it started."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.close()
-    if not await _has_ended(process, _ENDING_SECONDS):
-        _signal(process, signal.SIGTERM)
-        if not await _has_ended(process, _TERMINATED_SECONDS):
-            _signal(process, signal.SIGKILL)
-            await _has_ended(process, _ENDING_SECONDS)
+    if not await _wait_for_exit(process, _EXIT_TIMEOUT_SECONDS):
+        _signal_program(process, signal.SIGTERM)
+        if not await _wait_for_exit(process, _TERMINATE_TIMEOUT_SECONDS):
+            _signal_program(process, signal.SIGKILL)
+            await _wait_for_exit(process, _EXIT_TIMEOUT_SECONDS)
     await asyncio.to_thread(leash.end_all)
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:  # else it stays open as long as anybody holds the other end
@@ -241,7 +245,7 @@ async def _end(process: asyncio.subprocess.Process, leash: Leash) -> None:
             transport.close()
 
 
-async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
+async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> bool:
     """By its status: `wait` also waits for its pipes, which another process may hold."""
     deadline = time.monotonic() + seconds
     while process.returncode is None and time.monotonic() < deadline:
@@ -249,6 +253,6 @@ async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> boo
     return process.returncode is not None
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal_program(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     if process.returncode is None:
         signal_child_group(process.pid, number)

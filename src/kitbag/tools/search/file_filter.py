@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from kitbag.tools.search.glob_patterns import GlobError, alternatives, glob_regex
+from kitbag.tools.search.glob_patterns import GlobError, expand_braces, glob_regex
 
-TYPES: Final[dict[str, str]] = {
+FILE_TYPES: Final[dict[str, str]] = {
     "c": "*.c *.h",
     "config": "*.cfg *.conf *.config *.ini",
     "cpp": "*.cc *.cpp *.cxx *.c++ *.h *.hh *.hpp *.hxx *.inl",
@@ -60,13 +60,13 @@ TYPES: Final[dict[str, str]] = {
     "yaml": "*.yaml *.yml",
     "zig": "*.zig",
 }
-_OTHER_NAMES: Final = {
+_TYPE_ALIASES: Final = {
     "python": "py", "javascript": "js", "jsx": "js", "typescript": "ts", "tsx": "ts", "markdown": "md", "rb": "ruby",
     "rs": "rust", "golang": "go", "c++": "cpp", "csharp": "cs", "shell": "sh", "bash": "sh", "yml": "yaml",
     "kt": "kotlin", "dockerfile": "docker", "makefile": "make", "htm": "html", "terraform": "tf", "ex": "elixir",
     "hs": "haskell", "powershell": "ps", "protobuf": "proto", "text": "txt",
 }  # fmt: skip
-_PLAIN_NAME = re.compile(r"[\w*.+@-]+")
+_SIMPLE_NAME = re.compile(r"[\w*.+@-]+")
 """Not with `?`, which is one byte for ripgrep and one character for us."""
 
 
@@ -77,45 +77,45 @@ class FileFilter:
         folder. Raises GlobError.
         """
         self._prefix = prefix
-        known = _OTHER_NAMES.get(file_type.lower(), file_type.lower())
-        if file_type and known not in TYPES:
-            raise GlobError(f"there is no type {file_type[:80]!r}; there are {', '.join(TYPES)}")
-        every = _split(glob)
-        self._names = TYPES[known].split() if file_type else []
+        known = _TYPE_ALIASES.get(file_type.lower(), file_type.lower())
+        if file_type and known not in FILE_TYPES:
+            raise GlobError(f"there is no type {file_type[:80]!r}; there are {', '.join(FILE_TYPES)}")
+        every = _split_globs(glob)
+        self._type_globs = FILE_TYPES[known].split() if file_type else []
         self._globs = [one for one in every if not one.startswith("!")]
-        self._type = _compiled(self._names)
-        self._wanted = _compiled(self._globs)
-        self._unwanted = _compiled([one[1:] for one in every if one.startswith("!")])
+        self._type = _compile_globs(self._type_globs)
+        self._included = _compile_globs(self._globs)
+        self._excluded = _compile_globs([one[1:] for one in every if one.startswith("!")])
 
-    def wants(self, path: str) -> bool:
+    def matches(self, path: str) -> bool:
         """`path` is relative to the folder that is searched."""
         paths = (path, self._prefix + path) if self._prefix else (path,)
         if self._type and not self._type.fullmatch(path):
             return False
-        if self._wanted and not any(self._wanted.fullmatch(one) for one in paths):
+        if self._included and not any(self._included.fullmatch(one) for one in paths):
             return False
-        return not (self._unwanted and any(self._unwanted.fullmatch(one) for one in paths))
+        return not (self._excluded and any(self._excluded.fullmatch(one) for one in paths))
 
-    def names(self) -> tuple[str, ...]:
+    def name_patterns(self) -> tuple[str, ...]:
         """Patterns of plain names that no wanted file is without; none when that can't be said so simply."""
-        ends = [one.rpartition("/")[2] for glob in self._globs for one in alternatives(glob)] or self._names
-        return plain_names(ends)
+        ends = [one.rpartition("/")[2] for glob in self._globs for one in expand_braces(glob)] or self._type_globs
+        return simple_name_patterns(ends)
 
 
-def plain_names(ends: Iterable[str]) -> tuple[str, ...]:
+def simple_name_patterns(ends: Iterable[str]) -> tuple[str, ...]:
     """The last parts of patterns, as ripgrep can be told them; none when one of them is more than letters and `*`."""
     every = tuple(dict.fromkeys(ends))
-    return every if all(_PLAIN_NAME.fullmatch(end) and end.strip("*") for end in every) else ()
+    return every if all(_SIMPLE_NAME.fullmatch(end) and end.strip("*") for end in every) else ()
 
 
-def narrowing(names: tuple[str, ...]) -> list[str]:
+def ripgrep_type_options(names: tuple[str, ...]) -> list[str]:
     """What makes ripgrep look only at files with such names. A type only narrows what is searched, whereas a glob
     would bring back what git ignores.
     """
     return [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"] if names else []
 
 
-def _split(glob: str) -> list[str]:
+def _split_globs(glob: str) -> list[str]:
     """At blanks and commas that stand in no braces."""
     parts, depth = [""], 0
     for char in glob:
@@ -127,7 +127,7 @@ def _split(glob: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _compiled(globs: list[str]) -> re.Pattern[str] | None:
+def _compile_globs(globs: list[str]) -> re.Pattern[str] | None:
     if not globs:
         return None
     every = [glob.removeprefix("./").removeprefix("/") if "/" in glob else f"**/{glob}" for glob in globs]

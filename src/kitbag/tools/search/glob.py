@@ -14,117 +14,132 @@ from typing import Annotated, Final, NamedTuple
 from msgspec import Meta
 
 from kitbag.errors import InvalidError
-from kitbag.processes.run_process import Folder, in_thread
+from kitbag.processes.run_process import OpenDirectory, run_in_thread
 from kitbag.text.no_follow import open_directory
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
-from kitbag.tools.files.paths import Place, missing, number_of, refused, settle, shown, visible
-from kitbag.tools.search.file_filter import plain_names
-from kitbag.tools.search.glob_patterns import (
-    LONGEST,
-    GlobError,
-    alternatives,
-    depth_of,
-    glob_regex,
-    is_wild,
-    split_fixed,
-    wants_hidden,
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.files.paths import (
+    AuthorizedPath,
+    authorize_path,
+    display_path,
+    error_to_output,
+    missing_path_output,
+    number_of,
+    visible_line,
 )
-from kitbag.tools.search.list_files import Listed, Which, list_files
-from kitbag.tools.search.readable import Readable
+from kitbag.tools.search.file_filter import simple_name_patterns
+from kitbag.tools.search.glob_patterns import (
+    MAX_PATTERN_CHARS,
+    GlobError,
+    expand_braces,
+    glob_regex,
+    has_wildcard,
+    matches_hidden,
+    max_depth,
+    split_fixed_prefix,
+)
+from kitbag.tools.search.list_files import ListingStatus, ListOptions, list_files
+from kitbag.tools.search.readable import ReadFilter
 from kitbag.tools.search.ripgrep import find_ripgrep
 
-MOST_SHOWN: Final = 100
-MOST_MATCHES: Final = 100_000
-MOST_CHARACTERS: Final = 40_000
-MOST_JUDGED: Final = 2_000
+MAX_SHOWN: Final = 100
+MAX_MATCHES: Final = 100_000
+MAX_CHARS: Final = 40_000
+MAX_CHECKED: Final = 2_000
 """Files that are held against the rules to find those that may be shown."""
 
 
 class GlobArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(min_length=1, max_length=LONGEST, description="Such as src/**/*.{ts,tsx}")]
+    pattern: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN_CHARS, description="Such as src/**/*.{ts,tsx}")]
     path: Annotated[str, Meta(max_length=4_096, description="Folder to search in, if not the working directory.")] = ""
 
 
-class Chosen(NamedTuple):
+class ReadableFiles(NamedTuple):
     """The files of a result."""
 
     paths: list[str]
-    withheld: int
+    denied: int
     """Left out because they may not be read."""
-    more: int
+    remaining: int
     """Not looked at any more."""
 
 
-async def _glob(arguments: GlobArguments, context: Context) -> Outcome:
-    return await in_thread(lambda stop: _glob_now(arguments, context, stop))
+async def _glob(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
+    return await run_in_thread(lambda stop: _glob_blocking(arguments, context, stop))
 
 
-def _glob_now(arguments: GlobArguments, context: Context, stop: threading.Event) -> Outcome:
-    fixed, rest = split_fixed(arguments.pattern)
+def _glob_blocking(arguments: GlobArguments, context: ToolContext, stop: threading.Event) -> ToolOutput:
+    fixed, rest = split_fixed_prefix(arguments.pattern)
     if ".." in re.split(r"[/{},]", rest):
-        return failure("`..` may stand only at the beginning of a pattern", "Give the folder as path.")
+        return error_output("`..` may stand only at the beginning of a pattern", "Give the folder as path.")
     start = os.path.join(arguments.path or context.directory, fixed)
     if fixed.startswith("~"):
         start = fixed
     given = {"pattern": arguments.pattern} | ({"path": arguments.path} if arguments.path else {})
     try:
-        place = settle(context, "Glob", given, start)
+        place = authorize_path(context, "Glob", given, start)
     except InvalidError as error:
-        return refused(error)
-    folder = opened(context, place)
-    if isinstance(folder, Outcome):
+        return error_to_output(error)
+    folder = open_search_folder(context, place)
+    if isinstance(folder, ToolOutput):
         return folder
     try:
-        return _search(rest, place, folder, context, stop)
+        return _find_files(rest, place, folder, context, stop)
     except GlobError as error:
-        return failure(f"the pattern can't be used: {visible(str(error))}", "Write it in a simpler way.")
+        return error_output(f"the pattern can't be used: {visible_line(str(error))}", "Write it in a simpler way.")
     finally:
         os.close(folder.descriptor)
 
 
-def opened(context: Context, place: Place) -> Folder | Outcome:
+def open_search_folder(context: ToolContext, place: AuthorizedPath) -> OpenDirectory | ToolOutput:
     """The folder of a place, held; or why not."""
     facts = place.facts
     try:
-        return Folder(open_directory(facts.resolved), facts.resolved)
+        return OpenDirectory(open_directory(facts.resolved), facts.resolved)
     except FileNotFoundError:
-        return missing(context, facts)
+        return missing_path_output(context, facts)
     except NotADirectoryError:
         if os.path.lexists(facts.resolved):
-            return failure(f"{shown(facts.requested, context)} is not a folder", "Give its folder as path.")
-        return missing(context, facts)
+            return error_output(f"{display_path(facts.requested, context)} is not a folder", "Give its folder as path.")
+        return missing_path_output(context, facts)
     except OSError as error:
-        return failure(f"{shown(facts.requested, context)} can't be searched: {error.strerror or error}")
+        return error_output(f"{display_path(facts.requested, context)} can't be searched: {error.strerror or error}")
 
 
-def _search(rest: str, place: Place, folder: Folder, context: Context, stop: threading.Event) -> Outcome:
+def _find_files(
+    rest: str, place: AuthorizedPath, folder: OpenDirectory, context: ToolContext, stop: threading.Event
+) -> ToolOutput:
     # Names may have brackets in them: what is written is also taken as it stands.
     matches = re.compile(f"{glob_regex(rest)}|{re.escape(rest)}").fullmatch
-    found = Dated(folder)
+    found = FilesByTime(folder)
 
     def take(paths: list[str]) -> bool:
         found.add([path for path in paths if matches(path)])
-        return len(found) < MOST_MATCHES
+        return len(found) < MAX_MATCHES
 
     # One file that is named in full is found even if git ignores it.
-    which = Which(wants_hidden(rest), ignore=is_wild(rest), deepest=depth_of(rest), names=_names(rest))
+    which = ListOptions(
+        matches_hidden(rest),
+        respect_gitignore=has_wildcard(rest),
+        max_depth=max_depth(rest),
+        name_patterns=_name_patterns(rest),
+    )
     listed = list_files(find_ripgrep(context.workspace), folder, which, take, stop)
-    readable = Readable(place, context)
-    chosen = choose(found.newest_first(), readable, MOST_SHOWN, stop)
-    return _outcome(chosen, remarks(chosen.withheld, listed, readable), listed, place, context)
+    readable = ReadFilter(place, context)
+    chosen = select_readable(found.newest_first(), readable, MAX_SHOWN, stop)
+    return _render_output(chosen, incomplete_notes(chosen.denied, listed, readable), listed, place, context)
 
 
-def _names(rest: str) -> tuple[str, ...]:
+def _name_patterns(rest: str) -> tuple[str, ...]:
     """What the names of matching files look like, also of one that has the braces in its name."""
-    names = plain_names(one.rpartition("/")[2] for one in alternatives(rest))
+    names = simple_name_patterns(one.rpartition("/")[2] for one in expand_braces(rest))
     literal = re.sub(r"[^\w.]+", "*", rest.rpartition("/")[2])
     return (*names, literal) if names and "{" in rest else names
 
 
-class Dated:
+class FilesByTime:
     """Files with the time of their last change. Looked at as they are found, while the search goes on."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: OpenDirectory) -> None:
         self._folder = folder.descriptor
         self._found: list[tuple[int, str]] = []
 
@@ -147,47 +162,49 @@ class Dated:
         return [path for _, path in sorted(self._found)]
 
 
-def choose(paths: list[str], readable: Readable, most: int, stop: threading.Event) -> Chosen:
+def select_readable(paths: list[str], readable: ReadFilter, limit: int, stop: threading.Event) -> ReadableFiles:
     """Paths below a place as they are shown, as many as are wanted and may be read."""
     kept: list[str] = []
     withheld = characters = 0
     for at, path in enumerate(paths):
-        if len(kept) == most or characters > MOST_CHARACTERS or at == MOST_JUDGED or stop.is_set():
-            return Chosen(kept, withheld, len(paths) - at)
-        name = readable.name_if_there(path)
+        if len(kept) == limit or characters > MAX_CHARS or at == MAX_CHECKED or stop.is_set():
+            return ReadableFiles(kept, withheld, len(paths) - at)
+        name = readable.display_name_if_exists(path)
         if name:
             kept.append(name)
             characters += len(name) + 1
         elif name is not None:
             withheld += 1
-    return Chosen(kept, withheld, 0)
+    return ReadableFiles(kept, withheld, 0)
 
 
-def remarks(withheld: int, listed: Listed, readable: Readable) -> list[str]:
+def incomplete_notes(withheld: int, listed: ListingStatus, readable: ReadFilter) -> list[str]:
     """What is missing from a result, and why."""
     found: list[str] = []
     if withheld:
         found.append(f"{withheld:,} left out that may not be read")
     if listed.unopened_count:
-        found.append(readable.unopened(listed.unopened, listed.unopened_count))
+        found.append(readable.describe_unopened(listed.unopened, listed.unopened_count))
     if listed.stopped == "time":
         found.append("stopped because it took too long, so more may match")
     return found
 
 
-def _outcome(chosen: Chosen, notes: list[str], listed: Listed, place: Place, context: Context) -> Outcome:
-    if chosen.more:
+def _render_output(
+    chosen: ReadableFiles, notes: list[str], listed: ListingStatus, place: AuthorizedPath, context: ToolContext
+) -> ToolOutput:
+    if chosen.remaining:
         atleast = "at least " if listed.stopped else ""
-        notes.insert(0, f"{atleast}{chosen.more:,} more match: narrow the pattern")
+        notes.insert(0, f"{atleast}{chosen.remaining:,} more match: narrow the pattern")
     cut = "; ".join(notes)
     if not chosen.paths:
         note = f" ({cut})" if cut else ""
         here = place.facts.requested == context.directory
-        inside = "" if here else f" in {shown(place.facts.requested, context)}"
+        inside = "" if here else f" in {display_path(place.facts.requested, context)}"
         text = f"No files match{inside}{note}. Hidden files and what git ignores are not searched unless named."
-        return answer(text, "nothing found", cut)
+        return text_output(text, "nothing found", cut)
     lines = [*chosen.paths, f"[{cut}]"] if cut else chosen.paths
-    return answer("\n".join(lines), number_of(len(chosen.paths), "file"), cut)
+    return text_output("\n".join(lines), number_of(len(chosen.paths), "file"), cut)
 
 
-GLOB = Tool("Glob", description("Glob"), GlobArguments, _glob, reads_only=True)
+GLOB = Tool("Glob", load_description("Glob"), GlobArguments, _glob, read_only=True)

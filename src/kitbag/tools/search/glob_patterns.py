@@ -8,47 +8,47 @@ import re
 from itertools import pairwise
 from typing import Final
 
-MOST_ALTERNATIVES: Final = 200
-LONGEST: Final = 2_000
-_WILD = re.compile(r"[*?\[{]")
+MAX_ALTERNATIVES: Final = 200
+MAX_PATTERN_CHARS: Final = 2_000
+_WILDCARD = re.compile(r"[*?\[{]")
 
 
 class GlobError(ValueError):
     """The pattern can't be used; says why."""
 
 
-def is_wild(part: str) -> bool:
-    return _WILD.search(part) is not None
+def has_wildcard(part: str) -> bool:
+    return _WILDCARD.search(part) is not None
 
 
-def split_fixed(pattern: str) -> tuple[str, str]:
+def split_fixed_prefix(pattern: str) -> tuple[str, str]:
     """The folders before the first wildcard, and the rest. Of a pattern without wildcards the rest is its last part."""
     parts = pattern.split("/")
-    at = next((number for number, part in enumerate(parts) if is_wild(part)), len(parts) - 1)
+    at = next((number for number, part in enumerate(parts) if has_wildcard(part)), len(parts) - 1)
     fixed = "/".join(parts[:at])
     return (fixed or "/" if at and pattern.startswith("/") else fixed), "/".join(parts[at:])
 
 
-def alternatives(pattern: str) -> list[str]:
+def expand_braces(pattern: str) -> list[str]:
     """`{a,b}` written out. Raises GlobError when that makes too many."""
-    if len(pattern) > LONGEST:
-        raise GlobError(f"the pattern is longer than {LONGEST:,} characters")
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise GlobError(f"the pattern is longer than {MAX_PATTERN_CHARS:,} characters")
     done: list[str] = []
     pending = [pattern]
     while pending:
         text = pending.pop()
-        group = _first_group(text)
+        group = _first_brace_group(text)
         if group is None:
             done.append(text)
         else:
             start, end, choices = group
             pending.extend(text[:start] + choice + text[end:] for choice in reversed(choices))
-        if len(done) + len(pending) > MOST_ALTERNATIVES:
-            raise GlobError(f"its braces stand for more than {MOST_ALTERNATIVES} patterns")
+        if len(done) + len(pending) > MAX_ALTERNATIVES:
+            raise GlobError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns")
     return list(dict.fromkeys(done))
 
 
-def _first_group(text: str) -> tuple[int, int, list[str]] | None:
+def _first_brace_group(text: str) -> tuple[int, int, list[str]] | None:
     """Where the first brace group that is closed starts and ends, and what stands between its commas."""
     start = text.find("{")
     while start >= 0:
@@ -71,19 +71,19 @@ def _first_group(text: str) -> tuple[int, int, list[str]] | None:
     return None
 
 
-def wants_hidden(pattern: str) -> bool:
-    return any(part.startswith((".", "\\.")) for one in alternatives(pattern) for part in one.split("/"))
+def matches_hidden(pattern: str) -> bool:
+    return any(part.startswith((".", "\\.")) for one in expand_braces(pattern) for part in one.split("/"))
 
 
-def depth_of(pattern: str) -> int:
+def max_depth(pattern: str) -> int:
     """How many parts a matching path has at most; 0 when there is no limit."""
-    every = [one.split("/") for one in alternatives(pattern)]
+    every = [one.split("/") for one in expand_braces(pattern)]
     return 0 if any("**" in parts for parts in every) else max(len(parts) for parts in every)
 
 
 def glob_regex(pattern: str, *, hidden: bool = False) -> str:
     """For `re.fullmatch` on a relative path. Raises GlobError."""
-    return "|".join(f"(?:{path_regex(one.split('/'), hidden=hidden)})" for one in alternatives(pattern))
+    return "|".join(f"(?:{path_regex(one.split('/'), hidden=hidden)})" for one in expand_braces(pattern))
 
 
 def path_regex(parts: list[str], *, hidden: bool) -> str:
@@ -119,8 +119,8 @@ def part_regex(part: str, *, hidden: bool) -> str:
             pieces.append("")
         elif char == "?":
             pieces[-1] += "[^/]"
-        elif char == "[" and (end := _class_end(part, at)):
-            pieces[-1] += _class(part[at:end])
+        elif char == "[" and (end := _character_class_end(part, at)):
+            pieces[-1] += _character_class_regex(part[at:end])
             at = end + 1
         elif char == "\\" and at < len(part):
             pieces[-1] += re.escape(part[at])
@@ -136,14 +136,14 @@ def part_regex(part: str, *, hidden: bool) -> str:
     return f"{guard}{first}{made}[^/]*{last}" if last else f"{guard}{first}{made}[^/]*"
 
 
-def _class_end(part: str, at: int) -> int:
+def _character_class_end(part: str, at: int) -> int:
     """Where `]` closes a class that begins at `at`; 0 when none does."""
     start = at + 1 if part[at : at + 1] in ("!", "^") else at
     end = part.find("]", start + 1)
     return max(end, 0)
 
 
-def _class(text: str) -> str:
+def _character_class_regex(text: str) -> str:
     negated = text.startswith(("!", "^"))
     chars = text[1:] if negated else text
     items: list[str] = []

@@ -9,188 +9,198 @@ import re
 import threading
 from typing import Final, Literal, NamedTuple
 
-from kitbag.processes.run_process import Ended, Folder
+from kitbag.processes.run_process import OpenDirectory, ProcessResult
 from kitbag.text.hidden_characters import reveal_hidden
-from kitbag.tools.base import Context, Outcome, answer, failure
-from kitbag.tools.files.lines import decoded
-from kitbag.tools.files.paths import Place, number_of, shown, visible
+from kitbag.tools.base import ToolContext, ToolOutput, error_output, text_output
+from kitbag.tools.files.lines import decode_utf8
+from kitbag.tools.files.paths import AuthorizedPath, display_path, number_of, visible_line
 from kitbag.tools.search.file_filter import FileFilter
-from kitbag.tools.search.glob import MOST_CHARACTERS, MOST_JUDGED, Dated, choose, remarks
-from kitbag.tools.search.list_files import MOST_UNOPENED, Listed, unopened_in
-from kitbag.tools.search.readable import Readable
+from kitbag.tools.search.glob import MAX_CHARS, MAX_CHECKED, FilesByTime, incomplete_notes, select_readable
+from kitbag.tools.search.list_files import MAX_UNOPENED, ListingStatus, parse_unopened
+from kitbag.tools.search.readable import ReadFilter
 
-Mode = Literal["files_with_matches", "content", "count"]
-LONGEST_SHOWN: Final = 500
-MOST_FILES: Final = 50_000
-MOST_UNSORTED: Final = 1 << 18
+GrepMode = Literal["files_with_matches", "content", "count"]
+MAX_LINE_CHARS: Final = 500
+MAX_FILES: Final = 50_000
+MAX_UNSORTED_BYTES: Final = 1 << 18
 """Bytes of matching lines that are put in order here: many times of what is shown."""
-_LONGEST_RECORD = 1 << 16
+_MAX_RECORD_BYTES = 1 << 16
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
-class Search(NamedTuple):
-    mode: Mode
-    most: int
+class GrepRequest(NamedTuple):
+    mode: GrepMode
+    limit: int
     """Lines or files."""
-    numbers: bool
-    around: bool
+    line_numbers: bool
+    has_context: bool
     """Whether lines around a match are shown: then groups are set apart."""
-    place: Place
-    context: Context
-    wanted: FileFilter
-    folder: Folder | None = None
+    authorized: AuthorizedPath
+    context: ToolContext
+    file_filter: FileFilter
+    folder: OpenDirectory | None = None
     """None when a single file is searched."""
 
 
-class Results:
-    def __init__(self, search: Search, *, in_order: bool = True) -> None:
+class GrepResults:
+    def __init__(self, request: GrepRequest, *, in_order: bool = True) -> None:
         """`in_order`: whether the search gives files in the order of their paths. Where it does not, lines are kept
         until it has ended, and `too_many` says that they became too many for that.
         """
-        self.some = False
+        self.has_matches = False
         """Whether anything at all was found."""
-        self.too_many = False
-        self._search = search
-        self._in_order = in_order or search.mode != "content"
+        self.overflowed = False
+        self._request = request
+        self._in_order = in_order or request.mode != "content"
         self._rest = b""
-        self._readable = Readable(search.place, search.context, at_once=search.mode != "content" or not in_order)
+        self._readable = ReadFilter(
+            request.authorized, request.context, at_once=request.mode != "content" or not in_order
+        )
         self._names: dict[str, str] = {}
         """Paths as they are shown; empty for those that are not."""
-        self._withheld = 0
-        self._dated = Dated(search.folder) if search.folder is not None else None
+        self._denied = 0
+        self._files_by_time = FilesByTime(request.folder) if request.folder is not None else None
         self._counts: list[tuple[str, int]] = []
         self._unsorted: list[bytes] = []
         self._unsorted_size = 0
         self._rows: list[str] = []
         self._lines = 0
         """Rows without those that set groups apart."""
-        self._last: tuple[str, int] = ("", 0)
+        self._last_line: tuple[str, int] = ("", 0)
         self._characters = 0
-        self._full = False
+        self._is_full = False
 
-    def take(self, chunk: bytes) -> bool:
+    def feed(self, chunk: bytes) -> bool:
         """Whether more is wanted."""
-        mode = self._search.mode
+        mode = self._request.mode
         end = b"\0" if mode == "files_with_matches" else b"\n"
         *records, self._rest = (self._rest + chunk).split(end)
-        self._rest = self._rest[:_LONGEST_RECORD]  # of a line that goes on and on the beginning is enough
+        self._rest = self._rest[:_MAX_RECORD_BYTES]  # of a line that goes on and on the beginning is enough
         if mode == "files_with_matches":
-            return self._take_files(records)
+            return self._feed_files(records)
         if mode == "count":
-            return all(self._take_count(record) for record in records)
+            return all(self._feed_count(record) for record in records)
         if self._in_order:
-            return all(self._take_row(record) for record in records)
+            return all(self._feed_row(record) for record in records)
         self._unsorted += records
         self._unsorted_size += len(chunk)
-        self.too_many = self._unsorted_size > MOST_UNSORTED
-        return not self.too_many
+        self.overflowed = self._unsorted_size > MAX_UNSORTED_BYTES
+        return not self.overflowed
 
-    def _take_files(self, records: list[bytes]) -> bool:
-        paths = [path for record in records if b"\n" not in record and self._wants(path := _path(record))]
-        self.some = self.some or bool(paths)
-        if self._dated is None:
+    def _feed_files(self, records: list[bytes]) -> bool:
+        paths = [path for record in records if b"\n" not in record and self._is_included(path := _decode_path(record))]
+        self.has_matches = self.has_matches or bool(paths)
+        if self._files_by_time is None:
             return True
-        self._dated.add(paths)
-        return len(self._dated) < MOST_FILES
+        self._files_by_time.add(paths)
+        return len(self._files_by_time) < MAX_FILES
 
-    def _take_count(self, record: bytes) -> bool:
+    def _feed_count(self, record: bytes) -> bool:
         written, _, count = record.partition(b"\0")
-        path = _path(written)
-        if self._wants(path):
-            self.some = True
+        path = _decode_path(written)
+        if self._is_included(path):
+            self.has_matches = True
             self._counts.append((path, int(count) if count.strip().isdigit() else 0))
-        return len(self._counts) < MOST_FILES
+        return len(self._counts) < MAX_FILES
 
-    def _wants(self, path: str) -> bool:
-        return self._search.folder is None or self._search.wanted.wants(path)
+    def _is_included(self, path: str) -> bool:
+        return self._request.folder is None or self._request.file_filter.matches(path)
 
-    def _take_row(self, record: bytes) -> bool:
+    def _feed_row(self, record: bytes) -> bool:
         written, is_row, rest = record.partition(b"\0")
         row = _ROW.fullmatch(rest)
         if not is_row or row is None:
             return True  # a remark about a binary file
-        path = _path(written)
+        path = _decode_path(written)
         name = self._names.get(path)
         if name is None:
-            name = self._names[path] = self._judged(path)
+            name = self._names[path] = self._checked_name(path)
         if not name:
             return True
-        if self._lines >= self._search.most or self._characters > MOST_CHARACTERS:
-            self._full = True
+        if self._lines >= self._request.limit or self._characters > MAX_CHARS:
+            self._is_full = True
             return False
-        self._add(name, int(row[1]), row[2].decode(), _shown_line(row[3]))
+        self._add(name, int(row[1]), row[2].decode(), _format_line(row[3]))
         return True
 
-    def arrange(self) -> None:
+    def sort_rows(self) -> None:
         """When the search has ended. The lines of one file came together, only files came in any order."""
-        ordered = sorted(enumerate(self._unsorted), key=lambda one: (_order(_path(one[1].partition(b"\0")[0])), one[0]))
+        ordered = sorted(
+            enumerate(self._unsorted), key=lambda one: (_sort_key(_decode_path(one[1].partition(b"\0")[0])), one[0])
+        )
         for _, record in ordered:
-            if not self._take_row(record):
+            if not self._feed_row(record):
                 return
 
     def _add(self, name: str, number: int, mark: str, text: str) -> None:
-        if self._search.around and self._rows and self._last != (name, number - 1):
+        if self._request.has_context and self._rows and self._last_line != (name, number - 1):
             self._rows.append("--")
-        self._last = (name, number)
+        self._last_line = (name, number)
         self._lines += 1
-        row = f"{name}{mark}{number}{mark}{text}" if self._search.numbers else f"{name}{mark}{text}"
+        row = f"{name}{mark}{number}{mark}{text}" if self._request.line_numbers else f"{name}{mark}{text}"
         self._rows.append(row)
         self._characters += len(row) + 1
 
-    def _judged(self, path: str) -> str:
+    def _checked_name(self, path: str) -> str:
         """The name to show a file by; empty when nothing of it is shown."""
-        if self._search.folder is None:
-            self.some = True
-            return shown(self._search.place.facts.requested, self._search.context)
-        if not self._search.wanted.wants(path):
+        if self._request.folder is None:
+            self.has_matches = True
+            return display_path(self._request.authorized.facts.requested, self._request.context)
+        if not self._request.file_filter.matches(path):
             return ""
-        self.some = True
-        name = self._readable.name(path)
-        self._withheld += not name
+        self.has_matches = True
+        name = self._readable.display_name(path)
+        self._denied += not name
         return name
 
-    def outcome(self, ended: Ended, notes: list[str], stop: threading.Event) -> Outcome:
+    def output(self, ended: ProcessResult, notes: list[str], stop: threading.Event) -> ToolOutput:
         """`notes`: what the caller knows to be missing."""
-        broken = _complaint(ended)
-        if broken and not self.some:
-            return failure(f"the search failed: {visible(broken)}", "Correct the pattern.")
-        mode = self._search.mode
+        broken = _error_message(ended)
+        if broken and not self.has_matches:
+            return error_output(f"the search failed: {visible_line(broken)}", "Correct the pattern.")
+        mode = self._request.mode
         if mode == "content":
             rows, summary = self._rows, number_of(self._lines, "line")
-            limit = "more match: narrow the search or raise head_limit" if self._full else ""
+            limit = "more match: narrow the search or raise head_limit" if self._is_full else ""
         elif mode == "count":
-            rows, limit, summary = self._counted(stop)
+            rows, limit, summary = self._count_rows(stop)
         else:
-            rows, limit, summary = self._files(stop)
+            rows, limit, summary = self._file_rows(stop)
         every = [limit] if limit else []
-        unopened = unopened_in(ended.errors)
-        listed = Listed(ended.stopped, unopened[:MOST_UNOPENED], len(unopened))
-        every += remarks(self._withheld, listed, self._readable)
-        every += [*notes, f"the search broke off: {visible(broken)}"] if broken else notes
+        unopened = parse_unopened(ended.errors)
+        listed = ListingStatus(ended.stop_reason, unopened[:MAX_UNOPENED], len(unopened))
+        every += incomplete_notes(self._denied, listed, self._readable)
+        every += [*notes, f"the search broke off: {visible_line(broken)}"] if broken else notes
         cut = "; ".join(every)
         if not rows:
-            return answer(f"No matches{f' ({cut})' if cut else ''}.", "no matches", cut)
-        return answer("\n".join([*rows, f"[{cut}]"] if cut else rows), summary, cut)
+            return text_output(f"No matches{f' ({cut})' if cut else ''}.", "no matches", cut)
+        return text_output("\n".join([*rows, f"[{cut}]"] if cut else rows), summary, cut)
 
-    def _files(self, stop: threading.Event) -> tuple[list[str], str, str]:
-        search = self._search
-        if self._dated is None:
-            return [shown(search.place.facts.requested, search.context)] if self.some else [], "", "1 file"
-        chosen = choose(self._dated.newest_first(), self._readable, search.most, stop)
-        self._withheld += chosen.withheld
-        limit = f"{chosen.more:,} more files match: narrow the search or raise head_limit" if chosen.more else ""
+    def _file_rows(self, stop: threading.Event) -> tuple[list[str], str, str]:
+        search = self._request
+        if self._files_by_time is None:
+            return (
+                [display_path(search.authorized.facts.requested, search.context)] if self.has_matches else [],
+                "",
+                "1 file",
+            )
+        chosen = select_readable(self._files_by_time.newest_first(), self._readable, search.limit, stop)
+        self._denied += chosen.denied
+        limit = (
+            f"{chosen.remaining:,} more files match: narrow the search or raise head_limit" if chosen.remaining else ""
+        )
         return chosen.paths, limit, number_of(len(chosen.paths), "file")
 
-    def _counted(self, stop: threading.Event) -> tuple[list[str], str, str]:
+    def _count_rows(self, stop: threading.Event) -> tuple[list[str], str, str]:
         rows: list[str] = []
-        ordered = sorted(self._counts, key=lambda one: _order(one[0]))
+        ordered = sorted(self._counts, key=lambda one: _sort_key(one[0]))
         total = left = characters = 0
         for at, (path, count) in enumerate(ordered):
-            full = len(rows) == self._search.most or characters > MOST_CHARACTERS
-            if full or at == MOST_JUDGED or stop.is_set():
+            full = len(rows) == self._request.limit or characters > MAX_CHARS
+            if full or at == MAX_CHECKED or stop.is_set():
                 left = len(ordered) - at
                 break
-            if name := self._judged(path):
+            if name := self._checked_name(path):
                 rows.append(f"{name}:{count}")
                 total += count
                 characters += len(rows[-1]) + 1
@@ -198,28 +208,28 @@ class Results:
         return rows, limit, f"{total:,} in {number_of(len(rows), 'file')}"
 
 
-def _path(written: bytes) -> str:
+def _decode_path(written: bytes) -> str:
     return os.fsdecode(written.removeprefix(b"./"))
 
 
-def _order(path: str) -> list[bytes]:
+def _sort_key(path: str) -> list[bytes]:
     """Files in the order in which a walk by name comes to them."""
     return os.fsencode(path).split(b"/")
 
 
-def _shown_line(data: bytes) -> str:
+def _format_line(data: bytes) -> str:
     data = data.removesuffix(b"\r")
     try:
-        text = decoded(data)
+        text = decode_utf8(data)
     except UnicodeDecodeError:
         text = data.decode("cp1252", "replace")
-    cut = " [line cut]" if len(text) > LONGEST_SHOWN else ""
-    return reveal_hidden(text[:LONGEST_SHOWN]) + cut
+    cut = " [line cut]" if len(text) > MAX_LINE_CHARS else ""
+    return reveal_hidden(text[:MAX_LINE_CHARS]) + cut
 
 
-def _complaint(ended: Ended) -> str:
+def _error_message(ended: ProcessResult) -> str:
     """What went wrong, other than that something could not be opened; its last line says it best."""
     told = [line.strip() for line in ended.errors.splitlines() if line.strip() and "(os error " not in line]
     if told:
         return told[-1][:500]
-    return f"signal {-ended.status}" if ended.status < 0 and not ended.stopped else ""
+    return f"signal {-ended.status}" if ended.status < 0 and not ended.stop_reason else ""

@@ -11,52 +11,60 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kitbag.processes.run_process import Folder, Stopped, run_process
-from kitbag.tools.search.file_filter import narrowing
-from kitbag.tools.search.ripgrep import walking
-from kitbag.tools.search.walk import ignoring_above, walk
+from kitbag.processes.run_process import OpenDirectory, ProcessStopReason, run_process
+from kitbag.tools.search.file_filter import ripgrep_type_options
+from kitbag.tools.search.ripgrep import walk_options
+from kitbag.tools.search.walk import parent_ignore_rules, walk
 
-SECONDS: Final = 20.0
-MOST_UNOPENED: Final = 20
-_AT_ONCE = 256
+TIMEOUT_SECONDS: Final = 20.0
+MAX_UNOPENED: Final = 20
+_BATCH_SIZE = 256
 _UNOPENED = re.compile(r"(?:rg: )?(?:\./)?(.*?): (?:IO error for operation on .*: )?[^:]* \(os error \d+\)")
-_FLAWED = 2
+_EXIT_ERROR = 2
 """ripgrep's status when something went wrong, however small."""
 
 
-class Listed(NamedTuple):
-    stopped: Stopped = ""
+class ListingStatus(NamedTuple):
+    stopped: ProcessStopReason = ""
     unopened: tuple[str, ...] = ()
     """Files and folders that could not be opened, relative to the folder that was searched: the first of them."""
     unopened_count: int = 0
 
 
-class Which(NamedTuple):
-    hidden: bool
-    ignore: bool = True
-    deepest: int = 0
+class ListOptions(NamedTuple):
+    include_hidden: bool
+    respect_gitignore: bool = True
+    max_depth: int = 0
     """1 is the folder alone, 0 everything."""
-    names: tuple[str, ...] = ()
+    name_patterns: tuple[str, ...] = ()
     """Files with other names are of no use (file_filter.plain_names); they may come nevertheless."""
 
 
 def list_files(
-    program: str, folder: Folder, which: Which, take: Callable[[list[str]], bool], stop: threading.Event
-) -> Listed:
+    program: str, folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
+) -> ListingStatus:
     """`take` is given paths, relative to the folder, as they are found, and says whether it wants more."""
     if program:
-        listed = _by_ripgrep(program, folder, which, take, stop)
+        listed = _list_with_ripgrep(program, folder, options, take, stop)
         if listed is not None:
             return listed
-    return _by_walking(folder, which, take, stop)
+    return _list_with_walk(folder, options, take, stop)
 
 
-def _by_ripgrep(
-    program: str, folder: Folder, which: Which, take: Callable[[list[str]], bool], stop: threading.Event
-) -> Listed | None:
+def _list_with_ripgrep(
+    program: str, folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
+) -> ListingStatus | None:
     """None when ripgrep does not work here."""
-    words = [program, "--files", "--null", *walking(folder.resolved, hidden=which.hidden, ignore=which.ignore)]
-    words += [*narrowing(which.names), *([f"--max-depth={which.deepest}"] if which.deepest else [])]
+    words = [
+        program,
+        "--files",
+        "--null",
+        *walk_options(folder.path, include_hidden=options.include_hidden, respect_gitignore=options.respect_gitignore),
+    ]
+    words += [
+        *ripgrep_type_options(options.name_patterns),
+        *([f"--max-depth={options.max_depth}"] if options.max_depth else []),
+    ]
     rest = b""
     some = False
 
@@ -67,39 +75,41 @@ def _by_ripgrep(
         return not end or take(os.fsdecode(whole).removeprefix("./").split("\0./"))
 
     try:
-        ended = run_process([*words, "--", "./"], folder, taken, stop, SECONDS)
+        ended = run_process([*words, "--", "./"], folder, taken, stop, TIMEOUT_SECONDS)
     except OSError:
         return None
-    unopened = unopened_in(ended.errors)
-    if ended.status == _FLAWED and not some and not unopened:
+    unopened = parse_unopened(ended.errors)
+    if ended.status == _EXIT_ERROR and not some and not unopened:
         return None
-    return Listed(ended.stopped, unopened[:MOST_UNOPENED], len(unopened))
+    return ListingStatus(ended.stop_reason, unopened[:MAX_UNOPENED], len(unopened))
 
 
-def unopened_in(errors: str) -> tuple[str, ...]:
+def parse_unopened(errors: str) -> tuple[str, ...]:
     """The paths of what could not be opened, from what a search said: `./a/b: Permission denied (os error 13)`."""
     found = [one for line in errors.splitlines() if (one := _UNOPENED.fullmatch(line)) is not None]
     return tuple(dict.fromkeys(one[1] for one in found))
 
 
-def _by_walking(folder: Folder, which: Which, take: Callable[[list[str]], bool], stop: threading.Event) -> Listed:
-    deadline = time.monotonic() + SECONDS
+def _list_with_walk(
+    folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
+) -> ListingStatus:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     unopened: list[str] = []
-    above = ignoring_above(folder.resolved)[0] if which.ignore else None
+    above = parent_ignore_rules(folder.path)[0] if options.respect_gitignore else None
     found = walk(
         folder.descriptor,
         above,
-        hidden=which.hidden,
-        deepest=which.deepest,
-        stopped=lambda: stop.is_set() or time.monotonic() >= deadline,
-        unreadable=lambda path, _: unopened.append(path.rstrip("/")),
+        include_hidden=options.include_hidden,
+        max_depth=options.max_depth,
+        is_stopped=lambda: stop.is_set() or time.monotonic() >= deadline,
+        on_error=lambda path, _: unopened.append(path.rstrip("/")),
     )
-    stopped: Stopped = ""
-    while some := [path for path, _, _ in islice(found, _AT_ONCE)]:
+    stopped: ProcessStopReason = ""
+    while some := [path for path, _, _ in islice(found, _BATCH_SIZE)]:
         if not take(some):
             stopped = "enough"
             break
     else:
         late = time.monotonic() >= deadline
         stopped = "cancelled" if stop.is_set() else "time" if late else ""
-    return Listed(stopped, tuple(unopened[:MOST_UNOPENED]), len(unopened))
+    return ListingStatus(stopped, tuple(unopened[:MAX_UNOPENED]), len(unopened))

@@ -8,46 +8,50 @@ import os
 from typing import Final
 
 from kitbag.permissions.model import is_inside
-from kitbag.tools.base import Context
-from kitbag.tools.files.paths import Place, may_read, visible
+from kitbag.tools.base import ToolContext
+from kitbag.tools.files.paths import AuthorizedPath, can_read, visible_line
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 
 
-class Readable:
+class ReadFilter:
     """For one result, after everything was read: what it learns about a folder does not hold for long."""
 
-    def __init__(self, place: Place, context: Context, *, at_once: bool = True) -> None:
+    def __init__(self, authorized: AuthorizedPath, context: ToolContext, *, at_once: bool = True) -> None:
         """`at_once` False: while the search still runs, when each file is looked at afresh."""
-        self._place = place
+        self._authorized = authorized
         self._context = context
-        start = place.facts.requested
+        start = authorized.facts.requested
         self._start = start.rstrip("/") + "/"
-        self._found = context.permissions.found_files(start) if at_once and place.reader == "Read" else None
+        self._found_files = (
+            context.permissions.search_result_filter(start) if at_once and authorized.read_tool == "Read" else None
+        )
 
-    def name(self, path: str) -> str:
+    def display_name(self, path: str) -> str:
         """Of a path below the place, as it is shown; empty when it may not be read."""
         # By the name that was asked for: a rule may speak of the link that leads here.
         whole = self._start + path
-        if (self._found and self._found.surely_readable(whole)) or may_read(self._context, whole, self._place):
-            return self._shown(whole)
+        if (self._found_files and self._found_files.is_surely_readable(whole)) or can_read(
+            self._context, whole, self._authorized
+        ):
+            return self._display_path(whole)
         return ""
 
-    def name_if_there(self, path: str) -> str | None:
+    def display_name_if_exists(self, path: str) -> str | None:
         """None when it is gone."""
         whole = self._start + path
-        if self._found and self._found.surely_readable(whole):
-            return self._shown(whole)
-        return self.name(path) if os.path.lexists(whole) else None
+        if self._found_files and self._found_files.is_surely_readable(whole):
+            return self._display_path(whole)
+        return self.display_name(path) if os.path.lexists(whole) else None
 
-    def _shown(self, whole: str) -> str:
+    def _display_path(self, whole: str) -> str:
         """As places.shown does, of a path that is normal already."""
         directory = self._context.directory
-        return visible(whole[len(directory.rstrip("/")) + 1 :] if is_inside(whole, directory) else whole)
+        return visible_line(whole[len(directory.rstrip("/")) + 1 :] if is_inside(whole, directory) else whole)
 
-    def unopened(self, paths: tuple[str, ...], count: int) -> str:
+    def describe_unopened(self, paths: tuple[str, ...], count: int) -> str:
         """What to say about files and folders that could not be opened; `paths` are those that are known by name."""
-        named = [name for path in paths[:MOST_NAMED] if (name := self.name(path))]
+        named = [name for path in paths[:MAX_NAMED] if (name := self.display_name(path))]
         rest = count - len(named)
         names = ", ".join([*named, *([f"{rest:,} more"] if rest and named else [])])
         what = "file or folder" if count == 1 else "files or folders"

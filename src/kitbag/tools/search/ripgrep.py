@@ -9,9 +9,9 @@ import sys
 from typing import Final
 
 from kitbag.permissions.model import Workspace, is_inside
-from kitbag.tools.search.walk import NEVER_ENTERED, ignoring_above
+from kitbag.tools.search.walk import VCS_DIRECTORIES, parent_ignore_rules
 
-NAME: Final = "rg"
+EXECUTABLE: Final = "rg"
 
 
 def find_ripgrep(workspace: Workspace) -> str:
@@ -20,7 +20,7 @@ def find_ripgrep(workspace: Workspace) -> str:
     """
     folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", "").split(os.pathsep)]
     for folder in folders:
-        path = f"{folder}/{NAME}"
+        path = f"{folder}/{EXECUTABLE}"
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
             names = (os.path.abspath(path), os.path.realpath(path))
             if not any(is_inside(name, root) for name in names for root in workspace.write_roots):
@@ -28,14 +28,14 @@ def find_ripgrep(workspace: Workspace) -> str:
     return ""
 
 
-def walking(resolved: str, *, hidden: bool, ignore: bool) -> list[str]:
+def walk_options(resolved: str, *, include_hidden: bool, respect_gitignore: bool) -> list[str]:
     """Which files are looked at below a folder, as in walk."""
     words = ["--no-config", "--no-ignore-dot", "--no-ignore-global", "--no-follow", "--color=never"]
-    if hidden:
-        words += ["--hidden", *(f"--glob=!{name}" for name in NEVER_ENTERED)]
-    if not ignore:
+    if include_hidden:
+        words += ["--hidden", *(f"--glob=!{name}" for name in VCS_DIRECTORIES)]
+    if not respect_gitignore:
         words.append("--no-ignore")
-    elif ignoring_above(resolved)[1]:
+    elif parent_ignore_rules(resolved)[1]:
         # The folder is ignored itself, so the rules above it do not count; those in it do, as in a repository.
         words += ["--no-ignore-parent", "--no-require-git"]
     return words

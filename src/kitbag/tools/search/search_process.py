@@ -16,20 +16,20 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, cast
 
 from kitbag.text.no_follow import open_file
-from kitbag.tools.files.lines import chunks, lines
+from kitbag.tools.files.lines import read_chunks, split_lines
 from kitbag.tools.search.file_filter import FileFilter
-from kitbag.tools.search.walk import ignoring_above, walk
+from kitbag.tools.search.walk import parent_ignore_rules, walk
 
-LONGEST_LINE: Final = 1 << 16
+MAX_LINE_BYTES: Final = 1 << 16
 """Bytes of a line that are searched."""
-LARGEST_FILE: Final = 32 << 20
+MAX_FILE_BYTES: Final = 32 << 20
 STANDARD_INPUT: Final = "<stdin>"
-_SHOWN = 1_000
-_BINARY_HEAD = 1 << 16
-_MEMORY = 1 << 30
+_MAX_SHOWN_CHARS = 1_000
+_BINARY_SNIFF_BYTES = 1 << 16
+_MAX_MEMORY_BYTES = 1 << 30
 
 
-class Job(NamedTuple):
+class SearchJob(NamedTuple):
     pattern: str
     mode: str
     """`content`, `count` or `files_with_matches`."""
@@ -44,7 +44,7 @@ class Job(NamedTuple):
     """The folder to search, which is the working directory too; empty: the standard input is searched."""
 
 
-def words_for(job: Job) -> list[str]:
+def search_command(job: SearchJob) -> list[str]:
     """What starts it."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     module = "kitbag.tools.search.search_process"
@@ -53,19 +53,19 @@ def words_for(job: Job) -> list[str]:
 
 
 def main(text: str) -> None:
-    job = Job(*cast("list[Any]", json.loads(text)))
+    job = SearchJob(*cast("list[Any]", json.loads(text)))
     _limit_memory()
     try:
-        pattern = _compiled(job)
+        pattern = _compile_pattern(job)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         sys.stderr.write(f"regex parse error: {error}\n")
         sys.exit(2)
     try:
-        for path, descriptor in _files(job):
+        for path, descriptor in _open_files(job):
             try:
-                _search(path, descriptor, job, pattern)
+                _search_file(path, descriptor, job, pattern)
             except OSError as error:
-                _complain(path, error)
+                _print_error(path, error)
             finally:
                 os.close(descriptor)
         sys.stdout.flush()
@@ -79,11 +79,12 @@ def _limit_memory() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     with contextlib.suppress(ValueError, OSError):  # not every system has it
         resource.setrlimit(
-            resource.RLIMIT_AS, (_MEMORY if most == resource.RLIM_INFINITY else min(most, _MEMORY), most)
+            resource.RLIMIT_AS,
+            (_MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, _MAX_MEMORY_BYTES), most),
         )
 
 
-def _compiled(job: Job) -> re.Pattern[str]:
+def _compile_pattern(job: SearchJob) -> re.Pattern[str]:
     flags = (re.IGNORECASE if job.ignore_case else 0) | ((re.MULTILINE | re.DOTALL) if job.multiline else 0)
     with warnings.catch_warnings():
         # `[[:alpha:]]` and `[a&&b]` mean something else to ripgrep than to Python.
@@ -91,28 +92,28 @@ def _compiled(job: Job) -> re.Pattern[str]:
         return re.compile(job.pattern, flags)
 
 
-def _files(job: Job) -> Iterator[tuple[str, int]]:
+def _open_files(job: SearchJob) -> Iterator[tuple[str, int]]:
     if not job.resolved:
         yield STANDARD_INPUT, 0
         return
     root = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     wanted = FileFilter(job.glob, job.file_type, job.prefix)
-    above, _ = ignoring_above(job.resolved)
-    for path, name, folder in walk(root, above, hidden=True, unreadable=_complain):
-        if "\n" in path or not wanted.wants(path):
+    above, _ = parent_ignore_rules(job.resolved)
+    for path, name, folder in walk(root, above, include_hidden=True, on_error=_print_error):
+        if "\n" in path or not wanted.matches(path):
             continue
         try:
             descriptor = open_file(name, folder)
         except OSError as error:
-            _complain(path, error)
+            _print_error(path, error)
             continue
-        if os.fstat(descriptor).st_size > LARGEST_FILE:
+        if os.fstat(descriptor).st_size > MAX_FILE_BYTES:
             os.close(descriptor)
             continue
         yield f"./{path}", descriptor
 
 
-def _complain(path: str, error: OSError) -> None:
+def _print_error(path: str, error: OSError) -> None:
     """As ripgrep does; what has become something else than a file is none, and no reason to complain."""
     if error.errno is None:
         return
@@ -121,44 +122,46 @@ def _complain(path: str, error: OSError) -> None:
     sys.stderr.buffer.flush()
 
 
-def _search(path: str, descriptor: int, job: Job, pattern: re.Pattern[str]) -> None:
-    found = _rows(descriptor, job, pattern)
+def _search_file(path: str, descriptor: int, job: SearchJob, pattern: re.Pattern[str]) -> None:
+    found = _matching_rows(descriptor, job, pattern)
     if job.mode == "content":
         for number, mark, text in found:
-            _write(path, f"{number}{mark}{text[:_SHOWN]}\n")
+            _print_match(path, f"{number}{mark}{text[:_MAX_SHOWN_CHARS]}\n")
     elif job.mode == "count":
         if count := sum(1 for _ in found):
-            _write(path, f"{count}\n")
+            _print_match(path, f"{count}\n")
     elif next(found, None) is not None:
-        _write(path, "")
+        _print_match(path, "")
 
 
-def _write(path: str, text: str) -> None:
+def _print_match(path: str, text: str) -> None:
     sys.stdout.buffer.write(os.fsencode(path) + b"\0" + text.encode("utf-8", "surrogateescape"))
 
 
-def _rows(descriptor: int, job: Job, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
+def _matching_rows(descriptor: int, job: SearchJob, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
     """(line, `:` or `-`, its text); when lines are not shown, one for each match."""
     if job.multiline:
-        return _in_whole(descriptor, job, pattern)
-    texts = (line.data.decode("utf-8", "surrogateescape") for line in lines(_until_binary(descriptor), LONGEST_LINE))
+        return _search_multiline(descriptor, job, pattern)
+    texts = (
+        line.data.decode("utf-8", "surrogateescape") for line in split_lines(_text_chunks(descriptor), MAX_LINE_BYTES)
+    )
     matches = ((text, pattern.search(text) is not None) for text in texts)
     return _with_context(matches, job)
 
 
-def _until_binary(descriptor: int) -> Iterator[bytes]:
+def _text_chunks(descriptor: int) -> Iterator[bytes]:
     """As ripgrep does: nothing of a file that is binary at its beginning, and what stands before it of another."""
-    for number, piece in enumerate(chunks(descriptor)):
+    for number, piece in enumerate(read_chunks(descriptor)):
         text_ends = piece.find(b"\0")
         if text_ends < 0:
             yield piece
             continue
-        if number or text_ends >= _BINARY_HEAD:
+        if number or text_ends >= _BINARY_SNIFF_BYTES:
             yield piece[:text_ends]
         return
 
 
-def _with_context(matches: Iterator[tuple[str, bool]], job: Job) -> Iterator[tuple[int, str, str]]:
+def _with_context(matches: Iterator[tuple[str, bool]], job: SearchJob) -> Iterator[tuple[int, str, str]]:
     shows = job.mode == "content"
     before: deque[tuple[int, str]] = deque(maxlen=job.before if shows else 0)
     after = 0
@@ -176,8 +179,10 @@ def _with_context(matches: Iterator[tuple[str, bool]], job: Job) -> Iterator[tup
             before.append((number, text))
 
 
-def _in_whole(descriptor: int, job: Job, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
-    rows = [line.data.decode("utf-8", "surrogateescape") for line in lines(_until_binary(descriptor), LONGEST_LINE)]
+def _search_multiline(descriptor: int, job: SearchJob, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
+    rows = [
+        line.data.decode("utf-8", "surrogateescape") for line in split_lines(_text_chunks(descriptor), MAX_LINE_BYTES)
+    ]
     text = "".join(f"{row}\n" for row in rows)
     spans = (match.span() for match in pattern.finditer(text))
     if job.mode != "content":

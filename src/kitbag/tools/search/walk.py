@@ -14,126 +14,126 @@ from typing import Final, NamedTuple
 from kitbag.text.no_follow import DIRECTORY_FLAGS, open_directory, open_file
 from kitbag.tools.search.glob_patterns import GlobError, path_regex
 
-NEVER_ENTERED: Final = (".git", ".hg", ".svn", ".jj", ".bzr")
+VCS_DIRECTORIES: Final = (".git", ".hg", ".svn", ".jj", ".bzr")
 """What systems for versions keep for themselves; searched only when it is named."""
-_MOST_RULE_BYTES = 1 << 20
-_MOST_RULES = 2_000
-_LONGEST_RULE = 1_000
+_MAX_RULE_FILE_BYTES = 1 << 20
+_MAX_RULES = 2_000
+_MAX_RULE_CHARS = 1_000
 
 
-class _Rules(NamedTuple):
+class _IgnoreFile(NamedTuple):
     """One file of ignore rules."""
 
     start: str
     """The folder it lies in, relative to where the walk began, with a slash at its end; or as many `../` as needed."""
-    order: tuple[tuple[re.Pattern[str], bool, bool], ...]
+    rules: tuple[tuple[re.Pattern[str], bool, bool], ...]
     """The last first: what it matches, whether it ignores, whether it is for folders only."""
-    some: re.Pattern[str]
+    any_rule: re.Pattern[str]
     """Matches whatever one of them matches: most paths are settled with it."""
 
-    def verdict(self, path: str, *, is_folder: bool) -> bool | None:
+    def check(self, path: str, *, is_folder: bool) -> bool | None:
         """Whether it ignores a path that is relative to `start`; None when no rule speaks of it."""
-        if not self.some.fullmatch(path):
+        if not self.any_rule.fullmatch(path):
             return None
-        for pattern, ignores, folders_only in self.order:
+        for pattern, ignores, folders_only in self.rules:
             if (is_folder or not folders_only) and pattern.fullmatch(path):
                 return ignores
         return None
 
 
-class Ignoring(NamedTuple):
+class IgnoreStack(NamedTuple):
     """What counts in one folder. A value: each folder has its own, made from the one above it."""
 
-    rules: tuple[tuple[str, _Rules], ...] = ()
+    rules: tuple[tuple[str, _IgnoreFile], ...] = ()
     """(what stands before a path of the walk, relative to the rules' folder; the rules). The closest first."""
     in_repository: bool = False
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
         for above, rules in self.rules:
             below = above + path[len(rules.start) :]
-            verdict = rules.verdict(below, is_folder=is_folder)
+            verdict = rules.check(below, is_folder=is_folder)
             if verdict is not None:
                 return verdict
         return False
 
-    def inside(self, folder: int, path: str, names: Iterable[str]) -> "Ignoring":
+    def enter(self, folder: int, path: str, names: Iterable[str]) -> "IgnoreStack":
         """`path` of the folder, with a slash at its end; empty where the walk begins."""
         known = frozenset(names)
         rules, inside = self.rules, self.in_repository
         if ".git" in known:
             # Another repository: what the one around it ignores does not count in it.
             rules, inside = (), True
-            excluded = _read_rules(folder, ".git/info/exclude", path)
+            excluded = _read_ignore_file(folder, ".git/info/exclude", path)
             rules = (("", excluded),) if excluded else ()
         if inside and ".gitignore" in known:
-            own = _read_rules(folder, ".gitignore", path)
+            own = _read_ignore_file(folder, ".gitignore", path)
             rules = (("", own), *rules) if own else rules
-        return Ignoring(rules, inside)
+        return IgnoreStack(rules, inside)
 
 
-def ignoring_above(resolved: str) -> tuple[Ignoring, bool]:
+def parent_ignore_rules(resolved: str) -> tuple[IgnoreStack, bool]:
     """What the folders above say about one, and whether they ignore that folder itself: then none of it counts,
     because somebody asked for it by name.
     """
     if os.path.lexists(f"{resolved}/.git"):
-        return Ignoring(), False
+        return IgnoreStack(), False
     above = [os.path.dirname(resolved)]
     while not os.path.lexists(f"{above[-1]}/.git"):
         if above[-1] == "/":
-            return Ignoring(), False
+            return IgnoreStack(), False
         above.append(os.path.dirname(above[-1]))
-    ignoring = Ignoring()
+    ignoring = IgnoreStack()
     top = above[-1]
     for place in reversed(above):
         with contextlib.suppress(OSError):
             folder = open_directory(place)
             try:
                 path = place[len(top) :].strip("/")
-                ignoring = ignoring.inside(folder, f"{path}/" if path else "", _there(folder))
+                ignoring = ignoring.enter(folder, f"{path}/" if path else "", _ignore_file_names(folder))
             finally:
                 os.close(folder)
         next_part = resolved[len(place) :].strip("/").partition("/")[0]
         if ignoring.ignores(f"{place[len(top) :]}/{next_part}".strip("/"), is_folder=True):
-            return Ignoring(in_repository=True), True
+            return IgnoreStack(in_repository=True), True
     from_top = resolved[len(top) :].strip("/")
     moved = tuple((f"{from_top[len(rules.start) :]}/", rules._replace(start="")) for _, rules in ignoring.rules)
-    return Ignoring(moved, in_repository=True), False
+    return IgnoreStack(moved, in_repository=True), False
 
 
 def walk(
     root: int,
-    ignoring: Ignoring | None,
+    ignore: IgnoreStack | None,
     *,
-    hidden: bool,
-    deepest: int = 0,
-    stopped: Callable[[], bool] = lambda: False,
-    unreadable: Callable[[str, OSError], None] = lambda path, error: None,
+    include_hidden: bool,
+    max_depth: int = 0,
+    is_stopped: Callable[[], bool] = lambda: False,
+    on_error: Callable[[str, OSError], None] = lambda path, error: None,
 ) -> Iterator[tuple[str, str, int]]:
     """(path, name, descriptor of its folder) of each regular file below the folder. `ignoring` is what the folders
     above say; None: nothing is ignored. `deepest` 1 is the folder alone, 0 everything.
     """
-    return _walk(root, "", ignoring, (hidden, deepest or 1 << 30, stopped, unreadable))
+    return _walk(root, "", ignore, (include_hidden, max_depth or 1 << 30, is_stopped, on_error))
 
 
 def _walk(
     folder: int,
     path: str,
-    ignoring: Ignoring | None,
+    ignoring: IgnoreStack | None,
     options: tuple[bool, int, Callable[[], bool], Callable[[str, OSError], None]],
 ) -> Iterator[tuple[str, str, int]]:
     hidden, deepest, stopped, unreadable = options
     try:
         with os.scandir(folder) as found:
-            entries = sorted((os.fsencode(entry.name), entry.name, _kind(entry)) for entry in found)
+            entries = sorted((os.fsencode(entry.name), entry.name, _entry_kind(entry)) for entry in found)
     except OSError as error:
         unreadable(path, error)
         return
     if ignoring is not None:
-        ignoring = ignoring.inside(folder, path, (name for _, name, _ in entries))
+        ignoring = ignoring.enter(folder, path, (name for _, name, _ in entries))
     for _, name, kind in entries:
         if stopped():
             return
-        if not kind or name in NEVER_ENTERED or (name.startswith(".") and not hidden):
+        if not kind or name in VCS_DIRECTORIES or (name.startswith(".") and not hidden):
             continue
         below = path + name
         if ignoring is not None and ignoring.ignores(below, is_folder=kind == "folder"):
@@ -152,7 +152,7 @@ def _walk(
                 os.close(deeper)
 
 
-def _kind(entry: "os.DirEntry[str]") -> str:
+def _entry_kind(entry: "os.DirEntry[str]") -> str:
     try:
         if entry.is_dir(follow_symlinks=False):
             return "folder"
@@ -161,7 +161,7 @@ def _kind(entry: "os.DirEntry[str]") -> str:
         return ""
 
 
-def _there(folder: int) -> list[str]:
+def _ignore_file_names(folder: int) -> list[str]:
     return [name for name in (".git", ".gitignore") if _exists(name, folder)]
 
 
@@ -173,29 +173,29 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def _read_rules(folder: int, name: str, start: str) -> _Rules | None:
+def _read_ignore_file(folder: int, name: str, start: str) -> _IgnoreFile | None:
     try:
         descriptor = open_file(name, folder)
     except OSError:
         return None
     try:
-        text = os.read(descriptor, _MOST_RULE_BYTES).decode("utf-8", "surrogateescape")
+        text = os.read(descriptor, _MAX_RULE_FILE_BYTES).decode("utf-8", "surrogateescape")
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    order = [rule for line in text.split("\n")[:_MOST_RULES] if (rule := _rule(line)) is not None]
+    order = [rule for line in text.split("\n")[:_MAX_RULES] if (rule := _parse_rule(line)) is not None]
     if not order:
         return None
     some = "|".join(f"(?:{pattern})" for pattern, _, _ in order)
     last_first = tuple((re.compile(pattern), ignores, folders) for pattern, ignores, folders in reversed(order))
-    return _Rules(start, last_first, re.compile(some))
+    return _IgnoreFile(start, last_first, re.compile(some))
 
 
-def _rule(line: str) -> tuple[str, bool, bool] | None:
+def _parse_rule(line: str) -> tuple[str, bool, bool] | None:
     """A line of .gitignore: (regular expression, whether it ignores, whether it is for folders only)."""
     line = line if line.endswith("\\ ") else line.rstrip()
-    if not line or line.startswith("#") or "//" in line or len(line) > _LONGEST_RULE:
+    if not line or line.startswith("#") or "//" in line or len(line) > _MAX_RULE_CHARS:
         return None  # for git, two slashes match nothing
     ignores = not line.startswith("!")
     line = line if ignores else line[1:]

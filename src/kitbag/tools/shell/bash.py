@@ -15,54 +15,54 @@ from msgspec import UNSET, Meta, UnsetType
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Text
-from kitbag.permissions.model import Judgement
-from kitbag.processes.command_runner import FLOOD_BYTES, Ran
-from kitbag.sandbox.confine import describe
-from kitbag.text.hidden_characters import one_line, reveal_hidden
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
-from kitbag.tools.files.paths import number_of, shown, visible
-from kitbag.tools.files.read import amount
-from kitbag.tools.shell.command_output import Output, Shown
-from kitbag.tools.shell.command_run import Wanted, confinement_of, in_own_thread, run_wanted
-from kitbag.tools.shell.exit_status import answer_of, exit_code, leaves_work_behind
-from kitbag.tools.shell.working_directory import Trail, inside
+from kitbag.permissions.model import PermissionDecision
+from kitbag.processes.command_runner import MAX_OUTPUT_BYTES, CommandResult
+from kitbag.sandbox.confine import describe_confinement
+from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.files.paths import display_path, number_of, visible_line
+from kitbag.tools.files.read import format_size
+from kitbag.tools.shell.command_output import CommandOutput, RenderedOutput
+from kitbag.tools.shell.command_run import AgentCommand, confinement_for, run_agent_command, run_in_own_thread
+from kitbag.tools.shell.exit_status import exit_meaning, format_exit_code, leaves_background_jobs
+from kitbag.tools.shell.working_directory import DirectoryTracker, workspace_directory
 
-LONGEST_TIME: Final = 600_000
-USUAL_TIME: Final = 120_000
-MOST_BYTES: Final = 100_000
+MAX_TIMEOUT_MS: Final = 600_000
+DEFAULT_TIMEOUT_MS: Final = 120_000
+MAX_COMMAND_BYTES: Final = 100_000
 """The kernel takes no longer argument than 128 KB."""
-NOTHING_PRINTED: Final = "(no output)"
-_HELD = re.compile(
+NO_OUTPUT: Final = "(no output)"
+_SANDBOX_ERROR = re.compile(
     r"Read-only file system|Network is unreachable|[Cc]ould not resolve host|Temporary failure in name resolution"
 )
 """What programs say in a sandbox, also those that go on after it."""
 
 
 class BashArguments(Arguments, frozen=True):
-    command: Annotated[str, Meta(min_length=1, max_length=MOST_BYTES)]
-    timeout: Annotated[int, Meta(ge=1, le=LONGEST_TIME, description="Milliseconds.")] | UnsetType = UNSET
+    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_BYTES)]
+    timeout: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS, description="Milliseconds.")] | UnsetType = UNSET
     description: Annotated[str, Meta(max_length=1_000, description="What it does, in a few words.")] = ""
     run_in_background: bool = False
 
 
-class _Done(NamedTuple):
-    ran: Ran
-    output: Shown
-    end: str | None
+class _FinishedCommand(NamedTuple):
+    result: CommandResult
+    output: RenderedOutput
+    final_directory: str | None
     """Where the shell was when it ended: empty when that is not known, None for a command that does not move."""
 
 
-async def _bash(arguments: BashArguments, context: Context) -> Outcome:
-    unusable = _unusable(arguments.command)
+async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
+    unusable = _check_command(arguments.command)
     if unusable is not None:
         return unusable
-    if not inside(context.directory, context.workspace):
-        return _gone(context)
-    judgement = context.judgement or _judged(arguments.command, context)
-    wanted = Wanted(
+    if not workspace_directory(context.directory, context.workspace):
+        return _missing_directory_output(context)
+    judgement = context.decision or _decide_without_loop(arguments.command, context)
+    wanted = AgentCommand(
         arguments.command,
         context.directory,
-        (arguments.timeout or USUAL_TIME) / 1_000,
+        (arguments.timeout or DEFAULT_TIMEOUT_MS) / 1_000,
         context.workspace,
         judgement,
         context.permissions.mode,
@@ -71,95 +71,101 @@ async def _bash(arguments: BashArguments, context: Context) -> Outcome:
     )
     try:
         if arguments.run_in_background:
-            return await _in_background(arguments, wanted, context)
-        async with _kept(context, wanted):
-            done = await _run(wanted, context)
+            return await _start_in_background(arguments, wanted, context)
+        async with _record_changes(context, wanted):
+            done = await _run_in_foreground(wanted, context)
     except InvalidError as error:
-        return failure(f"the command did not run: {visible(error.problem)}", visible(error.fix))
-    return _outcome(wanted, done, context)
+        return error_output(f"the command did not run: {visible_line(error.problem)}", visible_line(error.fix))
+    return _render_output(wanted, done, context)
 
 
 # --- before -----------------------------------------------------------------------------------------------------
 
 
-def _unusable(command: str) -> Outcome | None:
+def _check_command(command: str) -> ToolOutput | None:
     if not command.strip():
-        return failure("there is no command", "Give one.")
+        return error_output("there is no command", "Give one.")
     if "\0" in command:
-        return failure("the command has a NUL character, which no command can have", "Write it as \\0 inside printf.")
+        return error_output(
+            "the command has a NUL character, which no command can have", "Write it as \\0 inside printf."
+        )
     try:
         size = len(command.encode())
     except UnicodeEncodeError as error:
         problem = f"character {error.start + 1:,} of the command is half of one (U+{ord(command[error.start]):04X})"
-        return failure(problem, "Write the whole character.")
-    if size > MOST_BYTES:
-        return failure(
-            f"the command has {size:,} bytes, and {MOST_BYTES:,} are possible",
+        return error_output(problem, "Write the whole character.")
+    if size > MAX_COMMAND_BYTES:
+        return error_output(
+            f"the command has {size:,} bytes, and {MAX_COMMAND_BYTES:,} are possible",
             "Write it to a file with Write, and run that.",
         )
     return None
 
 
-async def _in_background(arguments: BashArguments, wanted: Wanted, context: Context) -> Outcome:
+async def _start_in_background(arguments: BashArguments, wanted: AgentCommand, context: ToolContext) -> ToolOutput:
     delegation = context.delegation
     if delegation is None:
-        return failure("background commands are not available here", "Run it in the foreground, with a timeout.")
-    confinement_of(wanted)  # so that it is refused here, if it is
-    seconds = wanted.seconds if arguments.timeout else 0.0  # it has no end unless one was set
+        return error_output("background commands are not available here", "Run it in the foreground, with a timeout.")
+    confinement_for(wanted)  # so that it is refused here, if it is
+    seconds = wanted.timeout_seconds if arguments.timeout else 0.0  # it has no end unless one was set
     report = await delegation.start_command(
-        wanted.text, one_line(reveal_hidden(arguments.description)), wanted.directory, seconds, wanted.judgement
+        wanted.text,
+        collapse_whitespace(reveal_hidden(arguments.description)),
+        wanted.directory,
+        seconds,
+        wanted.decision,
     )
     if report.error:
-        return failure(f"the command was not started: {report.error}")
+        return error_output(f"the command was not started: {report.error}")
     until = f", for {seconds:g} s at most" if seconds else ""
     lines = [
         f"It runs in the background as task {report.id}{until}. You will be told when it ends.",
         f'See what it prints with TaskOutput(task_id="{report.id}", block=false), end it with'
         f' TaskStop(task_id="{report.id}"). Undo does not take back what it changes.',
-        *(f"Warning: {one_line(warning)}" for warning in report.warnings),
+        *(f"Warning: {collapse_whitespace(warning)}" for warning in report.warnings),
     ]
-    return answer("\n".join(lines), f"runs in the background as {report.id}")
+    return text_output("\n".join(lines), f"runs in the background as {report.id}")
 
 
-def _gone(context: Context) -> Outcome:
+def _missing_directory_output(context: ToolContext) -> ToolOutput:
     """A command before this one may have deleted it, or put a link in its place."""
-    where = visible(context.directory)
-    root = inside(context.workspace.root, context.workspace)
+    where = visible_line(context.directory)
+    root = workspace_directory(context.workspace.root, context.workspace)
     if not root or context.directory == root:
-        return failure(f"the directory {where} is not there any more", "Nothing can be run until it is.")
-    found = failure(
+        return error_output(f"the directory {where} is not there any more", "Nothing can be run until it is.")
+    found = error_output(
         f"the directory {where} is no folder of the workspace any more, so nothing was run",
-        f"From now on commands start in {visible(root)}.",
+        f"From now on commands start in {visible_line(root)}.",
     )
-    return found._replace(directory=root)
+    return found._replace(new_directory=root)
 
 
-def _judged(command: str, context: Context) -> Judgement:
+def _decide_without_loop(command: str, context: ToolContext) -> PermissionDecision:
     """For whoever uses the tool without the loop: only what needs no answer."""
     judgement = context.permissions.decide("Bash", {"command": command}, context.directory)
     return judgement if judgement.effect == "allow" else judgement._replace(effect="deny")
 
 
-def _kept(context: Context, wanted: Wanted) -> AbstractAsyncContextManager[None]:
+def _record_changes(context: ToolContext, wanted: AgentCommand) -> AbstractAsyncContextManager[None]:
     """So that what it changes in the workspace can be taken back; what can't change anything does not pay for it."""
-    if context.changes is None or wanted.judgement.sandbox == "read-only":
+    if context.change_recorder is None or wanted.decision.sandbox == "read-only":
         return contextlib.nullcontext()
-    from kitbag.permissions.decisions.command import only_reads
-    from kitbag.shell.analysis import analyse
+    from kitbag.permissions.decisions.command import is_read_only
+    from kitbag.shell.analysis import analyze
 
-    if only_reads(analyse(wanted.text)):
+    if is_read_only(analyze(wanted.text)):
         return contextlib.nullcontext()
-    return context.changes.around_command(context.call_id)
+    return context.change_recorder.around_command(context.call_id)
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------
 
 
-async def _run(wanted: Wanted, context: Context) -> _Done:
+async def _run_in_foreground(wanted: AgentCommand, context: ToolContext) -> _FinishedCommand:
     loop = asyncio.get_running_loop()
-    output = Output()
+    output = CommandOutput()
 
-    def work(stop: threading.Event) -> _Done:
+    def work(stop: threading.Event) -> _FinishedCommand:
         def tick(seconds: float) -> None:
             line = output.last_line()
             text = f"{seconds:.0f} s: {line}" if line else f"{seconds:.0f} s"
@@ -167,80 +173,84 @@ async def _run(wanted: Wanted, context: Context) -> _Done:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(context.progress, text)
 
-        with Trail(wanted.text) as trail:
+        with DirectoryTracker(wanted.text) as trail:
             traced = wanted._replace(text=trail.text, descriptors=trail.descriptors)
-            ran = run_wanted(traced, stop, output.take, tick)
-            return _Done(ran, output.shown(trail.added), trail.end())
+            ran = run_agent_command(traced, stop, output.feed, tick)
+            return _FinishedCommand(ran, output.render(trail.prefix), trail.final_directory())
 
-    return await in_own_thread(work)
+    return await run_in_own_thread(work)
 
 
 # --- after ------------------------------------------------------------------------------------------------------
 
 
-def _outcome(wanted: Wanted, done: _Done, context: Context) -> Outcome:
+def _render_output(wanted: AgentCommand, done: _FinishedCommand, context: ToolContext) -> ToolOutput:
     ran, output, _ = done
     printed = output.text or (ran.text if not output.lines else "")
-    says = answer_of(wanted.text, ran.status) if not ran.stopped else ""
-    failed = bool(ran.stopped) or (ran.status != 0 and not says)
-    ended = _ended(ran, wanted.seconds)
-    moved, about_directory = _moved(done, context)
-    remarks = [*output.remarks, *([f"[{exit_code(ran.status)}: {says}.]"] if says else []), *about_directory]
-    if not failed and leaves_work_behind(wanted.text):
+    says = exit_meaning(wanted.text, ran.status) if not ran.stop_reason else ""
+    failed = bool(ran.stop_reason) or (ran.status != 0 and not says)
+    ended = _describe_end(ran, wanted.timeout_seconds)
+    moved, about_directory = _find_new_directory(done, context)
+    remarks = [*output.notes, *([f"[{format_exit_code(ran.status)}: {says}.]"] if says else []), *about_directory]
+    if not failed and leaves_background_jobs(wanted.text):
         remarks.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
-    notes = [visible(note) for note in ran.notes]
+    notes = [visible_line(note) for note in ran.notes]
     remarks += [f"[{note}]" for note in notes]
-    if failed or _HELD.search(printed):
+    if failed or _SANDBOX_ERROR.search(printed):
         remarks += _advice(ran, wanted)
-    body = printed if printed.strip() else NOTHING_PRINTED if not failed else ""
+    body = printed if printed.strip() else NO_OUTPUT if not failed else ""
     text = "\n".join(part for part in (ended if failed else "", body, *remarks) if part)
     count = number_of(output.lines, "line") if output.lines else "no output"
-    summary = [f"exit {_code(ran)}" if not ran.stopped else ended.rstrip("."), *([says] if says else []), count]
-    summary += [f"now in {shown(moved, context)}"] if moved else []
+    summary = [
+        f"exit {_exit_code(ran)}" if not ran.stop_reason else ended.rstrip("."),
+        *([says] if says else []),
+        count,
+    ]
+    summary += [f"now in {display_path(moved, context)}"] if moved else []
     details = "\n".join(part for part in (printed, *(f"[{note}]" for note in notes)) if part)
-    return Outcome(
+    return ToolOutput(
         (Text(text),),
         ", ".join([*summary, *notes]),
         is_error=failed,
-        cut=output.cut,
+        truncation=output.truncation,
         details=details,
-        directory=moved,
+        new_directory=moved,
     )
 
 
-def _code(ran: Ran) -> int:
+def _exit_code(ran: CommandResult) -> int:
     return ran.status if ran.status >= 0 else 128 - ran.status
 
 
-def _ended(ran: Ran, seconds: float) -> str:
-    if ran.stopped == "time":
+def _describe_end(ran: CommandResult, seconds: float) -> str:
+    if ran.stop_reason == "time":
         return f"Stopped after {seconds:g} s, when its time was over."
-    if ran.stopped == "output":
-        return f"Stopped after it had printed {amount(FLOOD_BYTES)}."
-    return exit_code(ran.status)
+    if ran.stop_reason == "output":
+        return f"Stopped after it had printed {format_size(MAX_OUTPUT_BYTES)}."
+    return format_exit_code(ran.status)
 
 
-def _moved(done: _Done, context: Context) -> tuple[str, list[str]]:
+def _find_new_directory(done: _FinishedCommand, context: ToolContext) -> tuple[str, list[str]]:
     """Where the next command starts, if elsewhere, and what is to be said about it."""
-    end = done.end
+    end = done.final_directory
     if end is None:
         return "", []
-    if not end or done.ran.stopped:
-        return "", [f"[Still in {visible(context.directory)}.]"]
-    found = inside(end, context.workspace)
+    if not end or done.result.stop_reason:
+        return "", [f"[Still in {visible_line(context.directory)}.]"]
+    found = workspace_directory(end, context.workspace)
     if found:
-        return ("", []) if found == context.directory else (found, [f"[Now in {visible(found)}.]"])
-    return "", [f"[Back in {visible(context.directory)}: {visible(end)} is no folder of the workspace.]"]
+        return ("", []) if found == context.directory else (found, [f"[Now in {visible_line(found)}.]"])
+    return "", [f"[Back in {visible_line(context.directory)}: {visible_line(end)} is no folder of the workspace.]"]
 
 
-def _advice(ran: Ran, wanted: Wanted) -> list[str]:
+def _advice(ran: CommandResult, wanted: AgentCommand) -> list[str]:
     found: list[str] = []
-    if ran.stopped == "time":
-        found.append(f"[Use run_in_background, or a longer timeout: {LONGEST_TIME} ms at most.]")
-    confinement = confinement_of(wanted)
-    if confinement is not None and not ran.stopped:
-        found.append(f"[Ran in: {describe(confinement)}]")
+    if ran.stop_reason == "time":
+        found.append(f"[Use run_in_background, or a longer timeout: {MAX_TIMEOUT_MS} ms at most.]")
+    confinement = confinement_for(wanted)
+    if confinement is not None and not ran.stop_reason:
+        found.append(f"[Ran in: {describe_confinement(confinement)}]")
     return found
 
 
-BASH = Tool("Bash", description("Bash"), BashArguments, _bash)
+BASH = Tool("Bash", load_description("Bash"), BashArguments, _bash)

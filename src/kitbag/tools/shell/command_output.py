@@ -7,35 +7,35 @@ text of a bounded length, which says what is missing in it.
 import re
 from typing import Final, NamedTuple
 
-from kitbag.processes.command_runner import SEQUENCE, clean_output
+from kitbag.processes.command_runner import TERMINAL_SEQUENCE, clean_output
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.tools.files.paths import number_of
-from kitbag.tools.files.read import amount
+from kitbag.tools.files.read import format_size
 
-MOST_CHARACTERS: Final = 29_000
+MAX_CHARS: Final = 29_000
 """With what is said about it, a result has 30,000."""
-HEAD_CHARACTERS: Final = 10_000
+HEAD_CHARS: Final = 10_000
 """Of a long output the end is worth more: there a test run says what failed."""
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 18
 _LINE_BYTES = 1 << 12
-_LONGEST_LINE = 200
+_MAX_LAST_LINE_CHARS = 200
 """Of the last line, for whoever watches."""
-_SHOWN_OF_BINARY = 500
+_MAX_BINARY_CHARS = 500
 _LINE_END = re.compile(r"\r+\n")
-_UNREADABLE = "\ufffd"
+_REPLACEMENT_CHARACTER = "\ufffd"
 
 
-class Shown(NamedTuple):
+class RenderedOutput(NamedTuple):
     text: str
     lines: int
     """How many it printed."""
-    cut: str
+    truncation: str
     """What is missing in the text, in words."""
-    remarks: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
-class Output:
+class CommandOutput:
     """Written by one thread."""
 
     __slots__ = ("_head", "_newlines", "_tail", "size")
@@ -46,7 +46,7 @@ class Output:
         self._tail = bytearray()
         self._newlines = 0
 
-    def take(self, chunk: bytes) -> None:
+    def feed(self, chunk: bytes) -> None:
         self.size += len(chunk)
         self._newlines += chunk.count(b"\n")
         room = _HEAD_BYTES - len(self._head)
@@ -60,70 +60,74 @@ class Output:
     def last_line(self) -> str:
         """What stands last on the screen."""
         end = bytes((self._tail or self._head)[-_LINE_BYTES:])
-        lines = tidy(end)[0].split("\n")
-        return next((line.strip()[-_LONGEST_LINE:] for line in reversed(lines) if line.strip()), "")
+        lines = clean_terminal_output(end)[0].split("\n")
+        return next((line.strip()[-_MAX_LAST_LINE_CHARS:] for line in reversed(lines) if line.strip()), "")
 
-    def shown(self, without: str = "") -> Shown:
+    def render(self, exclude: str = "") -> RenderedOutput:
         """`without` is ours and not the command's: where it stands in the text, it is taken out."""
         whole = self.size == len(self._head) + len(self._tail)
         if whole:
-            head, overwritten = tidy(bytes(self._head + self._tail))
-            head = tail = head.replace(without, "") if without else head
+            head, overwritten = clean_terminal_output(bytes(self._head + self._tail))
+            head = tail = head.replace(exclude, "") if exclude else head
         else:
-            head, above = tidy(_to_a_line_end(bytes(self._head)))
-            tail, below = tidy(_from_a_line_start(bytes(self._tail[-_TAIL_BYTES:])))
+            head, above = clean_terminal_output(_trim_to_line_end(bytes(self._head)))
+            tail, below = clean_terminal_output(_trim_to_line_start(bytes(self._tail[-_TAIL_BYTES:])))
             overwritten = above + below
-        if head.count(_UNREADABLE) * 5 > len(head) > _SHOWN_OF_BINARY:
-            cut = f"all but the start of the output, which is not text ({amount(self.size)})"
-            return Shown(head[:_SHOWN_OF_BINARY], self._lines(), cut, (f"[Left out: {cut}.]",))
-        remarks = (_about_overwritten(overwritten),) if overwritten else ()
-        if whole and len(head) <= MOST_CHARACTERS:
-            return Shown(head, self._lines(), "", remarks)
-        return self._without_the_middle(head, tail, remarks)
+        if head.count(_REPLACEMENT_CHARACTER) * 5 > len(head) > _MAX_BINARY_CHARS:
+            cut = f"all but the start of the output, which is not text ({format_size(self.size)})"
+            return RenderedOutput(head[:_MAX_BINARY_CHARS], self._line_count(), cut, (f"[Left out: {cut}.]",))
+        remarks = (_overwritten_note(overwritten),) if overwritten else ()
+        if whole and len(head) <= MAX_CHARS:
+            return RenderedOutput(head, self._line_count(), "", remarks)
+        return self._render_truncated(head, tail, remarks)
 
-    def _lines(self) -> int:
+    def _line_count(self) -> int:
         """As printed; one that is not ended is one too."""
         return self._newlines + (self.size > 0 and not (self._tail or self._head).endswith(b"\n"))
 
-    def _without_the_middle(self, head: str, tail: str, remarks: tuple[str, ...]) -> Shown:
-        first = head[:HEAD_CHARACTERS]
-        at = first.rfind("\n", HEAD_CHARACTERS // 2)
+    def _render_truncated(self, head: str, tail: str, remarks: tuple[str, ...]) -> RenderedOutput:
+        first = head[:HEAD_CHARS]
+        at = first.rfind("\n", HEAD_CHARS // 2)
         first = first[:at] if at > 0 and len(head) > len(first) else first
-        last = tail[-(MOST_CHARACTERS - HEAD_CHARACTERS) :]
+        last = tail[-(MAX_CHARS - HEAD_CHARS) :]
         at = last.find("\n", 0, len(last) // 2)
         last = last[at + 1 :] if at >= 0 and len(tail) > len(last) else last
-        every = self._lines()
+        every = self._line_count()
         lines = every - first.count("\n") - last.count("\n") - 2
-        size = amount(max(1, self.size - len(first.encode()) - len(last.encode())))
+        size = format_size(max(1, self.size - len(first.encode()) - len(last.encode())))
         what = f"{number_of(lines, 'line')} ({size})" if lines > 0 else size
         mark = f"[... {what} left out here ...]"
-        return Shown(f"{first}\n\n{mark}\n\n{last}", every, f"{what} in the middle of the output", (*remarks, _HOW))
+        return RenderedOutput(
+            f"{first}\n\n{mark}\n\n{last}", every, f"{what} in the middle of the output", (*remarks, _TRUNCATION_HINT)
+        )
 
 
-_HOW = "[To see what was left out, run it again with grep, head or tail behind it, or send the output to a file.]"
+_TRUNCATION_HINT = (
+    "[To see what was left out, run it again with grep, head or tail behind it, or send the output to a file.]"
+)
 
 
-def _about_overwritten(count: int) -> str:
+def _overwritten_note(count: int) -> str:
     what = "1 line that was overwritten" if count == 1 else f"{count:,} lines that were overwritten"
     return f"[Not shown: {what}, as by a progress bar. `| tr '\\r' '\\n'` shows them.]"
 
 
-def _to_a_line_end(data: bytes) -> bytes:
+def _trim_to_line_end(data: bytes) -> bytes:
     at = data.rfind(b"\n", len(data) - _LINE_BYTES)
     return data[: at + 1] if at >= 0 else data
 
 
-def _from_a_line_start(data: bytes) -> bytes:
+def _trim_to_line_start(data: bytes) -> bytes:
     at = data.find(b"\n", 0, _LINE_BYTES)
     return data[at + 1 :] if at >= 0 else data.lstrip(bytes(range(0x80, 0xC0)))
 
 
-def tidy(data: bytes) -> tuple[str, int]:
+def clean_terminal_output(data: bytes) -> tuple[str, int]:
     """As a terminal would leave it, and how many lines were overwritten on the way."""
     text = data.decode("utf-8", "replace")
     overwritten = 0
     if "\r" in text:
-        text = SEQUENCE.sub("", _LINE_END.sub("\n", text))
+        text = TERMINAL_SEQUENCE.sub("", _LINE_END.sub("\n", text))
         lines: list[str] = []
         for line in text.split("\n"):
             states = [state for state in line.split("\r") if state.strip()] if "\r" in line else [line]

@@ -12,65 +12,78 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from kitbag.errors import InvalidError
-from kitbag.library.dialects.permission_modes import Mode
-from kitbag.permissions.model import Judgement, Workspace
-from kitbag.processes.command_runner import FLOOD_BYTES, Command, Ran, Tick, run_command
+from kitbag.library.dialects.permission_modes import PermissionMode
+from kitbag.permissions.model import PermissionDecision, Workspace
+from kitbag.processes.command_runner import MAX_OUTPUT_BYTES, CommandResult, ProgressCallback, ShellCommand, run_command
 from kitbag.sandbox.confine import Confinement, run_confined
-from kitbag.sandbox.environment import scrubbed
+from kitbag.sandbox.environment import scrub_environment
 
 T = TypeVar("T")
-_KEPT = 2_000
+_MAX_RUNNER_CHARS = 2_000
 """Characters that the runner keeps for itself, to say why nothing could be started."""
 _ENDING_SECONDS = 30.0  # on a busy machine the end of a sandbox takes seconds
 
 
-class Wanted(NamedTuple):
+class AgentCommand(NamedTuple):
     text: str
     directory: str
-    seconds: float
+    timeout_seconds: float
     workspace: Workspace
-    judgement: Judgement
-    mode: Mode
+    decision: PermissionDecision
+    mode: PermissionMode
     session_id: str = ""
     descriptors: tuple[int, ...] = ()
     environment: Mapping[str, str] | None = None
     """Of the one that wanted it, where that is another process; None: this one's."""
-    flood: int = FLOOD_BYTES
+    max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
-def confinement_of(wanted: Wanted) -> Confinement | None:
+def confinement_for(request: AgentCommand) -> Confinement | None:
     """None: it runs with all of the user's rights, as they agreed to. Raises InvalidError where nobody can have."""
-    judgement = wanted.judgement
-    if judgement.effect == "deny" or (judgement.sandbox == "none" and wanted.mode in ("plan", "autonomous")):
-        raise InvalidError(f"{wanted.mode} mode does not run it: {judgement.reason}")
+    judgement = request.decision
+    if judgement.effect == "deny" or (judgement.sandbox == "none" and request.mode in ("plan", "autonomous")):
+        raise InvalidError(f"{request.mode} mode does not run it: {judgement.reason}")
     return None if judgement.sandbox == "none" else Confinement(judgement.sandbox, judgement.network)
 
 
-def run_wanted(wanted: Wanted, stop: threading.Event, heard: Callable[[bytes], None], tick: Tick | None = None) -> Ran:
+def run_agent_command(
+    request: AgentCommand,
+    stop: threading.Event,
+    on_output: Callable[[bytes], None],
+    on_tick: ProgressCallback | None = None,
+) -> CommandResult:
     """Raises InvalidError, SandboxError among them, when it did not run."""
-    confinement = confinement_of(wanted)
-    own = os.environ if wanted.environment is None else wanted.environment
+    confinement = confinement_for(request)
+    own = os.environ if request.environment is None else request.environment
     # A sandbox takes secrets out itself.
-    given = dict(own) if confinement is not None else dict(_scrubbed(tuple(own.items())))
+    given = dict(own) if confinement is not None else dict(_scrub_environment(tuple(own.items())))
     given.pop("OLDPWD", None)  # of no command of the session
-    given["PWD"] = wanted.directory
-    if wanted.session_id:
-        given |= {"KITBAG_SESSION_ID": wanted.session_id, "CLAUDE_SESSION_ID": wanted.session_id}
-    command = Command(
-        wanted.text, wanted.directory, given, wanted.seconds, _KEPT, stop, heard, wanted.descriptors, wanted.flood
+    given["PWD"] = request.directory
+    if request.session_id:
+        given |= {"KITBAG_SESSION_ID": request.session_id, "CLAUDE_SESSION_ID": request.session_id}
+    command = ShellCommand(
+        request.text,
+        request.directory,
+        given,
+        request.timeout_seconds,
+        _MAX_RUNNER_CHARS,
+        stop,
+        on_output,
+        request.descriptors,
+        request.max_output_bytes,
     )
     if confinement is None:
-        return run_command(command, tick)
-    return run_confined(command, tick, confinement=confinement, workspace=wanted.workspace)
+        return run_command(command, on_tick)
+    return run_confined(command, on_tick, confinement=confinement, workspace=request.workspace)
 
 
 @lru_cache(1)
-def _scrubbed(environment: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _scrub_environment(environment: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """It hardly ever changes, and to look for secrets in it takes time."""
-    return scrubbed(environment)
+    return scrub_environment(environment)
 
 
-async def in_own_thread(work: Callable[[threading.Event], T]) -> T:
+async def run_in_own_thread(work: Callable[[threading.Event], T]) -> T:
     """A thread for it alone, since commands may take long and there are few others. Cancelling sets the event and waits
     for the end of the work, so that nothing goes on behind the caller's back.
     """

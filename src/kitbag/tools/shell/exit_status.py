@@ -9,10 +9,10 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kitbag.shell.scan_model import Command, Scan
+    from kitbag.shell.scan_model import ScannedCommand, ShellScan
 
 _NOTHING_MATCHED, _DIFFERENT, _FALSE = "nothing matched", "they differ", "the condition is false"
-_ANSWERS: Final = {
+_MEANINGS: Final = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "git grep"), _NOTHING_MATCHED),
     **dict.fromkeys(("diff", "cmp", "git diff"), _DIFFERENT),
     **dict.fromkeys(("test", "[", "[["), _FALSE),
@@ -22,12 +22,12 @@ _ANSWERS: Final = {
 _HARMLESS = frozenset(("cd", "pushd", "echo", "printf", "true", ":", "pwd"))
 """Before `&&`: what tells by its output when it fails."""
 _ENDS_EARLY = re.compile(r"\bpipefail\b|\berrexit\b|\bset\s+-\w*e|\btrap\b")
-_MAY_BE_THE_LAST = frozenset(("exit", "exec", "eval", "source", ".", "return", "logout", "builtin"))
+_MAY_END_SHELL = frozenset(("exit", "exec", "eval", "source", ".", "return", "logout", "builtin"))
 """After them nothing may have run, so that the status is theirs."""
-_MOST_CHARACTERS = 10_000
+_MAX_CHARS = 10_000
 
 
-def exit_code(status: int) -> str:
+def format_exit_code(status: int) -> str:
     """`Exit code 2`, `Exit code 137 (SIGKILL)`; the status as Popen tells it, or as a shell does."""
     code = status if status >= 0 else 128 - status
     name = ""
@@ -39,44 +39,46 @@ def exit_code(status: int) -> str:
     return f"Exit code {code}{name}"
 
 
-def answer_of(command: str, status: int) -> str:
+def exit_meaning(command: str, status: int) -> str:
     """What a status says that is an answer and no failure; empty when it is a failure, or may be one."""
-    if status != 1 or len(command) > _MOST_CHARACTERS or _ENDS_EARLY.search(command):
+    if status != 1 or len(command) > _MAX_CHARS or _ENDS_EARLY.search(command):
         return ""
-    found = _scan(command)
+    found = _scan_command(command)
     if found.unsure or found.has_functions or any(one.frame.subshell or one.frame.compound for one in found.commands):
         return ""
-    if any(_name(command, one) in _MAY_BE_THE_LAST for one in found.commands):
+    if any(_command_name(command, one) in _MAY_END_SHELL for one in found.commands):
         return ""
     before = [one for one in found.commands if one.frame.number == 0]  # others stand inside their words
     last = before.pop() if before else None
-    meaning = _ANSWERS.get(_name(command, last), "") if last is not None else ""
+    meaning = _MEANINGS.get(_command_name(command, last), "") if last is not None else ""
     while meaning and last is not None and last.connector in ("&&", "|", "|&"):
         must_succeed = last.connector == "&&"
         last = before.pop() if before else None
-        if must_succeed and (last is None or _name(command, last) not in _HARMLESS):
+        if must_succeed and (last is None or _command_name(command, last) not in _HARMLESS):
             return ""
     return meaning
 
 
-def leaves_work_behind(command: str) -> bool:
+def leaves_background_jobs(command: str) -> bool:
     """Whether it starts something with `&` and does not wait for it."""
-    if "&" not in command or len(command) > _MOST_CHARACTERS:
+    if "&" not in command or len(command) > _MAX_CHARS:
         return False
-    commands = _scan(command).commands
-    return any(one.after == "&" for one in commands) and not any(_name(command, one) == "wait" for one in commands)
+    commands = _scan_command(command).commands
+    return any(one.after == "&" for one in commands) and not any(
+        _command_name(command, one) == "wait" for one in commands
+    )
 
 
-def _scan(command: str) -> "Scan":
+def _scan_command(command: str) -> "ShellScan":
     from kitbag.shell import scan
 
     return scan.scan(command)
 
 
-def _name(text: str, command: "Command") -> str:
-    from kitbag.shell.words import read_word
+def _command_name(text: str, command: "ScannedCommand") -> str:
+    from kitbag.shell.words import parse_word
 
-    words = [read_word(text[start:end]).value or "" for start, end in command.words]
+    words = [parse_word(text[start:end]).value or "" for start, end in command.words]
     if not words:
         return ""
     name = words[0].rpartition("/")[2]

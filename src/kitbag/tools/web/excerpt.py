@@ -8,12 +8,12 @@ import re
 from collections import Counter
 from typing import Final, NamedTuple
 
-MOST_CHARACTERS: Final = 50_000
-_LONGEST_PART = 3_000
-_MOST_WORDS = 40
-_MOST_LOOKED_AT = 2_000_000
+MAX_CHARS: Final = 50_000
+_MAX_SECTION_CHARS = 3_000
+_MAX_WORDS = 40
+_MAX_SCORED_CHARS = 2_000_000
 _WORD = re.compile(r"\w{2,}")
-_COMMON: Final = """
+_STOP_WORDS: Final = """
 the an and or of to in on for with from by at as is are was were be been it its this that these those what which who
 when where why how does do did can could should would will not no all any some each about into than then there their
 page pages website site article document content text information find list give tell show me us you your please
@@ -28,12 +28,12 @@ class Excerpt(NamedTuple):
     """What is missing and how to get it; empty when it is whole."""
 
 
-def window(text: str, offset: int) -> Excerpt:
+def excerpt_window(text: str, offset: int) -> Excerpt:
     """From an offset on, up to the end of a line."""
     end = len(text)
-    if end - offset > MOST_CHARACTERS:
-        end = offset + MOST_CHARACTERS
-        line_end = text.rfind("\n", offset + MOST_CHARACTERS // 2, end)
+    if end - offset > MAX_CHARS:
+        end = offset + MAX_CHARS
+        line_end = text.rfind("\n", offset + MAX_CHARS // 2, end)
         end = line_end + 1 if line_end >= 0 else end
     if offset == 0 and end == len(text):
         return Excerpt(text, "")
@@ -41,18 +41,18 @@ def window(text: str, offset: int) -> Excerpt:
     return Excerpt(text[offset:end], f"Characters {offset + 1:,}-{end:,} of {len(text):,}.{more}")
 
 
-def fitting(text: str, wanted: str) -> Excerpt:
+def relevant_excerpt(text: str, query: str) -> Excerpt:
     """The beginning and the parts that fit best; the plain window where nothing does."""
-    common = _COMMON.split()
-    words = list(dict.fromkeys(word for word in _words(wanted) if word not in common))[:_MOST_WORDS]
-    if len(text) <= MOST_CHARACTERS or not words:
-        return window(text, 0)
-    parts = _parts(text[:_MOST_LOOKED_AT])
-    scores = _scores(text, parts, words)
+    common = _STOP_WORDS.split()
+    words = list(dict.fromkeys(word for word in _words(query) if word not in common))[:_MAX_WORDS]
+    if len(text) <= MAX_CHARS or not words:
+        return excerpt_window(text, 0)
+    parts = _split_sections(text[:_MAX_SCORED_CHARS])
+    scores = _score_sections(text, parts, words)
     if not any(scores):
-        return window(text, 0)
+        return excerpt_window(text, 0)
     chosen = {0}
-    room = MOST_CHARACTERS - (parts[0][1] - parts[0][0])
+    room = MAX_CHARS - (parts[0][1] - parts[0][0])
     for at in sorted(range(len(parts)), key=lambda at: -scores[at]):
         size = parts[at][1] - parts[at][0] + 60  # and a line that says what is left out
         if scores[at] and at not in chosen and size <= room:
@@ -74,14 +74,14 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _parts(text: str) -> list[tuple[int, int]]:
+def _split_sections(text: str) -> list[tuple[int, int]]:
     """Up to the next heading, and not too long: then up to the end of a paragraph or line."""
     parts: list[tuple[int, int]] = []
     borders = [found.start() + 1 for found in re.finditer(r"\n#{1,6} ", text)]
     start = 0
     for border in [*borders, len(text)]:
-        while border - start > _LONGEST_PART:
-            half, most = start + _LONGEST_PART // 2, start + _LONGEST_PART
+        while border - start > _MAX_SECTION_CHARS:
+            half, most = start + _MAX_SECTION_CHARS // 2, start + _MAX_SECTION_CHARS
             end = max(text.rfind("\n\n", half, most) + 2, half)
             end = end if end > half else max(text.rfind("\n", half, most) + 1, half)
             end = end if end > half else most
@@ -93,7 +93,7 @@ def _parts(text: str) -> list[tuple[int, int]]:
     return parts
 
 
-def _scores(text: str, parts: list[tuple[int, int]], words: list[str]) -> list[float]:
+def _score_sections(text: str, parts: list[tuple[int, int]], words: list[str]) -> list[float]:
     """As search engines do it: rare words count more, the first times more than the later ones, headings double."""
     wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
     counts = [Counter(map(str.casefold, wanted.findall(text, start, end))) for start, end in parts]

@@ -7,9 +7,9 @@ import re
 from typing import Final, Literal
 from urllib.parse import urljoin
 
-from kitbag.tools.web.html_tokens import Piece, attributes
+from kitbag.tools.web.html_tokens import HtmlToken, parse_attributes
 
-Part = Literal["main", "tidy", "all"]
+ContentScope = Literal["main", "tidy", "all"]
 """What is kept: the main part alone, all but menus and the like, or everything that can be seen."""
 
 
@@ -21,7 +21,7 @@ SKIPPED: Final = _names(
     "script style template svg canvas object audio video select datalist button iframe noembed noframes textarea map"
 )
 MENUS: Final = _names("nav menu")
-OUTSIDE: Final = _names("footer aside")
+ASIDES: Final = _names("footer aside")
 """Left out round the content, and kept in it: there they are notes."""
 CONTENT: Final = _names("main article")
 BLOCKS: Final = _names(
@@ -31,21 +31,21 @@ BLOCKS: Final = _names(
 )
 LISTS: Final = ("ul", "ol", "menu", "dir", "dl")
 HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
-MARKS: Final = {
+INLINE_MARKS: Final = {
     **dict.fromkeys(("b", "strong"), "**"),
     **dict.fromkeys(("i", "em", "cite", "dfn", "var"), "*"),
     **dict.fromkeys(("code", "kbd", "samp", "tt"), "`"),
     **dict.fromkeys(("del", "s", "strike"), "~~"),
 }
-CLOSED_BY: Final = {
+IMPLICITLY_CLOSED: Final = {
     "li": (("li",), ("ul", "ol", "menu", "dir")),
     "dt": (("dt", "dd"), ("dl",)),
     "dd": (("dt", "dd"), ("dl",)),
 }
 """What the start of an element ends, and how far out that is looked for."""
 _MENU_ROLES: Final = _names("navigation banner contentinfo search menu menubar toolbar")
-_LOOKED_AT = 4_000
-_LONGEST_ADDRESS = 2_000
+_MAX_ATTRIBUTE_CHARS = 4_000
+_MAX_URL_CHARS = 2_000
 _MAY_HIDE = re.compile(r"hidden|style|role|lineno|line-num|gutter|blob-num", re.IGNORECASE)
 _HIDING_STYLE = re.compile(r"display:none|visibility:hidden|font-size:0(?:[;pe]|$)|opacity:0(?:\.0+)?(?:;|!|$)")
 _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos|lineno|line-numbers|gutter|blob-num)(?:\s|$)")
@@ -54,31 +54,31 @@ _LANGUAGE = re.compile(
 )
 
 
-def is_hidden(piece: Piece, part: Part, in_content: bool) -> bool:
+def is_hidden(token: HtmlToken, scope: ContentScope, in_content: bool) -> bool:
     """Whether what an element holds is not for a reader: it can't be seen, is a menu, or only numbers lines."""
-    name = piece.name
-    if part != "all" and (name in MENUS or (name in OUTSIDE and not in_content)):
+    name = token.name
+    if scope != "all" and (name in MENUS or (name in ASIDES and not in_content)):
         return True
-    if name == "dialog" and "open" not in piece.raw[:_LOOKED_AT]:
+    if name == "dialog" and "open" not in token.raw[:_MAX_ATTRIBUTE_CHARS]:
         return True
-    if not _MAY_HIDE.search(piece.raw, 0, _LOOKED_AT):
+    if not _MAY_HIDE.search(token.raw, 0, _MAX_ATTRIBUTE_CHARS):
         return False
-    given = attributes(piece.raw)
+    given = parse_attributes(token.raw)
     style = "".join(given.get("style", "").split()).lower()
     if "hidden" in given or given.get("aria-hidden") == "true" or _HIDING_STYLE.search(style):
         return given.get("hidden") != "until-found"
-    if part != "all" and given.get("role", "").lower() in _MENU_ROLES:
+    if scope != "all" and given.get("role", "").lower() in _MENU_ROLES:
         return True
     return _LINE_NUMBERS.search(given.get("class", "")) is not None
 
 
-def joined(base: str, written: str) -> str:
+def absolute_url(base: str, href: str) -> str:
     """An address that can stand in a link, absolute; empty where there is none."""
-    written = "".join(written.split()) if "\n" in written else written.strip()
-    if not written or written.startswith("#") or len(written) > _LONGEST_ADDRESS:
+    href = "".join(href.split()) if "\n" in href else href.strip()
+    if not href or href.startswith("#") or len(href) > _MAX_URL_CHARS:
         return ""
     try:
-        whole = urljoin(base, written)
+        whole = urljoin(base, href)
     except ValueError:
         return ""
     if not whole.lower().startswith(("http://", "https://", "mailto:", "ftp://")):
@@ -86,7 +86,7 @@ def joined(base: str, written: str) -> str:
     return re.sub(r"[\s()<>]", lambda found: f"%{ord(found[0]):02X}", whole)
 
 
-def language_in(given: dict[str, str]) -> str:
+def code_language(given: dict[str, str]) -> str:
     named = given.get("data-lang") or given.get("data-language") or ""
     if not named:
         found = _LANGUAGE.search(given.get("class", ""))

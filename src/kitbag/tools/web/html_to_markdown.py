@@ -14,123 +14,134 @@ from typing import Final, NamedTuple
 
 from kitbag.tools.web.html_elements import (
     BLOCKS,
-    CLOSED_BY,
     CONTENT,
     HEADINGS,
+    IMPLICITLY_CLOSED,
+    INLINE_MARKS,
     LISTS,
-    MARKS,
     SKIPPED,
-    Part,
+    ContentScope,
+    absolute_url,
+    code_language,
     is_hidden,
-    joined,
-    language_in,
 )
-from kitbag.tools.web.html_tokens import VOID, Piece, attributes, pieces
-from kitbag.tools.web.markdown_blocks import MOST_CONTAINERS, NOWHERE, Blocks, Cell, Container, Table
-from kitbag.tools.web.open_elements import Element, Scope
+from kitbag.tools.web.html_tokens import VOID_ELEMENTS, HtmlToken, parse_attributes, tokenize
+from kitbag.tools.web.markdown_blocks import (
+    MAX_CONTAINERS,
+    PAGE_ANCHOR,
+    Container,
+    HtmlTable,
+    HtmlTableCell,
+    MarkdownWriter,
+)
+from kitbag.tools.web.open_elements import ElementScope, OpenElement
 
-SECONDS: Final = 5.0
-MOST_CHARACTERS: Final = 2_000_000
-_EVERY = 256
-_LONG = 10_000
-_ENOUGH = 200
-_MOST_TABLES = 8
+TIMEOUT_SECONDS: Final = 5.0
+MAX_CHARS: Final = 2_000_000
+_CHECK_INTERVAL = 256
+_LONG_TOKEN_CHARS = 10_000
+_MIN_MAIN_CHARS = 200
+_MAX_TABLE_DEPTH = 8
 _MAIN = re.compile(r"""<main[\s>]|role\s*=\s*["']?main["'\s>]""", re.IGNORECASE)
 
 
-class Page(NamedTuple):
+class MarkdownPage(NamedTuple):
     title: str
     text: str
-    cut: str
+    truncation: str
     """Why not all of it was read, in words; empty when it was."""
 
 
-def markdown_of(source: str, address: str, stop: threading.Event) -> Page:
+def html_to_markdown(source: str, base_url: str, stop: threading.Event) -> MarkdownPage:
     """`address` is where the page is from: its links are relative to that."""
-    deadline = time.monotonic() + SECONDS
-    first: Part = "main" if _MAIN.search(source) else "tidy"
-    page = _Reader(address, first, stop, deadline).read(source)
-    if len(page.text) >= _ENOUGH or stop.is_set() or page.cut:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    first: ContentScope = "main" if _MAIN.search(source) else "tidy"
+    page = _Converter(base_url, first, stop, deadline).convert(source)
+    if len(page.text) >= _MIN_MAIN_CHARS or stop.is_set() or page.truncation:
         return page
     # A page whose content is where others have a menu, or that has an empty main part.
-    whole = _Reader(address, "all", stop, deadline).read(source)
+    whole = _Converter(base_url, "all", stop, deadline).convert(source)
     return whole if not page.text or len(whole.text) > max(1_000, 10 * len(page.text)) else page
 
 
-class _Reader:
-    def __init__(self, address: str, part: Part, stop: threading.Event, deadline: float) -> None:
-        self._base = address
-        self._part: Part = part
+class _Converter:
+    def __init__(self, base_url: str, scope: ContentScope, stop: threading.Event, deadline: float) -> None:
+        self._base = base_url
+        self._scope: ContentScope = scope
         self._stop = stop
         self._deadline = deadline
-        self._scopes = [Scope()]
-        self._tables: list[tuple[Table, Scope]] = []
-        self._skipping: Element | None = None
-        self._content = 0
+        self._scopes = [ElementScope()]
+        self._tables: list[tuple[HtmlTable, ElementScope]] = []
+        self._skipping: OpenElement | None = None
+        self._content_depth = 0
         """How many elements are open that hold content."""
         self._code: list[str] | None = None
         self._title = ""
         self._is_title = False
-        self._absolute: dict[str, str] = {}
+        self._url_cache: dict[str, str] = {}
 
-    def read(self, source: str) -> Page:
+    def convert(self, source: str) -> MarkdownPage:
         cut = ""
-        handlers: dict[str, Callable[[Piece], None]] = {"text": self._text, "start": self._start, "end": self._end}
-        for count, piece in enumerate(pieces(source)):
+        handlers: dict[str, Callable[[HtmlToken], None]] = {
+            "text": self._on_text,
+            "start": self._on_start,
+            "end": self._on_end,
+        }
+        for count, piece in enumerate(tokenize(source)):
             handlers[piece.kind](piece)
-            if (count % _EVERY == 0 or len(piece.raw) > _LONG) and (cut := self._reason_to_stop()):
+            if (count % _CHECK_INTERVAL == 0 or len(piece.raw) > _LONG_TOKEN_CHARS) and (cut := self._stop_reason()):
                 break
         if self._stop.is_set():
-            return Page("", "", cut)
+            return MarkdownPage("", "", cut)
         while len(self._scopes) > 1 or self._tables:
             self._end_table()
         self._end_code()
-        text = self._scopes[0].blocks.text()
-        if len(text) > MOST_CHARACTERS:
-            text, cut = text[:MOST_CHARACTERS], cut or f"it is longer than {MOST_CHARACTERS:,} characters"
-        return Page(self._title, text, cut)
+        text = self._scopes[0].writer.text()
+        if len(text) > MAX_CHARS:
+            text, cut = text[:MAX_CHARS], cut or f"it is longer than {MAX_CHARS:,} characters"
+        return MarkdownPage(self._title, text, cut)
 
-    def _reason_to_stop(self) -> str:
+    def _stop_reason(self) -> str:
         if self._stop.is_set():
             return "it was cancelled"
         if time.monotonic() > self._deadline:
-            return f"reading it takes longer than {SECONDS:g} s"
-        if sum(scope.blocks.size for scope in self._scopes) > MOST_CHARACTERS:
-            return f"it is longer than {MOST_CHARACTERS:,} characters"
+            return f"reading it takes longer than {TIMEOUT_SECONDS:g} s"
+        if sum(scope.writer.size for scope in self._scopes) > MAX_CHARS:
+            return f"it is longer than {MAX_CHARS:,} characters"
         return ""
 
     @property
-    def _blocks(self) -> Blocks:
-        return self._scopes[-1].blocks
+    def _blocks(self) -> MarkdownWriter:
+        return self._scopes[-1].writer
 
     @property
-    def _is_shown(self) -> bool:
-        is_part = self._part != "main" or self._content > 0 or self._scopes[-1].blocks.heading == 1
+    def _is_visible(self) -> bool:
+        is_part = self._scope != "main" or self._content_depth > 0 or self._scopes[-1].writer.heading == 1
         return is_part and self._skipping is None
 
     # Text
 
-    def _text(self, piece: Piece) -> None:
+    def _on_text(self, piece: HtmlToken) -> None:
         if self._is_title:
             self._title = self._title or " ".join(html.unescape(piece.raw[:1_000]).split())
             self._is_title = False
-        elif not self._is_shown:
+        elif not self._is_visible:
             return
         elif self._code is not None:
             self._code.append(html.unescape(piece.raw))
         else:
-            self._blocks.write(piece.raw)
+            self._blocks.write_text(piece.raw)
 
     # Tags
 
-    def _start(self, piece: Piece) -> None:
+    def _on_start(self, piece: HtmlToken) -> None:
         name = piece.name
         if name == "title":
             self._is_title = self._skipping is None or self._skipping.name != "svg"
         elif name == "base":
-            self._base = joined(self._base, attributes(piece.raw).get("href", "")) or self._base
-        elif name in VOID:
-            if self._is_shown:
+            self._base = absolute_url(self._base, parse_attributes(piece.raw).get("href", "")) or self._base
+        elif name in VOID_ELEMENTS:
+            if self._is_visible:
                 self._start_void(piece)
         elif name in BLOCKS and self._code is None:
             self._start_block(piece)
@@ -142,10 +153,10 @@ class _Reader:
             self._start_skipped(piece)
         elif self._code is not None:
             self._start_in_code(piece)
-        elif self._is_shown:
+        elif self._is_visible:
             self._start_inline(piece)
 
-    def _start_void(self, piece: Piece) -> None:
+    def _start_void(self, piece: HtmlToken) -> None:
         if piece.name == "br":
             if self._code is not None:
                 self._code.append("\n")
@@ -155,35 +166,35 @@ class _Reader:
             self._blocks.end_line()
             self._blocks.write_block(["---"])
         elif piece.name == "img" and self._code is None:
-            given = attributes(piece.raw)
+            given = parse_attributes(piece.raw)
             text = " ".join(given.get("alt", "").split())
             if text and given.get("aria-hidden") != "true":
-                self._blocks.add(f"![{text}]")
+                self._blocks.add_markup(f"![{text}]")
 
-    def _start_inline(self, piece: Piece) -> None:
+    def _start_inline(self, piece: HtmlToken) -> None:
         if piece.name == "a":
-            address = self._address(attributes(piece.raw).get("href", ""))
+            address = self._absolute_url(parse_attributes(piece.raw).get("href", ""))
             self._blocks.close_mark("a")  # links are never in links
-            self._blocks.open_mark("a", "", address or NOWHERE)
-        elif piece.name in MARKS:
-            sign = MARKS[piece.name]
+            self._blocks.open_mark("a", "", address or PAGE_ANCHOR)
+        elif piece.name in INLINE_MARKS:
+            sign = INLINE_MARKS[piece.name]
             if not (self._blocks.heading and sign == "**"):
                 self._blocks.open_mark(piece.name, sign)
         elif piece.name == "q":
-            self._blocks.add("“")
+            self._blocks.add_markup("“")
 
-    def _start_skipped(self, piece: Piece) -> None:
+    def _start_skipped(self, piece: HtmlToken) -> None:
         element = self._push(piece)
         element.skips = True
-        if piece.name == "math" and self._is_shown:
-            formula = attributes(piece.raw).get("alttext", "").strip()
+        if piece.name == "math" and self._is_visible:
+            formula = parse_attributes(piece.raw).get("alttext", "").strip()
             if not formula:
                 element.skips = False
                 return
-            self._blocks.add(f"${formula}$")
+            self._blocks.add_markup(f"${formula}$")
         self._skipping = element
 
-    def _start_block(self, piece: Piece) -> None:
+    def _start_block(self, piece: HtmlToken) -> None:
         name, scope = piece.name, self._scopes[-1]
         if scope.open and scope.open[-1].name == "p":
             self._pop()
@@ -192,11 +203,11 @@ class _Reader:
         if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(piece):
             return
         scope = self._scopes[-1]
-        if name in CLOSED_BY:
-            self._close_siblings(*CLOSED_BY[name])
-        if scope.blocks.heading and self._start_in_heading(piece):
+        if name in IMPLICITLY_CLOSED:
+            self._close_siblings(*IMPLICITLY_CLOSED[name])
+        if scope.writer.heading and self._start_in_heading(piece):
             return
-        scope.blocks.end_line()
+        scope.writer.end_line()
         element = self._push(piece)
         if self._skipping is not None:
             return
@@ -204,61 +215,61 @@ class _Reader:
             element.skips = True
             self._skipping = element
             return
-        if name in CONTENT or (piece.raw and "main" in piece.raw and attributes(piece.raw).get("role") == "main"):
-            element.is_content = name != "article" or self._part != "main"
-            self._content += element.is_content
-        if self._is_shown or name == "h1":  # the title of a page may stand above its main part
-            self._prepare(element, piece)
+        if name in CONTENT or (piece.raw and "main" in piece.raw and parse_attributes(piece.raw).get("role") == "main"):
+            element.is_content = name != "article" or self._scope != "main"
+            self._content_depth += element.is_content
+        if self._is_visible or name == "h1":  # the title of a page may stand above its main part
+            self._open_block(element, piece)
 
-    def _start_in_heading(self, piece: Piece) -> bool:
+    def _start_in_heading(self, piece: HtmlToken) -> bool:
         """Whether it stays on the line of the heading; else that one was not closed, and ends here."""
         scope = self._scopes[-1]
         if piece.name in ("div", "p", "hgroup", "header"):
             self._push(piece).is_flat = True
-            scope.blocks.add(" ")
+            scope.writer.add_markup(" ")
             return True
-        self._pop_to(f"h{scope.blocks.heading}")
+        self._pop_to(f"h{scope.writer.heading}")
         return False
 
-    def _prepare(self, element: Element, piece: Piece) -> None:
+    def _open_block(self, element: OpenElement, piece: HtmlToken) -> None:
         """What an element that is shown means for what is in it."""
         name, scope = element.name, self._scopes[-1]
         if piece.raw and name in ("div", "figure", "pre"):
-            element.language = language_in(attributes(piece.raw))
+            element.language = code_language(parse_attributes(piece.raw))
         if name in HEADINGS:
-            scope.blocks.heading = HEADINGS[name]
+            scope.writer.heading = HEADINGS[name]
         elif name == "blockquote":
-            self._contain(element, Container("> ", "> ", False))
+            self._enter_container(element, Container("> ", "> ", False))
         elif name in ("ul", "menu", "dir"):
             scope.lists.append(0)
         elif name == "ol":
-            scope.lists.append(_whole(attributes(piece.raw).get("start", ""), 1))
+            scope.lists.append(_parse_int(parse_attributes(piece.raw).get("start", ""), 1))
         elif name == "li":
             number = scope.lists[-1] if scope.lists else 0
             sign = f"{number}. " if number else "- "
             if number:
                 scope.lists[-1] += 1
-            self._contain(element, Container(sign, " " * len(sign), True))
+            self._enter_container(element, Container(sign, " " * len(sign), True))
         elif name in ("dt", "dd"):
-            self._contain(element, Container(": ", "  ", True) if name == "dd" else Container("", "", True))
+            self._enter_container(element, Container(": ", "  ", True) if name == "dd" else Container("", "", True))
         elif name == "pre":
             self._code = []
 
-    def _contain(self, element: Element, container: Container) -> None:
-        blocks = self._scopes[-1].blocks
-        if len(blocks.containers) < MOST_CONTAINERS:
+    def _enter_container(self, element: OpenElement, container: Container) -> None:
+        blocks = self._scopes[-1].writer
+        if len(blocks.containers) < MAX_CONTAINERS:
             element.container = container
             blocks.containers.append(container)
 
-    def _start_in_code(self, piece: Piece) -> None:
+    def _start_in_code(self, piece: HtmlToken) -> None:
         """Only colours are expected there, and lines that are elements."""
         if piece.name in ("table", "pre", "h1", "h2"):  # so the end was forgotten
             self._end_code()
-            self._start(piece)
+            self._on_start(piece)
         elif piece.name == "code" and piece.raw and not self._scopes[-1].open[-1].language:
-            self._scopes[-1].open[-1].language = language_in(attributes(piece.raw))
+            self._scopes[-1].open[-1].language = code_language(parse_attributes(piece.raw))
 
-    def _end(self, piece: Piece) -> None:
+    def _on_end(self, piece: HtmlToken) -> None:
         name, skipping = piece.name, self._skipping
         if name == "title":
             self._is_title = False
@@ -272,14 +283,14 @@ class _Reader:
         elif name in BLOCKS or name == "math":
             if name not in ("table", "tr", "td", "th") or not self._end_table_part(name):
                 self._pop_to(name)
-        elif not self._is_shown:
+        elif not self._is_visible:
             return
-        elif name == "a" or name in MARKS:
+        elif name == "a" or name in INLINE_MARKS:
             self._blocks.close_mark(name)
         elif name == "q":
-            self._blocks.add("”")
+            self._blocks.add_markup("”")
 
-    def _end_in_skipped(self, name: str, skipping: Element) -> None:
+    def _end_in_skipped(self, name: str, skipping: OpenElement) -> None:
         if name == skipping.name:
             if skipping.nested:
                 skipping.nested -= 1
@@ -296,9 +307,9 @@ class _Reader:
 
     # What is open
 
-    def _push(self, piece: Piece) -> Element:
+    def _push(self, piece: HtmlToken) -> OpenElement:
         scope = self._scopes[-1]
-        element = Element(piece.name, len(scope.blocks.marks))
+        element = OpenElement(piece.name, len(scope.writer.marks))
         scope.open.append(element)
         scope.counts[piece.name] = scope.counts.get(piece.name, 0) + 1
         return element
@@ -316,21 +327,21 @@ class _Reader:
         if element is self._skipping:
             self._skipping = None
         if name == "math" or element.is_flat:
-            scope.blocks.add(" " if element.is_flat else "")
+            scope.writer.add_markup(" " if element.is_flat else "")
             return name
         if name in BLOCKS and not element.skips:
-            scope.blocks.end_line()
-        for mark in scope.blocks.marks[element.marks :]:
-            scope.blocks.close_mark(mark.name)
+            scope.writer.end_line()
+        for mark in scope.writer.marks[element.marks :]:
+            scope.writer.close_mark(mark.name)
         if name in HEADINGS:
-            scope.blocks.heading = 0
+            scope.writer.heading = 0
         if element.container is not None:
-            scope.blocks.containers.remove(element.container)
-        self._content -= element.is_content
+            scope.writer.containers.remove(element.container)
+        self._content_depth -= element.is_content
         if name in LISTS[:4] and scope.lists and not element.skips and self._skipping is None:
             scope.lists.pop()
         if name in LISTS and not any(scope.counts.get(outer) for outer in LISTS):
-            scope.blocks.leave_list()
+            scope.writer.leave_list()
         return name
 
     def _close_siblings(self, siblings: tuple[str, ...], borders: tuple[str, ...]) -> None:
@@ -344,21 +355,21 @@ class _Reader:
             if element.name in borders:
                 return
 
-    def _is_hidden(self, piece: Piece) -> bool:
-        return is_hidden(piece, self._part, self._content > 0)
+    def _is_hidden(self, piece: HtmlToken) -> bool:
+        return is_hidden(piece, self._scope, self._content_depth > 0)
 
     # Tables
 
-    def _start_table(self, piece: Piece) -> bool:
+    def _start_table(self, piece: HtmlToken) -> bool:
         """Whether it is taken for a part of a table; what is too deep is not."""
-        if not self._is_shown:
+        if not self._is_visible:
             return False
         if piece.name == "table":
-            if len(self._tables) >= _MOST_TABLES or self._is_hidden(piece):
+            if len(self._tables) >= _MAX_TABLE_DEPTH or self._is_hidden(piece):
                 return False
             self._blocks.heading = 0
             self._blocks.end_line()
-            self._tables.append((Table(), self._scopes[-1]))
+            self._tables.append((HtmlTable(), self._scopes[-1]))
             return True
         if not self._tables:
             return False
@@ -367,7 +378,7 @@ class _Reader:
         if piece.name == "tr":
             table.start_row()
             return True
-        scope = Scope(attributes(piece.raw), piece.name == "th")
+        scope = ElementScope(parse_attributes(piece.raw), piece.name == "th")
         self._scopes.append(scope)
         if self._is_hidden(piece):
             element = self._push(piece)
@@ -399,26 +410,26 @@ class _Reader:
         while scope.open:
             self._pop()
         self._scopes.pop()
-        spans = (_whole(scope.cell.get(key, ""), 1) for key in ("colspan", "rowspan"))
-        self._tables[-1][0].add(Cell(scope.blocks.text(), scope.blocks.has_structure, scope.is_header, *spans))
+        spans = (_parse_int(scope.cell.get(key, ""), 1) for key in ("colspan", "rowspan"))
+        self._tables[-1][0].add(HtmlTableCell(scope.writer.text(), scope.writer.has_structure, scope.is_header, *spans))
 
     def _end_table(self) -> None:
         self._end_code()
         self._end_cell()
         table, around = self._tables.pop()
-        around.blocks.end_line()
-        around.blocks.write_table(table)
+        around.writer.end_line()
+        around.writer.write_table(table)
 
     # Addresses
 
-    def _address(self, written: str) -> str:
+    def _absolute_url(self, written: str) -> str:
         """As a link has it; empty for what leads nowhere outside the page."""
-        if written not in self._absolute:
-            if len(self._absolute) > 10_000:
-                self._absolute.clear()
-            self._absolute[written] = joined(self._base, written)
-        return self._absolute[written]
+        if written not in self._url_cache:
+            if len(self._url_cache) > 10_000:
+                self._url_cache.clear()
+            self._url_cache[written] = absolute_url(self._base, written)
+        return self._url_cache[written]
 
 
-def _whole(text: str, otherwise: int) -> int:
+def _parse_int(text: str, otherwise: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else otherwise

@@ -14,20 +14,20 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VOID: Final = _names("area base br col embed hr img input link meta param source track wbr")
+VOID_ELEMENTS: Final = _names("area base br col embed hr img input link meta param source track wbr")
 """Elements that have no inside."""
-_RAW: Final = _names("script style textarea title iframe noembed noframes xmp")
+_RAW_TEXT_ELEMENTS: Final = _names("script style textarea title iframe noembed noframes xmp")
 """Elements with text inside and nothing else, whatever it looks like."""
 # Possessive throughout: a tag is read once. A quote counts only where a value begins.
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
 _ATTRIBUTE = re.compile(r"""([^\s/>="']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>]++))?+)?+""")
-_LONGEST_NAME = 40
-_LONGEST_TEXT = 1 << 16
-_LONGEST_REFERENCE = 40
-_MOST_ATTRIBUTES = 100
+_MAX_NAME_CHARS = 40
+_MAX_TEXT_CHARS = 1 << 16
+_MAX_REFERENCE_CHARS = 40
+_MAX_ATTRIBUTES = 100
 
 
-class Piece(NamedTuple):
+class HtmlToken(NamedTuple):
     kind: Literal["start", "end", "text"]
     name: str
     """Of a tag, in lower case."""
@@ -35,51 +35,51 @@ class Piece(NamedTuple):
     """Of a tag its attributes as they are written, of text the text; references like `&amp;` are still in it."""
 
 
-def pieces(text: str) -> Iterator[Piece]:
+def tokenize(text: str) -> Iterator[HtmlToken]:
     at = 0
     while (tag_at := text.find("<", at)) >= 0:
         found = _TAG.match(text, tag_at)
         if found is None:
-            end = _end_of_other(text, tag_at)
+            end = _markup_end(text, tag_at)
             if end < 0:  # a tag that never ends, and all that follows is in it
                 break
             if end == 0:  # only a sign
-                yield from _texts(text, at, tag_at + 1)
+                yield from _text_tokens(text, at, tag_at + 1)
                 at = tag_at + 1
                 continue
-            yield from _texts(text, at, tag_at)
+            yield from _text_tokens(text, at, tag_at)
             at = end
             continue
-        yield from _texts(text, at, tag_at)
+        yield from _text_tokens(text, at, tag_at)
         at = found.end()
-        name = found[2][:_LONGEST_NAME].lower()
+        name = found[2][:_MAX_NAME_CHARS].lower()
         if found[1]:
-            yield Piece("end", name, "")
+            yield HtmlToken("end", name, "")
             continue
-        yield Piece("start", name, found[3])
-        if name in _RAW:
+        yield HtmlToken("start", name, found[3])
+        if name in _RAW_TEXT_ELEMENTS:
             closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, at)
             end = closing.start() if closing else len(text)
-            yield from _texts(text, at, end)
+            yield from _text_tokens(text, at, end)
             at = end
     else:
         tag_at = len(text)
-    yield from _texts(text, at, tag_at)
+    yield from _text_tokens(text, at, tag_at)
 
 
-def _texts(text: str, start: int, end: int) -> Iterator[Piece]:
+def _text_tokens(text: str, start: int, end: int) -> Iterator[HtmlToken]:
     """In pieces that take no time to speak of, and none ends inside a reference."""
-    while end - start > _LONGEST_TEXT:
-        most = start + _LONGEST_TEXT
-        reference = text.rfind("&", most - _LONGEST_REFERENCE, most)
+    while end - start > _MAX_TEXT_CHARS:
+        most = start + _MAX_TEXT_CHARS
+        reference = text.rfind("&", most - _MAX_REFERENCE_CHARS, most)
         cut = reference if reference >= 0 else most
-        yield Piece("text", "", text[start:cut])
+        yield HtmlToken("text", "", text[start:cut])
         start = cut
     if end > start:
-        yield Piece("text", "", text[start:end])
+        yield HtmlToken("text", "", text[start:end])
 
 
-def _end_of_other(text: str, at: int) -> int:
+def _markup_end(text: str, at: int) -> int:
     """Where a comment or the like ends; 0 when this is no tag at all, -1 when it has no end."""
     if text.startswith("<!--", at):
         end = text.find("-->", at + 2)
@@ -91,18 +91,18 @@ def _end_of_other(text: str, at: int) -> int:
     return -1 if following.isascii() and following.isalpha() else 0
 
 
-def attributes(raw: str) -> dict[str, str]:
+def parse_attributes(raw: str) -> dict[str, str]:
     """Of names that are given twice the first counts."""
     found: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(raw):
         name, *values = match.groups()
         found.setdefault(name.lower(), html.unescape(next((value for value in values if value), "")))
-        if len(found) >= _MOST_ATTRIBUTES:
+        if len(found) >= _MAX_ATTRIBUTES:
             break
     return found
 
 
-def text_in(markup: str) -> str:
+def html_text(markup: str) -> str:
     """Of a short piece of HTML: what is to be read, on one line."""
-    words = (piece.raw for piece in pieces(markup) if piece.kind == "text")
+    words = (piece.raw for piece in tokenize(markup) if piece.kind == "text")
     return " ".join(html.unescape("".join(words)).split())

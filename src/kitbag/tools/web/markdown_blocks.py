@@ -7,19 +7,19 @@ import html
 import re
 from typing import Final, NamedTuple
 
-MOST_CONTAINERS: Final = 10
+MAX_CONTAINERS: Final = 10
 """Quotations and list items around a line; what is deeper is written as if it were not."""
-MOST_MARKS: Final = 16
-NOWHERE: Final = "#"
+MAX_MARKS: Final = 16
+PAGE_ANCHOR: Final = "#"
 """The address of a link within the page."""
-_MOST_COLUMNS = 60
-_MOST_SPAN = 1_000
-_LONGEST_CELL = 1_000
-_LONGEST_REPEATED = 60
-_LONGEST_TABLE = 1_000_000
+_MAX_COLUMNS = 60
+_MAX_ROWSPAN = 1_000
+_MAX_CELL_CHARS = 1_000
+_MAX_REPEATED_CHARS = 60
+_MAX_TABLE_CHARS = 1_000_000
 _BLANKS = re.compile(r"[ \t\r\f\v\u00a0]+")
 _AROUND_BREAK = re.compile(r" ?\n ?")
-_OTHER_BLANKS = re.compile(r"[ \t\n\r\f\v\u00a0]+")
+_WHITESPACE = re.compile(r"[ \t\n\r\f\v\u00a0]+")
 
 
 class Container:
@@ -35,24 +35,24 @@ class Container:
         """Nothing has been written in it."""
 
 
-class Mark(NamedTuple):
+class InlineMark(NamedTuple):
     """Emphasis, code or a link that has begun and not ended."""
 
     name: str
     at: int
     """Where it begins in the line."""
     sign: str
-    address: str = ""
+    url: str = ""
 
 
-class Blocks:
+class MarkdownWriter:
     """A page, or a cell of a table."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.size = 0
         self.containers: list[Container] = []
-        self.marks: list[Mark] = []
+        self.marks: list[InlineMark] = []
         self.heading = 0
         self.has_structure = False
         """Whether there is something that does not fit into one line."""
@@ -61,48 +61,48 @@ class Blocks:
 
     # Within a line
 
-    def write(self, raw: str) -> None:
+    def write_text(self, raw: str) -> None:
         """Text of the page."""
         text = html.unescape(raw) if "&" in raw else raw
-        self._line.append(_OTHER_BLANKS.sub(" ", text))
+        self._line.append(_WHITESPACE.sub(" ", text))
 
-    def add(self, text: str) -> None:
+    def add_markup(self, text: str) -> None:
         """Text of ours."""
         self._line.append(text)
 
     def break_line(self) -> None:
         self._line.append(" " if self.heading else "\n")
 
-    def open_mark(self, name: str, sign: str, address: str = "") -> None:
+    def open_mark(self, name: str, sign: str, url: str = "") -> None:
         is_code = any(mark.sign == "`" for mark in self.marks)
-        if len(self.marks) < MOST_MARKS and not is_code:  # code is shown as it is
-            self.marks.append(Mark(name, len(self._line), sign, address))
+        if len(self.marks) < MAX_MARKS and not is_code:  # code is shown as it is
+            self.marks.append(InlineMark(name, len(self._line), sign, url))
 
     def close_mark(self, name: str) -> None:
         for at in range(len(self.marks) - 1, -1, -1):
             if self.marks[at].name == name:
                 for mark in reversed(self.marks[at:]):
-                    self._wrap(mark)
+                    self._wrap_mark(mark)
                 del self.marks[at:]
                 return
 
-    def _wrap(self, mark: Mark) -> None:
+    def _wrap_mark(self, mark: InlineMark) -> None:
         inside = "".join(self._line[mark.at :])
         del self._line[mark.at :]
         stripped = inside.strip()
-        if not stripped or (mark.address and stripped in ("¶", "#", "§", "🔗")):
+        if not stripped or (mark.url and stripped in ("¶", "#", "§", "🔗")):
             self._line.append(" " if inside else "")
             return
         before = " " if inside[0] in " \n" else ""
         after = " " if inside[-1] in " \n" else ""
-        self._line.append(f"{before}{_marked(stripped, mark)}{after}")
+        self._line.append(f"{before}{_render_mark(stripped, mark)}{after}")
 
     def end_line(self) -> None:
         """Writes what there is as a block; what is open goes on in the next one."""
         if not self._line:
             return
         for mark in reversed(self.marks):
-            self._wrap(mark)
+            self._wrap_mark(mark)
         text = _AROUND_BREAK.sub("\n", _BLANKS.sub(" ", "".join(self._line))).strip()
         self._line.clear()
         self.marks = [mark._replace(at=0) for mark in self.marks]
@@ -119,21 +119,21 @@ class Blocks:
         pending = [container for container in self.containers if container.is_pending]
         follows_item = self._in_list and any(container.is_item for container in pending)
         if self.lines and not follows_item:
-            self._line_out("".join(one.rest for one in self.containers if not one.is_pending).rstrip())
+            self._append_line("".join(one.rest for one in self.containers if not one.is_pending).rstrip())
         first = "".join(one.first if one.is_pending else one.rest for one in self.containers)
         rest = "".join(one.rest for one in self.containers)
         for container in pending:
             container.is_pending = False
-        self._line_out(f"{first}{lines[0]}" if lines[0] else first.rstrip())
+        self._append_line(f"{first}{lines[0]}" if lines[0] else first.rstrip())
         for line in lines[1:]:
-            self._line_out(f"{rest}{line}" if line else rest.rstrip())
+            self._append_line(f"{rest}{line}" if line else rest.rstrip())
         self._in_list = any(container.is_item for container in self.containers)
 
     def leave_list(self) -> None:
         """What follows is no longer part of one."""
         self._in_list = False
 
-    def _line_out(self, line: str) -> None:
+    def _append_line(self, line: str) -> None:
         self.lines.append(line)
         self.size += len(line) + 1
 
@@ -146,7 +146,7 @@ class Blocks:
         self.has_structure = True
         self.write_block([f"{fence}{language}", *lines, fence])
 
-    def write_table(self, table: "Table") -> None:
+    def write_table(self, table: "HtmlTable") -> None:
         if table.is_data:
             self.has_structure = True
             self.write_block(table.markdown())
@@ -161,11 +161,11 @@ class Blocks:
         return "\n".join(self.lines)
 
 
-def _marked(text: str, mark: Mark) -> str:
-    if mark.address == NOWHERE:
+def _render_mark(text: str, mark: InlineMark) -> str:
+    if mark.url == PAGE_ANCHOR:
         return text
-    if mark.address:
-        return f"[{text.replace(chr(10), ' ')}]({mark.address})"
+    if mark.url:
+        return f"[{text.replace(chr(10), ' ')}]({mark.url})"
     if mark.sign != "`":
         return f"{mark.sign}{text}{mark.sign}"
     text = text.replace("\n", " ")
@@ -175,30 +175,30 @@ def _marked(text: str, mark: Mark) -> str:
     return f"{fence} {text} {fence}"
 
 
-class Cell(NamedTuple):
+class HtmlTableCell(NamedTuple):
     text: str
     has_structure: bool
     is_header: bool
-    columns: int
-    rows: int
+    colspan: int
+    rowspan: int
 
 
-class Table:
+class HtmlTable:
     def __init__(self) -> None:
-        self._rows: list[list[Cell]] = []
+        self._rows: list[list[HtmlTableCell]] = []
         self.size = 0
 
     def start_row(self) -> None:
         if not self._rows or self._rows[-1]:
             self._rows.append([])
 
-    def add(self, cell: Cell) -> None:
+    def add(self, cell: HtmlTableCell) -> None:
         if not self._rows:
             self._rows.append([])
         self._rows[-1].append(cell)
         self.size += len(cell.text)
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[HtmlTableCell]:
         return [cell for row in self._rows for cell in row]
 
     @property
@@ -207,44 +207,44 @@ class Table:
         cells = self.cells()
         if max((len(row) for row in self._rows), default=0) < 2:
             return False
-        if any(cell.has_structure or len(cell.text) > _LONGEST_CELL for cell in cells):
+        if any(cell.has_structure or len(cell.text) > _MAX_CELL_CHARS for cell in cells):
             return False
         return any(cell.is_header for cell in cells) or not any("\n\n" in cell.text for cell in cells)
 
     def markdown(self) -> list[str]:
-        rows = self._spread()
+        rows = self._expand_spans()
         width = max(map(len, rows))
         lines = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
         return [lines[0], f"|{' --- |' * width}", *lines[1:]]
 
-    def _spread(self) -> list[list[str]]:
+    def _expand_spans(self) -> list[list[str]]:
         """Cells that reach over several columns leave the others empty; over several rows, they are said again."""
         below: dict[int, tuple[int, str]] = {}
         rows: list[list[str]] = []
-        room = _LONGEST_TABLE
+        room = _MAX_TABLE_CHARS
         for row in self._rows:
             made: list[str] = []
             for cell in row:
-                _fill(made, below)
+                _fill_spanned(made, below)
                 text = re.sub(r"\n+", "<br>", cell.text).replace("|", "\\|")
-                for column in range(max(1, min(cell.columns, _MOST_COLUMNS))):
-                    if cell.rows > 1:
-                        again = "" if column or len(text) > _LONGEST_REPEATED else text
-                        below[len(made)] = (min(cell.rows, _MOST_SPAN) - 1, again)
+                for column in range(max(1, min(cell.colspan, _MAX_COLUMNS))):
+                    if cell.rowspan > 1:
+                        again = "" if column or len(text) > _MAX_REPEATED_CHARS else text
+                        below[len(made)] = (min(cell.rowspan, _MAX_ROWSPAN) - 1, again)
                     made.append("" if column else text)
-                if len(made) >= _MOST_COLUMNS:
+                if len(made) >= _MAX_COLUMNS:
                     break
-            _fill(made, below)
+            _fill_spanned(made, below)
             if made:
-                rows.append(made[:_MOST_COLUMNS])
+                rows.append(made[:_MAX_COLUMNS])
             room -= sum(map(len, made)) + 3 * len(made)
             if room < 0:
                 break
         return rows
 
 
-def _fill(row: list[str], below: dict[int, tuple[int, str]]) -> None:
-    while len(row) < _MOST_COLUMNS and len(row) in below:
+def _fill_spanned(row: list[str], below: dict[int, tuple[int, str]]) -> None:
+    while len(row) < _MAX_COLUMNS and len(row) in below:
         column = len(row)
         left, text = below.pop(column)
         if left > 1:

@@ -1,9 +1,9 @@
 """What is open while a page is read: its elements, in the page or in one cell of a table. Used by web_page."""
 
-from kitbag.tools.web.markdown_blocks import Blocks, Container
+from kitbag.tools.web.markdown_blocks import Container, MarkdownWriter
 
 
-class Element:
+class OpenElement:
     __slots__ = ("container", "is_content", "is_flat", "language", "marks", "name", "nested", "skips")
 
     def __init__(self, name: str, marks: int) -> None:
@@ -20,12 +20,12 @@ class Element:
         """It is on the line of a heading."""
 
 
-class Scope:
+class ElementScope:
     """What is open in the page, or in one cell of a table: an end tag reaches no further."""
 
     def __init__(self, cell: dict[str, str] | None = None, is_header: bool = False) -> None:
-        self.blocks = Blocks()
-        self.open: list[Element] = []
+        self.writer = MarkdownWriter()
+        self.open: list[OpenElement] = []
         self.counts: dict[str, int] = {}
         self.lists: list[int] = []
         """The number of the next item; 0 where items have no numbers."""

@@ -8,16 +8,16 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from kitbag.views.rendering.styled_text import Run
+from kitbag.views.rendering.styled_text import StyledRun
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 PLAIN: Final = "36"
 """Code of no language that is known."""
-_LARGEST: Final = 20_000
-_LONGEST_LINE: Final = 1_000
-_SECONDS: Final = 0.1
+_MAX_CHARS: Final = 20_000
+_MAX_LINE_CHARS: Final = 1_000
+_MAX_SECONDS: Final = 0.1
 _STYLES: Final = (
     ("Token.Comment", "2"),
     ("Token.Keyword.Constant", "36"),
@@ -41,34 +41,34 @@ _STYLES: Final = (
 )
 
 
-def code_rows(code: str, language: str) -> list[list[Run]]:
+def code_rows(code: str, language: str) -> list[list[StyledRun]]:
     """A row for each line; all of the code is in them, whatever a lexer makes of it. No language: no colours."""
     lines = code.split("\n")
-    lexer = _lexer(language) if len(code) <= _LARGEST and max(map(len, lines)) <= _LONGEST_LINE else None
+    lexer = _find_lexer(language) if len(code) <= _MAX_CHARS and max(map(len, lines)) <= _MAX_LINE_CHARS else None
     if lexer is None:
-        return [[Run(line, PLAIN)] for line in lines]
-    rows: list[list[Run]] = [[]]
-    for text, style in _lexed(lexer, code):
+        return [[StyledRun(line, PLAIN)] for line in lines]
+    rows: list[list[StyledRun]] = [[]]
+    for text, style in _tokenize(lexer, code):
         first, *others = text.split("\n")
-        rows[-1].append(Run(first, style))
-        rows += ([Run(line, style)] for line in others)
+        rows[-1].append(StyledRun(first, style))
+        rows += ([StyledRun(line, style)] for line in others)
     return rows
 
 
-def _lexed(lexer: "Lexer", code: str) -> list[Run]:
-    runs: list[Run] = []
-    done, end = 0, time.monotonic() + _SECONDS
+def _tokenize(lexer: "Lexer", code: str) -> list[StyledRun]:
+    runs: list[StyledRun] = []
+    done, end = 0, time.monotonic() + _MAX_SECONDS
     try:
         for at, kind, text in lexer.get_tokens_unprocessed(code):
             if at != done or time.monotonic() > end:
                 break
-            runs.append(Run(text, _style(kind)))
+            runs.append(StyledRun(text, _style(kind)))
             done += len(text)
     except Exception:  # noqa: BLE001 - of a lexer: then the rest has no colours
         done = sum(len(run.text) for run in runs)
     if code[:done] != "".join(run.text for run in runs):
-        return [Run(code, PLAIN)]
-    return [*runs, Run(code[done:])]
+        return [StyledRun(code, PLAIN)]
+    return [*runs, StyledRun(code[done:])]
 
 
 @cache
@@ -78,17 +78,17 @@ def _style(kind: Any) -> str:
 
 
 @cache
-def _names() -> dict[str, str]:
+def _lexer_names() -> dict[str, str]:
     """What a language may be called -> its lexer. Of pygments alone: what others plug in is not asked."""
     from pygments.lexers import get_all_lexers
 
     return {alias.lower(): name for name, aliases, _, _ in get_all_lexers(plugins=False) for alias in aliases}
 
 
-def _lexer(language: str) -> "Lexer | None":
+def _find_lexer(language: str) -> "Lexer | None":
     if not language:
         return None
-    name = _names().get(language.lower(), "")
+    name = _lexer_names().get(language.lower(), "")
     return _lexer_named(name) if name else None
 
 

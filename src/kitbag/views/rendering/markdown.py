@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.views.rendering.code import PLAIN, code_rows
-from kitbag.views.rendering.styled_text import TONES, Cleaner, Run, both, chopped, wrapped
-from kitbag.views.rendering.table import Cells, columns
+from kitbag.views.rendering.styled_text import TONES, Cleaner, StyledRun, chop_row, combine_styles, wrap_row
+from kitbag.views.rendering.table import TableCells, layout_columns
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _HEADINGS: Final = {"h1": "1;4", "h2": "1", "h3": "1;3"}
 _INLINE: Final = {"strong": ("1", "**"), "em": ("3", "*"), "s": ("9", "~~")}
-_QUOTE: Final = Run("│ ", TONES["dim"])
+_QUOTE: Final = StyledRun("│ ", TONES["dim"])
 _TASKS: Final = {"[ ] ": "", "[x] ": TONES["good"], "[X] ": TONES["good"]}
-_DEEPEST: Final = 60
+_MAX_DEPTH: Final = 60
 """Further in, a parser would leave out what is there."""
-_AROUND = re.compile(r"^(?:[ >]|[-*+] |\d{1,9}[.)] )+")
+_CONTAINER_MARKS = re.compile(r"^(?:[ >]|[-*+] |\d{1,9}[.)] )+")
 """Marks of the lists and quotes in which a line stands."""
-_LONGEST_RULE: Final = 40
-_LONGEST_INFO: Final = 40
+_MAX_RULE_WIDTH: Final = 40
+_MAX_LANGUAGE_CHARS: Final = 40
 
 
 @cache
@@ -34,44 +34,46 @@ def _parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
     # A definition of a link would be taken out of the text and show nothing; so it stays a paragraph.
-    options = {"html": False, "linkify": False, "maxNesting": _DEEPEST}
+    options = {"html": False, "linkify": False, "maxNesting": _MAX_DEPTH}
     return MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
 
 
-def markdown_rows(text: str, width: int, clean: Cleaner, *, colour: bool, highlights: bool = True) -> list[list[Run]]:
+def markdown_rows(
+    text: str, width: int, clean: Cleaner, *, color: bool, highlights: bool = True
+) -> list[list[StyledRun]]:
     """Of a text that is clean. What the parser makes of it, such as `&#27;`, is cleaned again."""
     # Signs that have a meaning of their own in Markdown, and may become something that was not cleaned.
     is_changed = any(sign in text for sign in "&\\%")
     tokens = _parser().parse(text)
-    if any(token.level >= _DEEPEST - 1 for token in tokens):
-        return as_written(text, width)
-    view = _View(tokens, text, width, clean if is_changed else None, colour, highlights)
-    view.draw()
+    if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
+        return plain_rows(text, width)
+    view = _MarkdownRenderer(tokens, text, width, clean if is_changed else None, color, highlights)
+    view.render()
     return view.rows
 
 
-def as_written(text: str, width: int) -> list[list[Run]]:
-    return [row for line in text.strip("\n").split("\n") for row in chopped([Run(line)], width)]
+def plain_rows(text: str, width: int) -> list[list[StyledRun]]:
+    return [row for line in text.strip("\n").split("\n") for row in chop_row([StyledRun(line)], width)]
 
 
 class _Prefix(NamedTuple):
     """What stands before the lines of a list's item or a quote."""
 
-    first: tuple[Run, ...]
-    rest: tuple[Run, ...]
+    first: tuple[StyledRun, ...]
+    rest: tuple[StyledRun, ...]
 
 
-class _View:
+class _MarkdownRenderer:
     def __init__(
-        self, tokens: "Sequence[Token]", text: str, width: int, clean: Cleaner | None, colour: bool, highlights: bool
+        self, tokens: "Sequence[Token]", text: str, width: int, clean: Cleaner | None, color: bool, highlights: bool
     ) -> None:
         """`text`: what they were made from."""
         self._source = text
-        self.rows: list[list[Run]] = []
+        self.rows: list[list[StyledRun]] = []
         self._tokens = tokens
         self._width = width
         self._clean = clean
-        self._colour = colour
+        self._color = color
         self._highlights = highlights
         self._prefixes: list[_Prefix] = []
         self._is_tight: list[bool] = []
@@ -80,37 +82,41 @@ class _View:
         """A blank line before what comes next."""
         self._at = 0
 
-    def draw(self) -> None:
+    def render(self) -> None:
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
             self._at += 1
-            self._block(token)
+            self._render_token(token)
 
-    def _block(self, token: "Token") -> None:
+    def _render_token(self, token: "Token") -> None:
         match token.type:
             case "paragraph_open" | "heading_open":
-                self._begin(tight=token.hidden)
+                self._start_block(tight=token.hidden)
                 self._paragraph(token)
             case "fence" | "code_block":
-                self._begin()
+                self._start_block()
                 self._code(token)
             case "hr":
-                self._begin()
-                self._add([[Run("─" * min(self._room(), _LONGEST_RULE), TONES["dim"])]])
+                self._start_block()
+                self._add([[StyledRun("─" * min(self._width_left(), _MAX_RULE_WIDTH), TONES["dim"])]])
                 self._gap = True
             case "table_open":
-                self._begin()
-                cells, lost = self._table(), self._with_lost_cells(token)
-                self._add(as_written(lost, self._room()) if lost else columns(cells, self._room(), rule=True))
+                self._start_block()
+                cells, lost = self._table(), self._source_if_cells_lost(token)
+                self._add(
+                    plain_rows(lost, self._width_left())
+                    if lost
+                    else layout_columns(cells, self._width_left(), rule=True)
+                )
                 self._gap = True
             case "blockquote_open":
-                self._begin()
+                self._start_block()
                 self._push((_QUOTE,), (_QUOTE,))
             case "bullet_list_open" | "ordered_list_open":
-                self._begin(tight=bool(self._is_tight and self._is_tight[-1]))
+                self._start_block(tight=bool(self._is_tight and self._is_tight[-1]))
                 self._is_tight.append(self._is_list_tight())
             case "list_item_open":
-                self._begin(tight=self._is_tight[-1])
+                self._start_block(tight=self._is_tight[-1])
                 self._item(token)
             case "blockquote_close" | "list_item_close":
                 self._prefixes.pop()
@@ -123,28 +129,28 @@ class _View:
 
     # What stands around
 
-    def _begin(self, *, tight: bool = False) -> None:
+    def _start_block(self, *, tight: bool = False) -> None:
         if self._gap and not tight:
             self.rows.append([run for prefix in self._prefixes for run in prefix.rest])
         self._gap = False
 
-    def _push(self, first: tuple[Run, ...], rest: tuple[Run, ...]) -> None:
-        if self._room() < self._width // 2:
+    def _push(self, first: tuple[StyledRun, ...], rest: tuple[StyledRun, ...]) -> None:
+        if self._width_left() < self._width // 2:
             first, rest = first if first != rest else (), ()  # so deep in that there is no room to go further
         self._prefixes.append(_Prefix(first, rest))
 
-    def _room(self) -> int:
+    def _width_left(self) -> int:
         return self._width - sum(len(run.text) for prefix in self._prefixes for run in prefix.rest)
 
-    def _before(self) -> tuple[list[Run], list[Run]]:
+    def _take_prefixes(self) -> tuple[list[StyledRun], list[StyledRun]]:
         """For the first line and the others. A mark of an item stands before its first line only."""
         first = [run for prefix in self._prefixes for run in prefix.first]
         rest = [run for prefix in self._prefixes for run in prefix.rest]
         self._prefixes = [_Prefix(prefix.rest, prefix.rest) for prefix in self._prefixes]
         return first, rest
 
-    def _add(self, rows: list[list[Run]]) -> None:
-        first, rest = self._before()
+    def _add(self, rows: list[list[StyledRun]]) -> None:
+        first, rest = self._take_prefixes()
         self.rows += [[*(rest if at else first), *row] for at, row in enumerate(rows)]
 
     def _is_list_tight(self) -> bool:
@@ -157,9 +163,9 @@ class _View:
         mark = f"{token.info}{token.markup} " if token.info else "- "
         inline = next((one for one in self._tokens[self._at : self._at + 2] if one.type == "inline"), None)
         if inline is not None and inline.content[:4] in _TASKS:
-            self._push((), (Run("    "),))
+            self._push((), (StyledRun("    "),))
         else:
-            self._push((Run(mark, TONES["accent"]),), (Run(" " * len(mark)),))
+            self._push((StyledRun(mark, TONES["accent"]),), (StyledRun(" " * len(mark)),))
 
     # Blocks
 
@@ -169,30 +175,30 @@ class _View:
         runs = self._inline(inline.children or [])
         if token.type == "heading_open":
             style = _HEADINGS.get(token.tag, "3")
-            mark = [] if self._colour else [Run("#" * int(token.tag[1:]) + " ")]
-            runs = [*mark, *(Run(text, both(style, inner)) for text, inner in runs)]
+            mark = [] if self._color else [StyledRun("#" * int(token.tag[1:]) + " ")]
+            runs = [*mark, *(StyledRun(text, combine_styles(style, inner)) for text, inner in runs)]
         elif self._prefixes and runs and runs[0].text[:4] in _TASKS:
             box = runs[0].text[:4]
-            runs = [Run(box, _TASKS[box]), runs[0]._replace(text=runs[0].text[4:]), *runs[1:]]
-        first, rest = self._before()
-        self.rows += wrapped(runs, self._width, first, rest)
+            runs = [StyledRun(box, _TASKS[box]), runs[0]._replace(text=runs[0].text[4:]), *runs[1:]]
+        first, rest = self._take_prefixes()
+        self.rows += wrap_row(runs, self._width, first, rest)
         self._gap = not token.hidden
 
     def _code(self, token: "Token") -> None:
-        language = self._text(token.info).strip().split(" ")[0][:_LONGEST_INFO]
+        language = self._text(token.info).strip().split(" ")[0][:_MAX_LANGUAGE_CHARS]
         code = token.content.removesuffix("\n")
-        first, rest = self._before()
+        first, rest = self._take_prefixes()
         known = language if self._highlights else ""
-        rows = code_rows(code, known) if self._colour else [[Run(line)] for line in code.split("\n")]
-        if not self._colour and token.type == "fence":
-            rows = [[Run(f"{token.markup}{language}")], *rows, [Run(token.markup)]]
+        rows = code_rows(code, known) if self._color else [[StyledRun(line)] for line in code.split("\n")]
+        if not self._color and token.type == "fence":
+            rows = [[StyledRun(f"{token.markup}{language}")], *rows, [StyledRun(token.markup)]]
         for row in rows:
-            self.rows += chopped(row, self._width, first, rest)
+            self.rows += chop_row(row, self._width, first, rest)
             first = rest
         self._gap = True
 
-    def _table(self) -> Cells:
-        rows: list[list[list[Run]]] = []
+    def _table(self) -> TableCells:
+        rows: list[list[list[StyledRun]]] = []
         right: set[int] = set()
         while self._tokens[self._at].type != "table_close":
             token = self._tokens[self._at]
@@ -205,14 +211,14 @@ class _View:
             elif token.type == "inline":
                 rows[-1].append(self._inline(token.children or []))
         self._at += 1
-        return Cells(rows[0], rows[1:], frozenset(right))
+        return TableCells(rows[0], rows[1:], frozenset(right))
 
-    def _with_lost_cells(self, table: "Token") -> str:
+    def _source_if_cells_lost(self, table: "Token") -> str:
         """The table as it was written, where a row has more cells than there are heads: a parser leaves those out."""
         from markdown_it.rules_block.table import escapedSplit
 
         first, end = table.map or (0, 0)
-        lines = [_AROUND.sub("", line, 1) for line in self._source.split("\n")[first:end]]
+        lines = [_CONTAINER_MARKS.sub("", line, 1) for line in self._source.split("\n")[first:end]]
         sizes = [len(escapedSplit(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
         return "\n".join(lines) if any(size > sizes[0] for size in sizes[2:]) else ""
 
@@ -221,8 +227,8 @@ class _View:
     def _text(self, text: str) -> str:
         return self._clean.text(text) if self._clean is not None else text
 
-    def _inline(self, tokens: "Sequence[Token]") -> list[Run]:
-        runs: list[Run] = []
+    def _inline(self, tokens: "Sequence[Token]") -> list[StyledRun]:
+        runs: list[StyledRun] = []
         styles: list[str] = [""]
         links: list[tuple[str, int]] = []
         for token in tokens:
@@ -230,12 +236,12 @@ class _View:
             style = styles[-1]
             if name in _INLINE:
                 sgr, mark = _INLINE[name]
-                if not self._colour:
-                    runs.append(Run(mark))
-                styles.append(both(style, sgr)) if end == "open" else styles.pop()
+                if not self._color:
+                    runs.append(StyledRun(mark))
+                styles.append(combine_styles(style, sgr)) if end == "open" else styles.pop()
             elif name == "link" and end == "open":
                 links.append((str(token.attrs.get("href", "")), len(runs)))
-                styles.append(both(style, "4"))
+                styles.append(combine_styles(style, "4"))
             elif name == "link":
                 styles.pop()
                 runs += self._address(*links.pop(), runs)
@@ -243,24 +249,24 @@ class _View:
                 runs += self._code_inline(token.content, style)
             elif token.type == "image":
                 shown = self._text(token.content) or "image"
-                runs.append(Run(f"[{shown}] ({self._text(str(token.attrs.get('src', '')))})", style))
+                runs.append(StyledRun(f"[{shown}] ({self._text(str(token.attrs.get('src', '')))})", style))
             elif token.type in ("softbreak", "hardbreak"):
-                runs.append(Run("\n"))
+                runs.append(StyledRun("\n"))
             else:
-                runs.append(Run(self._text(token.content), style))
+                runs.append(StyledRun(self._text(token.content), style))
         return runs
 
-    def _code_inline(self, code: str, style: str) -> list[Run]:
+    def _code_inline(self, code: str, style: str) -> list[StyledRun]:
         text = self._text(code)
-        if self._colour:
-            return [Run(text, both(style, PLAIN))]
+        if self._color:
+            return [StyledRun(text, combine_styles(style, PLAIN))]
         fence = "``" if "`" in text else "`"
-        return [Run(f"{fence}{text}{fence}")]
+        return [StyledRun(f"{fence}{text}{fence}")]
 
-    def _address(self, href: str, start: int, runs: list[Run]) -> list[Run]:
+    def _address(self, href: str, start: int, runs: list[StyledRun]) -> list[StyledRun]:
         """Shown where the words are not the address itself: they may say another one."""
         address = self._text(href)
         said = "".join(run.text for run in runs[start:])
         if said in (address, address.removeprefix("mailto:")) or not address:
             return []
-        return [Run(f" ({address})", TONES["dim"])]
+        return [StyledRun(f" ({address})", TONES["dim"])]

@@ -7,12 +7,12 @@ line is looked at once. Knows as much of Markdown as it takes to see where a blo
 import re
 from typing import Final, NamedTuple
 
-LONGEST: Final = 8_000
+MAX_PIECE_CHARS: Final = 8_000
 """Characters of a block after which a part of it is given."""
-MOST_LINES: Final = 60
-_MOST_LIST_LINES: Final = 12
+MAX_PIECE_LINES: Final = 60
+_MAX_LIST_LINES: Final = 12
 """After as many, a list is given at its next item."""
-_LONGEST_MARK: Final = 200
+_MAX_MARK_CHARS: Final = 200
 """A line that is longer opens nothing but a paragraph."""
 
 _FENCE = re.compile(r"( *)(`{3,}(?=[^`]*$)|~{3,})")
@@ -22,7 +22,7 @@ _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _TABLE_RULE: Final = frozenset("|:- \t")
 
 
-class Piece(NamedTuple):
+class MarkdownPiece(NamedTuple):
     text: str
     """As it came."""
     head: str = ""
@@ -47,26 +47,26 @@ class MarkdownStream:
         """Where the text of the last item of a list begins."""
         self._number = ""
         self._after_blank = False
-        self._made: list[Piece] = []
+        self._made: list[MarkdownPiece] = []
 
-    def add(self, delta: str) -> list[Piece]:
+    def add(self, delta: str) -> list[MarkdownPiece]:
         """What is whole now."""
         first, *others = delta.split("\n")
         self._partial += first
         for line in others:
-            self._take(self._partial, "\n")
+            self._take_line(self._partial, "\n")
             self._partial = line
-        while len(self._partial) > LONGEST:
+        while len(self._partial) > MAX_PIECE_CHARS:
             self._chop()
-        return self._given()
+        return self._take_pieces()
 
-    def rest(self) -> list[Piece]:
+    def finish(self) -> list[MarkdownPiece]:
         """The end: all that is left, whole or not."""
         if self._partial:
-            self._take(self._partial, "")
+            self._take_line(self._partial, "")
             self._partial = ""
         self._release()
-        made = self._given()
+        made = self._take_pieces()
         self.__init__()
         return made
 
@@ -75,13 +75,13 @@ class MarkdownStream:
         """Markdown that is not whole yet."""
         return "".join((self._head, *self._lines, self._partial))
 
-    def _given(self) -> list[Piece]:
+    def _take_pieces(self) -> list[MarkdownPiece]:
         made, self._made = self._made, []
         return made
 
     def _release(self, head: str = "") -> None:
         if self._lines:
-            self._made.append(Piece("".join(self._lines), self._head))
+            self._made.append(MarkdownPiece("".join(self._lines), self._head))
         self._lines, self._size, self._head = [], 0, head
 
     def _close(self) -> None:
@@ -96,15 +96,15 @@ class MarkdownStream:
 
     def _chop(self) -> None:
         """Of a line without end."""
-        chunk, self._partial = self._partial[:LONGEST], self._partial[LONGEST:]
+        chunk, self._partial = self._partial[:MAX_PIECE_CHARS], self._partial[MAX_PIECE_CHARS:]
         if not self._kind:
             self._open(chunk)
         self._append(chunk)
-        self._release(self._again())
+        self._release(self._repeated_head())
         self._is_inside_line = True
 
-    def _take(self, line: str, end: str) -> None:
-        while len(line) > LONGEST:
+    def _take_line(self, line: str, end: str) -> None:
+        while len(line) > MAX_PIECE_CHARS:
             self._partial = line
             self._chop()
             line = self._partial
@@ -112,11 +112,11 @@ class MarkdownStream:
             self._is_inside_line = False
             self._append(line + end)
         else:
-            self._line(line.rstrip("\r"), line + end)
-        if self._size > LONGEST or len(self._lines) > MOST_LINES:
-            self._release(self._again())
+            self._classify_line(line.rstrip("\r"), line + end)
+        if self._size > MAX_PIECE_CHARS or len(self._lines) > MAX_PIECE_LINES:
+            self._release(self._repeated_head())
 
-    def _line(self, line: str, whole: str) -> None:
+    def _classify_line(self, line: str, whole: str) -> None:
         if self._fence:
             self._append(whole)
             self._in_fence(line)
@@ -125,7 +125,7 @@ class MarkdownStream:
             self._after_blank = True
             if self._kind == "paragraph":
                 self._close()
-        elif self._kind == "list" and self._goes_on_list(line):
+        elif self._kind == "list" and self._continues_list(line):
             self._append(whole)
             self._after_blank = False
         elif self._kind == "paragraph" and not self._interrupts(line):
@@ -148,16 +148,16 @@ class MarkdownStream:
                 self._close()
 
     def _open(self, line: str) -> None:
-        mark = line[:_LONGEST_MARK]
+        mark = line[:_MAX_MARK_CHARS]
         fence, item = _FENCE.match(mark), _ITEM.match(mark)
-        if fence and len(fence[1]) < 4 and len(line) <= _LONGEST_MARK:
+        if fence and len(fence[1]) < 4 and len(line) <= _MAX_MARK_CHARS:
             self._kind = "fence"
             self._open_fence(fence[2], line, 0)
-        elif _HEADING.match(mark) or (len(line) <= _LONGEST_MARK and _RULE.match(line)):
+        elif _HEADING.match(mark) or (len(line) <= _MAX_MARK_CHARS and _RULE.match(line)):
             self._kind = "line"
         elif item:
             self._kind = "list"
-            self._begin_item(item)
+            self._start_item(item)
             self._open_inner_fence(line, item.end())
         else:
             self._kind = "paragraph"
@@ -168,26 +168,26 @@ class MarkdownStream:
     def _open_inner_fence(self, line: str, start: int) -> None:
         """In an item of a list."""
         fence = _FENCE.match(line, start)
-        if fence and len(line) <= _LONGEST_MARK:
+        if fence and len(line) <= _MAX_MARK_CHARS:
             self._open_fence(fence[2], line[start:].strip(), fence.start(2))
 
     def _interrupts(self, line: str) -> bool:
         """Whether it ends a paragraph, and is no part of it."""
-        mark = line[:_LONGEST_MARK]
+        mark = line[:_MAX_MARK_CHARS]
         fence, item = _FENCE.match(mark), _ITEM.match(mark)
         if (fence and len(fence[1]) < 4) or _HEADING.match(mark):
             return True
         return bool(item and item[3] and (item[2] in "-*+" or item[2][:-1] == "1"))
 
-    def _goes_on_list(self, line: str) -> bool:
+    def _continues_list(self, line: str) -> bool:
         """Adds nothing; gives what is before an item where that is long enough."""
-        item = _ITEM.match(line[:_LONGEST_MARK])
+        item = _ITEM.match(line[:_MAX_MARK_CHARS])
         indent = len(line) - len(line.lstrip(" "))
-        if item and indent < max(self._indent, 2) and not _RULE.match(line[:_LONGEST_MARK]):
+        if item and indent < max(self._indent, 2) and not _RULE.match(line[:_MAX_MARK_CHARS]):
             # Where all have the same number they are counted by the one who reads, and must stay together.
-            if len(self._lines) >= _MOST_LIST_LINES and (item[2] in "-*+" or item[2] != self._number):
+            if len(self._lines) >= _MAX_LIST_LINES and (item[2] in "-*+" or item[2] != self._number):
                 self._release()
-            self._begin_item(item)
+            self._start_item(item)
             self._open_inner_fence(line, item.end())
             return True
         if indent >= self._indent:
@@ -195,11 +195,11 @@ class MarkdownStream:
             return True
         return not self._after_blank and not self._interrupts(line) and not line.startswith(">")
 
-    def _begin_item(self, item: "re.Match[str]") -> None:
+    def _start_item(self, item: "re.Match[str]") -> None:
         self._indent = len(item[1]) + len(item[2]) + 1
         self._number = item[2]
 
-    def _again(self) -> str:
+    def _repeated_head(self) -> str:
         """What the next piece of this block can't be read without."""
         if self._fence:
             return self._opening

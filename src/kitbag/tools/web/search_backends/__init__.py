@@ -8,32 +8,36 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Final, NamedTuple, cast
 
-from kitbag.tools.web.search_backends.request import Asked, Found
+from kitbag.tools.web.search_backends.request import WebSearchQuery, WebSearchResult
 
-Search = Callable[[Asked], Awaitable[list[Found]]]
+SearchFunction = Callable[[WebSearchQuery], Awaitable[list[WebSearchResult]]]
 """Raises SearchError and FetchError. Gives what was found, the best first; the caller filters and bounds it."""
 
 
-class Backend(NamedTuple):
+class SearchBackend(NamedTuple):
     name: str
     title: str
-    address: str = ""
+    base_url: str = ""
     """Unless the setting `search.url` names another."""
     key_variable: str = ""
     """Of the user's environment; empty where no key is needed."""
 
-    def asked(self, query: str, allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, key: str) -> Asked:
-        return Asked(query, allowed, blocked, self.title, url or self.address, key, is_users=bool(url))
+    def make_query(
+        self, query: str, allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, key: str
+    ) -> WebSearchQuery:
+        return WebSearchQuery(
+            query, allowed, blocked, self.title, url or self.base_url, key, is_user_configured=bool(url)
+        )
 
-    def search(self, asked: Asked) -> Awaitable[list[Found]]:
+    def search(self, query: WebSearchQuery) -> Awaitable[list[WebSearchResult]]:
         module = import_module(f"{__name__}.{self.name}")
-        return cast("Search", module.search)(asked)
+        return cast("SearchFunction", module.search)(query)
 
 
 BACKENDS: Final = (
-    Backend("searxng", "SearXNG"),
-    Backend("brave", "Brave Search", "https://api.search.brave.com", "BRAVE_API_KEY"),
-    Backend("tavily", "Tavily", "https://api.tavily.com", "TAVILY_API_KEY"),
-    Backend("duckduckgo", "DuckDuckGo", "https://html.duckduckgo.com"),
+    SearchBackend("searxng", "SearXNG"),
+    SearchBackend("brave", "Brave Search", "https://api.search.brave.com", "BRAVE_API_KEY"),
+    SearchBackend("tavily", "Tavily", "https://api.tavily.com", "TAVILY_API_KEY"),
+    SearchBackend("duckduckgo", "DuckDuckGo", "https://html.duckduckgo.com"),
 )
 """In the order in which one is chosen."""

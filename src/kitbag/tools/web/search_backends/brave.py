@@ -1,9 +1,15 @@
 """Brave Search, by its interface for programs: a GET with the key in a header, answered in JSON. Used by web_search."""
 
-from kitbag.tools.web.search_backends.request import Asked, Found, ask, found_in, rows
+from kitbag.tools.web.search_backends.request import (
+    WebSearchQuery,
+    WebSearchResult,
+    json_rows,
+    results_from_rows,
+    send_query,
+)
 
 
-async def search(asked: Asked) -> list[Found]:
-    given = {"q": asked.words[:400], "count": "20"}
-    answer = await ask(asked, "/res/v1/web/search", given, [("X-Subscription-Token", asked.key)])
-    return found_in(rows(answer, asked, "web", "results"), "url", "title", "description")
+async def search(query: WebSearchQuery) -> list[WebSearchResult]:
+    given = {"q": query.query_text[:400], "count": "20"}
+    answer = await send_query(query, "/res/v1/web/search", given, [("X-Subscription-Token", query.key)])
+    return results_from_rows(json_rows(answer, query, "web", "results"), "url", "title", "description")

@@ -6,50 +6,50 @@ It is made for people: after many searches it shows a puzzle instead, which is t
 from urllib.parse import parse_qs, urlsplit
 
 from kitbag.net.exchange import user_agent
-from kitbag.tools.web.html_tokens import attributes, pieces
-from kitbag.tools.web.search_backends.request import Asked, Found, SearchError, ask
+from kitbag.tools.web.html_tokens import parse_attributes, tokenize
+from kitbag.tools.web.search_backends.request import SearchError, WebSearchQuery, WebSearchResult, send_query
 
-_TITLES = ("result__a", "result-link")
-_SNIPPETS = ("result__snippet", "result-snippet")
-_PUZZLE = ("anomaly-modal", "anomaly.js", "challenge-form", "g-recaptcha")
+_TITLE_CLASSES = ("result__a", "result-link")
+_SNIPPET_CLASSES = ("result__snippet", "result-snippet")
+_CHALLENGE_SIGNS = ("anomaly-modal", "anomaly.js", "challenge-form", "g-recaptcha")
 _FIX = (
     "Wait some minutes. For regular use have the user set BRAVE_API_KEY or TAVILY_API_KEY in the environment, or "
     "`search.url` to a SearXNG."
 )
 
 
-async def search(asked: Asked) -> list[Found]:
+async def search(query: WebSearchQuery) -> list[WebSearchResult]:
     agent = ("User-Agent", f"Mozilla/5.0 (compatible; {user_agent()})")
-    answer = await ask(asked, "/html/", {"q": asked.words}, [agent])
+    answer = await send_query(query, "/html/", {"q": query.query_text}, [agent])
     page = answer.text or ""
-    found = results_in(page)
+    found = parse_results(page)
     if not found:
-        if answer.status == 202 or any(sign in page for sign in _PUZZLE):
+        if answer.status == 202 or any(sign in page for sign in _CHALLENGE_SIGNS):
             raise SearchError("DuckDuckGo wants to see a person and answers no search for now", _FIX)
         if "no-results" not in page and "no results" not in page.lower():
             raise SearchError("DuckDuckGo answered with a page that can't be read", _FIX)
     return found
 
 
-def results_in(page: str) -> list[Found]:
+def parse_results(page: str) -> list[WebSearchResult]:
     """Titles with their addresses, and the snippet that follows each; advertisements are left out."""
-    found: list[Found] = []
+    found: list[WebSearchResult] = []
     words: list[str] = []
     reading = ""
     """The element that is being read, a title or a snippet."""
     is_title = False
     address = ""
-    for piece in pieces(page):
+    for piece in tokenize(page):
         if piece.kind == "start" and not reading and "result" in piece.raw:
-            given = attributes(piece.raw)
+            given = parse_attributes(piece.raw)
             classes = given.get("class", "").split()
-            is_title = any(name in classes for name in _TITLES)
-            if is_title or any(name in classes for name in _SNIPPETS):
+            is_title = any(name in classes for name in _TITLE_CLASSES)
+            if is_title or any(name in classes for name in _SNIPPET_CLASSES):
                 reading, words, address = piece.name, [], given.get("href", "")
         elif piece.kind == "end" and piece.name == reading:
             text = "".join(words)
             if is_title:
-                found.append(Found(_real(address), text))
+                found.append(WebSearchResult(_target_url(address), text))
             elif found and not found[-1].snippet:
                 found[-1] = found[-1]._replace(snippet=text)
             reading = ""
@@ -58,7 +58,7 @@ def results_in(page: str) -> list[Found]:
     return [one for one in found if one.url]
 
 
-def _real(address: str) -> str:
+def _target_url(address: str) -> str:
     """Where a link leads that goes by way of DuckDuckGo; empty for an advertisement."""
     try:
         parts = urlsplit(address)

@@ -10,101 +10,103 @@ from urllib.parse import urlencode
 import msgspec
 
 from kitbag.errors import KitbagError
-from kitbag.net.fetch import Fetched, call
-from kitbag.net.policy import HostPolicy, Limits
-from kitbag.net.urls import parse_target
+from kitbag.net.fetch import FetchResult, call_api
+from kitbag.net.policy import FetchLimits, HostPolicy
+from kitbag.net.urls import parse_url
 
-LIMITS: Final = Limits(seconds=20, wire_bytes=4 << 20, body_bytes=4 << 20)
+LIMITS: Final = FetchLimits(total_timeout=20, wire_bytes=4 << 20, body_bytes=4 << 20)
 
 
 class SearchError(KitbagError):
     """A search that came to nothing: what is wrong, and what a person or the model can do."""
 
 
-class Asked(NamedTuple):
+class WebSearchQuery(NamedTuple):
     query: str
     allowed: tuple[str, ...]
     """Domains; empty: all."""
     blocked: tuple[str, ...]
     title: str
     """What the back end is called."""
-    address: str
+    base_url: str
     """Of the server, without a slash at its end."""
     key: str
-    is_users: bool
+    is_user_configured: bool
     """Whether the user's settings name the address, so that it may be a private one."""
 
     @property
-    def words(self) -> str:
+    def query_text(self) -> str:
         """The query with the domains in it, as most engines read them; they are filtered afterwards in any case."""
         sites = " OR ".join(f"site:{domain}" for domain in self.allowed[:5])
         sites = f"({sites})" if len(self.allowed) > 1 else sites
         return " ".join(filter(None, (self.query, sites, *(f"-site:{domain}" for domain in self.blocked[:5]))))
 
 
-class Found(NamedTuple):
+class WebSearchResult(NamedTuple):
     url: str
     title: str
     """May have HTML in it."""
     snippet: str = ""
 
 
-async def ask(
-    asked: Asked,
+async def send_query(
+    query: WebSearchQuery,
     path: str,
-    given: dict[str, str] | None = None,
+    params: dict[str, str] | None = None,
     headers: Sequence[tuple[str, str]] = (),
     json: object = None,
-) -> Fetched:
+) -> FetchResult:
     """A GET with `given` in its query, or a POST of `json`. A status that means failure is a SearchError."""
-    url = f"{asked.address}{path}" + (f"?{urlencode(given)}" if given else "")
-    target = parse_target(url)
-    policy = HostPolicy(allow=(target.host,), allow_private=(target.place,) if asked.is_users else ())
+    url = f"{query.base_url}{path}" + (f"?{urlencode(params)}" if params else "")
+    target = parse_url(url)
+    policy = HostPolicy(allow=(target.host,), allow_private=(target.host_port,) if query.is_user_configured else ())
     body = None if json is None else msgspec.json.encode(json)
     more = (("Content-Type", "application/json"),) if body is not None else ()
-    answer = await call(url, policy=policy, headers=(*headers, *more), body=body, limits=LIMITS)
-    _check(answer, asked)
+    answer = await call_api(url, policy=policy, headers=(*headers, *more), body=body, limits=LIMITS)
+    _check_status(answer, query)
     return answer
 
 
-def _check(answer: Fetched, asked: Asked) -> None:
+def _check_status(answer: FetchResult, query: WebSearchQuery) -> None:
     status = answer.status
     if status < 300:
         return
     if status in (429, 432, 433):
         wait = next((value for name, value in answer.headers if name == "retry-after" and value.isdigit()), "")
         when = f"in {wait} seconds" if wait else "later"
-        raise SearchError(f"{asked.title} takes no more searches for now ({status})", f"Try again {when}, {_OTHER}")
-    if status in (401, 403, 422) and asked.key:
-        fix = f"Tell the user to check the key, and what it may be used for; {_OTHER}"
-        raise SearchError(f"{asked.title} refused the key ({status})", fix)
+        raise SearchError(
+            f"{query.title} takes no more searches for now ({status})", f"Try again {when}, {_CHOOSE_ANOTHER}"
+        )
+    if status in (401, 403, 422) and query.key:
+        fix = f"Tell the user to check the key, and what it may be used for; {_CHOOSE_ANOTHER}"
+        raise SearchError(f"{query.title} refused the key ({status})", fix)
     if status >= 500:
-        raise SearchError(f"{asked.title} is out of order ({status})", f"Try again later, {_OTHER}")
-    raise SearchError(f"{asked.title} refused the search ({status})", f"Use fewer and plainer words, {_OTHER}")
+        raise SearchError(f"{query.title} is out of order ({status})", f"Try again later, {_CHOOSE_ANOTHER}")
+    raise SearchError(f"{query.title} refused the search ({status})", f"Use fewer and plainer words, {_CHOOSE_ANOTHER}")
 
 
-_OTHER: Final = "or have the user choose another with the setting `search.backend`."
+_CHOOSE_ANOTHER: Final = "or have the user choose another with the setting `search.backend`."
 
 
-def rows(answer: Fetched, asked: Asked, *keys: str) -> list[dict[str, Any]]:
+def json_rows(answer: FetchResult, query: WebSearchQuery, *keys: str) -> list[dict[str, Any]]:
     """The list of objects at a place in JSON; what is not an object is left out."""
-    if answer.cut:
-        raise SearchError(f"The answer of {asked.title} {answer.cut}", f"Try again, {_OTHER}")
+    if answer.truncation_reason:
+        raise SearchError(f"The answer of {query.title} {answer.truncation_reason}", f"Try again, {_CHOOSE_ANOTHER}")
     try:
         value: Any = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise SearchError(f"{asked.title} did not answer with JSON", f"Check its address, {_OTHER}") from None
+        raise SearchError(f"{query.title} did not answer with JSON", f"Check its address, {_CHOOSE_ANOTHER}") from None
     for key in keys:
         value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
     listed = cast("list[Any]", value) if isinstance(value, list) else []
     return [row for row in listed if isinstance(row, dict)]
 
 
-def found_in(listed: list[dict[str, Any]], url: str, title: str, snippet: str) -> list[Found]:
+def results_from_rows(listed: list[dict[str, Any]], url: str, title: str, snippet: str) -> list[WebSearchResult]:
     """Rows as results, by the names of their fields."""
 
     def text(row: dict[str, Any], key: str) -> str:
         value = row.get(key)
         return value if isinstance(value, str) else ""
 
-    return [Found(text(row, url), text(row, title), text(row, snippet)) for row in listed if text(row, url)]
+    return [WebSearchResult(text(row, url), text(row, title), text(row, snippet)) for row in listed if text(row, url)]

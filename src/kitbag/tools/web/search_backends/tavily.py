@@ -1,14 +1,20 @@
 """Tavily, by its interface for programs: a POST of JSON with the key in a header. Used by web_search."""
 
-from kitbag.tools.web.search_backends.request import Asked, Found, ask, found_in, rows
+from kitbag.tools.web.search_backends.request import (
+    WebSearchQuery,
+    WebSearchResult,
+    json_rows,
+    results_from_rows,
+    send_query,
+)
 
 
-async def search(asked: Asked) -> list[Found]:
+async def search(query: WebSearchQuery) -> list[WebSearchResult]:
     given = {
-        "query": asked.query[:400],
+        "query": query.query[:400],
         "max_results": 20,
-        "include_domains": list(asked.allowed),
-        "exclude_domains": list(asked.blocked),
+        "include_domains": list(query.allowed),
+        "exclude_domains": list(query.blocked),
     }
-    answer = await ask(asked, "/search", headers=[("Authorization", f"Bearer {asked.key}")], json=given)
-    return found_in(rows(answer, asked, "results"), "url", "title", "content")
+    answer = await send_query(query, "/search", headers=[("Authorization", f"Bearer {query.key}")], json=given)
+    return results_from_rows(json_rows(answer, query, "results"), "url", "title", "content")
