@@ -114,7 +114,7 @@ class Watched(Journal):
         super().__init__(file, redactor)
         self.waits: list[float] = []
 
-    async def _hand_over(self, batch: Any) -> Any:
+    async def _submit(self, batch: Any) -> Any:
         begun = time.perf_counter()
         try:
             return await super()._submit(batch)
@@ -251,7 +251,7 @@ class Gate:
 class GatedWorker(Worker):
     gate: Gate
 
-    def _lay(self, wish: TaskRequest) -> ParentContext:
+    def _load_setup(self, wish: TaskRequest) -> ParentContext:
         return super()._load_setup(wish)._replace(provider=self.gate)
 
 

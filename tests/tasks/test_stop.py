@@ -152,7 +152,7 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
 ) -> None:
     class Deaf(StopSignals):
         @contextlib.contextmanager
-        def of(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
+        def watch(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
             yield asyncio.Event()
 
     monkeypatch.setattr("kitbag.tasks.stop_signals.StopSignals", Deaf)

@@ -82,7 +82,7 @@ def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentCont
     workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.extra_read_roots)
     permissions = inherited.permissions.with_workspace(workspace)
     ground = ground._replace(workspace=workspace, places=ground.places._replace(cwd=cwd))
-    return inherited._replace(command_env=ground, permissions=permissions)
+    return inherited._replace(environment=ground, permissions=permissions)
 
 
 def _check_worktree_link(worktree: Worktree) -> None:

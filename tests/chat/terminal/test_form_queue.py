@@ -338,7 +338,7 @@ def test_an_action_may_show_and_ask() -> None:
         await shown.until_gone("› task 0")
         await shown.until_keys_count()
         shown.type("y")
-        await shown.until_seen("answered Filled(keys=('y',)", "it has ended already", "› task 0")
+        await shown.until_seen("answered FormAnswer(keys=('y',)", "it has ended already", "› task 0")
         await shown.press(ESCAPE)
         assert await opened is True
 

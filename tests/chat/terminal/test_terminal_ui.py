@@ -498,11 +498,11 @@ def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.
 
 def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
     class Broken:
-        def render(self, block: object, width: int, *, colour: bool, hide: Callable[[str], str]) -> str:
+        def render(self, block: object, width: int, *, color: bool, hide: Callable[[str], str]) -> str:
             raise ZeroDivisionError("oops")
 
         def render_tail(
-            self, markdown: str, width: int, height: int, *, colour: bool, hide: Callable[[str], str]
+            self, markdown: str, width: int, height: int, *, color: bool, hide: Callable[[str], str]
         ) -> str:
             raise ZeroDivisionError("oops")
 

@@ -62,13 +62,13 @@ def ask(path: str, journal: Journal | None = None) -> None:
         "async def main():\n"
         "    journal = Journal.open(sys.argv[1], Redactor())\n"
         "    asyncio.get_running_loop().create_task(QueueApprover(ApprovalQueue(journal)).ask(question()))\n"
-        "    await journal.changed(0)\n"
+        "    await journal.wait_async(0)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"
     )
     here = os.path.dirname(__file__)
     done = subprocess.run(
-        [sys.executable, "-c", code, path, here, os.path.dirname(here)],
+        [sys.executable, "-c", code, path, here, os.path.dirname(os.path.dirname(here))],
         capture_output=True,
         text=True,
         timeout=TEST_TIMEOUT,

@@ -57,7 +57,7 @@ def test_where_room_is_short_each_server_gets_its_share_and_the_rest_is_named() 
 def test_it_tells_the_model_the_server_s_schema_and_a_person_the_server() -> None:
     (tool,) = build_server_tools([offer("s", "t")], 1_000)[0]
     assert tool.spec.schema == PLAIN
-    assert tool._replace(work=tool.run).spec == tool.spec
+    assert tool._replace(run=tool.run).spec == tool.spec
     assert tool.parse_arguments({"anything": [1]}) == {"anything": [1]}
     assert tool.approval_facts is not None
     assert tool.approval_facts({}, Any) == (("server", "run (/s)"),)  # type: ignore[arg-type]
