@@ -152,7 +152,7 @@ class TestKeysAndAddresses:
         given = sources({**ANTHROPIC, **OPENAI}, providers=own)
         assert (key_variable("mine", given), key_variable("gateway", given)) == ("", "")
         for provider in own:
-            headers: Any = connect_provider(provider, given)._wire.endpoint.headers  # type: ignore[attr-defined]
+            headers: Any = connect_provider(provider, given)._client.endpoint.headers  # type: ignore[attr-defined]
             assert "key" not in str(headers)
 
     def test_one_s_own_address_for_a_known_provider_keeps_its_key(self) -> None:
@@ -229,7 +229,7 @@ class TestLookingOnThisMachine:
     @pytest.fixture(autouse=True)
     def _nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(local_servers, "LOCAL_PORTS", {"ollama": 11434})
-        monkeypatch.setattr("kitbag.models.model_selection.PORTS", {"ollama": 11434})
+        monkeypatch.setattr("kitbag.models.model_selection.LOCAL_PORTS", {"ollama": 11434})
 
     def test_a_server_that_answers_is_used(self) -> None:
         with Served(b'{"data": [{"id": "nomic-embed-text"}, {"id": "qwen3:8b"}]}') as host:
