@@ -1,1 +1,1 @@
-"""What an agent may do, and where: rules, modes, paths, commands, the sandbox, trust and approvals."""
+"""What an agent is allowed to do, and where: rules, modes, paths, trust and approvals."""

@@ -1,7 +1,7 @@
-"""Which paths steer programs, told by their names: the lists, and the tests on them.
+"""Control paths: files that change what programs do, recognized by name. The lists, and the predicates on them.
 
-Used by `paths` for every path that is judged and by `held_paths` for the sandbox. Which ones hold secrets is in
-`text/private_paths`.
+Used by `permissions/paths` for every path in a decision and by `sandbox/protected_paths`. Paths that hold secrets are
+in `text/secret_paths`.
 """
 
 import os
@@ -99,14 +99,14 @@ _SEQUENCE_STARTS: Final = frozenset(sequence.partition("/")[0] for sequence, _ i
 
 
 def is_control_name(part: str) -> bool:
-    """One part alone, as a directory lists it."""
+    """Whether a single path component, as a directory lists it, is a control name."""
     return normalize_path_part(part) in _CONTROL_NAMES
 
 
 def control_reason(path: str) -> str:
-    """Why writing there changes what programs do unasked, whether it exists or not; empty when it does not.
+    """Why writing to `path` changes what programs do without asking, whether it exists or not; empty if it does not.
 
-    `path` is absolute and normalised. Only the test for a repository's insides looks at the disk.
+    `path` is absolute and normalized. Only the check for bare repositories reads the disk.
     """
     parts = normalize_path_parts(path)
     for at, part in enumerate(parts):
@@ -116,7 +116,7 @@ def control_reason(path: str) -> str:
         if part in _SEQUENCE_STARTS:
             below = "/".join(parts[at:]) + "/"
             for sequence, reason in _SEQUENCES:
-                # Its folder counts when it is replaced itself, not for what else lies in it.
+                # A parent directory counts when it is replaced itself, not for other files in it.
                 if below.startswith(sequence + "/") or sequence.startswith(below):
                     return f"`{sequence}`: {reason}"
     if _SYSTEM_PATHS.match(path.casefold()):
@@ -127,14 +127,14 @@ def control_reason(path: str) -> str:
 
 
 def _is_checkout(parts: list[str], at: int) -> bool:
-    """`.claude/worktrees/name/…`: where agents' tools put checkouts, with ordinary files in them."""
+    """`.claude/worktrees/name/…`: other agents put checkouts there, which hold ordinary files."""
     return parts[at] in AGENT_NAMES and len(parts) > at + 3 and parts[at + 1] == "worktrees"
 
 
 def enclosing_bare_repository(path: str) -> str:
-    """The repository without a `.git` that holds `path`, or would once `path` is there; empty when there is none.
+    """The bare repository that contains `path`, or would contain it once `path` exists; empty if there is none.
 
-    A folder is one as soon as it has `HEAD` and `objects` (or `commondir`), and git then obeys the `config` in it.
+    A directory is one as soon as it has `HEAD` and `objects` (or `commondir`); git then obeys its `config`.
     """
     place, added = _deepest_existing(path)
     while place:
@@ -148,7 +148,7 @@ def enclosing_bare_repository(path: str) -> str:
 
 
 def _deepest_existing(path: str) -> tuple[str, str]:
-    """With the next part below it: in what does not exist there is nothing. Few looks, however deep the path is."""
+    """The deepest existing ancestor, and the next component below it. Bisects, so deep paths take few lookups."""
     parts = path.split("/")
     low, high = 1, len(parts)
     while low < high:
@@ -165,7 +165,7 @@ def _has_entry(place: str, name: str, added: str) -> bool:
 
 
 def file_type_reason(mode: int) -> str:
-    """Why what is there can't be read or written like a file, by its `st_mode`; directories can be listed."""
+    """Why a file with this `st_mode` can't be read or written as a regular file; directories can be listed."""
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return ""
     if stat.S_ISFIFO(mode):

@@ -1,6 +1,6 @@
-"""The values that permissions are about: places, protection, and what was decided and why.
+"""The values of the permission system: workspace, sandbox support, decisions and their parts.
 
-Used by every module of this package and by whoever asks it; imports none of them.
+Used by every module of this package and by its callers; imports none of them.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 Effect = Literal["allow", "ask", "deny"]
 STRICTEST_EFFECT_FIRST: tuple[Effect, ...] = ("deny", "ask", "allow")
 SandboxProfile = Literal["none", "read-only", "workspace"]
-"""Which sandbox a command runs in: none, one that can write nowhere, one that can write in the workspace."""
+"""The sandbox a command runs in: none, nothing writable, or workspace writable."""
 
 
 class Workspace(NamedTuple):
@@ -18,12 +18,11 @@ class Workspace(NamedTuple):
     root: str
     """Absolute and resolved: the git root of the start directory, else the start directory."""
     home: str
-    """The user's home directory."""
     kitbag_home: str
     extra_write_roots: tuple[str, ...] = ()
     """Other roots that the user opened for writing, resolved."""
     extra_read_roots: tuple[str, ...] = ()
-    """Other roots that may be read, such as the directories of skills in use."""
+    """Other readable roots, such as the directories of loaded skills."""
 
     @property
     def write_roots(self) -> tuple[str, ...]:
@@ -35,14 +34,14 @@ class Workspace(NamedTuple):
 
 
 class SandboxSupport(NamedTuple):
-    """What the machine can hold a command in; found by trying, not by looking."""
+    """Which sandbox this machine supports, detected by a trial run."""
 
     kind: Literal["bubblewrap", "sandlock", "none"]
     version: str = ""
     carve_outs: bool = False
-    """Whether control paths inside a writable workspace can be held read-only."""
+    """Whether control paths inside a writable workspace can be kept read-only."""
     problem: str = ""
-    """Why nothing better runs here."""
+    """Why no better sandbox is available."""
     fix: str = ""
 
     def supports(self, profile: SandboxProfile) -> bool:
@@ -52,41 +51,41 @@ class SandboxSupport(NamedTuple):
 
 
 class DecisionPart(NamedTuple):
-    """One thing that an action would do, and what was decided about it."""
+    """One effect of an action, and the decision about it."""
 
     what: str
-    """As a person reads it: `git log -5`, `writes src/a.py`. May hold any character: escape it before showing."""
+    """For people: `git log -5`, `writes src/a.py`. May contain any character; escape it before printing."""
     effect: Effect
     reason: str
     rule: str = ""
-    """The rule that decided, as it is written; empty when none did."""
+    """The deciding rule as written; empty if no rule decided."""
     source: str = ""
-    """The file with its line, `command line`, `session`; empty when no rule decided."""
+    """The file with its line, `command line` or `session`; empty if no rule decided."""
 
 
 class PermissionDecision(NamedTuple):
-    """The answer to `may it?`: the strictest of its parts."""
+    """Whether a tool call is allowed, denied or needs approval: the strictest of its parts."""
 
     effect: Effect
     reason: str
     parts: tuple[DecisionPart, ...] = ()
     sandbox: SandboxProfile = "none"
-    """What a command must run in for the judgement to hold."""
+    """The sandbox that a command must run in for this decision to be valid."""
     network: bool = False
-    """Whether that sandbox lets it reach the network."""
+    """Whether the sandbox has network access."""
 
     @property
     def outcome(self) -> tuple[object, ...]:
-        """What a person agrees to, apart from the action itself, and by which rules; not where those stand."""
+        """What a person approves besides the action itself: effects, reasons and rules, without the rules' sources."""
         parts = tuple((part.what, part.effect, part.reason, part.rule) for part in self.parts)
         return self.effect, parts, self.sandbox, self.network
 
 
 def strictest_part(parts: tuple[DecisionPart, ...]) -> DecisionPart:
-    """The first of the strictest ones. There must be one."""
+    """The first part with the strictest effect. `parts` must not be empty."""
     return min(parts, key=lambda part: STRICTEST_EFFECT_FIRST.index(part.effect))
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """Both resolved: whole parts are compared, so `/w/app-x` is outside `/w/app`."""
+    """Both resolved. Compares whole components, so `/w/app-x` is outside `/w/app`."""
     return path == directory or path.startswith(directory if directory.endswith(os.sep) else directory + os.sep)

@@ -1,7 +1,7 @@
-"""Where a path leads, and what that place is: the one function that every tool, reference and redirect asks.
+"""Resolves a path and collects the facts that permissions need: every tool, reference and redirect uses it.
 
-Nothing here decides: `decide` does, from the facts. Links are followed one by one as the kernel follows them, and
-every spelling on the way is looked at. Opening what was judged, without races, is `beneath`'s.
+Nothing here decides; `decisions/decide` does, from these facts. Symbolic links are followed one by one as the kernel
+does, and every spelling on the way is checked. `safe_open` opens the resolved path without races.
 """
 
 import errno
@@ -16,7 +16,7 @@ from kitbag.store.api_keys import KEYS_FILE as KEYS
 from kitbag.text.secret_paths import secret_path_reason, special_path_reason
 
 MAX_LINKS: Final = 40
-"""As in the kernel."""
+"""Same limit as the Linux kernel."""
 _MAX_STEPS = 5000
 _MAX_PATH_BYTES = 4096
 _MAX_PART_BYTES = 255
@@ -25,24 +25,25 @@ _CHECKOUT = re.compile("/worktrees/[^/]+/.")
 
 class PathFacts(NamedTuple):
     requested: str
-    """Absolute, and normalised by its words alone."""
+    """Absolute, normalized lexically."""
     resolved: str
-    """With all links followed, as far as they exist: what would be opened or created."""
+    """With all existing links followed: what would be opened or created."""
     readable: bool
-    """Requested and resolved are inside the roots that may be read, and nothing is special. So is `/dev/null`."""
+    """Requested and resolved path are inside the readable roots and not special. True for `/dev/null`."""
     writable: bool
     control_reason: str = ""
-    """Why writing there changes what programs do unasked. For each of these: empty when it does not."""
+    """Why writing there changes what programs do without asking. This and the next two are empty if they don't apply.
+    """
     private_reason: str = ""
     """Why it holds secrets."""
     special_reason: str = ""
-    """Why it can't be judged or is no file: then it is neither readable nor writable."""
+    """Why it can't be checked or is not a regular file; it is then neither readable nor writable."""
     link_spellings: tuple[str, ...] = ()
-    """What it is called on the way, when a link leads to a link: a rule that names one of them means it."""
+    """Intermediate names when a link leads to another link; rules that name one of them match."""
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every name it has: a rule that denies denies it if it matches one of them."""
+        """Every name of the path: a deny rule that matches one of them denies it."""
         return tuple(dict.fromkeys((self.requested, *self.link_spellings, self.resolved)))
 
 
@@ -53,11 +54,11 @@ class ResolvedPath(NamedTuple):
 
 
 def examine_path(path: str, workspace: Workspace, directory: str = "") -> PathFacts:
-    """Never raises. `directory` is where a relative path starts: the workspace's root when it is not given."""
+    """Never raises. A relative path starts from `directory`, by default the workspace root."""
     written, problem = _absolute(path, workspace, directory)
     problem = problem or _name_problem(written)
     if not problem:
-        # One spelling for one name: bytes that were escaped one by one are the characters they make up.
+        # Use one spelling per name: combine bytes that were escaped one by one into characters.
         written = os.fsdecode(os.fsencode(written))
     requested = _normalize(written)
     followed = ResolvedPath(requested) if problem else resolve_links(written)
@@ -81,9 +82,9 @@ def examine_path(path: str, workspace: Workspace, directory: str = "") -> PathFa
 
 
 def resolve_links(path: str) -> ResolvedPath:
-    """Where an absolute path leads. `link/..` is the parent of the link's target, as it is for the kernel.
+    """Resolve an absolute path. As in the kernel, `link/..` is the parent of the link's target.
 
-    What does not exist is taken by its words, so a link to nothing leads to what would be created.
+    Components that don't exist are kept as written, so a dangling link resolves to what would be created.
     """
     pending = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     at, links, steps = "", 0, 0
@@ -124,7 +125,7 @@ def _normalize(path: str) -> str:
 
 
 def _absolute(path: str, workspace: Workspace, directory: str) -> tuple[str, str]:
-    """The path from `/` on, its `..` untouched, and what is wrong with it."""
+    """The absolute path with its `..` untouched, and what is wrong with it."""
     if not path:
         return workspace.root, "the path is empty"
     if path.startswith("~"):
@@ -133,7 +134,7 @@ def _absolute(path: str, workspace: Workspace, directory: str) -> tuple[str, str
         if not home:
             return f"{workspace.root}/{path}", f"`~{name}` is nobody's home here (a file of that name is `./~{name}`)"
         return f"{home}/{below}", ""
-    # An absolute part throws away what stands before it.
+    # An absolute component discards everything before it.
     return os.path.join("/", workspace.root, directory, path), ""
 
 
@@ -182,7 +183,7 @@ def _is_inside_any(path: str, roots: tuple[str, ...]) -> bool:
 
 
 def _is_alias(requested: str, roots: tuple[str, ...]) -> bool:
-    """A root under another name: `/link/app/x`, where `/link` leads to the folder that holds the root."""
+    """A root reached by another name: `/link/app/x`, where `/link` leads to the directory that holds the root."""
     while requested != "/":
         requested = os.path.dirname(requested)
         if resolve_links(requested).resolved in roots:
@@ -191,7 +192,7 @@ def _is_alias(requested: str, roots: tuple[str, ...]) -> bool:
 
 
 def _kitbag_control_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
-    """What only this user's places say."""
+    """Control paths that depend on the user's own directories."""
     for place in _spellings_of(workspace.kitbag_home):
         for one in spellings:
             # Checkouts in its `worktrees` hold ordinary files.
@@ -203,12 +204,12 @@ def _kitbag_control_reason(spellings: tuple[str, ...], workspace: Workspace) -> 
 
 
 def _kitbag_private_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
-    """The keys that setup keeps, wherever the Kitbag home is."""
+    """The API keys that `setup` stores, wherever the Kitbag home is."""
     places = {f"{place}/{KEYS}" for place in _spellings_of(workspace.kitbag_home)}
     return "your keys for models are kept there" if not places.isdisjoint(spellings) else ""
 
 
 @lru_cache(maxsize=64)
 def _spellings_of(place: str) -> tuple[str, str]:
-    """Remembered: where the user's own folders are does not change while we run."""
+    """Cached: the user's own directories don't move while Kitbag runs."""
     return place, resolve_links(place).resolved

@@ -1,9 +1,8 @@
-"""Opens, writes and removes files so that what was judged is what is touched, whatever changes meanwhile.
+"""Opens, writes and removes files without races: only the path that was approved is touched.
 
-A path is resolved once; then its folders are opened one below the other, from `/`, and no link is followed at all.
-A link that was put in the way since ends in an error. Used by tools; uses `paths`. Every function takes either a path
-that must be inside the roots, or as `expected_resolved` the `Facts.resolved` that a decision allowed: then it is
-exactly that place, inside or not.
+Resolves a path once, then opens its directories one by one from `/` without following links; a link put in the way
+meanwhile raises an error. Used by tools; uses `paths`. Each function takes a path inside the roots, or as
+`expected_resolved` the exact `PathFacts.resolved` that a decision allowed, inside the roots or not.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ from kitbag.permissions.control_paths import file_type_reason
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import PathFacts, examine_path
 
-# A descriptor that only stands for a place: it needs no right to read the folder, and exists on Linux only.
+# O_PATH needs no read permission on the directory; Linux only.
 _OPEN_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,7 +26,7 @@ _CHANGED_FIX = "look at it again; something else may be working in that folder"
 
 
 class SafeOpenError(InvalidError):
-    """The place can't be used: it is outside, protected, no file, gone, or changed while it was opened."""
+    """The path can't be used: outside the workspace, protected, not a file, missing, or changed while opening."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -36,10 +35,10 @@ class DirectoryEntry(NamedTuple):
 
 
 def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str = "") -> int:
-    """A descriptor of a regular file, never one that could block. Its size is `os.fstat`'s; the caller closes it."""
+    """Return a descriptor of a regular file, opened without blocking. The caller closes it."""
     place = expected_resolved or _resolve_for_reading(path, workspace)
     with _open_parent(place) as (parent, name), _map_errors(place):
-        _require_file(place, os.lstat(name, dir_fd=parent))  # first, because opening a device may do something
+        _require_file(place, os.lstat(name, dir_fd=parent))  # check first: opening a device can have side effects
         descriptor = os.open(name, _OPEN_READ, dir_fd=parent)
         try:
             _require_file(place, os.fstat(descriptor))
@@ -50,7 +49,7 @@ def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str 
 
 
 def read_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> list[DirectoryEntry]:
-    """In the order of their names."""
+    """Sorted by name."""
     place = expected_resolved or _resolve_for_reading(path, workspace)
     with _open_directory(place) as folder, _map_errors(place):
         readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
@@ -64,15 +63,15 @@ def read_directory(path: str, workspace: Workspace, *, expected_resolved: str = 
 def write_file(
     path: str, data: bytes, workspace: Workspace, *, mode: int | None = None, expected_resolved: str = ""
 ) -> None:
-    """Replaces the file at once or not at all; makes the folders above it. A file that exists keeps its mode and
-    owner. A link in the last place is followed where it leads to a place inside."""
+    """Replace the file atomically and create missing parent directories. An existing file keeps its mode and owner. A
+    link as the last component is followed if it leads inside the roots."""
     if path.endswith("/"):
         raise SafeOpenError(f"{path} names a folder, not a file", "leave out the slash at its end")
     place = expected_resolved or _resolve_for_writing(path, workspace)
     with _open_parent(place, create=True) as (parent, name), _map_errors(place):
         before = _stat_existing(place, name, parent)
         temporary = f".kitbag-{os.urandom(8).hex()}.tmp"
-        # A new file gets what the user's mask leaves; content that had stricter rights is never seen with wider ones.
+        # A new file gets the umask's mode; content that had a stricter mode is never exposed with a wider one.
         descriptor = os.open(temporary, _OPEN_NEW, 0o666 if before is None and mode is None else 0o600, dir_fd=parent)
         try:
             with open(descriptor, "wb", buffering=0) as file:
@@ -86,18 +85,18 @@ def write_file(
 
 
 def make_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> None:
-    """With the folders above it; one that exists is fine."""
+    """Create missing parents too; succeed if it already exists."""
     with _open_directory(expected_resolved or _resolve_for_writing(path, workspace), create=True):
         pass
 
 
 def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "") -> None:
-    """A link is removed itself, not what it leads to."""
+    """Remove a link itself, not its target."""
     if not expected_resolved:
         folder, name = os.path.split(path)
         if name in ("", ".", ".."):
             raise SafeOpenError(f"{path} names a folder, not a file")
-        # Only the links of its folder are followed.
+        # Follow only the links of its parent directory.
         expected_resolved = f"{_resolve_for_writing(folder or '.', workspace)}/{name}"
         if reason := examine_path(expected_resolved, workspace).control_reason:
             raise SafeOpenError(f"{path} is protected: {reason}", _ASK_FIX)
@@ -107,7 +106,7 @@ def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "")
 
 @contextlib.contextmanager
 def open_parent(resolved: str) -> Generator[tuple[int, str], None, None]:
-    """For what has no function of its own here: the folder of a place, reached without a link, and its name in it."""
+    """For operations without a function here: open the parent directory without following links, and give the name."""
     with _open_parent(resolved) as found, _map_errors(resolved):
         yield found
 
@@ -152,7 +151,7 @@ def _open_parent(place: str, *, create: bool = False) -> Generator[tuple[int, st
 
 @contextlib.contextmanager
 def _open_directory(place: str, *, create: bool = False) -> Generator[int, None, None]:
-    """The folder itself, reached without a single link, so that nothing put in its way is entered."""
+    """Open a directory component by component without following links."""
     if not place.startswith("/") or ".." in place.split("/"):
         raise SafeOpenError(f"{place} is not resolved")
     with _map_errors(place):
@@ -207,7 +206,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _copy_owner_and_mode(descriptor: int, before: os.stat_result | None, mode: int | None) -> None:
-    """Rights to run as somebody else are not passed on to new content."""
+    """Drops set-user-ID and set-group-ID bits: new content must not run as another user."""
     if before is not None:
         now = os.fstat(descriptor)
         if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
@@ -229,7 +228,7 @@ def _entry_kind(entry: "os.DirEntry[str]") -> Literal["file", "directory", "link
 
 @contextlib.contextmanager
 def _map_errors(place: str) -> Generator[None, None, None]:
-    """The system's errors as ours."""
+    """Map OSError and ValueError to SafeOpenError."""
     try:
         yield
     except FileNotFoundError as error:
@@ -239,5 +238,5 @@ def _map_errors(place: str) -> Generator[None, None, None]:
             problem = f"{place} can't be reached: a part of it is no folder, or has become a link"
             raise SafeOpenError(problem, _CHANGED_FIX) from error
         raise SafeOpenError(f"{place} can't be used: {error.strerror or error}") from error
-    except ValueError as error:  # a NUL character, or half of one
+    except ValueError as error:  # a NUL character or a lone surrogate
         raise SafeOpenError(f"{place} can't be used: {error}") from error

@@ -1,1 +1,1 @@
-"""What the system says about processes, and the one way to send them signals. Used by every layer that starts some."""
+"""Process information, signals, and running child processes. Used by every layer that starts processes."""

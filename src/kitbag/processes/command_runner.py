@@ -1,8 +1,8 @@
-"""Runs one shell command to its end: bounded in time and output, and nothing of it stays behind.
+"""Runs one shell command with a timeout and an output limit, and leaves no process behind.
 
-A session of its own, no standard input, both outputs merged. The end is the shell's exit, not the end of its
-output, so a child in the background can't hold us; it is killed with the group, and what left the group is
-found by its leash. Used by references as the default `Runner` and by Bash; a sandbox is a `prefix`.
+Own session, no standard input, stdout and stderr merged. It ends with the shell's exit, not with the end of output, so
+a background child can't block us: it is killed with the group, and processes that left the group are found by
+`descendants`. Used by Bash and by references; a sandbox is a `prefix`.
 """
 
 import codecs
@@ -21,9 +21,9 @@ from kitbag.processes.descendants import MARKER_VARIABLE, SESSION_VARIABLE, Desc
 from kitbag.processes.signals import has_child_exited, signal_child_group
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
-"""What is thrown away before a command that never stops printing is stopped."""
+"""Output that is discarded before a command that never stops printing is stopped."""
 GRACE_SECONDS: Final = 0.5
-"""Seconds between asking a command to end and killing it."""
+"""Between SIGTERM and SIGKILL."""
 _CHUNK = 1 << 18
 _POLL = 0.05
 _DRAIN_BYTES = 1 << 20
@@ -34,9 +34,9 @@ _OVERSTRUCK = re.compile("[^\n]\x08")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 ProgressCallback = Callable[[float], None]
-"""Called with the seconds since the start, each second that a command takes."""
+"""Called every second with the seconds since the start."""
 StopReason = Literal["", "time", "output", "asked"]
-"""Why we ended it: it took too long, it printed without end, or its `stop` was set."""
+"""Why we ended it: timeout, too much output, or `stop` was set."""
 
 
 class ShellCommand(NamedTuple):
@@ -45,27 +45,27 @@ class ShellCommand(NamedTuple):
     environment: Mapping[str, str]
     timeout: float
     max_characters: int
-    """The most of its output that is kept."""
+    """How much output to keep."""
     stop: threading.Event | None = None
-    """Set by whoever wants it to end; then nothing of it is left within about a second."""
+    """Set it to end the command; no process is left within about a second."""
     on_output: Callable[[bytes], None] | None = None
-    """Given what it prints, as it comes, whatever is kept."""
+    """Called with all output as it arrives, whatever is kept."""
     descriptors: tuple[int, ...] = ()
-    """Open files that it is given."""
+    """Open files to pass to it."""
     max_output_bytes: int = MAX_OUTPUT_BYTES
-    """Bytes of output at which it is stopped; 0: never."""
+    """Stop it after so many bytes of output; 0: no limit."""
 
 
 class CommandResult(NamedTuple):
     text: str
-    """What it printed, without terminal sequences and control characters, cut at the limit."""
+    """Its output without terminal sequences and control characters, truncated to the limit."""
     status: int
     """As in the shell; negative for a signal."""
     stop_reason: StopReason
     truncated_bytes: int
     """Bytes of output that are not in `text`."""
     notes: tuple[str, ...] = ()
-    """What a sandbox undid of it, as sentences."""
+    """What the sandbox undid, as sentences."""
 
 
 class CommandRunner(Protocol):
@@ -82,17 +82,17 @@ def run_command(
     on_started: Callable[[], None] = lambda: None,
     ends_with_prefix: bool = False,
 ) -> CommandResult:
-    """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`.
+    """Never raises for what the command does. `prefix` goes before the shell: `("bwrap", ...)`.
 
-    It inherits `descriptors`; `started` is called when it runs, before we wait for it. `nothing_outlives`: all its
-    processes end with the prefix, as in a process namespace, so that none need be looked for.
+    It inherits `descriptors`; `on_started` is called once it runs. `ends_with_prefix`: all its processes end with the
+    prefix, as in a process namespace, so there is no need to search for them.
     """
     if command.stop is not None and command.stop.is_set():
         return CommandResult("it was stopped before it began", -signal.SIGTERM, "asked", 0)
     leash = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
     try:
         return _run(command, tick, [*prefix], descriptors, on_started, leash, ends_with_prefix)
-    except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun
+    except BaseException:  # a signal may end us at any moment, even right after the start
         leash.end_all()
         raise
     finally:
@@ -140,7 +140,7 @@ def _run(
                 signal_child_group(process.pid, signal.SIGTERM)
                 _has_exited(process.pid, exited, GRACE_SECONDS)
     finally:
-        # Before it is waited for, so that the group's number can't belong to anybody else yet.
+        # Before reaping, so that the group id can't have been reused.
         signal_child_group(process.pid, signal.SIGKILL)
         if not nothing_outlives:
             leash.end_all()
@@ -154,7 +154,7 @@ def _run(
 
 @contextlib.contextmanager
 def _exit_descriptor(pid: int) -> Generator[int | None, None, None]:
-    """Readable when the process has ended; None where the system has no such thing."""
+    """Readable once the process has ended; None if pidfds are not supported."""
     try:
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -167,7 +167,7 @@ def _exit_descriptor(pid: int) -> Generator[int | None, None, None]:
 
 
 def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
-    """Without reaping it."""
+    """Does not reap it."""
     if exited is not None:
         return exited in _readable([exited], seconds)
     deadline = time.monotonic() + seconds
@@ -181,7 +181,7 @@ def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
 def _follow(
     pid: int, pipe: int, exited: int | None, output: "_Output", command: ShellCommand, tick: ProgressCallback | None
 ) -> StopReason:
-    """Until it exits, or why it has to be stopped."""
+    """Wait until it exits; returns why it must be stopped, or ""."""
     start = time.monotonic()
     deadline, next_tick = start + command.timeout, start + 1.0
     watched = [pipe] if exited is None else [pipe, exited]
@@ -214,7 +214,7 @@ def _readable(descriptors: list[int], seconds: float) -> set[int]:
 
 
 def _drain_output(pipe: int, output: "_Output") -> None:
-    """What still lies in the pipe. Bounded: a process that escaped might go on writing."""
+    """Read what is left in the pipe. Limited: an escaped process might keep writing."""
     left = output.seen + _DRAIN_BYTES
     while output.seen < left and _readable([pipe], 0) and output.read(pipe):
         pass
@@ -231,7 +231,7 @@ class _Output:
         self.seen = 0
 
     def read(self, pipe: int) -> bool:
-        """False at the end of the output."""
+        """False at the end of output."""
         try:
             chunk = os.read(pipe, _CHUNK)
         except BlockingIOError:
@@ -241,14 +241,14 @@ class _Output:
         self.seen += len(chunk)
         if self.heard is not None and chunk:
             self.heard(chunk)
-        room = self.characters * 4 + _CHUNK - self.kept  # four bytes a character, and some for colours
+        room = self.characters * 4 + _CHUNK - self.kept  # four bytes per character, plus some for colors
         if room > 0:
             self.chunks.append(chunk[:room])
             self.kept += len(self.chunks[-1])
         return bool(chunk)
 
     def result(self) -> tuple[str, int]:
-        """Clean text within the limit, and how many bytes did not fit."""
+        """Clean text within the limit, and the number of truncated bytes."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = clean_output(decoder.decode(b"".join(self.chunks), final=self.kept == self.seen))
         cut = self.seen - self.kept
@@ -259,7 +259,7 @@ class _Output:
 
 
 def clean_output(text: str) -> str:
-    """Text as a terminal would leave it: no sequences, no control characters, LF, no line breaks at its end."""
+    """Text as a terminal would leave it: no sequences or control characters, LF, no trailing line breaks."""
     if not text.isprintable():
         text = text.replace("\r\n", "\n")
         text = TERMINAL_SEQUENCE.sub("", text)

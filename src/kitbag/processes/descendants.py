@@ -1,9 +1,8 @@
-"""Finds and ends what a command left running, also in a session of its own, with another parent, or with nothing of
-its environment.
+"""Finds and ends all descendants of a command, even in another session, with another parent or a cleared environment.
 
-Each process of a command carries a mark in two places: a variable, and an empty file that it holds open at a number
-that nobody uses. Whoever loses both has worked for it. The file's name also tells the session, for those who look for
-what is left of one. Used by command_runner, and by tasks/processes.
+Each process of a command inherits a marker in two ways: an environment variable, and an empty file held open at an
+unusual descriptor; losing both takes deliberate effort. The file's name also contains the session. Used by
+`command_runner` and by `tasks`.
 """
 
 import contextlib
@@ -26,14 +25,14 @@ _PAUSE = 0.002
 _LOWEST_DESCRIPTOR = 70
 _NEVER = sys.maxsize
 _MAX_STARTS_PER_SECOND = 50_000
-"""More processes than a processor starts in a second."""
+"""More processes than one CPU can start in a second."""
 
 
 class DescendantTracker:
     __slots__ = ("_begun", "_descriptor", "_first", "_number", "mark")
 
     def __init__(self, *, with_file: bool = True, session: str = "") -> None:
-        """`held`: whether there is a file too."""
+        """`with_file`: whether to pass the marker as a file too."""
         self.mark = os.urandom(12).hex()
         self._descriptor = self._number = (
             _create_marker_file(f"{_FILE_PREFIX}{self.mark}-{session[:100]}") if with_file else -1
@@ -42,28 +41,28 @@ class DescendantTracker:
         self._begun = time.monotonic()
 
     def marker_value(self, outer: str) -> str:
-        """A command that runs Kitbag passes its own mark on, so that ending it ends what that one started."""
+        """Prepends the outer marker: ending a command that runs Kitbag also ends what that Kitbag started."""
         return f"{outer[-1000:]}:{self.mark}"
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the command is to be given."""
+        """Descriptors to pass to the command."""
         return (self._descriptor,) if self._descriptor >= 0 else ()
 
     def track(self, process: int) -> None:
-        """It runs, as this process, and has the file."""
+        """The command runs as this process and has inherited the file."""
         self._first = process
         self.close()
 
     def end_all(self) -> None:
-        """Until there is nothing more."""
+        """Kill until none is left."""
         deadline = time.monotonic() + _END_TIMEOUT
         needed, quiet = 1, 0
         while quiet < needed and time.monotonic() < deadline:
             alive, unclear = self._scan_processes(*self._pid_range())
             for pid in alive:
                 send_signal(pid, signal.SIGKILL, self._check_marker)
-            # Looked at twice: a process shows no environment for the moment in which it becomes another program.
+            # Scan twice: a process shows no environment for a moment during exec.
             needed = 2 if alive or unclear else needed
             quiet = 0 if alive else quiet + 1
             if quiet < needed:
@@ -75,15 +74,15 @@ class DescendantTracker:
             self._descriptor = -1
 
     def _pid_range(self) -> tuple[int, int]:
-        """Between these are the numbers of whatever the command started; numbers are given in turn. All numbers when
-        the turn may have begun anew since."""
+        """The range of pids that the command's processes can have, since pids are assigned in order. The full range if
+        pids may have wrapped around."""
         since = (time.monotonic() - self._begun) * _MAX_STARTS_PER_SECOND * (os.cpu_count() or 1)
         last = _read_number("/proc/sys/kernel/ns_last_pid") or _NEVER
         soon = self._first + since < _pid_max()
         return (self._first, last) if soon and self._first <= last else (0, _NEVER)
 
     def _scan_processes(self, lowest: int, highest: int) -> tuple[list[int], bool]:
-        """What carries the mark, and whether something may have been missed."""
+        """Pids with the marker, and whether some may have been missed."""
         try:
             names = os.listdir("/proc")
         except OSError:
@@ -98,12 +97,12 @@ class DescendantTracker:
             if mark in environment or self._holds_marker_file(name):
                 found.append(int(name))
             elif not environment and not unclear:
-                # Becoming another program, or ended by now and perhaps with a child; not what was there before us.
+                # In exec, or just ended and perhaps with a child. Ignore processes that are older than the command.
                 unclear = _start_time(name) >= _start_time(str(self._first))
         return found, unclear
 
     def _check_marker(self, process: int) -> str:
-        """Whether a process that was found carries the mark, now that its number can't become another's."""
+        """Whether a pinned process has the marker; its pid can't be reused now."""
         carries = self.mark.encode() in _environment(str(process)) or self._holds_marker_file(str(process))
         return "" if carries else "was not started by this command"
 
@@ -119,7 +118,7 @@ class DescendantTracker:
 
 
 def session_of_process(process: str) -> str:
-    """The session that a process belongs to by such a file; empty when there is none, or nobody may know."""
+    """The session that a process belongs to by its marker file; empty if there is none or it can't be read."""
     try:
         for name in os.listdir(f"/proc/{process}/fd"):
             number = int(name)
@@ -133,13 +132,13 @@ def session_of_process(process: str) -> str:
 
 
 def _is_inherited(process: str, number: int) -> bool:
-    """We hold it for a moment too, and so does whatever another thread starts then: closed when it is run."""
+    """We and any process that another thread starts meanwhile hold it briefly too, but close it on exec."""
     with open(f"/proc/{process}/fdinfo/{number}", encoding="ascii") as file:
         return not any(int(line[6:], 8) & os.O_CLOEXEC for line in file if line.startswith("flags:"))
 
 
 def _create_marker_file(name: str) -> int:
-    """One that nobody can write to, whose name can be seen in the list of open files; -1 where there is no such."""
+    """A sealed empty file whose name shows in the list of open files; -1 if not supported."""
     try:
         low = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except (AttributeError, OSError):
@@ -160,7 +159,7 @@ def _environment(process: str) -> bytes:
 
 
 def _start_time(process: str) -> int:
-    """When, in a measure of the kernel's; endlessly late for what is gone."""
+    """In kernel ticks; never for a process that is gone."""
     info = process_info(int(process))
     return int(info.started) if info is not None and info.started.isdecimal() else _NEVER
 

@@ -1,7 +1,7 @@
-"""What the system says about a process: whether it exists, when it started, its parent, its user, the files it holds.
+"""What the system reports about a process: existence, start time, parent, user and open files.
 
-Read from /proc; where there is none, as on macOS, from `ps`. Used by signalling, by task owners, and by whoever looks
-for processes by their mark. Reading never raises: None means that the system does not say.
+Reads /proc; without it, as on macOS, runs `ps`. Used by `signals`, `descendants` and `tasks`. Never raises: None means
+that the system does not say.
 """
 
 import contextlib
@@ -9,14 +9,14 @@ import os
 from typing import Final, NamedTuple, TypeGuard
 
 HIGHEST_PID: Final = 1 << 22
-"""No Linux gives a higher number, whatever its settings."""
+"""The highest pid on any Linux, whatever its settings."""
 _PS: Final = ("ps", "-o", "lstart=,ppid=,stat=,uid=", "-p")
 _PS_SECONDS: Final = 5.0
 
 
 class ProcessInfo(NamedTuple):
     started: str
-    """In the kernel's clock ticks since the boot, or as `ps` prints it. With boot and pid it names one process."""
+    """Kernel clock ticks since boot, or as `ps` prints it. Together with boot and pid it identifies a process."""
     state: str
     parent: int
 
@@ -26,12 +26,12 @@ class ProcessInfo(NamedTuple):
 
 
 def is_pid(value: object) -> TypeGuard[int]:
-    """Whether this can be the number of one process. To the kernel 0 and negative numbers mean groups or everybody."""
+    """Whether it can be the pid of one process. To the kernel, 0 and negative numbers mean groups or all processes."""
     return type(value) is int and 0 < value <= HIGHEST_PID
 
 
 def process_exists(pid: int) -> bool:
-    """Also as a zombie, and as another user's."""
+    """True for zombies and other users' processes too."""
     if not is_pid(pid):
         return False
     try:
@@ -79,7 +79,7 @@ def has_file_open(pid: int, path: str) -> bool | None:
 
 
 def ancestor_pids() -> set[int]:
-    """Whoever this process descends from."""
+    """All ancestors of this process."""
     found: set[int] = set()
     parent = os.getppid()
     while parent > 0 and parent not in found:
@@ -90,7 +90,7 @@ def ancestor_pids() -> set[int]:
 
 
 def child_pids() -> set[int]:
-    """Of all our threads: whoever started a process is its parent. None where the system does not say."""
+    """Direct children of all threads of this process. Empty if the system does not say."""
     found: set[int] = set()
     with contextlib.suppress(OSError):
         for thread in os.listdir("/proc/self/task"):
@@ -104,7 +104,7 @@ def _has_proc() -> bool:
 
 
 def _run_ps(pid: int) -> list[str]:
-    """Five fields of the start, then parent, state and user; empty where that can't be told."""
+    """Five fields of the start time, then parent, state and user; empty if unknown."""
     if _has_proc():
         return []
     import subprocess

@@ -1,7 +1,7 @@
-"""Work that blocks, off the event loop: a thread that can be told to stop, and a child process that is always ended.
+"""Blocking work off the event loop: a cancellable thread, and a child process that is always ended.
 
-Used by the tools that read and search. A process gets its words as they are, nothing of the environment, no terminal,
-a limited time, and a folder that is held by a descriptor.
+Used by the tools that read and search. A process gets its arguments without a shell, a minimal environment, no
+terminal, a timeout, and a working directory held open by a descriptor.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
 ProcessStopReason = Literal["", "time", "enough", "cancelled"]
-"""Why a process was ended before its time; empty when it was not."""
+"""Why a process was ended early; empty if it was not."""
 _ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
 _CHUNK = 1 << 18
 _MAX_ERROR_BYTES = 1 << 16
@@ -25,7 +25,7 @@ _CANCEL_TIMEOUT = 2.0
 
 
 async def run_in_thread(work: Callable[[threading.Event], T]) -> T:
-    """Cancelling sets the event and waits for the work to see it, so that nothing goes on behind the caller's back."""
+    """Cancelling sets the event and waits for the work to stop, so that nothing keeps running unnoticed."""
     stop = threading.Event()
     running = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:
@@ -34,21 +34,21 @@ async def run_in_thread(work: Callable[[threading.Event], T]) -> T:
         stop.set()
         await asyncio.wait([running], timeout=_CANCEL_TIMEOUT)
         if running.done() and not running.cancelled():
-            running.exception()  # looked at, or asyncio complains about it
+            running.exception()  # retrieve it, or asyncio logs a warning
         raise
 
 
 class OpenDirectory(NamedTuple):
     descriptor: int
     path: str
-    """What it was called when it was opened."""
+    """Its path when it was opened."""
 
 
 class ProcessResult(NamedTuple):
     status: int
     """Negative for a signal."""
     errors: str
-    """What it said on its error output."""
+    """Its standard error, truncated."""
     stop_reason: ProcessStopReason = ""
 
 
@@ -60,8 +60,8 @@ def run_process(
     timeout: float,
     stdin: int = subprocess.DEVNULL,
 ) -> ProcessResult:
-    """`take` is given what it prints, and says whether it wants more. Raises OSError when it can't be started."""
-    held = f"/proc/self/fd/{directory.descriptor}"  # this very folder, whatever has its name by now
+    """`on_output` receives the output and returns whether to continue. Raises OSError if it can't be started."""
+    held = f"/proc/self/fd/{directory.descriptor}"  # this exact directory, even if its path now leads elsewhere
     process = subprocess.Popen(  # noqa: S603 - the program is ours, and words are never read by a shell
         list(arguments),
         cwd=held if os.path.isdir(held) else directory.path,
@@ -110,7 +110,7 @@ def _follow(
 
 
 def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: float) -> ProcessStopReason:
-    """For its end, which need not come when it has closed its output."""
+    """Wait for its exit, which may come after it closed its output."""
     with _exit_watch(process.pid) as watch:
         while not stop.is_set():
             left = deadline - time.monotonic()
@@ -126,7 +126,7 @@ def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: f
 
 @contextlib.contextmanager
 def _exit_watch(pid: int) -> Generator["select.poll | None", None, None]:
-    """Tells at once when a process has ended; None where the system has no such thing."""
+    """Ready once a process has ended; None if pidfds are not supported."""
     try:
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -147,10 +147,10 @@ def _descriptor(stream: object) -> int:
 
 
 class StdinFeed:
-    """Bytes for a process to read, written by a thread of its own, which ends when the process does."""
+    """Standard input for a process, written by a thread that ends with the process."""
 
     def __init__(self, write: Callable[[int], None]) -> None:
-        """`write` is given the descriptor to write to; that nobody reads any more is no error."""
+        """`write` receives the descriptor to write to; a closed reader is not an error."""
         self.readable, self._writable = os.pipe()
         self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
 
@@ -166,5 +166,5 @@ class StdinFeed:
             os.close(self._writable)
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.readable)  # whoever still writes gets an error now
+        os.close(self.readable)  # a writer that is still busy gets an error now
         self._thread.join()

@@ -1,8 +1,8 @@
-"""The one way to send signals: to a process that was checked after it was pinned, and never to ourselves.
+"""The one way to send signals: to a process that is pinned and then checked, never to ourselves.
 
-A number alone names nobody: it may come from a damaged file, and the kernel gives it to others later. So the process is
-opened as a pidfd first, then whoever sends the signal checks that it is the one that is meant, and the signal goes
-through the pidfd. A child that nobody has waited for needs no pidfd: its number can't be given to another.
+A pid alone identifies nothing: it may come from a damaged file, and the kernel reuses pids. So a process is opened as a
+pidfd, the caller checks that it is the right one, and the signal goes through the pidfd. An unreaped child needs no
+pidfd: its pid can't be reused.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     import subprocess
 
 ProcessCheck = Callable[[int], str]
-"""Why the process of this number is not the one that is meant; empty when it is."""
+"""Why a pid is not the intended process; empty if it is."""
 HAS_ENDED: Final = "has ended"
 _PIDFD_UNAVAILABLE: Final = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
-"""An old kernel, a filter of system calls, too many open files."""
+"""An old kernel, a seccomp filter, or too many open files."""
 _detached: "list[subprocess.Popen[bytes]]" = []
 
 
 def send_signal(pid: object, number: signal.Signals, check: ProcessCheck, *, spare_ancestors: bool = True) -> str:
-    """Empty when it was sent, else why not, to be read after "the process". `check` is called when it is pinned.
-    `spare_ancestors`: false for a worker, which is detached from whoever started it."""
+    """Empty if it was sent, else why not, to be read after "the process". `check` is called once the process is pinned.
+    `spare_ancestors`: false for a worker, which is detached from the process that started it."""
     if not is_pid(pid):
         return "is not a process number"
     if reason := _protection_reason(pid, spare_ancestors):
@@ -52,20 +52,20 @@ def send_signal(pid: object, number: signal.Signals, check: ProcessCheck, *, spa
 
 
 def signal_child_group(pid: int, number: signal.Signals) -> None:
-    """To the process group that a direct child leads. Does nothing once the child was waited for, since its number may
-    be another's by then."""
+    """Signal the process group that a direct child leads. Does nothing once the child was reaped, since its pid may
+    have been reused."""
     if is_pid(pid) and pid not in (1, os.getpgrp()) and _is_unreaped_child(pid):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
 
 
 def detach(child: "subprocess.Popen[bytes]") -> None:
-    """It is to outlive this process: `end_child` leaves it alone."""
+    """It will outlive this process; `kill_child` leaves it alone."""
     _detached[:] = [one for one in (*_detached, child) if one.returncode is None]
 
 
 def kill_child(pid: int) -> None:
-    """A direct child, with the group that it leads."""
+    """Kill a direct child and the group that it leads."""
     if any(one.pid == pid and one.returncode is None for one in _detached):
         return None
     with contextlib.suppress(OSError):
@@ -76,7 +76,7 @@ def kill_child(pid: int) -> None:
 
 
 def has_child_exited(pid: int) -> bool:
-    """Of a direct child, which is not waited for by that. Raises ChildProcessError when it was before."""
+    """Check a direct child without reaping it. Raises ChildProcessError if it was already reaped."""
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     info = process_info(pid)  # macOS before Python 3.13
@@ -86,7 +86,7 @@ def has_child_exited(pid: int) -> bool:
 
 
 def _is_unreaped_child(pid: int) -> bool:
-    """Running, or ended and not waited for."""
+    """Running, or ended and not yet reaped."""
     try:
         has_child_exited(pid)
     except OSError:
@@ -105,7 +105,7 @@ def _protection_reason(pid: int, spare_ancestors: bool) -> str:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """None where the system has no pidfd. Raises ProcessLookupError when there is no such process."""
+    """None if pidfds are not supported. Raises ProcessLookupError if there is no such process."""
     try:
         return os.pidfd_open(pid)
     except AttributeError:
@@ -113,4 +113,4 @@ def _open_pidfd(pid: int) -> int | None:
     except OSError as error:
         if error.errno in _PIDFD_UNAVAILABLE:
             return None
-        raise ProcessLookupError(error.errno, error.strerror) from error  # perhaps a thread's number
+        raise ProcessLookupError(error.errno, error.strerror) from error  # perhaps a thread id

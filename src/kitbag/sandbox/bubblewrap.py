@@ -1,8 +1,8 @@
-"""The bubblewrap sandbox: namespaces of its own, everything read-only, the workspace writable when asked for.
+"""The bubblewrap sandbox: own namespaces, everything read-only, the workspace writable on request.
 
-Found by trying, from the strongest set of options to the weakest that still keeps every promise. The process
-namespace ends with the command, so nothing of it stays. Used by sandbox; uses sandbox_view and sandbox_mounts for
-what a command sees, sandbox_filter for the system calls it has, and the command runner.
+Detected by trial runs, from the strongest set of options to the weakest acceptable one. All processes end with the
+process namespace. Used by `confine`; uses `filesystem_view` and `mounts` for what a command sees, `seccomp` for its
+system calls, and `processes/command_runner`.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ _PREFERRED_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-sy
 _START_SECONDS = 10.0
 _END_SECONDS = 5.0
 _MAX_TRIES = 30
-"""To begin, while what is to be hidden or held goes away between our look and the mount."""
+"""Retries if a path to hide or protect vanishes between the scan and the mount."""
 _BWRAP_PREFIX = b"bwrap: "
 _MAX_MESSAGE_BYTES = 4_096
-# Without a user namespace, root runs without any capability. Without a /proc of its own there is none at all: the
-# machine's would show other processes, and through them the file system that we hide.
+# Without a user namespace, root runs without any capability. Without its own /proc a command gets none: the host's
+# would show other processes and, through them, the hidden file system.
 _VARIANTS = (
     ("--unshare-user", "--disable-userns", "--proc", "/proc"),
     ("--unshare-user", "--proc", "/proc"),
@@ -51,7 +51,7 @@ _VARIANTS = (
 
 
 class _NotStartedError(SandboxError):
-    """It can be tried again: the command did not run."""
+    """The command did not run; starting it can be retried."""
 
 
 class Bubblewrap(NamedTuple):
@@ -61,7 +61,7 @@ class Bubblewrap(NamedTuple):
 
 
 class _Descriptors:
-    """Open while the sandbox is made."""
+    """Descriptors that stay open while the sandbox starts."""
 
     __slots__ = ("_open",)
 
@@ -69,7 +69,7 @@ class _Descriptors:
         self._open: list[int] = []
 
     def holding(self, content: bytes) -> str:
-        """One to read this from."""
+        """A descriptor to read `content` from."""
         if not content:
             descriptor = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         else:
@@ -90,7 +90,7 @@ class _Descriptors:
 
 
 class _Status:
-    """What bubblewrap tells about itself: whether the command was started, and which process holds its namespace."""
+    """bubblewrap's status pipe: whether the command started, and which process holds its namespace."""
 
     __slots__ = ("_read", "_text", "_write", "first_process")
 
@@ -120,7 +120,7 @@ class _Status:
         return self._said("exit-code") is not None
 
     def wait_for_end(self) -> bool:
-        """Until nothing lives in the namespace: its first process ends after all others."""
+        """Wait until the namespace is empty: its first process ends last."""
         if self.first_process is None:
             return True
         poller = select.poll()
@@ -158,7 +158,7 @@ class _Status:
 
 
 class _OutputFilter:
-    """Passes on what a command prints, but not what bubblewrap itself says when it can't begin."""
+    """Passes a command's output on, but not bubblewrap's own errors when it fails to start."""
 
     __slots__ = ("_held", "_listener", "_passes")
 
@@ -191,14 +191,14 @@ def run_in_bubblewrap(
     network: bool,
     workspace: Workspace,
 ) -> CommandResult:
-    """Raises SandboxError when the command did not run."""
+    """Raises SandboxError if the command did not run."""
     workspace = with_real_paths(workspace)
     writable = workspace.write_roots if profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
     inside = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
     for tries in itertools.count(1):
         with protect_paths(writable, workspace) as still:
-            # Looked at last: somebody's sockets may come and go, and on a busy machine we are slow.
+            # Scan last: sockets come and go, and on a busy machine the steps above are slow.
             view = build_view(workspace, network, writable)
             mounts = Mounts(view, still.held, writable, _version_numbers(bubblewrap.version))
             ran = _start(bubblewrap, command, inside, tick, network, mounts)
@@ -275,9 +275,8 @@ def _start(
 
 @cache
 def _kernel_settings() -> tuple[str, ...]:
-    """What stands in /proc beside the processes. The kernel lets root write there whatever capabilities it has lost,
-    and a value such as `core_pattern` is a command that runs outside. Nobody but root may, so nobody else pays for it.
-    """
+    """Entries of /proc that are not processes. The kernel lets root write them even without capabilities, and a value
+    such as `core_pattern` is a command that runs outside the sandbox. Only needed for root."""
     paths: list[str] = []
     for name in sorted(os.listdir("/proc")):
         state = os.lstat(f"/proc/{name}") if not name.isdecimal() else None
@@ -289,7 +288,7 @@ def _kernel_settings() -> tuple[str, ...]:
 
 
 def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
-    """The one that works here, and in what it falls short; or None, and why."""
+    """The bubblewrap that works here and its limitation; or None and the reason."""
     places = [*_PREFERRED_DIRECTORIES, *os.environ.get("PATH", "").split(os.pathsep)]
     found = [path for place in places if place.startswith("/") and os.access(path := f"{place}/bwrap", os.X_OK)]
     if not found:
@@ -331,7 +330,7 @@ exit 42
 
 
 def _run_trial(bubblewrap: Bubblewrap) -> str:
-    """What is wrong with it here: a real run must do what it may and fail in what it may not."""
+    """What is wrong with it: a real run must succeed in what is allowed and fail in what is not."""
     import socket
     import tempfile
 

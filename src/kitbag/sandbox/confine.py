@@ -1,7 +1,7 @@
-"""Runs a command confined, or not at all: what this machine can hold it in is found once, by trying.
+"""Runs a command in a sandbox, or not at all. Support is detected once, by trial runs.
 
-Used by whoever runs a command that a model wrote. bubblewrap where it runs; else sandlock, which can't keep control
-paths in a writable workspace read-only; else nothing, and then nothing is run.
+Used by everything that runs a model's commands. Uses bubblewrap if it works; else sandlock, which can't keep control
+paths in a writable workspace read-only; else nothing runs.
 """
 
 import functools
@@ -25,11 +25,11 @@ class Confinement(NamedTuple):
     profile: SandboxProfile
     network: bool = False
     protects_control_paths: bool = True
-    """Whether it may only run where control paths stay read-only; False only for what a person agreed to."""
+    """Whether control paths must stay read-only; False only if a person approved that."""
 
 
 def detect_sandbox() -> SandboxSupport:
-    """What a command can be held in here."""
+    """The sandbox that works on this machine."""
     return _detect()[0]
 
 
@@ -56,7 +56,7 @@ def run_confined(
     confinement: Confinement,
     workspace: Workspace,
 ) -> "CommandResult":
-    """Raises SandboxError rather than run it without what was asked for; after that it did not run."""
+    """Raises SandboxError instead of running with less confinement than requested; the command then did not run."""
     profile, network, control_held = confinement
     found, bubblewrap = _detect()
     if profile == "none":

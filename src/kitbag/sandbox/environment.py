@@ -1,8 +1,8 @@
-"""What a child process is given of the user's environment. A project's `.env` is never part of it.
+"""The environment of child processes, derived from the user's. Never includes a project's `.env`.
 
-Left out: what looks like a secret by name, value or shape; what makes programs load code, run commands or read other
-files than they are told; doors to programs that run outside. Set: answers for programs that would ask or page.
-Used by whatever starts a process. Uses the store's knowledge of secrets.
+Removes what looks like a secret by name, value or shape; what makes programs load code, run commands or read other
+files; and addresses of programs outside the sandbox. Sets values that avoid prompts and pagers. Used by everything that
+starts a process; uses `store/secret_names`.
 """
 
 import re
@@ -11,37 +11,37 @@ from typing import Final
 
 from kitbag.store.secret_names import has_secret_value, is_secret_name
 
-# The user's own settings stay where a program is started with them on purpose: PATH, compilers, proxies, locale,
-# search paths of languages (their absolute entries). What is left out are the ways to make a harmless command do more.
+# Settings that programs are deliberately started with are kept: PATH, compilers, proxies, locale, search paths of
+# languages (absolute entries). What can make a harmless command do more is removed.
 _REMOVED_NAMES = re.compile(
-    # The loader and libc: code in every program.
+    # Loader and libc: inject code into every program.
     r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|GTK_MODULES|GIO_EXTRA_MODULES|OPENSSL_(?:ENGINES|MODULES)"
-    # Shells: they run or read something before the command, or change what its words mean.
+    # Shells: run or read something before the command, or change the meaning of its words.
     r"|BASH_ENV|ENV|BASH_FUNC_.*|BASH_LOADABLES_PATH|BASH_XTRACEFD|BASH_COMPAT|BASHOPTS|SHELLOPTS"
     r"|PROMPT_COMMAND|PS[0-4]|IFS|CDPATH|GLOBIGNORE|EXECIGNORE|FIGNORE|POSIXLY_CORRECT|ZDOTDIR|FPATH|INPUTRC|TMOUT"
-    # Interpreters: code before or besides the program.
+    # Interpreters: run code before or besides the program.
     r"|PYTHON(?:STARTUP|HOME|INSPECT|BREAKPOINT|WARNINGS|EXECUTABLE|USERBASE|PLATLIBDIR|CASEOK)"
     r"|PYTEST_(?:ADDOPTS|PLUGINS)|NODE_OPTIONS|NODE_REPL_.*|BUN_OPTIONS|PERL5(?:OPT|DB|SHELL)|RUBYOPT|RUBYSHELL"
     r"|LUA_INIT.*|PHPRC|PHP_INI_SCAN_DIR|R_PROFILE.*|R_ENVIRON.*|AWKLIBPATH|AWKPATH|GAWK_.*|ERL_.*AFLAGS"
     r"|ELIXIR_ERL_OPTIONS|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|JAVA_OPTS|MAVEN_OPTS|GRADLE_OPTS"
     r"|DOTNET_STARTUP_HOOKS|CORECLR_.*|COR_.*"
-    # Options and files that programs add to what they are told; with some of them a reading one runs commands.
+    # Options and files that programs add to their arguments; some make a read-only program run commands.
     r"|(?:GREP|TAR)_OPTIONS|GZIP|BZIP2?|XZ_(?:OPT|DEFAULTS)|ZIPOPT|UNZIP(?:OPT)?|ZIPINFO(?:OPT)?"
     r"|RIPGREP_CONFIG_PATH|FZF_.*|LESS.*|MORE|BAT_.*|DELTA_.*|MANOPT|MANROFFOPT|MANPAGER|MANPATH_.*"
     r"|SYSTEMD_(?:PAGER|LESS|EDITOR)|\w+_PAGER|\w*EDITOR|FCEDIT"
     r"|MAKEFLAGS|MFLAGS|MAKELEVEL|GNUMAKEFLAGS|MAKEFILES|CURL_HOME|WGETRC|RSYNC_(?:RSH|CONNECT_PROG)|CVS_RSH|TEXEDIT"
-    # git: another repository, another config, programs to run. The person's name and certificates stay.
+    # git: another repository, another config, programs to run. The person's name and certificates are kept.
     r"|GIT_(?!(?:AUTHOR|COMMITTER)_|CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)$|SSL_|CEILING_DIRECTORIES$|LFS_SKIP_SMUDGE$"
     r"|OPTIONAL_LOCKS$|DISCOVERY_ACROSS_FILESYSTEM$).*"
-    # Doors: the terminal, editor or desktop that we run in would do what a child says, outside any sandbox.
+    # The terminal, editor or desktop around us would run what a child sends, outside any sandbox.
     r"|TMUX(?:_PANE|_TMPDIR)?|STY|WINDOW|KITTY_.*|WEZTERM_.*|ZELLIJ.*|ALACRITTY_.*|ITERM_.*|GHOSTTY_.*|VSCODE_.*"
     r"|CURSOR_.*|NVIM|NVIM_LISTEN_ADDRESS|VIM_?SERVERNAME|EMACS_(?:SERVER_FILE|SOCKET_NAME)|DBUS_.*|GPG_AGENT_INFO"
     r"|GPG_TTY|SSH_AGENT_PID|XAUTHORITY|SESSION_MANAGER|DESKTOP_STARTUP_ID|GNOME_KEYRING_.*|NOTIFY_SOCKET"
     r"|LISTEN_(?:FDS|FDNAMES|PID)"
 )
-# Lists of folders in which an empty or relative entry is wherever the command runs: in a project, the project's.
+# Directory lists: an empty or relative entry means the working directory, which may be the project's.
 _FOLDER_LISTS = frozenset(("PATH", "PYTHONPATH", "PERL5LIB", "PERLLIB", "RUBYLIB", "NODE_PATH", "GEM_PATH", "MANPATH"))
-# Without them hardly anything runs, and that a password is the same as a user's name must not take the name away.
+# Hardly anything runs without these; a password equal to the user name must not remove the name.
 _REQUIRED_NAMES = frozenset(
     ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "LANG", "LC_ALL", "TZ", "HOSTNAME")
 )
@@ -53,7 +53,7 @@ _NON_INTERACTIVE_VALUES: Final = {
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
-    # An editor that changes nothing: git keeps a message that there is, and gives up where there is none.
+    # An editor that changes nothing: git keeps an existing message and aborts if there is none.
     "EDITOR": "true",
     "VISUAL": "true",
     "GIT_EDITOR": "true",
@@ -62,7 +62,7 @@ _NON_INTERACTIVE_VALUES: Final = {
 
 
 def scrub_environment(environment: Iterable[tuple[str, str]], keep: frozenset[str] = frozenset()) -> dict[str, str]:
-    """What a command is given. `keep` names what the user wants it to have nevertheless."""
+    """The environment of a command. `keep`: names that the user wants to pass anyway."""
     from kitbag.store.redaction import Redactor
     from kitbag.store.secrets_by_name import is_placeholder_value
 

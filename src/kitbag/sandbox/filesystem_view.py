@@ -1,6 +1,6 @@
-"""What a sandboxed command sees of the machine: where it may write, and what is hidden from it.
+"""What a sandboxed command sees of the file system: where it may write, and what is hidden.
 
-Used by both sandboxes. Only what exists is named, and by its real path: what a link leads to is what has to be hidden.
+Used by both sandboxes. Lists only existing paths, resolved, since the target of a link is what must be hidden.
 """
 
 import os
@@ -13,9 +13,9 @@ from kitbag.processes.command_runner import MARKER_VARIABLE
 from kitbag.sandbox.environment import scrub_environment
 
 SCRATCH_DIRECTORIES = ("/tmp", "/var/tmp")  # noqa: S108 - covered by private ones, not used
-"""Empty, writable and the command's own."""
+"""Empty, writable and private to the command."""
 RUNTIME_DIRECTORIES = ("/run", "/var/run")
-"""Where daemons listen. A socket can be connected to on a read-only mount too, so they are not there at all."""
+"""Where daemons listen. Sockets accept connections even on a read-only mount, so these are hidden."""
 _RUNTIME_NEEDED = ("/run/current-system", "/run/opengl-driver", "/run/wrappers")
 
 _SECRET_FOLDERS = (
@@ -35,7 +35,7 @@ _SECRET_FILES = (
 )
 _SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/security/opasswd")
 _KITBAG_SHOWN = ("skills", "agents", "commands", "personas", "plugins")
-"""Of the Kitbag home; the rest is settings, state and approvals."""
+"""Parts of the Kitbag home that stay visible; the rest is settings, state and approvals."""
 _SOCKET_VARIABLES = (
     "DISPLAY",
     "WAYLAND_DISPLAY",
@@ -50,18 +50,18 @@ class FilesystemView(NamedTuple):
     hidden_folders: tuple[str, ...]
     hidden_files: tuple[str, ...]
     shown: tuple[str, ...]
-    """Inside something hidden, and needed."""
+    """Needed paths inside hidden directories."""
 
 
 def with_real_paths(workspace: Workspace) -> Workspace:
-    """By the paths that mounts and rules of the kernel go by."""
+    """Resolve all paths, as mounts and kernel rules require."""
     root, home, own, writable, readable = workspace
     real = os.path.realpath
     return Workspace(real(root), real(home), real(own), tuple(map(real, writable)), tuple(map(real, readable)))
 
 
 def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -> FilesystemView:
-    """`writable` are the roots that may be written; what listens in those may be talked to."""
+    """`writable`: the writable roots. Sockets inside them stay reachable."""
     home, own = workspace.home, workspace.kitbag_home
     places = [*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES, *(os.path.join(home, name) for name in _SECRET_FOLDERS), own]
     folders = {os.path.realpath(path) for path in places if os.path.isdir(path)} - {"/"}
@@ -76,13 +76,13 @@ def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -
 
 
 def _is_visible(path: str, hidden: Collection[str], shown: Collection[str]) -> bool:
-    """What is mounted closest to it counts."""
+    """The innermost mount decides."""
     covered = max((len(folder) for folder in hidden if is_inside(path, folder)), default=0)
     return covered <= max((len(place) for place in shown if is_inside(path, place)), default=0)
 
 
 def command_environment(environment: Mapping[str, str], home: str, scratch: str) -> dict[str, str]:
-    """No secrets, no addresses of doors that are closed; the mark is what the command runner gives it."""
+    """Without secrets and socket addresses; the command runner sets the marker."""
     kept = {
         name: value
         for name, value in scrub_environment(environment.items()).items()
@@ -92,12 +92,12 @@ def command_environment(environment: Mapping[str, str], home: str, scratch: str)
 
 
 def launcher_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """For the program that confines: not the command's, in which LD_LIBRARY_PATH may name a folder it can write."""
+    """For the sandbox program itself, not the command: LD_LIBRARY_PATH may name a directory it can write."""
     return {name: value for name, value in environment.items() if name == MARKER_VARIABLE}
 
 
 def _is_non_directory(path: str) -> bool:
-    """Something that is there and is no folder."""
+    """Exists and is not a directory."""
     try:
         return not stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
@@ -105,7 +105,7 @@ def _is_non_directory(path: str) -> bool:
 
 
 def _listening_sockets() -> set[str]:
-    """Sockets that a process of this machine listens at, wherever they lie: docker, agents, databases."""
+    """Unix sockets that a process of this machine listens on: docker, agents, databases."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read(4 << 20).splitlines()[1:]

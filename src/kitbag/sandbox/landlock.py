@@ -1,7 +1,7 @@
-"""The sandlock sandbox, where bubblewrap does not run: Landlock and seccomp, no namespaces, no carve-outs.
+"""The sandlock sandbox, for machines without bubblewrap: Landlock and seccomp, no namespaces, no carve-outs.
 
-Used by sandbox. Run as a program, by itself alone, it is what stands between the command runner and the shell: it
-reads what is allowed from a descriptor, confines the shell, waits for it, and ends everything that came of it.
+Used by `confine`. Run as a program it stands between the command runner and the shell: it reads the policy from a
+descriptor, confines the shell, waits for it, and ends all its descendants.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from kitbag.sandbox.filesystem_view import (
 from kitbag.sandbox.placeholders import SandboxError
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# Landlock says who may write what is in a file, not who may change its permissions, owner, times and attributes.
+# Landlock controls writing to a file's content, not changing its permissions, owner, times and attributes.
 _METADATA_SYSCALLS = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
     *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
@@ -43,9 +43,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 def run_in_landlock(
     command: ShellCommand, tick: ProgressCallback | None, profile: SandboxProfile, network: bool, workspace: Workspace
 ) -> CommandResult:
-    """Raises SandboxError when the command did not run.
+    """Raises SandboxError if the command did not run.
 
-    With a writable workspace, control paths in it are not held, and of files elsewhere the permissions can be changed.
+    In a writable workspace control paths are not protected, and permissions of files elsewhere can be changed.
     """
     import tempfile
 
@@ -66,7 +66,8 @@ def run_in_landlock(
 
 
 def _denied_paths(view: FilesystemView) -> list[str]:
-    """What can't be read. Other than a mount this can't show something inside, so around that it is cut out."""
+    """Paths that can't be read. Unlike a mount, a denied directory can't contain visible paths, so its other entries
+    are denied one by one."""
     found: list[str] = list(view.hidden_files)
     usual = {os.path.realpath(path) for path in (*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES)}
     for folder in view.hidden_folders:
@@ -94,7 +95,7 @@ def _start(command: ShellCommand, tick: ProgressCallback | None, policy: dict[st
     try:
         os.write(policy_file, json.dumps(policy).encode())
         os.lseek(policy_file, 0, os.SEEK_SET)
-        # Isolated: nothing of the folder that the command runs in may be imported.
+        # Isolated mode: import nothing from the command's working directory.
         module = [sys.executable, "-I", "-m", "kitbag.sandbox.landlock"]
         prefix = [*module, str(policy_file), str(tell), "--"]
         ran = run_command(command, tick, prefix=prefix, descriptors=(policy_file, tell))
@@ -112,7 +113,7 @@ def _start(command: ShellCommand, tick: ProgressCallback | None, policy: dict[st
 
 
 def detect_landlock() -> tuple[str, str]:
-    """The version that works here, or an empty text and why."""
+    """The working version, or an empty string and the reason."""
     import importlib.util
     from importlib import metadata
 
@@ -159,7 +160,7 @@ def _run_trial() -> str:
     return ""
 
 
-# --- the program between ---------------------------------------------------------------------------------------
+# --- The program in between ------------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -201,7 +202,7 @@ def _start_confined(policy: dict[str, Any], command: list[str]) -> Any:
         try:
             return sandbox.popen(command)
         except RuntimeError as error:
-            # Not every kind of machine has all of them.
+            # Not every architecture has all of them.
             unknown = _UNKNOWN_SYSCALLS.search(str(error))
             left = [name for name in refused if unknown and name not in unknown[1].split(", ")]
             if not unknown or left == refused:
@@ -210,7 +211,7 @@ def _start_confined(policy: dict[str, Any], command: list[str]) -> Any:
 
 
 def _prepare() -> None:
-    """What leaves its parent becomes our child, and we are told when Kitbag ends."""
+    """Become the parent of orphaned descendants, and get a signal when Kitbag ends."""
     import ctypes
 
     library = ctypes.CDLL(None)
@@ -220,7 +221,7 @@ def _prepare() -> None:
 
 
 def _wait(process: Any) -> Any:
-    """In a thread of its own, since a signal is only seen between two steps of this one."""
+    """Wait in another thread: Python handles signals only between bytecodes of the main thread."""
     import threading
 
     results: list[Any] = []

@@ -1,7 +1,7 @@
-"""What bubblewrap mounts where: what is hidden, what can be written, and what is held still in what can be written.
+"""What bubblewrap mounts: hidden paths, writable roots, and protected paths inside the writable roots.
 
-Used by the bubblewrap sandbox; uses held_paths for the control paths, sandbox_placeholders for those that are missing,
-and sandbox_repositories for what no mount can hold.
+Used by `bubblewrap`; uses `protected_paths` for the control paths, `placeholders` for missing ones, and `repositories`
+for what no mount can protect.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from kitbag.sandbox.repositories import disable_repositories, find_repositories,
 
 EMPTY_FILE = "--ro-bind-data"
 _PERMISSIONS_SINCE = (0, 5)
-"""The version that can say which permissions an empty folder has."""
+"""The first version that can set the permissions of an empty directory."""
 
 
 class ProtectedPaths(NamedTuple):
@@ -28,13 +28,13 @@ class ProtectedPaths(NamedTuple):
 
 @contextlib.contextmanager
 def protect_paths(writable: tuple[str, ...], workspace: Workspace) -> Generator[ProtectedPaths, None, None]:
-    """What must not change in the writable roots. When it ends, what mounts can't hold is undone."""
+    """Keep control paths in the writable roots unchanged. On exit, undo what mounts can't prevent."""
     if not writable:
         yield ProtectedPaths((), [])
         return
     control = find_control_paths(workspace)
     for link in control.links:
-        # git would obey another repository there at once; other links can be put back in time.
+        # git would obey another repository there at once; other links can be restored in time.
         if os.path.basename(link).casefold() == ".git":
             raise link_error(link)
     left = [path for path in control.existing if is_placeholder(path)]
@@ -42,7 +42,7 @@ def protect_paths(writable: tuple[str, ...], workspace: Workspace) -> Generator[
     before = find_repositories(writable)
     covered = {*existing, *control.missing, *left}
     found = (path if os.path.basename(path) != "HEAD" else os.path.dirname(path) for path in before)
-    # Deeper than control paths are looked for: held whole, without regard to what git may need there.
+    # Deeper than control paths are searched for: protect the whole directory, even if git needs to write there.
     existing.update(path for path in found if not any(is_inside(one, path) for one in covered))
     pinned = {*control.pinned, *_folders_above(existing, writable)} - existing
     kept = read_links(control.links)
@@ -67,7 +67,7 @@ def _folders_above(paths: Iterable[str], roots: tuple[str, ...]) -> set[str]:
 
 
 class Mounts:
-    """Options for each path; outer folders come first, whatever the order in which they were named."""
+    """Mount options by path, outer directories first."""
 
     __slots__ = ("_found",)
 
@@ -88,17 +88,17 @@ class Mounts:
             self._add(path, 5, "--ro-bind", "/dev/null")
 
     def _add(self, path: str, rank: int, *option: str) -> None:
-        """Of two for one path the one with the higher rank counts."""
+        """For the same path, the higher rank wins."""
         if path not in self._found or self._found[path][0] <= rank:
             self._found[path] = (rank, option)
 
     def arguments(self) -> Generator[tuple[tuple[str, ...], str], None, None]:
-        """Options and the path they are for."""
+        """(options, path) pairs."""
         for path in sorted(self._found, key=lambda path: (path.count("/"), path)):
             yield self._found[path][1], path
 
     def has_vanished_path(self) -> bool:
-        """Whether something that was there has gone away: no mount can lie on that."""
+        """Whether a path has vanished; nothing can be mounted on it."""
         return not all(map(os.path.lexists, self._found))
 
     def hidden_folders(self) -> list[str]:
@@ -109,12 +109,12 @@ def _option(one: HeldPath, version: tuple[int, ...]) -> tuple[str, ...]:
     if one.kind == "file":
         return (EMPTY_FILE,)
     if one.kind == "folder" and version >= _PERMISSIONS_SINCE:
-        # Quicker than a bind: for each of those bubblewrap reads the list of all mounts.
+        # Faster than a bind: for each of those bubblewrap reads the list of all mounts.
         return ("--perms", "0555", "--tmpfs")
     return ("--bind" if one.kind == "parent" else "--ro-bind", one.path)
 
 
 def _is_hidden(path: str, view: FilesystemView, writable: tuple[str, ...]) -> bool:
-    """Below something that is hidden inside a writable root, not around it."""
+    """Below a hidden directory that is itself inside a writable root."""
     root = max((len(root) for root in writable if is_inside(path, root)), default=0)
     return any(is_inside(path, folder) and len(folder) > root for folder in view.hidden_folders)

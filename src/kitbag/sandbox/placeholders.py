@@ -1,8 +1,8 @@
-"""Stands something in the place of control paths that don't exist, so that a sandboxed command can't create them.
+"""Creates placeholders for missing control paths, so that a sandboxed command can't create them.
 
-A mount needs something to lie on. A file's place is taken by a socket, which git and searches pass over and nothing
-can block on; a folder's by an empty folder, which git does not see. They carry a time stamp of their own, so what a
-killed run left is known and goes with the next. A lock on the root keeps one run from clearing another's.
+A mount needs a mount point. For a file it is a socket, which git and searches ignore and which never blocks; for a
+directory an empty directory, which git ignores. A distinctive timestamp identifies placeholders of a killed run, and
+the next run removes them. A lock on the root keeps runs from removing each other's.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from kitbag.errors import InvalidError
 from kitbag.permissions.model import is_inside
 
 STAMP: Final = 0x4B495442
-"""The modification time by which a placeholder is known, in whole seconds, as every file system keeps them."""
+"""The modification time that identifies a placeholder, in whole seconds, which every file system stores."""
 _LOCK_SECONDS = 10.0
 _COMMON_FOLDER = "commondir"
 _SAME_FOLDER = b".\n"
-"""What git is told by a `commondir` that changes nothing; it takes an empty one for damage."""
+"""Content of a `commondir` that changes nothing; git treats an empty one as corrupt."""
 _FOLDERS = frozenset(
     (
         ".git", ".kitbag", ".claude", ".codex", ".gemini", ".opencode", ".cursor", ".agents", ".windsurf", ".roo",
@@ -33,11 +33,11 @@ _FOLDERS = frozenset(
         "code", "plasma-workspace", "applications", "dbus-1", "cli-plugins", "init.d", "modules", "worktrees",
     )
 )  # fmt: skip
-"""Of the names that control paths have; all others are files."""
+"""Control names that are directories; all others are files."""
 
 
 class SandboxError(InvalidError):
-    """The sandbox could not be made; the command did not run."""
+    """The sandbox could not be created; the command did not run."""
 
 
 PlaceholderKind = Literal["file", "folder", "same", "parent", "there"]
@@ -46,8 +46,8 @@ PlaceholderKind = Literal["file", "folder", "same", "parent", "there"]
 class HeldPath(NamedTuple):
     path: str
     kind: PlaceholderKind
-    """What a command is to see: an empty file, an empty folder, a `commondir` that changes nothing; a parent of those,
-    which it may write in but not move; or what was there before, and stays."""
+    """What the command sees: an empty file, an empty directory, a `commondir` that changes nothing, a parent of those
+    (writable but not movable), or the existing path."""
 
 
 def is_placeholder(path: str) -> bool:
@@ -64,7 +64,7 @@ def link_error(path: str) -> SandboxError:
 
 @contextlib.contextmanager
 def placeholders(missing: Iterable[str], roots: Iterable[str]) -> Generator[tuple[HeldPath, ...], None, None]:
-    """All of `missing` that lies in one of the roots is taken while this lasts."""
+    """Occupies every missing path that is inside one of the roots."""
     roots = tuple(roots)
     by_root: dict[str, list[str]] = {}
     for path in sorted(set(missing)):
@@ -95,7 +95,7 @@ def _in_root(root: str, paths: list[str]) -> Generator[list[HeldPath], None, Non
                 _stamp(top, os.path.relpath(path, root))
         yield [HeldPath(path, kind) for path, kind in taking.held.items()]
     finally:
-        # Whoever comes last clears: the kernel gives the lock only when no other run holds it.
+        # The last run cleans up: the kernel grants the exclusive lock only if no other run holds one.
         with contextlib.suppress(OSError):
             fcntl.flock(top, fcntl.LOCK_EX | fcntl.LOCK_NB)
             taking.clear()
@@ -114,7 +114,7 @@ def _lock(top: int, root: str) -> None:
 
 
 class _RootPlaceholders:
-    """The placeholders of one root. Folders are opened one by one from its top, so no link leads elsewhere."""
+    """The placeholders of one root. Opens directories one by one from the root, so no link leads elsewhere."""
 
     __slots__ = ("_folders", "_root", "_socket", "held")
 
@@ -141,18 +141,18 @@ class _RootPlaceholders:
             kind = "same" if name == _COMMON_FOLDER else "folder" if name.casefold() in _FOLDERS else "file"
             self.held[path] = self._make(self._folders[here], name, path, kind)
         except OSError as error:
-            if error.errno != errno.EROFS:  # then nobody can create it
+            if error.errno != errno.EROFS:  # read-only: the command can't create it either
                 fix = "make its folder writable for you, or start Kitbag in another one"
                 raise SandboxError(f"the place of {path} can't be kept free: {error.strerror}", fix) from error
 
     def clear(self) -> None:
-        # Looked at first: taking something out of a folder changes the folder's time.
+        # Check first: removing an entry changes the directory's timestamp.
         mine = [path for path, kind in self.held.items() if kind == "parent" or is_placeholder(path)]
         for path in sorted(mine, key=lambda path: path.count(os.sep), reverse=True):
             parent, name = os.path.split(path)
             with contextlib.suppress(OSError):
                 if self.held[path] in ("folder", "parent"):
-                    os.rmdir(name, dir_fd=self._folders[parent])  # never one with something in it
+                    os.rmdir(name, dir_fd=self._folders[parent])  # fails if it is not empty
                 else:
                     os.unlink(name, dir_fd=self._folders[parent])
 
@@ -190,14 +190,14 @@ class _RootPlaceholders:
         return kind
 
     def _make_socket(self, folder: int, name: str, path: str) -> None:
-        """One, and other names for it, which is quicker."""
+        """One socket with hard links to it, which is faster."""
         if self._socket:
             try:
                 return os.link(self._socket, name, src_dir_fd=self._folders[self._root], dst_dir_fd=folder)
             except FileExistsError:
                 raise
             except OSError:
-                pass  # not every file system can
+                pass  # not supported by every file system
         os.mknod(name, stat.S_IFSOCK | 0o400, dir_fd=folder)
         _stamp(folder, name)
         self._socket = self._socket or os.path.relpath(path, self._root)
@@ -214,7 +214,7 @@ def _is_folder(folder: int, name: str) -> bool:
 
 def _is_ours(found: os.stat_result, name: str) -> bool:
     if stat.S_ISSOCK(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o400:
-        return True  # killed before it got its time
+        return True  # killed before it got its timestamp
     if int(found.st_mtime) != STAMP:
         return False
     if name == _COMMON_FOLDER:

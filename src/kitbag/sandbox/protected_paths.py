@@ -1,8 +1,8 @@
-"""What a sandbox must hold still inside the folders that a command may write: the control paths in them.
+"""The control paths that a sandbox must protect inside writable directories.
 
-Used by the sandbox before each command, so it looks only so far: the top of each root in full, then folders breadth
-first, three deep and a hundred in all, without what package managers and builds fill. Commands can still commit:
-of a repository only what makes git run something is held. Uses `control_paths` for the names.
+Used by the sandbox before each command, so the search is limited: the top of each root, then breadth first, three
+levels and a hundred directories, without package and build directories. Commands can still commit: in a repository only
+what makes git run something is protected. Uses `permissions/control_paths` for the names.
 """
 
 import os
@@ -38,26 +38,26 @@ _SKIPPED = frozenset(
 )  # fmt: skip
 _PROJECT_NAMES: Final = sorted(GIT_NAMES | AGENT_NAMES | EDITOR_NAMES | TOOL_NAMES)
 _SUBMODULE_PATH = re.compile(r'^\s*path\s*=\s*"?([^"\n]+?)"?\s*$', re.MULTILINE)
-# `commondir` would make git read another folder's config; what lies in `modules` and `worktrees` are repositories, and
-# one that waits there is taken when a submodule of its name is first checked out.
+# `commondir` would make git read another directory's config. `modules` and `worktrees` hold repositories, and git uses
+# one prepared there when a submodule of that name is first checked out.
 _GIT_HELD = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
 
 
 class ControlPaths(NamedTuple):
-    """All absolute, inside the writable roots, each once and in order."""
+    """Absolute paths inside the writable roots, unique and sorted."""
 
     existing: tuple[str, ...]
-    """Files and folders to hold read-only."""
+    """Files and directories to keep read-only."""
     missing: tuple[str, ...]
-    """Not there yet: made impossible to create, or found afterwards and undone. An empty `commondir` breaks git."""
+    """Missing: prevented from being created, or removed afterwards. An empty `commondir` breaks git."""
     links: tuple[str, ...]
-    """Control paths that are links: nothing can be mounted on them, so look whether they are still the same."""
+    """Control paths that are links: nothing can be mounted on them, so they are compared afterwards."""
     pinned: tuple[str, ...]
-    """Folders above those: they stay writable but must not be moved away, or another could take their place."""
+    """Parent directories of those: they stay writable but must not be moved, or others could take their place."""
 
 
 def find_control_paths(workspace: Workspace) -> ControlPaths:
-    """Never raises: what can't be looked at is not there for a command either."""
+    """Never raises: what we can't read, the command can't read either."""
     look = _ControlPathScan(workspace.write_roots)
     for root in dict.fromkeys(workspace.write_roots):
         look.top(root, _PROJECT_NAMES, PROJECT_SEQUENCES)
@@ -82,7 +82,7 @@ class _ControlPathScan:
         return any(is_inside(path, root) for root in self.roots)
 
     def add(self, path: str, *, required: bool = True) -> None:
-        """A control path, there or not; `required` ones also must not appear."""
+        """Add a control path, existing or not; `required` ones must not be created either."""
         if not self.holds(path):
             return
         try:
@@ -94,7 +94,7 @@ class _ControlPathScan:
         if stat.S_ISLNK(mode):
             self.links.add(path)
             target = os.path.realpath(path)
-            # Where it leads counts too, but not all of a root because a link names it.
+            # Its target counts too, but not a whole root because a link leads there.
             if target not in self.roots and os.path.lexists(target) and self.holds(target):
                 self.existing.add(target)
         elif normalize_path_part(os.path.basename(path)) == ".git":
@@ -114,7 +114,7 @@ class _ControlPathScan:
             self.git_directory(os.path.realpath(os.path.join(place, _read_start(f"{place}/commondir").strip("\n "))))
 
     def git_directory(self, path: str) -> None:
-        # An empty `.git` folder is no repository, but can become one.
+        # An empty `.git` directory is not a repository but can become one.
         if self.holds(path):
             for name in _GIT_HELD:
                 self.add(f"{path}/{name}")
@@ -125,7 +125,7 @@ class _ControlPathScan:
         for sequence in sequences:
             self.add(f"{root}/{'/'.join(sequence)}")
         if not os.path.lexists(f"{root}/.git"):
-            # With these git would take the root itself for a repository, and obey a `config` in it.
+            # With these, git would take the root itself for a repository and obey its `config`.
             absent = ("objects", "commondir") if os.path.lexists(f"{root}/HEAD") else ("HEAD",)
             self.missing.update(path for name in absent if not os.path.lexists(path := f"{root}/{name}"))
         for found in _SUBMODULE_PATH.findall(_read_start(f"{root}/.gitmodules"))[:_MAX_SUBMODULES]:
@@ -134,7 +134,7 @@ class _ControlPathScan:
                 self.add(f"{folder}/.git", required=False)
 
     def below(self, root: str) -> None:
-        """What is already there further down."""
+        """Add existing control paths in subdirectories."""
         folders, left = [root], MAX_DIRECTORIES
         for _ in range(MAX_DEPTH + 1):
             deeper = [found for folder in folders[:left] for found in self.folder(folder)]
@@ -142,7 +142,7 @@ class _ControlPathScan:
             folders = deeper
 
     def folder(self, folder: str) -> Iterator[str]:
-        """Takes what is to be held in one folder, and gives the folders in it that are worth a look."""
+        """Add the control paths of one directory and return the subdirectories to search."""
         names: set[str] = set()
         for name, is_directory in _entries(folder):
             names.add(name)
@@ -177,7 +177,7 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
             for entry in entries:
                 found.append((entry.name, entry.is_dir(follow_symlinks=False)))
                 if len(found) == _MAX_ENTRIES:
-                    # The names that count are asked for one by one.
+                    # Check the important names individually.
                     found.extend((name, False) for name in _PROJECT_NAMES)
                     break
     except OSError:
@@ -186,7 +186,7 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
 
 
 def _read_start(path: str) -> str:
-    """The beginning of a text file, empty when there is none. A pipe in its place can't hold us."""
+    """The beginning of a text file, empty if there is none. Never blocks on a pipe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Finds the git repositories in a workspace, and puts those out of force that a sandboxed command made.
+"""Finds the git repositories in a workspace, and disables those that a sandboxed command created.
 
-Mounts hold the places that are known beforehand; a folder that the command makes itself is not one of them. git runs
-what a repository's config names as soon as someone stands in it, so a new one is renamed before the command's end is
-told. A folder is read again only when its change time, which nobody can set, is another.
+Mounts protect known paths, but not directories that the command creates. git runs what a repository's config names, so
+a new repository is renamed before the command's result is reported. A directory is read again only if its ctime, which
+can't be forged, has changed.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ DISABLED_SUFFIX: Final = ".held-by-kitbag"
 _REASON = "git runs what the config of a repository names"
 _MAX_CACHED_DIRECTORIES = 400_000
 _SETTLED_NANOSECONDS = 100_000_000
-"""Nanoseconds after which a change would have got another time stamp."""
+"""After this, a change gets a different timestamp."""
 
 
 class _DirectorySnapshot(NamedTuple):
@@ -24,14 +24,14 @@ class _DirectorySnapshot(NamedTuple):
     read_at: int
     folders: tuple[str, ...]
     repository_names: tuple[str, ...]
-    """The names in it that make it a repository."""
+    """The entries that make it a repository."""
 
 
 _cache: dict[str, _DirectorySnapshot] = {}
 
 
 def find_repositories(roots: Iterable[str]) -> set[str]:
-    """Each `.git`, and the `HEAD` of each repository without one."""
+    """Each `.git`, and the `HEAD` of each bare repository."""
     found: set[str] = set()
     seen: set[str] = set()
     for root in roots:
@@ -82,7 +82,7 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
 
 
 def disable_repositories(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
-    """Renames them where they lie. What was done, as sentences."""
+    """Rename them in place. Returns a sentence for each."""
     roots = tuple(roots)
     return [
         _disable_repository(path, max((r for r in roots if path.startswith(f"{r}/")), key=len))
@@ -93,7 +93,7 @@ def disable_repositories(paths: Iterable[str], roots: Iterable[str]) -> list[str
 def _disable_repository(path: str, root: str) -> str:
     shown = os.path.relpath(path, root)
     try:
-        # From folder to folder, so that no link can lead the renaming elsewhere.
+        # Directory by directory, so that no link can redirect the rename.
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in shown.split(os.sep)[:-1]:
@@ -101,7 +101,7 @@ def _disable_repository(path: str, root: str) -> str:
                 os.close(folder)
                 folder = below
             name = _move_aside(os.path.basename(path), folder)
-            # What was a `.git` folder would still be a repository for whoever stands in it.
+            # A renamed `.git` directory would still be a bare repository.
             with contextlib.suppress(OSError):
                 inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
                 try:
@@ -125,7 +125,7 @@ def _move_aside(name: str, folder: int) -> str:
 
 
 class ControlLink(NamedTuple):
-    """A control path that is a link: no mount can hold it, so it is looked at afterwards."""
+    """A control path that is a link: no mount can protect it, so it is checked afterwards."""
 
     path: str
     target: str
@@ -140,7 +140,7 @@ def read_links(paths: Iterable[str]) -> list[ControlLink]:
 
 
 def restore_links(before: Iterable[ControlLink]) -> list[str]:
-    """Puts back each link that is gone or leads elsewhere. What was done, as sentences."""
+    """Restore each link that is missing or changed. Returns a sentence for each."""
     said: list[str] = []
     for link in before:
         try:

@@ -1,7 +1,7 @@
-"""The system calls a sandboxed command is refused, as a seccomp program: doors that namespaces leave open.
+"""The seccomp program that denies a sandboxed command system calls which namespaces don't cover.
 
-Sockets to the machine's host (vsock) belong to no network namespace, the kernel's key rings to no user namespace, and
-io_uring opens sockets unseen. Used by the bubblewrap sandbox; other programs notice an error, not a kill.
+Sockets to the hypervisor (vsock) belong to no network namespace, kernel key rings to no user namespace, and io_uring
+bypasses socket filters. Used by `bubblewrap`; denied calls return an error, not a kill.
 """
 
 import errno
@@ -14,7 +14,7 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 _X32: Final = 0x40000000
 
-# name -> (audit architecture, numbers: socket, ioctl, and what is refused)
+# name -> (audit architecture, numbers of socket and ioctl, denied numbers)
 _ARCHITECTURES: Final = {
     # add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd
     "x86_64": (0xC000003E, 41, 16, (248, 249, 250, 321, 298, 323)),
@@ -28,7 +28,7 @@ _TERMINAL_INPUT = (0x5412, 0x541C)
 
 
 def seccomp_program() -> bytes:
-    """For bubblewrap's `--seccomp`; empty on a machine whose numbers we don't know."""
+    """For bubblewrap's `--seccomp`; empty on unknown architectures."""
     found = _ARCHITECTURES.get(os.uname().machine)
     if found is None:
         return b""

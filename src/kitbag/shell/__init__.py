@@ -1,1 +1,1 @@
-"""What a shell command line would run: parsed, taken apart and classified."""
+"""Shell analysis: which commands a shell text would run, and what each of them does."""

@@ -1,8 +1,8 @@
-"""Takes shell text apart into the commands that it would run, for permissions to decide about each.
+"""Splits shell text into the commands it would run, so that permissions can decide about each.
 
-`analyse` is the only door. The scanner finds the commands, tree-sitter's grammar is asked for a second opinion, and
-where they differ, or a limit is reached, there is a doubt: then nothing is approved without a question, and the text
-is also searched in a crude way, so that a denied command is denied wherever it stands.
+`analyze` is the only entry point. The scanner finds the commands and tree-sitter's grammar checks them. If the two
+disagree or a limit is reached, the result has uncertainties: the text is never approved automatically, and a fallback
+search finds denied commands anywhere in it.
 """
 
 import re
@@ -21,13 +21,13 @@ __all__ = ["MAX_CHARACTERS", "ShellAnalysis", "ShellRedirect", "SimpleCommand", 
 
 MAX_CHARACTERS: Final = 10_000
 _MAX_SEARCHED: Final = 140_000
-"""More than a shell can be given as one argument."""
+"""More than fits into one argument of a shell."""
 _MAX_TEXTS: Final = 60
 _MAX_NESTED_CHARACTERS: Final = 40_000
-"""Characters of shell text that is found inside the text."""
+"""Characters of shell text nested inside the text."""
 _MAX_PARTS: Final = 500
 _MAX_WEIGHT: Final = 400
-"""Words and the like: beyond it the grammar could take seconds."""
+"""Roughly the number of words; beyond it the grammar could take seconds."""
 _MAX_DEPTH: Final = 5
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEPARATORS = re.compile(
@@ -46,7 +46,7 @@ class ShellAnalysis(NamedTuple):
     parts: tuple[SimpleCommand, ...]
     """Every command that was found."""
     uncertainties: tuple[str, ...]
-    """Why the text as a whole is never approved without a question."""
+    """Why the text as a whole always needs approval."""
 
 
 class _PendingText(NamedTuple):
@@ -54,11 +54,11 @@ class _PendingText(NamedTuple):
     directory: str | None
     depth: int
     host: int
-    """The part whose forms it adds to; -1: its commands are parts themselves."""
+    """Index of the part that its forms are added to; -1: its commands become parts themselves."""
 
 
 def analyze(text: str) -> ShellAnalysis:
-    """Never raises, and takes less than 200 ms for 10,000 characters, whatever they are."""
+    """Never raises. Takes less than 200 ms for any 10,000 characters."""
     return _Analyzer(text).run()
 
 
@@ -94,7 +94,7 @@ class _Analyzer:
         return ShellAnalysis(tuple(parts), tuple(self.doubts))
 
     def _read_text(self, item: _PendingText) -> bool:
-        """Whether something in it may have been missed."""
+        """Whether a command in it may have been missed."""
         found = scan(item.text)
         for start, end in found.bodies:
             _merge(found, scan(item.text, start, end, heredoc=True))
@@ -157,7 +157,7 @@ class _Analyzer:
             self.waiting[_PendingText(text, directory, item.depth + 1, host)] = None
 
     def _add_words_as_forms(self, item: _PendingText, words: list[list[ShellWord]], found: ShellScan) -> None:
-        """Something here runs what it gets: `echo 'curl x' | sh` and `x=curl; $x` hold that as a word."""
+        """A command here runs its input: in `echo 'curl x' | sh` and `x=curl; $x` the real command is a word."""
         host = item.host if item.host >= 0 else len(self.parts) - 1
         texts = [word.value or word.bare for command_words in words for word in command_words[1:]]
         texts += [word for nested in found.nested for word in nested.text.split()]
@@ -170,7 +170,7 @@ class _Analyzer:
     def _add_uncertainties(self, found: ShellScan, built: list[BuiltCommand]) -> None:
         self.doubts.update(dict.fromkeys((*found.unsure, *found.doubts)))
         assigned = found.assigned.union(name for one in built for name, _ in one.part.assignments)
-        for name in sorted(found.assigned):  # by a loop, which sets them as an assignment does
+        for name in sorted(found.assigned):  # set by a loop, like an assignment
             if command_table().dangerous_names.fullmatch(name):
                 self.doubts[f"it sets {name}, which other programs obey"] = None
         changes = any(one.part.words and one.part.words[0] in _STATE_COMMANDS for one in built)
@@ -178,7 +178,7 @@ class _Analyzer:
             self.doubts["arithmetic on a variable that is set here"] = None
 
     def _compare_with_grammar(self, text: str, found: ShellScan) -> None:
-        """Asks the grammar, and doubts what it sees in another way."""
+        """Parse with the grammar, and add an ambiguity where it disagrees with the scanner."""
         from kitbag.shell.tree_sitter_check import read_with_grammar
 
         weight = 3 * len(found.frames) + 20 * len(found.backticks)
@@ -189,7 +189,7 @@ class _Analyzer:
             return
         opinion = read_with_grammar(text)
         ours = {command.words[0][0] for command in found.commands if command.words}
-        # Inside backticks there is text of its own, which is compared on its own.
+        # Text inside backticks is compared on its own.
         inside = {at for begins, ends in found.backticks for at in range(begins, ends)}
         theirs = opinion.starts - opinion.optional - inside
         if opinion.has_errors:
@@ -199,7 +199,7 @@ class _Analyzer:
 
 
 def _merge(found: ShellScan, body: ShellScan) -> None:
-    """What the body of a here document holds belongs to the text."""
+    """Add the commands in the body of a here document."""
     found.commands += body.commands
     found.commands.sort(key=lambda command: command.start)
     for frame in body.frames:
@@ -230,7 +230,7 @@ def _text_uncertainties(text: str) -> list[str]:
 
 
 def _fallback_part(text: str) -> SimpleCommand:
-    """Whatever may be a command in text that can't be read: for deny and ask rules only."""
+    """Anything that may be a command in unreadable text; for deny and ask rules only."""
     return SimpleCommand(
         raw=text,
         words=(None,),
@@ -248,7 +248,7 @@ def _fallback_part(text: str) -> SimpleCommand:
 
 
 def _fallback_forms(text: str) -> tuple[str, ...]:
-    """Every place where a command may begin, with quotes taken for nothing and for separators."""
+    """Every position where a command may begin, with quotes removed and with quotes as separators."""
     forms = CommandForms()
     joined = _ANSI.sub(lambda match: parse_word(match.group()).bare, text.replace("\\\n", ""))
     seen: set[str] = set()
@@ -260,7 +260,7 @@ def _fallback_forms(text: str) -> tuple[str, ...]:
                 seen.add(pieces[at])
                 words = pieces[at].split()
                 _add_fallback_words(forms, words)
-                if after_redirection:  # its target stands first
+                if after_redirection:  # the target comes first
                     _add_fallback_words(forms, words[1:])
                 if "]" in pieces[at]:  # a[1 + 2]=3 COMMAND
                     closing = next(index for index, word in enumerate(words) if "]" in word)

@@ -1,6 +1,6 @@
-"""What is known of one command: its words, sorted, and whether it only reads, only edits, or neither.
+"""The classification of one command: its parsed arguments, and whether it only reads, only edits, or neither.
 
-Used by shell_table and shell_programs.
+Used by `command_table` and `programs`.
 """
 
 from collections.abc import Callable
@@ -10,14 +10,14 @@ CommandKind = Literal["read", "edit", "other"]
 
 
 class ParsedArguments(NamedTuple):
-    """The words of one command, sorted."""
+    """The words of one command by role."""
 
     options: tuple[tuple[str, str | None], ...]
     operands: tuple[str, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     has_program: bool
-    """An option stands for the first operand."""
+    """An option replaces the first operand."""
 
 
 class Classification(NamedTuple):

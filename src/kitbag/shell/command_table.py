@@ -1,7 +1,7 @@
-"""What the table in commands.toml knows of a command: whether it only reads, only edits, or neither.
+"""Classifies commands with the table in commands.toml: read, edit or other.
 
-Used by `shell_parts` for the words of one command; `shell_programs` looks into the programs of sed, awk and find.
-Whatever isn't proven is "other". The file is read once per process.
+Used by `parts` for the words of one command; `programs` parses the scripts of sed, awk and find. Anything not proven is
+"other". The file is loaded once per process.
 """
 
 import os
@@ -20,11 +20,11 @@ _ROLE = re.compile(r"(text|read|write)([?*+]?)")
 
 class CommandOption(NamedTuple):
     values: int
-    """How many it takes: 0, 1, 2."""
+    """The number of values: 0, 1 or 2."""
     attached: bool
-    """It takes one only when it is attached to it."""
+    """Takes a value only if it is attached."""
     role: str
-    """Of r (a path that is read), w (one that is written) and p (it stands for the first operand)."""
+    """Any of r (a path that is read), w (a path that is written) and p (replaces the first operand)."""
 
 
 class CommandEntry(NamedTuple):
@@ -56,11 +56,11 @@ class CommandTable(NamedTuple):
     launchers: frozenset[str]
     launchers_elsewhere: frozenset[str]
     runs_others: frozenset[str]
-    """Every program in whose words another command may stand."""
+    """Every program whose arguments may contain another command."""
     launching_git: frozenset[str]
-    """Subcommands of git that run a command."""
+    """git subcommands that run a command."""
     launching_words: Mapping[str, frozenset[str]]
-    """Of a program: words after which any later one may be a command."""
+    """Program to words after which any word may be a command."""
     launching_options: frozenset[str]
     shells: frozenset[str]
     shell_values: frozenset[str]
@@ -151,7 +151,7 @@ def _parse_wrapper(fields: Mapping[str, Any]) -> WrapperEntry:
 
 
 def program_name(word: str) -> str:
-    """The name under which the table knows it; the word itself when it is a program of somewhere else."""
+    """The program's name in the table; the word itself for a program in an untrusted directory."""
     for directory in TRUSTED_DIRECTORIES:
         if word.startswith(directory) and "/" not in word[len(directory) :]:
             return word[len(directory) :]
@@ -159,7 +159,7 @@ def program_name(word: str) -> str:
 
 
 def classify(words: tuple[str | None, ...]) -> Classification:
-    """What a command does, from its words after wrappers."""
+    """Classify a command by its words after wrappers."""
     if not words or None in words:
         return OTHER
     known = cast("tuple[str, ...]", words)
@@ -208,7 +208,7 @@ def _classify_arguments(
 
 
 def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
-    """What each operand is; None when there are too few or too many."""
+    """The role of each operand; None if there are too few or too many."""
     roles: list[str] = []
     left = len(arguments.operands)
     wanted = entry.operands[1:] if arguments.has_program else entry.operands
@@ -222,7 +222,7 @@ def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
 
 
 def skip_options(words: tuple[str | None, ...], options: Mapping[str, CommandOption], at: int = 0) -> int | None:
-    """From here on, the place of the first word that is neither an option nor its value; None when that is unclear."""
+    """Index of the first word from `at` on that is neither an option nor its value; None if that is unclear."""
     while at < len(words):
         word = words[at]
         if word is None:
@@ -244,7 +244,7 @@ def skip_options(words: tuple[str | None, ...], options: Mapping[str, CommandOpt
 def parse_arguments(
     words: tuple[str, ...], options: Mapping[str, CommandOption], verbatim: bool
 ) -> ParsedArguments | None:
-    """None when there is an option that isn't known."""
+    """None if there is an unknown option."""
     if verbatim:
         return ParsedArguments((), words, (), (), False)
     found: list[tuple[str, str | None]] = []
@@ -277,7 +277,7 @@ def parse_arguments(
 def _parse_option(
     words: tuple[str | None, ...], at: int, options: Mapping[str, CommandOption]
 ) -> tuple[int, list[tuple[str, str | None]]] | None:
-    """The options in the word at this place with their values, and the place after them."""
+    """The options in this word with their values, and the index after them."""
     word = words[at]
     assert word is not None
     if word in options and (word.startswith("--") or len(word) != 2):
@@ -316,7 +316,7 @@ def _with_values(
 
 
 def uses_network(words: tuple[str | None, ...]) -> bool:
-    """Whether a command is one that reaches out."""
+    """Whether a command uses the network."""
     if not words or words[0] is None:
         return False
     name = words[0].rsplit("/", 1)[-1]

@@ -1,7 +1,7 @@
-"""Where each command of a text runs, relative to where the text starts, as far as `cd` makes that certain.
+"""The working directory of each command, relative to where the text starts, as far as `cd` determines it.
 
-Used by `shell_analysis`. A `cd` counts for what follows it with `&&`; after `;` it may have failed, so nobody knows.
-In loops, conditions, groups and functions nothing is known once the directory changes.
+Used by `analysis`. A `cd` applies to commands that follow it with `&&`; after `;` it may have failed, so the directory
+is unknown. In loops, conditions, groups and functions it is unknown once it changes.
 """
 
 import posixpath
@@ -11,7 +11,7 @@ from kitbag.shell.scan_model import ScanFrame, ScannedCommand, ShellScan
 from kitbag.shell.words import ShellWord
 
 _DIRECTORY_COMMANDS = frozenset({"cd", "pushd", "popd"})
-# After them a `cd` may mean something else, or the directory may have changed.
+# After these a `cd` may mean something else, or the directory may have changed.
 _CAN_CHANGE_DIRECTORY = frozenset(
     {"eval", "source", ".", "alias", "shopt", "set", "enable", "builtin", "command", "trap", "unalias"}
 )
@@ -26,7 +26,7 @@ class _State:
 
 
 def track_directories(found: ShellScan, words: Sequence[Sequence[ShellWord]], start: str | None) -> list[str | None]:
-    """For each command in `found.commands`, which are sorted; `words` are theirs."""
+    """One for each of `found.commands`, which are sorted; `words` are their words."""
     unsettling = [_can_change_directory(command_words) for command_words in words]
     if not any(unsettling):
         return [start] * len(words)
@@ -58,14 +58,14 @@ def _can_change_directory(words: Sequence[ShellWord]) -> bool:
 
 
 def _state(frame: ScanFrame, states: dict[int, _State], start: str | None, lost: set[int]) -> _State:
-    """A frame begins where the frame around it is."""
+    """A frame starts in the directory of the enclosing frame."""
     chain: list[ScanFrame] = []
     at: ScanFrame | None = frame
     while at is not None and at.number not in states:
         chain.append(at)
         at = at.outer
     for inner in reversed(chain):
-        # Commands in a here document stand after what they belong to.
+        # Commands in a here document come after the command it belongs to.
         outside = states[inner.outer.number].directory if inner.outer else None if inner.number else start
         states[inner.number] = _State(None if inner.number in lost else outside)
     return states[frame.number]
@@ -89,7 +89,7 @@ def _directory_after(command: ScannedCommand, words: Sequence[ShellWord], before
         return None
     if ".." not in parts:
         return posixpath.join(before, *parts)
-    # Back where we came from. Other ways up depend on links, and on whether bash finds the directory at all.
+    # Back along the path we came. Other ways up depend on links, and on whether bash finds the directory at all.
     came = [part for part in before.split("/") if part]
     if all(part == ".." for part in parts) and len(parts) <= len(came) and not before.startswith("/"):
         return "/".join(came[: len(came) - len(parts)])

@@ -1,6 +1,6 @@
-"""Makes of each command that was found what permissions ask about: forms for rules, kind, paths, network, doubts.
+"""Builds a SimpleCommand from each scanned command: forms for rules, kind, paths, network, uncertainties.
 
-`shell_analysis` calls `build` for every command of a text; the rest of the package sees only `Simple`.
+`analysis` calls `build_command` for every command of a text; permissions see only SimpleCommand.
 """
 
 import re
@@ -15,17 +15,18 @@ from kitbag.shell.words import ShellWord, parse_word
 from kitbag.shell.wrappers import UnwrappedCommand, unwrap
 
 _MAX_FORM_CHARACTERS: Final = 200_000
-"""Characters of forms; later ones are cut, so that a thousand wrappers don't make a thousand long texts."""
+"""Total characters of forms. Later forms are truncated, so that a thousand wrappers don't make a thousand long texts.
+"""
 _TRUNCATED_CHARACTERS: Final = 300
 _MAX_WHOLE_SPANS: Final = 15
 _MAX_WORDS: Final = 8
-"""Of a command inside more than so many others, only the first words are a form."""
+"""Words per form of a command nested deeper than `_MAX_WHOLE_SPANS`."""
 _STANDARD_STREAMS: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 _DESCRIPTOR = re.compile(r"[0-9]*-?")
 _DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
-# Builtins that evaluate what they are given: a subscript can run a command even from inside single quotes.
+# Builtins that evaluate their arguments: a subscript can run a command even inside single quotes.
 _EVALUATING_BUILTINS: Final = frozenset(
     {
         "let", "test", "[", "[[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly",
@@ -37,7 +38,7 @@ _EVALUATING_BUILTINS: Final = frozenset(
 class ShellRedirect(NamedTuple):
     operator: str
     target: str | None
-    """None: not known until it runs."""
+    """None: known only at run time."""
     writes: bool
 
 
@@ -46,22 +47,22 @@ class SimpleCommand(NamedTuple):
 
     raw: str
     words: tuple[str | None, ...]
-    """Its words after wrappers, without quotes; None where one isn't known until it runs."""
+    """Words after wrappers, without quotes; None for a word known only at run time."""
     forms: tuple[str, ...]
-    """Every text that a deny or ask rule is matched against."""
+    """Every text that deny and ask rules are matched against."""
     allow_form: str | None
-    """The one text that an allow rule is matched against; None: only a rule for all of Bash may match."""
+    """The one text that allow rules are matched against; None: only a rule for all of Bash may match."""
     assignments: tuple[tuple[str, str | None], ...]
     redirects: tuple[ShellRedirect, ...]
     kind: Literal["read", "edit", "other"]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    """Paths it names, as written (a `~` stays), relative to `directory`."""
+    """Named paths as written (`~` is not expanded), relative to `directory`."""
     network: bool
     directory: str | None
-    """Where it runs, relative to where the text starts (""), or absolute; None: not known."""
+    """Working directory, relative to where the text starts (""), or absolute; None: unknown."""
     uncertainties: tuple[str, ...]
-    """Why it may not be approved without a question, whatever the table says."""
+    """Why it always needs approval, whatever the table says."""
 
 
 class BuiltCommand(NamedTuple):
@@ -69,13 +70,13 @@ class BuiltCommand(NamedTuple):
     texts: tuple[str, ...]
     """Shell text that it runs."""
     hints: tuple[str, ...]
-    """Words that may be shell text; what is found in them becomes forms of this part."""
+    """Words that may be shell text; commands found in them become forms of this part."""
     runs_unknown: bool
-    """It runs a command or shell text that it gets from somewhere else, perhaps from other words of the text."""
+    """Runs a command or shell text from elsewhere, perhaps from other words of the text."""
 
 
 class CommandForms:
-    """Collects texts, each once, with a limit on how long they are together."""
+    """Collects unique texts up to a total length."""
 
     __slots__ = ("_left", "_texts")
 
@@ -101,7 +102,7 @@ class CommandForms:
         if any(word.value != word.raw for word in words):
             self.add(" ".join(filter(None, values)))
         if words[0].value is None and "{" in words[0].raw:
-            # Braces make words of `{curl,x}`, and `${x:-curl}` most likely is what stands there.
+            # Brace expansion turns `{curl,x}` into words, and `${x:-curl}` most likely expands to its default.
             self.add(" ".join([*re.split(r"[{},\s]+", values[0].strip("{}")), *values[1:]]))
             self.add(" ".join([parse_word(_DEFAULT.sub(r"\1", words[0].raw)).bare, *values[1:]]))
         base = values[0].rsplit("/", 1)[-1]
@@ -110,7 +111,7 @@ class CommandForms:
         options = command_table().global_options.get(base)
         if options and len(values) > 1 and values[1].startswith("-"):
             place = skip_options(tuple(values), options, 1)
-            # Where the subcommand stands is unclear after an option that isn't known, so each word may be it.
+            # After an unknown option any word may be the subcommand.
             for at in range(1, len(values)) if place is None else (place,):
                 self.add(" ".join([base, *values[at : at + _MAX_WORDS if place is None else None]]))
 
@@ -169,7 +170,7 @@ def _assignment(word: ShellWord) -> tuple[str, str | None]:
     assert match is not None
     name = match.group(1)
     plain = match.end() == len(name) + 1
-    # An array, a subscript or `+=`: what it becomes isn't known.
+    # An array, a subscript or `+=`: the value is unknown.
     value = parse_word(word.raw[match.end() :]) if plain else None
     return name, None if value is None else value.value
 
@@ -183,7 +184,7 @@ def _classify(values: tuple[str | None, ...], found: UnwrappedCommand, safe: boo
     if not safe or start is None or start != found.innermost_start or found.shell_texts or found.reads_shell_text:
         return OTHER
     if any(value is not None and value.endswith("xargs") for value in values[:start]):
-        return OTHER  # it adds words that aren't known
+        return OTHER  # it adds unknown words
     return classify(values[start:])
 
 
@@ -204,7 +205,7 @@ def _allow_form(
 
 
 def _redirects(text: str, command: ScannedCommand) -> tuple[tuple[ShellRedirect, ...], bool]:
-    """Those that touch a file, and whether one of them is a network connection."""
+    """Redirects to files, and whether one of them opens a network connection."""
     found: list[ShellRedirect] = []
     connects = False
     for operator, (start, end) in command.redirects:

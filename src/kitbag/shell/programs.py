@@ -1,7 +1,7 @@
-"""Looks into what some programs are told: scripts of sed and awk, the expression of find, where cp writes.
+"""Checks the arguments of some programs: scripts of sed and awk, the expression of find, where cp writes.
 
-The functions of `CHECKS` are named by entries of commands.toml and called by `shell_table`. Each gets what the table
-found and answers with the same or with less; what it doesn't understand is "other".
+Entries of commands.toml name functions of `CHECKS`, and `command_table` calls them. Each returns the table's
+classification or a weaker one; anything it doesn't understand is "other".
 """
 
 import posixpath
@@ -11,7 +11,7 @@ from typing import Final
 
 from kitbag.shell.classification import OTHER, Classification, ParsedArguments, ProgramCheck
 
-# --- sed: every command is looked at; r, R, w, W, e and their like in `s` make it "other" ---
+# --- sed: checks every command; r, R, w, W, e and the flags of `s` that write or run make it "other" ---
 
 _SED_ADDRESS = re.compile(r"\s*(?:[0-9]+(?:~[0-9]+)?|\$|[+~][0-9]+)")
 _SED_SPACE = re.compile(r"[ \t\n;]*")
@@ -37,7 +37,7 @@ def _sed_is_harmless(script: str) -> bool:
 
 
 def _sed_command(script: str, at: int) -> int | None:
-    """The place after the command at this one; None when it isn't known to be harmless."""
+    """The index after the command at `at`; None if it is not known to be harmless."""
     addressed = _sed_addresses(script, at)
     if addressed is None or addressed >= len(script):
         return None
@@ -96,7 +96,7 @@ def _sed_addresses(script: str, at: int) -> int | None:
 
 
 def _sed_delimited(script: str, at: int) -> int | None:
-    """`at` is the opening delimiter; the place after the closing one."""
+    """`at` is the opening delimiter; returns the index after the closing one."""
     if at >= len(script):
         return None
     delimiter = script[at]
@@ -109,7 +109,7 @@ def _sed_delimited(script: str, at: int) -> int | None:
         index += 2 if script[index] == "\\" else 1
     if index >= len(script):
         return None
-    # Some seds don't let a delimiter inside brackets end it: both readings have to be the same.
+    # Some seds ignore a delimiter inside brackets: both readings must be the same.
     text = script[at + 1 : index]
     return index + 1 if text.count("[") == text.count("]") else None
 
@@ -129,7 +129,7 @@ def _sed(arguments: ParsedArguments, verdict: Classification) -> Classification:
     return Classification("edit", (), (*verdict.reads, *backups))
 
 
-# --- awk: no output redirected, no commands, no other files ---
+# --- awk: no redirected output, no commands, no other files ---
 
 _AWK_UNSAFE = re.compile(
     r">|(?<!\|)\|(?!\|)|\|\|\||@|`|\\\n|system|getline|close|fflush|ARGV|ARGC|SYMTAB|FUNCTAB|PROCINFO"
@@ -141,7 +141,7 @@ def _awk(arguments: ParsedArguments, verdict: Classification) -> Classification:
     return OTHER if any(_AWK_UNSAFE.search(text) for text in (*programs, arguments.operands[0])) else verdict
 
 
-# --- find: what stands between its tests is no path ---
+# --- find: operators of the expression are not paths ---
 
 
 def _find(_arguments: ParsedArguments, verdict: Classification) -> Classification:
@@ -165,7 +165,7 @@ def _test(arguments: ParsedArguments, _verdict: Classification) -> Classificatio
         before = words[index - 1] if index else ""
         after = words[index + 1] if index + 1 < len(words) else ""
         if _NUMBER_COMPARISON.fullmatch(word):
-            # Anything else is evaluated, and evaluating can run a command: `[[ a[$(id)] -eq 1 ]]`.
+            # Anything else is evaluated, and evaluation can run a command: `[[ a[$(id)] -eq 1 ]]`.
             if not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(after)):
                 return OTHER
         elif _FILE_COMPARISON.fullmatch(word):
@@ -177,7 +177,7 @@ def _test(arguments: ParsedArguments, _verdict: Classification) -> Classificatio
     return Classification("read", tuple(path for path in reads if path))
 
 
-# --- Where cp and mv write ---
+# --- cp and mv: where they write ---
 
 
 def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification:
@@ -194,8 +194,8 @@ def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification
         sources, targets = sources[:-1], sources[-1:]
     target = targets[0]
     names = [posixpath.basename(source.rstrip("/")) for source in sources]
-    moved = sources if verdict.writes != arguments.writes else ()  # the sources of mv are written too: they vanish
-    # What is copied may be a whole tree, and its parts would land beside what the target already holds.
+    moved = sources if verdict.writes != arguments.writes else ()  # mv also writes its sources: it removes them
+    # The source may be a whole tree, whose files would land next to those of the target.
     if any(name in ("", ".", "..", "~") for name in names) or (recursive and exactly):
         return Classification("other", sources, (*moved, target))
     return Classification(
@@ -203,7 +203,7 @@ def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification
     )
 
 
-# --- Programs of which one form only shows something ---
+# --- Programs with one harmless form ---
 
 
 def _date(arguments: ParsedArguments, verdict: Classification) -> Classification:
@@ -217,7 +217,7 @@ def _printf(arguments: ParsedArguments, verdict: Classification) -> Classificati
 
 
 def _ps(arguments: ParsedArguments, verdict: Classification) -> Classification:
-    # Without those that show environments: `e` without a dash, and what -o may name.
+    # Excludes forms that print environments: `e` without a dash, and anything with -o.
     return verdict if all(word in ("aux", "ax", "-e", "-f", "-ef", "-A") for word in arguments.operands) else OTHER
 
 
@@ -227,7 +227,7 @@ def _list(arguments: ParsedArguments, verdict: Classification) -> Classification
 
 
 def _first(*words: str, alone: bool) -> ProgramCheck:
-    """The first operand has to be one of these words."""
+    """The first operand must be one of these words."""
 
     def check(arguments: ParsedArguments, verdict: Classification) -> Classification:
         if not arguments.operands:

@@ -1,7 +1,7 @@
 """Quotes, expansions, arithmetic and arrays: the inside of a word of shell text.
 
-The lower half of the scanner: `shell_scan` reads commands with it and adds what stands between words. It knows what
-opens and closes, and which expansions can run or change something; it decides nothing about commands.
+The lower half of the scanner: `scan` extends it with everything between words. It knows what opens and closes, and
+which expansions can run or change something; it decides nothing about commands.
 """
 
 import re
@@ -25,7 +25,7 @@ _BACKTICKS = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|[0-9@*#?$!-])", re.ASCII)
 _IDENTIFIER = re.compile(r"(?<![\w#])[A-Za-z_]\w*", re.ASCII)
-# What follows `${`: a name, perhaps a subscript, and what is done with it.
+# After `${`: a name, an optional subscript, and the operator.
 _PARAMETER = re.compile(r"(?P<sign>[#!]?)(?P<name>[A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?P<index>\[[^\]]*\])?(?P<rest>.{0,2})")
 _HARMLESS_INDEX = re.compile(r"\[(?:[0-9]+|[@*])\]")
 
@@ -88,7 +88,7 @@ class WordScanner:
         return match.end()
 
     def in_double(self, frame: ScanFrame, at: int) -> int:
-        """Double quotes, or the body of a here document, where `"` is a character like any other."""
+        """Double quotes, or the body of a here document, where `"` is an ordinary character."""
         plain = (_PLAIN_QUOTED if frame.mode == "double" else _PLAIN_HEREDOC).match(self.text, at, self.end)
         if plain is not None:
             return plain.end()
@@ -111,7 +111,7 @@ class WordScanner:
                 return at + 2
             return at + 1
         if character == "'" and frame.quoted:
-            # Whether it quotes depends on the operator before it.
+            # Whether it quotes depends on the preceding operator.
             self.add_ambiguity("a single quote in an expansion inside double quotes")
             return at + 1
         return self.piece(frame, at)

@@ -1,7 +1,7 @@
-"""Reads shell text the way bash does and finds every simple command in it, at any depth.
+"""Scans shell text like bash and finds every simple command in it, at any depth.
 
-One pass with a stack of frames, no recursion, linear. It never refuses: what it can't be sure of becomes a doubt, and
-what it found until then stays found. `shell_tree` gives a second opinion; `shell_analysis` uses both.
+One linear pass with a stack of frames, no recursion. Never fails: anything uncertain is recorded as an ambiguity, and
+commands found so far are kept. `analysis` combines it with `tree_sitter_check`.
 """
 
 import re
@@ -28,7 +28,7 @@ _TIMES_A_COMPOUND = re.compile(
 
 
 def scan(text: str, start: int = 0, end: int = -1, heredoc: bool = False) -> ShellScan:
-    """`heredoc`: the span is the body of a here document, in which only `$` and backticks mean something."""
+    """`heredoc`: the span is the body of a here document, where only `$` and backticks are special."""
     return _CommandScanner(text, start, len(text) if end < 0 else end, heredoc).run()
 
 
@@ -59,7 +59,7 @@ class _CommandScanner(WordScanner):
         self.found.commands.sort(key=lambda command: command.start)
         return self.found
 
-    # --- Commands, one after the other ---
+    # --- Commands ---
 
     def _in_list(self, frame: ScanFrame, at: int) -> int:
         match = TOKEN.match(self.text, at, self.end)
@@ -73,7 +73,7 @@ class _CommandScanner(WordScanner):
             self._end_word(frame, at)
             return self._newline(frame, after)
         elif kind == "join":
-            # Bash joins lines before it looks at anything else, so `$\` + `(` is `$(`.
+            # Bash joins lines before anything else, so `$\` + `(` is `$(`.
             if at > self.start and self.text[at - 1] not in " \t\n":
                 self.add_ambiguity("a line is continued inside a word")
         elif kind == "hash":
@@ -128,11 +128,11 @@ class _CommandScanner(WordScanner):
             if not command.words and ASSIGNMENT.match(raw):
                 command.assignments.append(span)
             elif not command.words and command.redirects and raw in _RESERVED:
-                # Bash writes a substitution anew before it runs it, with redirections last: then it is reserved.
+                # Bash rewrites a substitution before it runs it, with redirections last: the word is then reserved.
                 self.add_ambiguity("a word of the language after a redirection")
                 command.words.append(span)
             elif not command.words and _OPEN_SUBSCRIPT.match(raw):
-                # Bash reads on to the bracket that closes it, over spaces and everything.
+                # Bash reads up to the closing bracket, including spaces.
                 self.add_ambiguity("an assignment to an element with spaces in its name")
                 command.words.append(span)
             else:
@@ -151,7 +151,7 @@ class _CommandScanner(WordScanner):
         return frame.command
 
     def _reserved(self, frame: ScanFrame, raw: str, at: int) -> bool:
-        """Whether it is a word of the language where a command could stand."""
+        """Whether it is a reserved word at a position where a command can start."""
         if frame.timed and raw in ("-p", "--"):
             return True
         frame.timed = False
@@ -348,7 +348,7 @@ class _CommandScanner(WordScanner):
             command.redirects.append(ScannedRedirect(operator, span))
 
     def _heredoc(self, operator: str, delimiter: str, command: ScannedCommand, at: int) -> int:
-        """Where the text goes on after the body."""
+        """Return the index after the body."""
         quoted = any(character in delimiter for character in "'\"\\")
         if "`" in delimiter or "$" in delimiter or "\n" in delimiter:
             self.add_ambiguity("a here document with a strange end mark")
@@ -361,7 +361,7 @@ class _CommandScanner(WordScanner):
             if not joined and (content.lstrip("\t") if operator == "<<-" else content) == mark:
                 self._heredoc_body(command, at, line, quoted)
                 return min(stop + 1, self.end)
-            # In an unquoted body a backslash at its end joins a line to the next before the mark is looked for.
+            # In an unquoted body a trailing backslash joins lines before bash looks for the delimiter.
             joined = not quoted and (len(content) - len(content.rstrip("\\"))) % 2 == 1
             if joined:
                 self.add_ambiguity("a line of a here document is continued")

@@ -1,6 +1,6 @@
-"""What a reading of shell text is made of, before anybody asks what a command does.
+"""The result of scanning shell text, before classification.
 
-Made by `shell_scan`; read by `shell_directories`, `shell_parts` and `shell_analysis`.
+Created by `scan`; read by `directories`, `parts` and `analysis`.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class ScannedRedirect(NamedTuple):
 
 
 class ScanFrame:
-    """Something that was opened and is read until it is closed. A `list` frame holds commands."""
+    """An open construct that is read until it closes. A `list` frame holds commands."""
 
     # fmt: off
     __slots__ = (
@@ -29,23 +29,23 @@ class ScanFrame:
         self.closer = closer
         self.number = number
         self.outer = outer
-        """The list frame around it."""
+        """The enclosing list frame."""
         self.subshell = False
         self.quoted = False
-        """Inside double quotes, where a single quote is a character like any other."""
+        """Inside double quotes, where a single quote is an ordinary character."""
         self.word = -1
-        """Where the word that is being read began."""
+        """Start of the current word; -1 between words."""
         self.command: ScannedCommand | None = None
         self.connector = ""
         """The operator before the next command."""
         self.filled = False
-        """Whether a command stands since the last operator."""
+        """Whether there is a command since the last operator."""
         self.can_end = True
-        """Whether the list may end here: not after `&&`."""
+        """Whether the list may end here; not after `&&`."""
         self.compound = False
-        """Whether a loop, condition, group or function stands in it."""
+        """Whether it contains a loop, condition, group or function."""
         self.redirect = ""
-        """A redirection that waits for its target."""
+        """The operator of a redirection that still needs its target."""
         self.test = False
         """Inside `[[ ]]`."""
         self.timed = False
@@ -54,15 +54,15 @@ class ScanFrame:
         self.function = False
         """After the word `function`."""
         self.body = False
-        """A function's body has to follow."""
+        """A function body must follow."""
         self.cases: list[str] = []
         self.heredocs: list[tuple[str, str, ScannedCommand]] = []
         self.open = ""
-        """Brackets that are open in arithmetic."""
+        """Open brackets in arithmetic."""
 
 
 class ScannedCommand:
-    """One simple command as written: spans of the text."""
+    """One simple command as spans of the text."""
 
     __slots__ = ("after", "assignments", "connector", "end", "frame", "input", "redirects", "start", "words")
 
@@ -80,7 +80,7 @@ class ScannedCommand:
 
 
 class NestedText(NamedTuple):
-    """Shell text inside shell text: it is read on its own."""
+    """Shell text inside shell text, scanned on its own."""
 
     text: str
     frame: ScanFrame | None
@@ -100,9 +100,9 @@ class ShellScan:
         self.nested: list[NestedText] = []
         self.backticks: list[Span] = []
         self.bodies: list[Span] = []
-        """Bodies of here documents in which expansions happen."""
+        """Bodies of here documents with expansions."""
         self.unsure: list[str] = []
-        """Why there may be commands that were not found, or that are none."""
+        """Why commands may have been missed or may not be commands."""
         self.doubts: list[str] = []
         """Expansions that may run or change something."""
         self.assigned: set[str] = set()

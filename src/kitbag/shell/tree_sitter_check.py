@@ -1,7 +1,7 @@
-"""The second opinion: where tree-sitter's bash grammar sees commands begin.
+"""Where tree-sitter's bash grammar sees commands begin, as a check on the scanner.
 
-`shell_analysis` compares it with what `shell_scan` found; where the two differ, nobody can be sure. Only asked about
-text that the scanner could read, because the grammar's error recovery takes quadratic time on text that nobody can.
+`analysis` compares it with the result of `scan`; if they differ, the text is ambiguous. Called only for text that the
+scanner could read, because the grammar's error recovery takes quadratic time.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tree_sitter import Language
 
-# Its words begin with a keyword instead of a name.
+# These nodes begin with a keyword instead of a name.
 _WITH_KEYWORD = frozenset({"declaration_command", "unset_command", "test_command"})
 _RESERVED_WORDS = frozenset({"time", "coproc"})
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]")
@@ -19,11 +19,11 @@ _NOT_ASCII = re.compile("[^\\x00-\\x7f]")
 
 class GrammarReading(NamedTuple):
     starts: frozenset[int]
-    """Where the first word of each command stands."""
+    """Start of the first word of each command."""
     optional: frozenset[int]
-    """Where one may stand: the words after `time`."""
+    """Where a command may start: the words after `time`."""
     has_errors: bool
-    """It doesn't parse."""
+    """The text doesn't parse."""
 
 
 @cache
@@ -35,11 +35,11 @@ def _language() -> "Language":
 
 
 def read_with_grammar(text: str) -> GrammarReading:
-    """The offsets count characters, as in the text."""
+    """Offsets count characters of the text."""
     from tree_sitter import Parser
 
-    # The grammar's scanner looks characters up in C tables that end at 255, and crashes beyond. To bash, what is not
-    # ASCII is a part of a word that can't be in a name; `%` is the same.
+    # The grammar's scanner looks characters up in C tables that end at 255 and crashes beyond. For bash, a non-ASCII
+    # character is part of a word that can't be a name; so is `%`.
     source = _NOT_ASCII.sub("%", text).encode()
     root = Parser(_language()).parse(source).root_node
     starts: set[int] = set()

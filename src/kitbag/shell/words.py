@@ -1,7 +1,7 @@
-"""What a word of shell text is once bash has taken the quotes away, or that nobody can know before it runs.
+"""The value of a word of shell text after quote removal, if it is known before run time.
 
-Used by `shell_parts`. A word whose value depends on a variable, a command, the files that exist (`*`, `?`, `[`) or
-braces has no value here; so have the words about which bash's rules are not plain.
+Used by `parts`. A word that depends on a variable, a command, existing files (`*`, `?`, `[`) or braces has no value;
+neither have words for which bash's rules are unclear.
 """
 
 import re
@@ -29,9 +29,9 @@ class ShellWord(NamedTuple):
     raw: str
     """As written."""
     value: str | None
-    """What the command is given; None when that isn't known. A `~` at its start stands for the home directory."""
+    """The argument that the command receives; None if unknown. A leading `~` means the home directory."""
     bare: str
-    """Its value if every expansion in it were empty: what `cu$x"rl"` most likely hides."""
+    """Its value if every expansion were empty: what `cu$x"rl"` most likely hides."""
 
 
 def parse_word(raw: str) -> ShellWord:
@@ -65,11 +65,11 @@ def _value(raw: str) -> str | None:
         elif kind == "tilde" and at > 0 and raw[at - 1] in "=:":
             return None
         if at == 0 and text.startswith("~") and not (kind == "tilde" and (raw == "~" or raw.startswith("~/"))):
-            return None  # quoted it is no home directory, and `~user` and `~+` are others
+            return None  # quoted it is not the home directory; neither are `~user` and `~+`
         parts.append(text)
         at = match.end()
     value = "".join(parts)
-    # A value that begins with `~` by way of an empty quote would be taken for the home directory.
+    # A value that begins with `~` after an empty quote would be taken for the home directory.
     return None if value.startswith("~") and not raw.startswith("~") else value
 
 
@@ -94,7 +94,7 @@ def _decode_ansi(text: str) -> str | None:
             return ""
         if digits is not None or match.group(2) is not None:
             number = int(digits, 16) if digits is not None else int(match.group(2), 8)
-            if not 0 < number < 128:  # a NUL ends the word, and what lies above depends on the locale
+            if not 0 < number < 128:  # NUL ends the word, and values above ASCII depend on the locale
                 unclear = True
                 return ""
             return chr(number)

@@ -1,7 +1,7 @@
 """Finds the command inside a command: what `timeout`, `sudo`, `xargs`, `find -exec` or `bash -c` would run.
 
-Used by `shell_parts`. For deny and ask rules every level counts, and when it is unclear where the inner command
-begins, every later word might be it. For allow rules only a few harmless wrappers are looked through.
+Used by `parts`. Deny and ask rules apply at every level, and if the start of the inner command is unclear, to every
+later word. Allow rules look through a few harmless wrappers only.
 """
 
 import re
@@ -24,19 +24,19 @@ Words = tuple[str | None, ...]
 
 class UnwrappedCommand(NamedTuple):
     spans: tuple[tuple[int, int], ...]
-    """Where a command begins and ends among the words; the first is the whole."""
+    """Start and end of each command in the words; the first is the whole command."""
     possible_spans: tuple[tuple[int, int], ...]
-    """Where one may begin, when it can't be told."""
+    """Possible spans if the start is unclear."""
     innermost_start: int
     """Where the command inside all wrappers begins."""
     allow_start: int | None
-    """Where the command begins that an allow rule may name; None when no prefix of it may."""
+    """Where the command begins that an allow rule may name; None if no prefix may be allowed."""
     shell_texts: tuple[str, ...]
-    """Shell text that it runs: read on its own, its commands are commands of the whole."""
+    """Shell text that it runs. Scanned on its own; its commands are parts of the whole."""
     hints: tuple[str, ...]
-    """Words that may be shell text: deny and ask rules look into them, nothing else does."""
+    """Words that may be shell text; only deny and ask rules look into them."""
     reads_shell_text: bool
-    """It is a shell or the like that runs what it is given in another way: a file, its input, an expansion."""
+    """A shell or similar that runs a file, its input or an expansion."""
     uncertainties: tuple[str, ...]
 
 
@@ -90,7 +90,7 @@ class _Unwrapper:
         )
 
     def _step(self, at: int) -> int | None:
-        """Looks at the command that begins here; where the next one begins."""
+        """Process the command that begins here; returns where the next one begins."""
         word = self.words[at]
         if word is None:
             return None
@@ -126,7 +126,7 @@ class _Unwrapper:
         return self._unwrap(at, wrapper, program_name(word) == name)
 
     def _fed(self, name: str, begins: int | None) -> None:
-        """xargs and its like hand what they read to a command; where that one runs its arguments, so do they."""
+        """xargs and parallel pass their input as arguments to a command; if that runs its arguments, they do too."""
         inner = self.words[begins] if begins is not None and begins < len(self.words) else None
         base = (inner or "").rsplit("/", 1)[-1]
         known = command_table()
@@ -191,7 +191,7 @@ class _Unwrapper:
                 self.hints += [text.lstrip("!") for text in texts]
 
     def _shell(self, at: int) -> None:
-        """`bash -c TEXT`, or a shell that runs a file or what it reads."""
+        """`bash -c TEXT`, or a shell that runs a file or its input."""
         known = command_table()
         index, has_text, reads_input = at + 1, False, False
         while index < len(self.words):
@@ -205,7 +205,7 @@ class _Unwrapper:
             index += 1
         text = self.words[index] if index < len(self.words) else ""
         if not has_text:
-            # A file by its name is a program like any other; its input or an expansion is text from somewhere else.
+            # A named file is a program like any other; input or an expansion is text from elsewhere.
             self.reads_text = reads_input or not text or text.startswith("/dev/")
             if self.reads_text:
                 self.doubts.append("a shell that runs what it reads")
@@ -272,5 +272,5 @@ class _Unwrapper:
 
 
 def unwrap(words: Words, nested: bool = False) -> UnwrappedCommand:
-    """`nested`: they are inside a `find`."""
+    """`nested`: the words are inside a `find`."""
     return _Unwrapper(words, nested).run()

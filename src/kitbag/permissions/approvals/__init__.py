@@ -1,1 +1,1 @@
-"""Approvals: what is asked, how a question is shown, and the queue of background questions."""
+"""Approvals: requests, answers, how a request is rendered, and the queue for background tasks."""

@@ -1,7 +1,7 @@
-"""From a wish to a permit: decide, ask a person where needed, and hold the answer to exactly what was shown.
+"""From a tool call to a permit: decide, ask a person if needed, and bind the answer to exactly what was shown.
 
-Used by whatever runs tools: `authorize` before, `Permit.use` at the moment it runs. Whoever asks the person is an
-Approver: the terminal, the queue of background work, the web, MCP. Uses decide, and rule_suggestions for rules.
+Used by everything that runs tools: `authorize` before the call, `Permit.use` when it runs. Terminal, chat, background
+queue and MCP implement Approver. Uses `decisions/decide`, and `suggest_rule` for rules.
 """
 
 import asyncio
@@ -23,53 +23,53 @@ class ApprovalRequest(NamedTuple):
     id: str
     tool: str
     arguments: str
-    """As canonical JSON: these, and no others, are what an answer is about."""
+    """Canonical JSON. An answer applies to these arguments only."""
     directory: str
     """Absolute: where a command or a relative path starts."""
     judgement: PermissionDecision
     digest: str
-    """Of tool, arguments and directory."""
+    """Hash of tool, arguments and directory."""
     asked_by: str = ""
     """The agent and its session."""
     facts: tuple[tuple[str, str], ...] = ()
-    """What else a person must know: where a path leads, the mode and the tools of an agent that is to be started."""
+    """What else the person must know: where a path leads, the mode and tools of an agent to start."""
     suggestion: str = ""
-    """A rule that would allow this and what is like it; empty when none should be made lightly."""
+    """A rule that would allow this and similar actions; empty if no rule should be suggested."""
 
 
 class ApprovalAnswer(NamedTuple):
     choice: ApprovalChoice
     scope: ApprovalScope = "once"
     rule: str = ""
-    """For the scopes session and rule; without one, session means exactly this action again."""
+    """For the scopes session and rule. Without a rule, session means exactly this action."""
     reason: str = ""
 
 
 class Approver(Protocol):
-    """Asks a person. To be cancelled while it waits is no answer."""
+    """Asks a person. Cancellation while waiting is not an answer."""
 
     @property
     def one_at_a_time(self) -> bool:
-        """Whether the next question waits until this one is answered, which may answer both."""
+        """Whether requests are shown one after another; an answer may settle later requests too."""
         ...
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Raises KitbagError when nobody can be asked."""
+        """Raises KitbagError if no person can be asked."""
         ...
 
 
 class PermitError(InvalidError):
-    """A permit was used for something else, twice, or after what it rests on has changed."""
+    """A permit was used for another action, twice, or after the decision it is based on has changed."""
 
 
 class Denial(NamedTuple):
     reason: str
-    """For the model too: it says what can be done instead, where there is something."""
+    """Shown to the model too; says what to do instead, if there is something."""
     by: Literal["rules", "person", "nobody"]
 
 
 class Permit:
-    """For one use of one tool with these arguments; it counts when it is used, not when it is given."""
+    """For one use of one tool with these arguments. Decided again when it is used, not only when it is issued."""
 
     __slots__ = ("_agreed", "_permissions", "_unused", "arguments", "digest", "judgement", "remark")
 
@@ -77,11 +77,11 @@ class Permit:
         self, request: ApprovalRequest, permissions: Permissions, approved_by_person: bool, remark: str = ""
     ) -> None:
         self.arguments: dict[str, object] = json.loads(request.arguments)
-        """What was shown and is to be used."""
+        """The arguments that were shown; run the tool with these."""
         self.digest = request.digest
         self.judgement = request.judgement
         self.remark = remark
-        """Something went wrong beside, such as a rule that could not be saved; for the person."""
+        """A secondary problem for the person, such as a rule that could not be saved."""
         self._agreed = _outcome(request.judgement, request.facts) if approved_by_person else None
         self._permissions = permissions
         self._unused = [True]
@@ -93,9 +93,9 @@ class Permit:
         directory: str = "",
         permissions: Permissions | None = None,
     ) -> PermissionDecision:
-        """What it must run in. Decides once more, by the permissions as they are now. Raises RefusedError."""
+        """Decide again by the current permissions and return the decision to run under. Raises PermitError."""
         try:
-            self._unused.pop()  # in one step, also when two threads try
+            self._unused.pop()  # atomic, even if two threads try
         except IndexError:
             raise PermitError("this permit was used already", "ask again: a permit is for one use") from None
         current = permissions or self._permissions
@@ -117,10 +117,10 @@ class Permit:
 
 
 class Approvals:
-    """What one session of a person has been asked and has answered."""
+    """The approval requests and answers of one session."""
 
     def __init__(self, approver: Approver | None, settings_file: str = "") -> None:
-        """`settings_file`: the user's, where rules that outlive the session are written."""
+        """`settings_file`: the user's settings, where lasting rules are saved."""
         self._approver = approver
         self._settings_file = settings_file
         self._rules: tuple[PermissionRule, ...] = ()
@@ -129,16 +129,16 @@ class Approvals:
         self._waiting: list[str] = []
 
     def waiting_agents(self) -> tuple[str, ...]:
-        """Those who wait for an answer at this moment, or for their turn to ask: each `asked_by` once a question."""
+        """`asked_by` of each request that waits for an answer or for its turn to be shown."""
         return tuple(self._waiting)
 
     @property
     def approved_count(self) -> int:
-        """How many actions, each exactly as it was shown, need no answer again in this session."""
+        """How many exact actions need no further approval in this session."""
         return len(self._agreed)
 
     def with_session_rules(self, permissions: Permissions) -> Permissions:
-        """With the rules that were agreed to in this session."""
+        """Add the rules approved in this session."""
         return permissions.with_rules(self._rules) if self._rules else permissions
 
     async def authorize(
@@ -150,7 +150,7 @@ class Approvals:
         asked_by: str = "",
         facts: tuple[tuple[str, str], ...] = (),
     ) -> Permit | Denial:
-        """`facts`: what the caller knows and the person should, such as an agent's mode and tools."""
+        """`facts`: what the caller knows and the person should see, such as an agent's mode and tools."""
         try:
             text = canonical_json(arguments)
         except ValueError as error:
@@ -169,7 +169,7 @@ class Approvals:
             if not asker.one_at_a_time:
                 return await self._ask(asker, permissions, found, facts)
             async with self._asking:
-                # The answer to another question may have been one to this.
+                # The answer to another request may have settled this one.
                 found = self._check(permissions, tool, text, start, asked_by, facts)
                 return (
                     await self._ask(asker, permissions, found, facts) if isinstance(found, ApprovalRequest) else found
@@ -187,7 +187,7 @@ class Approvals:
         facts: tuple[tuple[str, str], ...],
     ) -> Permit | Denial | ApprovalRequest:
         current = self.with_session_rules(permissions)
-        held = json.loads(text)  # a copy: what is decided about can't change under our hands
+        held = json.loads(text)  # a copy, so that the arguments can't change after the decision
         judgement = current.decide(tool, held, start)
         if judgement.effect == "deny":
             return Denial(_denial_reason(judgement), "rules")
@@ -222,7 +222,7 @@ class Approvals:
         return Permit(question, current, approved_by_person=True, remark=remark)
 
     def _apply_rule(self, current: Permissions, answer: ApprovalAnswer) -> str:
-        """The rule that goes with an answer. What is wrong with it is no reason to take back the answer."""
+        """Add the rule of an answer. A bad rule does not revoke the answer itself."""
         if answer.scope == "once" or not answer.rule:
             return ""
         try:
@@ -233,7 +233,7 @@ class Approvals:
                 from kitbag.permissions.rules.save_rule import save_rule
 
                 save_rule(self._settings_file, answer.rule)
-                if current.live_rules is not None:  # it counts there, for as long as it stands in the settings
+                if current.live_rules is not None:  # it applies as part of the settings, as long as it stays there
                     return ""
             self._rules = (*self._rules, rule)
         except KitbagError as error:
@@ -245,7 +245,7 @@ _NO_APPROVER_FIX = "Add a rule to the user's settings that allows it, or start K
 
 
 def canonical_json(arguments: Mapping[str, object]) -> str:
-    """One text for one meaning, in ASCII. Raises ValueError for what is no JSON."""
+    """One text per value, in ASCII. Raises ValueError if it is not JSON."""
     try:
         text = json.dumps(dict(arguments), sort_keys=True, allow_nan=False, separators=(",", ":"))
     except (TypeError, RecursionError) as error:
@@ -262,7 +262,7 @@ def action_digest(tool: str, arguments: str, directory: str) -> str:
 
 
 def outcome_digest(judgement: PermissionDecision) -> str:
-    """To be written down, for another process that decides about the same thing later."""
+    """Stored, so that another process can compare its own decision with this one."""
     import hashlib
 
     return hashlib.sha256(json.dumps(judgement.outcome).encode()).hexdigest()[:16]
@@ -271,7 +271,7 @@ def outcome_digest(judgement: PermissionDecision) -> str:
 def path_facts(
     permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str
 ) -> tuple[tuple[str, str], ...]:
-    """Where the paths of a tool lead, links followed, and what is special about that place."""
+    """Where a tool's paths lead with all links followed, and what is special about them."""
     from kitbag.permissions.paths import examine_path
 
     found: list[tuple[str, str]] = []
@@ -287,7 +287,7 @@ def path_facts(
 
 
 def _outcome(judgement: PermissionDecision, facts: tuple[tuple[str, str], ...]) -> object:
-    """What a person agreed to: the same action elsewhere is another thing."""
+    """What a person approved; the same action elsewhere is a different outcome."""
     return judgement.outcome, facts
 
 

@@ -1,6 +1,6 @@
-"""What a person can say to a question, in words that are the same wherever it is put, and what a rule must look like.
+"""The answers a person can choose from, with the same labels everywhere, and the check of rules they write.
 
-Used by the terminal and the chat, each of which shows them in its own way.
+Used by the terminal and the chat, which render them in their own way.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class AnswerOption(NamedTuple):
 
 
 def answer_options(request: ApprovalRequest) -> list[AnswerOption]:
-    """In the order in which they are shown. Rules are texts that still have to be made safe to show."""
+    """In display order. Rules are untrusted text: escape them before printing."""
     rule = request.suggestion
     exactly = f"what `{rule}` matches" if rule else "exactly this"
     return [
@@ -31,14 +31,14 @@ def answer_options(request: ApprovalRequest) -> list[AnswerOption]:
 
 
 def is_truncated(request: ApprovalRequest) -> bool:
-    """Whether there is more to see than is shown at first."""
+    """Whether the default view hides part of the request."""
     return render_approval(request, max_characters=None) != render_approval(
         request, max_characters=MAX_ARGUMENT_CHARACTERS
     )
 
 
 def rule_problem(text: str) -> str:
-    """What is wrong with a rule that a person wrote, and what to do; empty: nothing."""
+    """What is wrong with a rule that a person wrote, and the fix; empty if it is valid."""
     from kitbag.permissions.rules.rule import parse_rule
 
     try:

@@ -1,7 +1,7 @@
-"""An action as a person sees it before they answer: every character of it, those that hide or mislead spelled out.
+"""Renders an approval request: every character visible, invisible and misleading ones spelled out.
 
-Used by all who ask: terminal, web, MCP and `kitbag permissions pending`. What is shown tells apart what differs: no
-two different texts look the same. Nothing is left out unless it says how much, and then all of it can be had.
+Used by terminal, chat, MCP and `kitbag permissions pending`. No two different texts look the same. Truncation says how
+much is hidden, and the full text is always available.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kitbag.permissions.approvals.approval import ApprovalRequest
 
 GUTTER: Final = "│ "
-"""Before each line of the action itself, so that no line of it passes for one of ours."""
+"""Before each line of an argument, so that no argument can imitate Kitbag's own lines."""
 MAX_ARGUMENT_CHARACTERS: Final = 4000
 _MAX_LINES: Final = 60
 _MAX_PART_CHARACTERS: Final = 200
@@ -29,7 +29,7 @@ _ARGUMENT_ORDER: Final = (
     "pattern",
     "query",
 )
-# Printable by Unicode's word, and yet nothing is seen of them.
+# Printable according to Unicode, yet invisible.
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
@@ -62,22 +62,22 @@ _LOOKALIKE_LETTERS: Final = dict(
         strict=True,
     )
 )
-"""Letters of other scripts that look like Latin ones; remarkable only beside Latin letters."""
+"""Letters of other scripts that look like Latin ones; suspicious only next to Latin letters."""
 
 
 class ApprovalView(NamedTuple):
-    """Lines without colours, each safe to be shown."""
+    """Lines without colors, each safe to print."""
 
     header: list[str]
-    """Who wants which tool, and what it would reach."""
+    """The tool, who requests it, and what it would reach."""
     arguments: list[tuple[str, list[str]]]
-    """(name, lines) of the action itself: whoever shows them sees to it that none passes for one of ours."""
+    """(name, lines). The UI must render them so that no line can imitate Kitbag's own."""
     reasons: list[str]
     warnings: list[str]
 
 
 def build_approval_view(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> ApprovalView:
-    """`most` characters of each argument; None shows everything."""
+    """Show `max_characters` of each argument; None shows everything."""
     asked_by = f", asked by {_one_line(request.asked_by)}" if request.asked_by else ""
     head = [f"{_one_line(request.tool)}{asked_by} [{_one_line(request.id)}]"]
     facts = [("in", request.directory), *_sandbox(request), *request.facts]
@@ -92,7 +92,7 @@ def build_approval_view(request: ApprovalRequest, max_characters: int | None = M
 
 
 def render_approval(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> list[str]:
-    """The same in one piece, the action's lines behind a bar."""
+    """All lines together, those of arguments behind a gutter."""
     found = build_approval_view(request, max_characters)
     lines = found.header
     for name, value in found.arguments:
@@ -103,7 +103,7 @@ def render_approval(request: ApprovalRequest, max_characters: int | None = MAX_A
 
 
 def visible_lines(text: str, max_characters: int | None = None) -> list[str]:
-    """Any text, so that each character can be seen."""
+    """Escape any text so that each character is visible."""
     if not text:
         return ["[empty]"]
     start, end = _hidden_span(text, max_characters)
@@ -114,7 +114,7 @@ def visible_lines(text: str, max_characters: int | None = None) -> list[str]:
 
 
 def _hidden_span(text: str, most: int | None) -> tuple[int, int]:
-    """Where what is left out begins and ends: the beginning and the end are kept, in characters and in lines."""
+    """The span to hide: keeps the beginning and the end, limited in characters and in lines."""
     if most is None or (len(text) <= most and len(_lines(text)) <= _MAX_LINES):
         return 0, 0
     start, end = min(most * 2 // 3, len(text)), max(len(text) - most // 3, 0)
@@ -139,7 +139,7 @@ def _lines(text: str) -> list[str]:
         if line == "":
             empty += 1
             continue
-        # A few empty lines are seen; a screen full of them hides what comes after.
+        # A few empty lines are visible; a screen full of them hides what follows.
         lines += [f"[{empty:,} empty lines]"] if empty > 3 else [""] * empty
         empty = 0
         if line is not None:
@@ -148,7 +148,6 @@ def _lines(text: str) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    """In one line."""
     return _escape(text)
 
 
@@ -161,7 +160,7 @@ def _escape(text: str) -> str:
 def _escape_run(text: str, match: re.Match[str]) -> str:
     run = match[0]
     char, count = run[0], len(run)
-    if char == "[":  # else a text could imitate what we write for a character
+    if char == "[":  # otherwise text could imitate our escapes
         return "[U+005B]"
     if char == " ":
         return f"[{count:,} blanks]" if count > 1 else "[1 blank]"
@@ -178,7 +177,7 @@ def _is_visible(text: str, at: int, count: int) -> bool:
         return False
     if unicodedata.category(char) not in ("Mn", "Me"):
         return True
-    # A mark on a letter is part of it; a pile of them covers the lines around.
+    # A combining mark belongs to its letter; a stack of them covers neighboring lines.
     base = at - 1
     while base >= 0 and unicodedata.category(text[base]) in ("Mn", "Me"):
         base -= 1
@@ -188,7 +187,7 @@ def _is_visible(text: str, at: int, count: int) -> bool:
 
 
 def _arguments(question: ApprovalRequest) -> Iterable[tuple[str, str]]:
-    """Names as they are shown: one whose value is no text says so, since the text `[1]` is not the list."""
+    """Mark values that are not strings, since the string `[1]` is not the list."""
     values: dict[str, object] = json.loads(question.arguments)
     order = {name: at for at, name in enumerate(_ARGUMENT_ORDER)}
     for name in sorted(values, key=lambda name: (order.get(name, len(order)), name)):
@@ -218,7 +217,7 @@ def _reasons(question: ApprovalRequest) -> list[str]:
         return lines
     for part in parts:
         what = _one_line(part.what[:_MAX_PART_CHARACTERS])
-        if len(part.what) > _MAX_PART_CHARACTERS:  # all of it stands above
+        if len(part.what) > _MAX_PART_CHARACTERS:  # shown in full above
             what += f" [{len(part.what) - _MAX_PART_CHARACTERS:,} characters more]"
         rule = f" `{part.rule}` ({part.source})" if part.rule else ""
         lines.append(f"  {part.effect.ljust(5)}  {what}: {_one_line(part.reason + rule)}")
@@ -228,7 +227,7 @@ def _reasons(question: ApprovalRequest) -> list[str]:
 
 
 def _warnings(texts: list[str]) -> list[str]:
-    """What can be seen and is easily read as something else."""
+    """Warn about visible characters that are easily mistaken for others."""
     counts: dict[str, int] = {}
     turned = False
     for text in texts:

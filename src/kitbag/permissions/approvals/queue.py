@@ -1,8 +1,8 @@
-"""Questions of background work: they wait in the journal until someone, in whatever process, answers first.
+"""Approval requests of background tasks, stored in the journal until the first answer from any process.
 
-A question outlives the process that asked it: asked again by the same one about the same thing it is the same question,
-and an answer that came meanwhile is used, once. What is stored is redacted, and nobody can agree to what they can't
-see, so a question that holds a secret is answered with no. Used by workers, the web, MCP and `kitbag permissions`.
+A request outlives the process that asked: if the same agent asks again about the same action, it is the same request,
+and an answer that arrived meanwhile is used once. Stored text is redacted, and nobody can approve what they can't see,
+so requests with secrets are denied. Used by workers, MCP and `kitbag permissions`.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class PendingApproval(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether what is stored is what would be done."""
+        """Whether the stored text is exactly what would run."""
         asked = self.request
         return action_digest(asked.tool, asked.arguments, asked.directory) == asked.digest
 
 
 class ApprovalQueue:
-    """A view of one journal, for one event loop at most; every process has its own."""
+    """A view of one journal, for at most one event loop; every process has its own."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -42,18 +42,18 @@ class ApprovalQueue:
         self._pending: dict[str, PendingApproval] = {}
         self._answers: dict[str, ApprovalAnswer] = {}
         self._unused: dict[tuple[str, str], dict[str, ApprovalRequest]] = {}
-        """Digest and asker -> the questions whose answers nobody has used."""
+        """(digest, asked_by) to the requests whose answers have not been used."""
         self._keys: dict[str, tuple[str, str]] = {}
         self._waiters: dict[str, list[asyncio.Future[ApprovalAnswer]]] = {}
         self._follower: asyncio.Task[None] | None = None
 
     def pending(self) -> list[PendingApproval]:
-        """The oldest first."""
+        """Oldest first."""
         self._refresh()
         return list(self._pending.values())
 
     def find(self, name: str) -> PendingApproval:
-        """By its id, or what that begins with. Raises NotFoundError, AmbiguousError, and InvalidError if answered."""
+        """Find by id or id prefix. Raises NotFoundError, AmbiguousError, or InvalidError if already answered."""
         found = [waiting for waiting in self.pending() if name and waiting.request.id.startswith(name)]
         found = [waiting for waiting in found if waiting.request.id == name] or found
         if len(found) > 1:
@@ -67,7 +67,8 @@ class ApprovalQueue:
         raise NotFoundError(f"no question waits as {name!r}", "`kitbag permissions pending` lists them")
 
     def answer(self, name: str, answer: ApprovalAnswer, by: str = "") -> None:
-        """`by`: where it came from. Raises InvalidError when another was first, or when it allows what is not seen."""
+        """`by`: where the answer came from. Raises InvalidError if another answer was first, or if it allows a redacted
+        request."""
         waiting = self.find(name)
         question_id = waiting.request.id
         if answer.choice == "allow" and not waiting.is_complete:
@@ -79,7 +80,7 @@ class ApprovalQueue:
             raise InvalidError(f"question {question_id} was answered meanwhile", "the first answer counts")
 
     async def put(self, request: ApprovalRequest) -> bool:
-        """False when it was not stored whole, because it holds a secret."""
+        """Store a request. False if it was redacted because it holds a secret."""
         body = request_to_json(request)
         if await self._journal.write_once(f"question:{request.id}", STREAM, "question", body) is None:
             raise InvalidError(f"there is a question {request.id} already", "ask under another id")
@@ -87,7 +88,7 @@ class ApprovalQueue:
         return all(self._journal.redactor.redact_text(text) == text for text in texts)
 
     async def wait(self, request_id: str, timeout: float | None = None) -> ApprovalAnswer | None:
-        """None when the time is over. To be cancelled is no answer: the question waits on."""
+        """None on timeout. Cancellation is not an answer: the request stays pending."""
         self._refresh()
         if request_id in self._answers:
             return self._answers[request_id]
@@ -109,7 +110,7 @@ class ApprovalQueue:
                 self._follower = None
 
     async def withdraw(self, asked_by: str) -> None:
-        """Whoever asked has ended for good, and has no use for answers."""
+        """Deny all requests of an agent that has ended."""
         answer = ApprovalAnswer("deny", reason="withdrawn: whoever asked has ended")
         for waiting in self.pending():
             question = waiting.request
@@ -118,7 +119,7 @@ class ApprovalQueue:
                 await self._journal.write_once(f"answer:{question.id}", STREAM, "answer", body)
 
     def find_same_request(self, request: ApprovalRequest) -> str | None:
-        """The same thing with the same outcome, asked by the same one, perhaps before a restart, and not used yet."""
+        """The id of an unused request with the same action, decision and agent, perhaps from before a restart."""
         self._refresh()
         if not request.asked_by:
             return None
@@ -128,11 +129,11 @@ class ApprovalQueue:
         return None
 
     async def mark_used(self, request_id: str) -> bool:
-        """Marks the answer as used. False when somebody else was first: an answer is for one use."""
+        """False if another process was first: an answer is for one use."""
         return await self._journal.write_once(f"used:{request_id}", STREAM, "used", {"id": request_id}) is not None
 
     async def _follow(self) -> None:
-        """One for all who wait here, so that a thousand of them cost as much as one."""
+        """One follower for all waiters, so that a thousand waiters cost as much as one."""
         try:
             while True:
                 await self._journal.wait_async(self._seen)
@@ -172,7 +173,8 @@ class ApprovalQueue:
 
 
 def require_person() -> None:
-    """Before somebody answers. Raises InvalidError in a command that an agent runs: it can't answer for the person."""
+    """Call before accepting an answer. Raises InvalidError in a command run by an agent, which can't answer for the
+    person."""
     import os
 
     from kitbag.processes.descendants import MARKER_VARIABLE
@@ -182,7 +184,7 @@ def require_person() -> None:
 
 
 class QueueApprover:
-    """Asks through the queue. After a restart it finds its question again if `asked_by` says who asks."""
+    """Asks through the queue. `asked_by` lets it find its request again after a restart."""
 
     one_at_a_time = False
 
@@ -195,13 +197,13 @@ class QueueApprover:
             if waiting_id is None:
                 waiting_id = question.id
                 if not await self._queue.put(question):
-                    with contextlib.suppress(InvalidError):  # somebody has denied it already
+                    with contextlib.suppress(InvalidError):  # already denied
                         self._queue.answer(waiting_id, ApprovalAnswer("deny", reason=CONTAINS_CREDENTIALS), "kitbag")
                     raise InvalidError(CONTAINS_CREDENTIALS, "run it where a person can be asked at once")
             answer = await self._queue.wait(waiting_id)
             if answer is not None and await self._queue.mark_used(waiting_id):
                 return answer
-            # Another of the same asker has used it: then this is a question of its own.
+            # Another call of the same agent has used the answer, so this becomes a new request.
             question = question._replace(id=_next_id(question.id))
 
 
@@ -226,7 +228,7 @@ def request_to_json(request: ApprovalRequest) -> dict[str, Any]:
 
 
 def request_from_json(body: dict[str, Any]) -> ApprovalRequest:
-    """Raises KeyError, TypeError or ValueError for what is none."""
+    """Raises KeyError, TypeError or ValueError if it is not a request."""
     judgement = DECISION_FIELDS.read(body["judgement"], exact=True)
     judgement = judgement._replace(
         parts=tuple(PART_FIELDS.read(cast("dict[str, Any]", part), exact=True) for part in judgement.parts)

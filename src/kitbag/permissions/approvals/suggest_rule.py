@@ -1,7 +1,7 @@
-"""Which rule to offer a person who is tired of one question: one that allows this, and little that is not like it.
+"""Suggests a rule that allows the requested action and little else.
 
-Used by approvals. What can run anything, hides what it runs or destroys is offered no rule at all; the person can
-still write one. A rule is offered only if it would really have allowed this.
+Used by `approval`. No rule is suggested for commands that can run anything, hide what they run or destroy data; the
+person can still write one. A rule is suggested only if it would have allowed this action.
 """
 
 import re
@@ -12,7 +12,7 @@ from kitbag.errors import UsageError
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.rules.rule import EDIT_TOOLS, READ_TOOLS, parse_rule
 
-# They run what they are given, or another program: a rule for them is a rule for everything.
+# They run their arguments or another program: a rule for them allows everything.
 _RUNS_ANYTHING: Final = re.compile(
     r"(?:ba|z|da|k|c|tc|fi|a)?sh|pwsh|python[\d.]*|pypy[\d.]*|perl[\d.]*|ruby[\d.]*|node(?:js)?|deno|bun|php[\d.]*|lua[\d.]*"
     r"|R|Rscript|tclsh|wish|osascript|[gmn]?awk|sed|env|sudo|doas|su|runuser|pkexec|xargs|parallel|nohup|timeout|time|nice"
@@ -22,8 +22,8 @@ _RUNS_ANYTHING: Final = re.compile(
     r"|opencode|trap|alias|export|declare|typeset|set|shopt|enable|rm|rmdir|shred|dd|mkfs.*|mv|chmod|chown|kill|pkill"
     r"|killall|shutdown|reboot|curl|wget|nc|ncat|socat|telnet|ftp"
 )
-# Whatever options they are given, they stay about what their name says. Few are so: `go test` has `-exec`, `rg` has
-# `--pre`, `cargo build` and `kubectl get` take a configuration that names programs.
+# Harmless with any option. Few commands are: `go test` has `-exec`, `rg` has `--pre`, `cargo build` and `kubectl get`
+# accept a configuration that names programs.
 _SAFE_GIT_SUBCOMMANDS: Final = frozenset(
     ("log", "status", "show", "diff", "blame", "shortlog", "describe", "add", "commit", "ls-files")
 )
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"[\w:./-]+")
 
 
 def suggest_rule(permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str) -> str:
-    """Empty when there is none to offer."""
+    """Empty if there is none."""
     for text in _candidates(permissions, tool, arguments, directory):
         try:
             rule = parse_rule(text, "allow", "session", "session", permissions.workspace.kitbag_home)
@@ -80,7 +80,7 @@ def _for_command(command: str) -> Iterator[str]:
     words = [word for word in part.words if word is not None]
     if part.uncertainties or part.assignments or part.redirects or len(words) < len(part.words) or not words:
         return
-    # Words are counted after wrappers: where the first is another, there was one.
+    # `words` starts after wrappers: a different first word means that there was one.
     name = words[0].rpartition("/")[2]
     if command.split(" ")[0] != words[0] or _RUNS_ANYTHING.fullmatch(name):
         return
@@ -114,7 +114,7 @@ def _for_path(permissions: Permissions, tool: str, arguments: Mapping[str, objec
     first, slash, _ = facts.resolved[len(root) + 1 :].partition("/")
     place = f"{root}/{first}"
     if _PLAIN_PATH.fullmatch(place):
-        # With the whole path: a rule in the user's settings counts in every workspace.
+        # Use the absolute path: a rule in the user's settings applies in every workspace.
         yield f"{'Edit' if writes else 'Read'}(/{place}{'/**' if slash else ''})"
 
 

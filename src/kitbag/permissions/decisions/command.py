@@ -1,7 +1,7 @@
-"""Decides about a command line: every command in it, every path they name, and the sandbox that all of it needs.
+"""Decides about a command line: each command in it, each path they name, and the sandbox they need.
 
-Used by decide; uses shell_analysis for what would run and command_paths for paths. Analysis only saves questions: what
-it can't tell is asked, and what it finds anywhere is held against every rule that denies.
+Used by `decide`; uses `shell/analysis` for what would run and `command_paths` for paths. Analysis only saves approvals:
+whatever it can't determine asks, and whatever it finds is matched against all deny rules.
 """
 
 import os
@@ -22,7 +22,7 @@ from kitbag.permissions.rules.matching import allows_command, compiled_command_r
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellAnalysis, SimpleCommand, analyze
 
-# They read nothing in the workspace, and what they tell is nobody's business.
+# They read nothing in the workspace and print private information.
 _USER_INFO_COMMANDS: Final = frozenset(
     ("id", "whoami", "groups", "logname", "users", "who", "w", "last", "env", "printenv", "hostname", "ps", "pgrep")
 )
@@ -32,7 +32,7 @@ _RESTRICTING_EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask")
 def decide_command(
     policy: PermissionPolicy, arguments: Mapping[str, object], text: str, start: str, requested_directory: str
 ) -> PermissionDecision:
-    """`start` is absolute: where a command starts; `chosen` is where the model wants it to, which widens nothing."""
+    """`start` is absolute: where the command starts. `requested_directory` comes from the model and grants nothing."""
     directory = os.path.normpath(os.path.join(start, expand_home(requested_directory, policy.workspace.home)))
     found = analyze(text)
     if not found.parts and not found.uncertainties:
@@ -120,7 +120,7 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
 
 
 def _hides_from_rules(policy: PermissionPolicy, simple: SimpleCommand) -> bool:
-    """Whether a rule that denies or asks about some commands could be evaded by not saying which one it is."""
+    """Whether a deny or ask rule for specific commands could be evaded because the command name is unknown."""
     known = simple.words[0] is not None if simple.words else True
     if known and not simple.uncertainties:
         return False
@@ -128,7 +128,7 @@ def _hides_from_rules(policy: PermissionPolicy, simple: SimpleCommand) -> bool:
 
 
 def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], found: ShellAnalysis) -> PermissionDecision:
-    """The sandbox that all of it needs, and what becomes of what no sandbox here holds."""
+    """Choose the sandbox, and ask about what this machine has no sandbox for."""
     sandbox, network = _choose_sandbox(policy, verdicts, found)
     verdicts = [_require_sandbox(policy, one, sandbox) for one in verdicts]
     parts = tuple(deny_if_never_asking(policy.mode, one.part) for one in dict.fromkeys(verdicts))
@@ -136,14 +136,14 @@ def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], found: Shell
     if decisive.effect == "deny":
         return PermissionDecision("deny", decisive.reason, parts, "read-only", False)
     if decisive.effect == "ask" and not policy.sandbox_support.supports(sandbox):
-        sandbox, network = "none", True  # whoever says yes has to know that nothing will hold it
+        sandbox, network = "none", True  # the person must know that it runs without a sandbox
     return PermissionDecision(decisive.effect, decisive.reason, parts, sandbox, network)
 
 
 def _choose_sandbox(
     policy: PermissionPolicy, verdicts: Iterable[PartVerdict], found: ShellAnalysis
 ) -> tuple[SandboxProfile, bool]:
-    """What it would run in. Only what a person allows, by a rule or by an answer, may run without."""
+    """The sandbox it would run in. Only what a person allows, by rule or approval, may run without one."""
     if policy.mode == "plan":
         return "read-only", False
     reads = is_read_only(found)
@@ -169,7 +169,7 @@ def is_read_only(found: ShellAnalysis) -> bool:
 
 
 def _require_sandbox(policy: PermissionPolicy, one: PartVerdict, sandbox: SandboxProfile) -> PartVerdict:
-    """What is allowed without a person needs a sandbox that runs; so does everything in autonomous mode."""
+    """What no person allowed needs a working sandbox, and so does everything in autonomous mode."""
     if (
         one.part.effect != "allow"
         or one.allowed_by == "place"

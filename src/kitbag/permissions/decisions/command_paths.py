@@ -1,7 +1,7 @@
-"""The paths that a command names: where it runs, what it reads and writes, and where its output goes.
+"""Decides about the paths of a command: its working directory, what it reads and writes, its redirects.
 
-Used by decide_command; uses decide_path, which judges each of them as it judges a file tool's. Rules that deny a path
-are held against every word of a command that the table does not know.
+Used by `command`; uses `path`, which decides about each as for a file tool. If the command table does not know a
+command, each of its words is matched against the rules that deny paths.
 """
 
 import os
@@ -21,28 +21,28 @@ _STANDARD_STREAMS: Final = frozenset(
     ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2")
 )
 _SOCKET_PREFIXES: Final = ("/dev/tcp/", "/dev/udp/")
-# They tell the names of files and not what is in them.
+# They print file names, not file contents.
 _LISTING_COMMANDS: Final = frozenset(
     ("ls", "find", "fd", "tree", "du", "stat", "test", "[", "cd", "mkdir", "rmdir", "realpath")
 )
-# They change what they name in ways that are never approved without a question, so the table has no paths of theirs.
+# They modify their arguments in ways that always need approval, so the table has no paths for them.
 _MODIFYING_COMMANDS: Final = frozenset(
     (
         *("rm", "rmdir", "unlink", "shred", "truncate", "chmod", "chown", "chgrp", "ln", "install", "setfacl"),
         *("chattr", "patch", "sponge"),
     )
 )
-# They read all that is in a folder, also where an option is not known to the table.
+# They read whole directories, even with options that the table does not know.
 _SEARCH_COMMANDS: Final = frozenset(("rg", "grep", "egrep", "fgrep", "rgrep", "zgrep", "ugrep", "ag", "ack"))
 _UNKNOWN_WORD: Final = "\ufffc"
-"""Stands for a word that is known only when the command runs."""
+"""Placeholder for a word that is known only at run time."""
 
 
 _MAX_DIRECTORIES: Final = 40
 
 
 class PathBudget:
-    """How many paths of one command line are looked at; the rest is held against the rules and asked for."""
+    """Limits how many paths of one command line are examined. The rest is matched against rules and asks."""
 
     __slots__ = ("folders", "left")
 
@@ -51,7 +51,7 @@ class PathBudget:
         self.folders: set[str] = set()
 
     def can_check_directory(self, folder: str) -> bool:
-        """Whether one more folder that a command runs in is looked at."""
+        """Whether one more working directory is examined."""
         if len(self.folders) < _MAX_DIRECTORIES:
             self.folders.add(folder)
         return folder in self.folders
@@ -106,7 +106,7 @@ def is_file_write(redirect: ShellRedirect) -> bool:
 
 
 def _is_standard_stream(path: str) -> bool:
-    return _normalize(path) in _STANDARD_STREAMS and ".." not in path  # what `..` leads to depends on links
+    return _normalize(path) in _STANDARD_STREAMS and ".." not in path  # the target of `..` depends on links
 
 
 def expand_home(path: str, home: str) -> str:
@@ -127,14 +127,14 @@ def _decide_redirect(place: _CommandContext, redirect: ShellRedirect) -> Iterato
         return
     grant, spelled = place.allow_rule, _rule_naming_path(place.allow_rule, redirect.target)
     if redirect.writes and not _allows_all_commands(grant):
-        grant = None  # what a rule for some commands allows is the command, not the file that its output goes to
+        grant = None  # a rule for specific commands allows the command, not the file that its output goes to
     yield from _decide_named_path(place._replace(allow_rule=grant), redirect.target, redirect.writes, True, spelled)
 
 
 def _decide_named_path(
     place: _CommandContext, path: str, writes: bool, contents: bool, spelled: PermissionRule | None = None
 ) -> Iterator[PartVerdict]:
-    """`contents`: whether it is about all that is in a folder, when it is one."""
+    """`contents`: for a directory, whether the access includes everything in it."""
     policy = place.policy
     what = f"{'writes' if writes else 'reads'} {path}"
     full = expand_home(path, policy.workspace.home)
@@ -184,7 +184,7 @@ def _is_directory(use: PathAccess) -> bool:
 
 
 def _decide_directory_contents(policy: PermissionPolicy, use: PathAccess) -> Iterator[PartVerdict]:
-    """A command that reads or changes a whole folder does so with everything in it that a rule denies."""
+    """A command that reads or changes a whole directory also touches everything in it that a rule denies."""
     facts = examine_path(use.path, policy.workspace, use.directory)
     rule = find_restricting_rule(policy, use._replace(recursive=True))
     if rule is not None:
@@ -202,7 +202,7 @@ def _decide_directory_contents(policy: PermissionPolicy, use: PathAccess) -> Ite
 
 
 def _can_match_inside(anchor: str, pattern: str, folder: str) -> bool:
-    """Whether a pattern can match something in a folder."""
+    """Whether a pattern can match something inside a directory."""
     fixed: list[str] = []
     if "/" in pattern.rstrip("/"):
         for part in pattern.strip("/").split("/"):
@@ -247,7 +247,7 @@ def _modified_paths(simple: SimpleCommand) -> tuple[str, ...]:
 
 
 def _decide_words(place: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
-    """Of a command that the table does not know, each word may be a file that it reads; so may git's."""
+    """Each word of a command that the table does not know may be a file that it reads; the same goes for git."""
     policy = place.policy
     exposed = (
         place.allow_rule is not None and not policy.sandbox_support.supports("workspace") and simple.kind == "other"
@@ -283,7 +283,7 @@ def _possible_paths(word: str) -> Iterator[str]:
 
 
 def _decide_unknown_words(place: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
-    """`cp a $X`: which file it is can't be held against rules and places before it runs."""
+    """`cp a $X`: the file can't be checked before the command runs."""
     if None not in simple.words[1:] or simple.words[0] is None:
         return
     policy, grant = place.policy, place.allow_rule
@@ -295,7 +295,7 @@ def _decide_unknown_words(place: _CommandContext, simple: SimpleCommand) -> Iter
         held = _allows_all_commands(grant) and policy.sandbox_support.supports("workspace")
         if not held or _has_path_rules(policy, "Write"):
             yield make_verdict("ask", f"writes a file that {simple.words[0]} is given", why)
-    elif not _is_git(simple) and any(_UNKNOWN_WORD in path for path in found.reads):  # git's may be a revision
+    elif not _is_git(simple) and any(_UNKNOWN_WORD in path for path in found.reads):  # for git it may be a revision
         narrow = grant is not None and not _allows_all_commands(grant)
         if narrow or _has_path_rules(policy, "Read"):
             yield make_verdict("ask", f"reads a file that {simple.words[0]} is given", why)
@@ -307,7 +307,7 @@ def _allows_all_commands(grant: PermissionRule | None) -> bool:
 
 
 def _rule_naming_path(grant: PermissionRule | None, path: str) -> PermissionRule | None:
-    """The rule, if a person wrote the path into it as it stands in the command."""
+    """Return the rule if a person wrote this path into it exactly as the command has it."""
     if grant is None or not grant.specifier or not path or grant.scope == "skill":
         return None
     return grant if path in grant.specifier.removesuffix(":*").split() else None

@@ -1,8 +1,8 @@
-"""The one place that decides: may this tool be used, with these arguments, in this mode, under these rules?
+"""The one place that decides whether a tool call is allowed, given its arguments, the mode and the rules.
 
-Used by whatever is about to run a tool, when it is about to run it, and by `kitbag permissions`. Uses decide_path for
-files, decide_command for Bash, decide_other for the rest. In order: rules that deny, the agent's limits, what the mode
-forbids, rules that ask, protections, rules that allow, what the mode allows; the rest is asked.
+Used right before a tool runs and by `kitbag permissions`. Uses `path` for files, `command` for Bash and `other_tools`
+for the rest. Order: deny rules, the agent's limits, what the mode forbids, ask rules, protections, allow rules, what
+the mode allows; everything else asks.
 """
 
 import os
@@ -29,12 +29,12 @@ _DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
 
 
 def child_mode(parent: PermissionMode, declared: PermissionMode | None) -> PermissionMode:
-    """The mode of an agent that another one starts: its own, but a child of plan is plan."""
+    """The mode of a child agent: its own, except that a child of plan mode is in plan mode."""
     return "plan" if parent == "plan" else declared or "default"
 
 
 class Permissions:
-    """What one agent may do. Unchanging: a narrower or an extended one is another value."""
+    """The permissions of one agent. Immutable: restricting or extending them returns a new value."""
 
     __slots__ = ("_accesses", "_base", "_current", "_live", "_policy", "_read_only_agents", "_steps")
 
@@ -49,12 +49,12 @@ class Permissions:
         read_only_agents: frozenset[str] | Callable[[], frozenset[str]] = READ_ONLY_AGENTS,
         live_rules: "LiveRules | None" = None,
     ) -> None:
-        """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question, or who
-        says so when one is to start; leave out a name that another agent has taken. `live`: where rules come from,
-        instead of `rules`; each decision is made by what it says then."""
+        """`network`: the setting `sandbox.network`. `read_only_agents`: agents that start without approval, or a
+        function that returns them; omit names that another agent has taken. `live_rules`: replaces `rules`; each
+        decision uses its current rules."""
         find = sandbox_support if callable(sandbox_support) else lambda: sandbox_support
         self._base = live_rules.current() if live_rules is not None else None
-        """What the rules of the settings were when this was made."""
+        """The rules of the settings when this value was created."""
         self._policy = PermissionPolicy(
             workspace, mode, self._base.rules if self._base is not None else rules, find, network
         )
@@ -62,12 +62,12 @@ class Permissions:
         self._read_only_agents = read_only_agents
         self._live = live_rules
         self._steps: tuple[Callable[[PermissionRules], Iterable[PermissionRule]], ...] = ()
-        """What was added to the rules of the settings: given those, it says what."""
+        """Functions that compute the rules to add, given the rules of the settings."""
         self._current: tuple[LoadedPermissions | None, PermissionPolicy] = None, self._policy
 
     @property
     def mode(self) -> PermissionMode:
-        """As it was chosen; `mode_now` may be stricter."""
+        """The chosen mode; `current_mode` may be stricter."""
         return self._policy.mode
 
     @property
@@ -80,25 +80,25 @@ class Permissions:
 
     @property
     def current_workspace(self) -> Workspace:
-        """Without what the settings no longer let be written."""
+        """Without the roots that the settings no longer make writable."""
         return self._current_policy().workspace
 
     @property
     def live_rules(self) -> "LiveRules | None":
-        """None: nobody reads the settings again, and the rules stay what they are."""
+        """None: settings are not read again, and the rules never change."""
         return self._live
 
     def private_hosts(self, default: Iterable[str]) -> tuple[str, ...]:
-        """The setting `fetch.private` as it is now; `otherwise`: where nobody reads the settings again."""
+        """The current setting `fetch.private`; `default` if settings are not read again."""
         self._current_policy()
         return tuple(self._live.setting("fetch.private") if self._live is not None else default)
 
     def take_notices(self) -> list[str]:
-        """What has changed in the settings since the last time, for the person."""
+        """Changes in the settings since the last call, for the person."""
         return self._live.take_notices() if self._live is not None else []
 
     def _current_policy(self) -> PermissionPolicy:
-        """By the settings as they are at this moment."""
+        """The policy for the settings as they are now."""
         if self._live is None:
             return self._policy
         loaded = self._live.current()
@@ -128,13 +128,13 @@ class Permissions:
         return self._copy_with(self._policy._replace(mode=mode))
 
     def with_chosen_mode(self, mode: PermissionMode) -> "Permissions":
-        """One that a person has chosen just now, whatever mode the settings have."""
+        """A mode that a person has just chosen; it overrides the mode of the settings."""
         if self._live is not None:
             self._live.accept_mode()
         return self.with_mode(mode)
 
     def with_workspace(self, workspace: Workspace) -> "Permissions":
-        """Elsewhere, by the same rules: patterns that begin at the old root begin at the new one too."""
+        """Same rules in another workspace: patterns that start at the old root also start at the new one."""
         old = self.workspace.root
 
         def moved(rules: PermissionRules) -> list[PermissionRule]:
@@ -143,12 +143,12 @@ class Permissions:
         return self._copy_with(self._policy._replace(workspace=workspace), moved)
 
     def with_rules(self, more: Iterable[PermissionRule]) -> "Permissions":
-        """With rules of the session, or with what a skill in use asks for (narrowing.grants_of)."""
+        """Add rules of the session, or those of a loaded skill (`tool_list_rules.skill_grants`)."""
         added = tuple(more)
         return self._copy_with(self._policy, lambda _: added)
 
     def restricted_to(self, access: ToolAccess, source: str) -> "Permissions":
-        """For an agent with a tool list of its own; `source` is the agent's file. It holds in every mode."""
+        """Restrict to an agent's tool list, in every mode; `source` is the agent's file."""
         limits, denied = tool_limits(access, source, self.workspace.root)
         merged = {tool: (*self._policy.limits.get(tool, ()), *limits.get(tool, ())) for tool in limits}
         policy = self._policy._replace(limits={**self._policy.limits, **merged})
@@ -159,7 +159,7 @@ class Permissions:
     def _copy_with(
         self, policy: PermissionPolicy, addition: Callable[[PermissionRules], Iterable[PermissionRule]] | None = None
     ) -> "Permissions":
-        """With another policy, and with what `step` adds to its rules."""
+        """A copy with another policy, plus the rules that `addition` computes."""
         made = Permissions.__new__(Permissions)
         made._accesses, made._read_only_agents, made._live = self._accesses, self._read_only_agents, self._live
         made._base = self._base
@@ -171,7 +171,7 @@ class Permissions:
         return made
 
     def has_tool(self, tool: str) -> bool:
-        """Whether a tool may be advertised: the agent has it, no rule denies all of it, and the mode can use it."""
+        """Whether to advertise a tool: the agent has it, no rule denies it entirely, and the mode can use it."""
         if self._missing_tool(tool) is not None:
             return False
         if any(rule.specifier is None for rule in self.rules.for_tool("deny", tool)):
@@ -179,9 +179,8 @@ class Permissions:
         return self.mode != "plan" or (tool not in EDIT_TOOLS and not tool.startswith("mcp__"))
 
     def decide(self, tool: str, arguments: Mapping[str, object], directory: str = "") -> PermissionDecision:
-        """Never raises for what a model sends. `directory` is where a command or a relative path starts: absolute,
-        the workspace's root when it is not given. What Glob and Grep find is to be held against `Read` file by file.
-        """
+        """Never raises for a model's input. Commands and relative paths start from `directory`: absolute, by default
+        the workspace root. Check results of Glob and Grep against `Read` file by file."""
         missing = self._missing_tool(tool)
         policy = self._current_policy()
         if missing is not None:
@@ -198,13 +197,13 @@ class Permissions:
         return _combine(policy, [decide_other_tool(policy, tool, arguments, agents)])
 
     def search_result_filter(self, start: str) -> "SearchResultFilter":
-        """For what a search found below a folder: says at once which of many files Read may surely read."""
+        """A fast check of search results below `start`: which files Read is certainly allowed to read."""
         from kitbag.permissions.decisions.found_files import SearchResultFilter
 
         return SearchResultFilter(self._current_policy(), start, usable=self._missing_tool("Read") is None)
 
     def _missing_tool(self, tool: str) -> DecisionPart | None:
-        """Why the agent does not have the tool at all. Names are compared exactly: `write` is not `Write`."""
+        """Why the agent does not have the tool. Compares names exactly: `write` is not `Write`."""
         for access, source in self._accesses:
             if not access.allows(tool) and not (tool in COMPANION_TOOLS and access.allows("Skill")):
                 return DecisionPart(tool, "deny", "it is not one of the agent's tools", "", source)

@@ -1,9 +1,8 @@
-"""Whether files that a search found may be read, for many of them at once: only the plain ones, the others are asked
-about one by one.
+"""A fast bulk check of which search results may be read. Only plain files pass; `decide` decides about the others.
 
-Made by `Permissions.found_files`; used by the tools that search. It says yes only where `decide` would, and is faster
-because what is the same for all files of a folder is looked at once. It lives no longer than the look at one result,
-since folders may be exchanged for links.
+Created by `Permissions.search_result_filter`; used by the search tools. It allows only what `decide` would allow, and
+is faster because each directory is examined once. Use it for one result only, since directories can be replaced by
+links.
 """
 
 import os
@@ -20,18 +19,18 @@ class SearchResultFilter:
     __slots__ = ("_folders", "_limits", "_policy", "_rules", "_start", "_usable")
 
     def __init__(self, policy: PermissionPolicy, start: str, *, usable: bool) -> None:
-        """`start` is the folder that was searched, absolute; `usable`: whether the agent has Read at all."""
+        """`start`: the searched directory, absolute. `usable`: whether the agent has Read at all."""
         self._policy = policy
         self._start = start
         self._rules = (*policy.rules.for_tool("deny", "Read"), *policy.rules.for_tool("ask", "Read"))
         self._limits = policy.limits.get("Read", ())
-        # In locked mode only a rule allows, and which one that is `decide` finds out.
+        # In locked mode only rules allow, and only `decide` knows which one.
         self._usable = usable and policy.mode != "locked" and all(rule.specifier for rule in self._rules)
         self._folders: dict[str, str] = {}
-        """Where each folder leads; empty when it is anything but plain."""
+        """Resolved path of each directory; empty if it needs a full decision."""
 
     def is_surely_readable(self, path: str) -> bool:
-        """A path below `start`, absolute and normal. False means: ask `decide`."""
+        """`path` is below `start`, absolute and normalized. False means: call `decide`."""
         folder, _, name = path.rpartition("/")
         if (
             not self._usable
@@ -46,7 +45,7 @@ class SearchResultFilter:
         return _has_type(path, stat.S_ISREG) and self._is_unrestricted((path, resolved))
 
     def _is_unrestricted(self, spellings: tuple[str, str]) -> bool:
-        """By the rules that deny or ask, and within the agent's limits."""
+        """No deny or ask rule matches, and the path is within the agent's limits."""
         if not self._rules and not self._limits:
             return True
         place = RulePath(tuple(dict.fromkeys(spellings)))

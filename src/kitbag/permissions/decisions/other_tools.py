@@ -1,6 +1,6 @@
-"""Decides about every tool that is neither a file's nor the shell's: the web, agents, skills, MCP, unknown ones.
+"""Decides about every tool other than files and the shell: web, agents, skills, MCP and unknown tools.
 
-Used by decide; uses rule_matching.
+Used by `decide`; uses `rules/matching`.
 """
 
 import re
@@ -18,7 +18,7 @@ from kitbag.permissions.rules.matching import matches_host, matches_name, matche
 from kitbag.permissions.rules.rule import COMPANION_TOOLS, PermissionRule
 
 TOOLS_WITHOUT_EFFECTS: Final = frozenset(("Skill", *COMPANION_TOOLS, "TodoWrite", "TaskOutput", "AskUser"))
-"""They change nothing outside the conversation."""
+"""Tools without effects outside the session."""
 _SKILL_KEYS: Final = ("skill", "skill_name", "name", "command")
 
 
@@ -45,7 +45,7 @@ def _decide(
     matches: Callable[[PermissionRule], bool],
     by_mode: Callable[[PermissionPolicy, str], PartVerdict],
 ) -> PartVerdict:
-    """The order that counts for every tool."""
+    """The order that applies to every tool."""
     for rule in policy.rules.for_tool("deny", tool):
         if matches(rule) or matches_parameter(rule, arguments):
             return verdict_by_rule(rule, what)
@@ -132,7 +132,7 @@ def _decide_fetch(policy: PermissionPolicy, arguments: Mapping[str, object]) -> 
 
 
 def _possible_hosts(url: str) -> tuple[str, ...]:
-    """Whatever a careless reader might take for the host: enough to be denied by."""
+    """Every string that a sloppy parser could take for the host; one match with a deny rule is enough."""
     from urllib.parse import unquote
 
     found: list[str] = []
@@ -151,6 +151,6 @@ def _texts(arguments: Mapping[str, object], keys: tuple[str, ...]) -> list[str]:
 
 
 def _matches_names(rule: PermissionRule, names: list[str], more: str) -> bool:
-    """Of several names that a call gives, one is enough to be denied by, and all are needed to be allowed."""
+    """If a call gives several names, one match denies, and all must match to allow."""
     tried = [matches_name(rule, name, more) for name in names or [""]]
     return all(tried) if rule.effect == "allow" else any(tried)

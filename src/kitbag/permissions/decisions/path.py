@@ -1,7 +1,7 @@
 """Decides about one path: for the file tools, and for what a command reads, writes and redirects to.
 
-Used by decide and decide_command; uses paths for the facts about a path and rule_matching for the rules. The only
-place that says who may read or write where.
+Used by `decide` and `command_paths`; uses `permissions/paths` for the facts and `rules/matching` for the rules. The
+only module that decides about reading and writing paths.
 """
 
 import os
@@ -23,26 +23,26 @@ from kitbag.permissions.rules.rule import PermissionRule
 
 
 class PathAccess(NamedTuple):
-    """A path, and what is to be done with it."""
+    """A path and how it is accessed."""
 
     path: str
     directory: str
-    """Absolute: what a relative path starts from."""
+    """Absolute: where a relative path starts."""
     tool: str
-    """The tool whose rules count."""
+    """The tool whose rules apply."""
     writes: bool = False
     recursive: bool = False
-    """Whether all that is in it is meant."""
+    """Whether the access includes everything below it."""
     what: str = ""
-    """As a person reads it; made from the path when empty."""
+    """For people; derived from the path if empty."""
     from_command: bool = False
-    """Whether a command names it, and not a file tool."""
+    """Whether a command names it, not a file tool."""
     command_rule: PermissionRule | None = None
-    """The rule that allows the command that does this, when it covers what the command does inside the workspace."""
+    """The rule that allows the command; it covers what the command does inside the workspace."""
     naming_rule: PermissionRule | None = None
-    """The rule that allows the command, when it names this very path."""
+    """The rule that allows the command, if it names this exact path."""
     unrestricted_rule: PermissionRule | None = None
-    """The rule that allows every command, where that includes what is outside the workspace."""
+    """The rule that allows every command, if it reaches outside the workspace."""
 
 
 def decide_path(policy: PermissionPolicy, access: PathAccess) -> PartVerdict:
@@ -72,10 +72,10 @@ def decide_path(policy: PermissionPolicy, access: PathAccess) -> PartVerdict:
 
 
 def find_restricting_rule(policy: PermissionPolicy, access: PathAccess) -> PermissionRule | None:
-    """The rule that denies a path, or else asks about it, and nothing more: for words that may or may not be paths."""
+    """The rule that denies a path, else the one that asks about it: for words that may or may not be paths."""
     workspace = policy.workspace
     start = os.path.normpath(os.path.join(workspace.root, access.directory, access.path))
-    # What does not exist is no link, and its name is all there is to it.
+    # A path that does not exist is not a link, so it has only one spelling.
     spellings = examine_path(access.path, workspace, access.directory).spellings if _exists(start) else (start,)
     for effect in ("deny", "ask"):
         for rule in policy.rules.for_tool(effect, access.tool):
@@ -92,7 +92,7 @@ def _exists(path: str) -> bool:
 
 
 def _guard_reason(access: PathAccess, facts: PathFacts) -> str:
-    """Why the mode alone, or a broad rule, does not allow it."""
+    """Why neither the mode nor a broad rule allows it."""
     if facts.special_reason:
         return facts.special_reason
     if access.writes and facts.control_reason:
@@ -128,7 +128,7 @@ def _find_allow_rule(
 def _names_guarded_path(
     policy: PermissionPolicy, access: PathAccess, facts: PathFacts, rule: PermissionRule, specifier: str
 ) -> bool:
-    """A guarded path is allowed only by a person's rule that names what is guarded about it, not by `Edit(**)`."""
+    """Only a person's rule that names the guarded path itself allows it; `Edit(**)` does not."""
     if facts.special_reason or rule.scope == "skill":
         return False
     if not facts.private_reason and not (access.writes and facts.control_reason):
@@ -144,7 +144,7 @@ def _names_guarded_path(
 
 
 def _names_control_path(policy: PermissionPolicy, facts: PathFacts, place: str) -> bool:
-    """Whether a place is the one that makes a path a control path, and nothing below it is another one."""
+    """Whether `place` is what makes the path a control path, and nothing below it is another one."""
     if examine_path(place, policy.workspace).control_reason != facts.control_reason:
         return False
     return not any(control_reason(one[len(place) :]) for one in facts.spellings if one.startswith(f"{place}/"))

@@ -1,6 +1,6 @@
-"""What every decision is made from, and the shape in which parts of it are handed on.
+"""The input of every decision, and the verdicts that its parts are made of.
 
-Used by decide and the modules it is made of; uses model and rules.
+Used by `decide` and the modules it consists of; uses `permissions/model` and `rules/rule`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from kitbag.permissions.rules.rule import PermissionRule, PermissionRules
 NON_ASKING_MODES: Final[frozenset[PermissionMode]] = frozenset(("plan", "locked", "autonomous"))
 
 AllowedBy = Literal["rule", "skill", "mode", "place"]
-"""Who allowed it: a person's rule, a skill in use, the mode alone, or the place that is read."""
+"""What allowed it: a person's rule, a loaded skill, the mode alone, or the location that is read."""
 
 
 class PermissionPolicy(NamedTuple):
@@ -22,11 +22,11 @@ class PermissionPolicy(NamedTuple):
     mode: PermissionMode
     rules: PermissionRules
     find_sandbox_support: Callable[[], SandboxSupport]
-    """To find it takes a trial run, so it is found when the first command is judged."""
+    """Called when the first command is decided, since detection takes a trial run."""
     network: bool = False
-    """Whether the user opened the network to every command in the workspace's sandbox."""
+    """Whether the user gave network access to all commands in the workspace sandbox."""
     limits: Mapping[str, tuple[tuple[PermissionRule, ...], ...]] = MappingProxyType({})
-    """Of these tools an agent has only the uses that one rule of each group matches."""
+    """For these tools the agent may only do what one rule of each group matches."""
 
     @property
     def sandbox_support(self) -> SandboxSupport:
@@ -36,7 +36,7 @@ class PermissionPolicy(NamedTuple):
 class PartVerdict(NamedTuple):
     part: DecisionPart
     allowed_by: AllowedBy = "mode"
-    """Only of interest where it is allowed."""
+    """Meaningful only for the effect `allow`."""
 
 
 def make_verdict(effect: Effect, what: str, reason: str) -> PartVerdict:
@@ -51,7 +51,7 @@ def verdict_by_rule(rule: PermissionRule, what: str) -> PartVerdict:
 
 
 def verdict_outside_limit(rules: Iterable[PermissionRule], what: str) -> PartVerdict:
-    """For what an agent may not do with a tool that it has."""
+    """Deny a use of a tool that exceeds the agent's limits."""
     rules = tuple(rules)
     source = rules[0].source if rules else ""
     allowed = ", ".join(rule.text for rule in rules)
@@ -61,7 +61,7 @@ def verdict_outside_limit(rules: Iterable[PermissionRule], what: str) -> PartVer
 
 
 def deny_if_never_asking(mode: PermissionMode, part: DecisionPart) -> DecisionPart:
-    """What would be asked is denied where nobody is asked."""
+    """Turn `ask` into `deny` in modes that never ask."""
     if part.effect != "ask" or mode not in NON_ASKING_MODES:
         return part
     return part._replace(effect="deny", reason=f"{part.reason}; {mode} mode does not ask, so it is denied")

@@ -1,6 +1,6 @@
-"""Where Glob and Grep would look: the folders that their path and pattern lead to, each judged as a path.
+"""Decides about Glob and Grep: each directory that their path and pattern lead to, as a path.
 
-Used by decide; uses decide_path. What is found there is held against the rules again, file by file, by the tools.
+Used by `decide`; uses `path`. The tools check each result against the rules again.
 """
 
 import os
@@ -14,7 +14,7 @@ _WILD = re.compile(r"[*?\[{]")
 
 
 def decide_search(policy: PermissionPolicy, tool: str, path: str, pattern: str, start: str) -> Iterator[PartVerdict]:
-    """`pattern` is what names are matched against: Glob's pattern, Grep's `glob`."""
+    """`pattern` is matched against names: the pattern of Glob, the `glob` of Grep."""
     place = path or start
     shown = f"{tool} {pattern} in {path}" if pattern and path else f"{tool} {pattern or path}".strip()
     fixed, rest = _split_at_wildcard(pattern)
@@ -37,7 +37,7 @@ def _decide_directory(policy: PermissionPolicy, tool: str, place: str, start: st
 
 
 def _split_at_wildcard(pattern: str) -> tuple[str, str]:
-    """The folders before the first wildcard, and the rest."""
+    """The components before the first wildcard, and the rest."""
     parts = pattern.split("/")
     for at, part in enumerate(parts):
         if _WILD.search(part):
@@ -46,7 +46,7 @@ def _split_at_wildcard(pattern: str) -> tuple[str, str]:
 
 
 def _can_leave_directory(rest: str) -> bool:
-    """Whether what stands behind a wildcard may lead back up, or elsewhere: `*/../..`, `{/etc,a}`, `{..,a}`."""
+    """Whether the part after a wildcard may lead up or elsewhere: `*/../..`, `{/etc,a}`, `{..,a}`."""
     plain = rest.replace("\\", "")
     pieces = re.split(r"[/{},]", plain)
     return ".." in pieces or bool(re.search(r"[{,][/~]", plain))

@@ -1,6 +1,6 @@
-"""Whether a rule matches an example that stands beside it: a command, a path, an address, a name.
+"""Checks a rule against its examples in the settings: a command, a path, a URL or a name.
 
-Used by rule_files when rules are loaded; asks the same functions that decide.
+Used by `load`; uses the same matching functions as decisions.
 """
 
 from kitbag.permissions.model import Workspace
@@ -20,7 +20,7 @@ from kitbag.permissions.rules.tool_use_syntax import parse_tool_use
 
 
 def matches_example(rule: PermissionRule, example: str, workspace: Workspace) -> bool:
-    """An example is what the rule's tool is used on, or written out as `Tool(...)`."""
+    """`example` is the subject of the rule's tool, or a full `Tool(...)`."""
     tool, subject = parse_tool_use(example)
     if subject is not None and subject != example:
         if not covers_tool(rule, tool):

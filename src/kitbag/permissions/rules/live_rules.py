@@ -1,8 +1,8 @@
-"""The permission rules as the settings files say now: read again as soon as one of the files changes.
+"""The permission rules of the current settings files, reloaded when a file changes.
 
-Used by decide at every decision and by packing/rights; uses rule_files. While nothing changes it costs a stat of each
-file. A file that can't be read makes every tool ask, and what it denied or asked about before still counts. What a
-project denied or asked about when the run began counts until the run ends: only trust could take that away.
+Used by `decide` for every decision and by `packing/references`; uses `load`. Costs one stat per file while nothing
+changes. An unreadable file makes every tool ask, and its last known deny and ask rules stay in force. A project's deny
+and ask rules at the start of a run apply until its end, since only trust could lift them.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from kitbag.settings import PermissionEntry, Settings, load_settings
 
 
 class _Snapshot(NamedTuple):
-    """One reading of the files. Replaced as a whole, so that threads may share it."""
+    """One reading of the files. Replaced as a whole, so threads can share it."""
 
     settings: Settings
     loaded: LoadedPermissions
@@ -37,27 +37,27 @@ class LiveRules:
         settings_mode: str = "",
         removed_restrictions: Iterable[PermissionEntry] = (),
     ) -> None:
-        """`settings`: read just now, of user and project. `trusted`: whether what the project's deny and ask counts.
-        `settings_mode`: what this had as `settings_mode` when the work was requested, where that was earlier. `agreed`:
-        as load_permissions has it. Raises UsageError for `given`."""
+        """`settings`: just loaded, of user and project. `trusted`: whether the project's deny and ask rules apply.
+        `settings_mode`: the attribute's value when the task was requested, if that was earlier. `removed_restrictions`:
+        see `load_permissions`. Raises UsageError for `flags`."""
         self._places = places
         self._workspace = workspace
         self._trusted = trusted
         self._flags = flags
         self._removed_restrictions = tuple(removed_restrictions)
         self._last_restrictions: dict[str, tuple[PermissionRule, ...]] = {}
-        """By file: what it denied and asked about when it could last be read."""
+        """File to its deny and ask rules when it was last readable."""
         self._project_restrictions: tuple[PermissionRule, ...] = ()
         self._snapshot = self._load(settings)
         self._project_restrictions = tuple(
             rule for rule in _restricting_rules(self._snapshot.loaded) if rule.scope == "project"
         )
         self.settings_mode: str = settings_mode or self._snapshot.loaded.settings_mode_key
-        """Of the settings when the work was requested, as Loaded.settings_word has it."""
+        """The `settings_mode_key` of the settings when the task was requested."""
         self._notices: list[str] = []
 
     def current(self) -> LoadedPermissions:
-        """The same object while nothing has changed."""
+        """The same object until something changes."""
         if not self._snapshot.settings.is_current():
             before = self._snapshot
             now = self._load(load_settings(self._places.kitbag_home, self._places.project_dirs))
@@ -69,7 +69,7 @@ class LiveRules:
         return self._snapshot.loaded
 
     def setting(self, key: str) -> Any:
-        """Of the settings as they were read last."""
+        """A value of the last loaded settings."""
         return self._snapshot.settings.get(key)
 
     @property
@@ -77,22 +77,21 @@ class LiveRules:
         return self.setting("sandbox.network") == "on"
 
     def restrict_workspace(self, workspace: Workspace) -> Workspace:
-        """Without the folders that the settings let be written when the run began, and do not any more."""
+        """Remove the roots that were writable when the run began and no longer are."""
         left = tuple(path for path in workspace.extra_write_roots if path in self._snapshot.writable)
         return workspace if left == workspace.extra_write_roots else workspace._replace(extra_write_roots=left)
 
     def limit_mode(self, mode: PermissionMode) -> PermissionMode:
-        """A mode as the settings limit it: where they have become stricter since the request, or can't be read any
-        more, theirs."""
+        """The settings' mode if it is stricter and has changed since the request or became unreadable."""
         loaded = self._snapshot.loaded
         return mode if loaded.settings_mode_key == self.settings_mode else strictest_mode(mode, loaded.settings_mode)
 
     def accept_mode(self) -> None:
-        """A person has chosen a mode just now: what the settings say at this moment does not limit it."""
+        """A person has just chosen a mode: the current settings don't limit it."""
         self.settings_mode = self.current().settings_mode_key
 
     def take_notices(self) -> list[str]:
-        """What has changed since the last time, for the person."""
+        """Changes since the last call, for the person."""
         news, self._notices = self._notices, []
         return news
 
@@ -132,7 +131,7 @@ def _is_from_file(rule: PermissionRule, file: str) -> bool:
 
 
 def _restrictions(read: _Snapshot) -> object:
-    """What holds something back, without the lines, which change with every edit of a file."""
+    """Everything that restricts, without line numbers, which change with every edit."""
     loaded, network = read.loaded, read.settings.get("sandbox.network")
     return loaded.mode, loaded.settings_mode_key, _without_sources(_restricting_rules(loaded)), network, read.writable
 
@@ -147,6 +146,6 @@ def _without_sources(rules: tuple[PermissionRule, ...]) -> list[PermissionRule]:
 
 
 def _problems(read: _Snapshot) -> dict[str, None]:
-    """What is wrong with the files, in words, without its lines."""
+    """Problems of the files, without line numbers."""
     found: tuple[Diagnostic, ...] = (*read.settings.diagnostics, *read.loaded.diagnostics)
     return {f"{one.file}: {one.problem}": None for one in found if one.severity != "info"}

@@ -1,7 +1,7 @@
-"""Permissions as they are set: the user's file, a trusted project's, and the command line become one value.
+"""Loads permissions from the user's settings, a trusted project's settings and the command line.
 
-Used by the commands and by whoever starts an agent; uses settings and rules. A project can tighten, never loosen. A
-rule that can't be read is reported, and where it would have denied or asked, its tool is asked for until then.
+Used by the commands and by `assembly`; uses `settings` and `rule`. A project can restrict, never allow. An unreadable
+rule is reported; if it would deny or ask, every use of its tool asks until it is fixed.
 """
 
 import os
@@ -28,7 +28,7 @@ USER_ONLY_REASON: Final = "only you can allow something, not a project"
 
 
 class PermissionFlags(NamedTuple):
-    """What the command line says."""
+    """Permission flags of the command line."""
 
     mode: str = ""
     allow: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ NO_FLAGS: Final = PermissionFlags()
 
 
 class IgnoredSetting(NamedTuple):
-    """Something in the settings that does not count."""
+    """A setting that has no effect."""
 
     setting: str
     value: str
@@ -51,25 +51,25 @@ class IgnoredSetting(NamedTuple):
 class RuleExamples(NamedTuple):
     tried: int
     failed: str
-    """What is wrong with the first that does not hold; empty when they all do."""
+    """What is wrong with the first failing example; empty if all pass."""
 
 
 class LoadedPermissions(NamedTuple):
     mode: PermissionMode
     mode_source: str
     settings_mode: PermissionMode
-    """What the settings alone say, without the command line."""
+    """The mode of the settings alone, without the command line."""
     settings_mode_key: str
-    """The same, told apart from a mode that can't be read: two that are equal say the same."""
+    """The same, but an unreadable mode gives a different key: compare it to see whether the settings changed."""
     rules: PermissionRules
     examples: dict[PermissionRule, RuleExamples]
-    """Of the rules that have some."""
+    """Only rules that have examples."""
     ignored: tuple[IgnoredSetting, ...]
     diagnostics: tuple[Diagnostic, ...]
 
 
 def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, list[Diagnostic]]:
-    """Where an agent that is started here works. Only the user's start directory and settings have a say in it."""
+    """The workspace of an agent started here. Depends only on the user's start directory and settings."""
     home = os.path.realpath(places.user_home)
     writable: list[str] = []
     problems: list[Diagnostic] = []
@@ -94,9 +94,9 @@ def load_permissions(
     flags: PermissionFlags = NO_FLAGS,
     removed_restrictions: Iterable[PermissionEntry] = (),
 ) -> LoadedPermissions:
-    """`trusted`: whether what a project denies and asks about counts. `agreed`: what a project denied and asked about
-    when it was trusted, and does not any more. Raises UsageError for what is wrong on the command line; what is wrong
-    in a file is a diagnostic."""
+    """`trusted`: whether a project's deny and ask rules apply. `removed_restrictions`: deny and ask rules that a
+    project had when it was trusted and no longer has. Raises UsageError for the command line; problems in files are
+    diagnostics."""
     loading = _Loader(settings, workspace, trusted)
     for entry in (*settings.permission_entries, *removed_restrictions):
         loading.add_entry(entry)
@@ -124,7 +124,7 @@ def load_permissions(
 
 
 def parse_mode(name: str) -> PermissionMode:
-    """As a person says it. Raises UsageError with the names there are."""
+    """Parse a mode as a person writes it. Raises UsageError that lists the modes."""
     mode, problems = normalize_mode(name, "kitbag")
     for problem in problems:
         if problem.severity != "info":
@@ -181,7 +181,7 @@ class _Loader:
         is_readable = all(problem.severity == "info" for problem in problems)
         if entry.is_user:
             self.mode, self.mode_source, self.mode_is_readable = mode, _source_of(entry), is_readable
-        elif is_readable:  # what can't be read in a project's file is no wish to be stricter, and none to be freer
+        elif is_readable:  # an unreadable mode in a project's file neither restricts nor allows
             self.project_modes.append((mode, entry))
 
     def tighten_mode(self) -> None:
@@ -237,7 +237,7 @@ class _Loader:
     def _report_unreadable(
         self, entry: PermissionEntry, effect: Effect, text: str, scope: RuleScope, base: str, error: UsageError
     ) -> None:
-        """A denial that is lost to a typing mistake would let through what it was written against."""
+        """A deny rule lost to a typo would allow what it was meant to deny."""
         problem = error.problem
         if effect != "allow":
             name = text.partition("(")[0].strip()
@@ -255,7 +255,7 @@ class _Loader:
         self._add_diagnostic(entry, "error", "rule-unreadable", problem, error.fix)
 
     def ask_about_everything(self, place: PermissionEntry | str) -> None:
-        """`place`: what can't be read, an entry or a whole file."""
+        """`place`: the unreadable entry or file."""
         path, line = (place, 0) if isinstance(place, str) else (place.file, place.line)
         scope: RuleScope = "user" if path == self._settings.user_file else "project"
         source = path if isinstance(place, str) else _source_of(place)
@@ -287,7 +287,7 @@ def _source_of(entry: PermissionEntry) -> str:
 
 
 def _parse_entry(value: object) -> tuple[str, list[str], list[str], str]:
-    """A rule, what it is to match, what it is to miss, and what is wrong with how that is written."""
+    """The rule, the examples it must match, those it must not match, and what is wrong with the entry."""
     if isinstance(value, str):
         return value, [], [], ""
     if not isinstance(value, dict):

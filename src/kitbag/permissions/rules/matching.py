@@ -1,7 +1,7 @@
-"""Whether a rule matches one use of a tool: a command, a path, an address, a name, a parameter.
+"""Matches rules against one use of a tool: a command, a path, a URL, a name or a parameter.
 
-Used by the deciding modules, and by rule_files for the examples of rules. Uses path_patterns. A rule that allows is
-read narrowly, one that denies or asks widely.
+Used by the decision modules and by `examples`; uses `path_patterns`. Allow rules match strictly, deny and ask rules
+match loosely.
 """
 
 import re
@@ -28,7 +28,7 @@ def prefix_matches(pattern: str, text: str) -> bool:
 
 
 def allows_command(rule: PermissionRule, form: str | None, raw: str) -> bool:
-    """`form` is the one reading that may be allowed; None: only a rule for all of Bash allows it."""
+    """`form`: the one form that may be allowed; None: only a rule for all of Bash allows it."""
     if rule.specifier is None:
         return True
     if form is None:
@@ -39,13 +39,13 @@ def allows_command(rule: PermissionRule, form: str | None, raw: str) -> bool:
 
 
 class CommandRules:
-    """The rules for Bash that deny or ask, made ready to be held against thousands of commands."""
+    """Deny or ask rules for Bash, compiled for matching against thousands of commands."""
 
     __slots__ = ("_exact", "_patterns", "_prefixes", "_starts", "every")
 
     def __init__(self, rules: Iterable[PermissionRule]) -> None:
         self.every: PermissionRule | None = None
-        """One that speaks of all commands."""
+        """A rule for all commands."""
         self._exact: dict[str, PermissionRule] = {}
         self._starts: dict[str, PermissionRule] = {}
         self._patterns: list[tuple[str, PermissionRule]] = []
@@ -65,18 +65,18 @@ class CommandRules:
 
     @property
     def has_specific_rules(self) -> bool:
-        """Whether one of them speaks of some commands and not of others."""
+        """Whether a rule applies to some commands but not to others."""
         return bool(self._exact or self._patterns)
 
     def first_match(self, forms: Iterable[str]) -> PermissionRule | None:
-        """The first found that matches any reading of a command."""
+        """The first rule that matches any form of a command."""
         if self.every is not None or not self.has_specific_rules:
             return self.every
         for form in forms:
             found = self._match_form(form)
             if found is None:
                 first, blank, rest = form.partition(" ")
-                if not first.islower():  # on some disks `CURL` runs curl
+                if not first.islower():  # on case-insensitive file systems `CURL` runs curl
                     found = self._match_form(f"{first.lower()}{blank}{rest}")
             if found is not None:
                 return found
@@ -98,16 +98,16 @@ def compiled_command_rules(rules: PermissionRules, effect: Effect) -> CommandRul
 
 
 class RulePath(NamedTuple):
-    """A path as a rule sees it."""
+    """A path as rules see it."""
 
     spellings: tuple[str, ...]
-    """As requested, as resolved, and every link between: absolute and normal."""
+    """Requested, resolved, and every link between them: absolute and normalized."""
     recursive: bool = False
-    """Whether all that is in it is meant."""
+    """Whether everything below it is included."""
 
 
 def matches_path(rule: PermissionRule, path: RulePath, workspace: Workspace) -> bool:
-    """To be allowed, a path must match in all its spellings; to be denied or asked, one of them is enough."""
+    """To allow, all spellings must match; to deny or ask, one match is enough."""
     if rule.specifier is None:
         return True
     narrow = rule.effect == "allow"
@@ -119,7 +119,7 @@ def matches_path(rule: PermissionRule, path: RulePath, workspace: Workspace) -> 
 
 
 def matches_host(rule: PermissionRule, hosts: Iterable[str]) -> bool:
-    """`hosts` are in lower case, without a dot at the end; `hosts` of a rule that allows must all match."""
+    """`hosts` are lower case without a trailing dot. An allow rule must match all of them."""
     if rule.specifier is None:
         return True
     if not rule.specifier.startswith("domain:"):
@@ -141,7 +141,7 @@ def normalize_host(written: str) -> str:
 
 
 def parse_host(url: str) -> tuple[str, str]:
-    """The host of an address in its normal form, or why the address can't be fetched."""
+    """The normalized host of a URL, or why the URL can't be fetched."""
     if not url.isprintable() or any(char in url for char in " \\"):
         return "", "the address holds characters that an address can't have"
     try:
@@ -160,7 +160,7 @@ def parse_host(url: str) -> tuple[str, str]:
 
 
 def _host_matches(pattern: str, host: str, narrow: bool) -> bool:
-    """`*.x.com` is everything below x.com; elsewhere a `*` stays between two dots."""
+    """`*.x.com` matches everything below x.com; elsewhere `*` stays within one label."""
     if not host:
         return False
     if pattern == "*":
@@ -171,7 +171,7 @@ def _host_matches(pattern: str, host: str, narrow: bool) -> bool:
         below = len(host_labels) > len(labels) and _labels_match(labels, host_labels[-len(labels) :])
         return below or (not narrow and _host_matches(rest, host, narrow))
     labels, host_labels = pattern.split("."), host.split(".")
-    if not narrow and len(host_labels) > len(labels):  # who denies a host denies what is below it
+    if not narrow and len(host_labels) > len(labels):  # denying a host denies its subdomains
         host_labels = host_labels[-len(labels) :]
     return _labels_match(labels, host_labels)
 
@@ -181,14 +181,14 @@ def _labels_match(patterns: list[str], labels: list[str]) -> bool:
 
 
 def matches_name(rule: PermissionRule, name: str, more: str = "") -> bool:
-    """The name of an agent or a skill, and what is given to it."""
+    """Match the name of an agent or skill, and its arguments."""
     if rule.specifier is None:
         return True
     patterns = [part.strip() for part in rule.specifier.split(",")] if rule.tool == "Task" else [rule.specifier]
     whole = f"{name} {more}".strip()
     if rule.effect == "allow":
         return any(prefix_matches(pattern, whole) for pattern in patterns)
-    # Names are looked up in any case and spelling, and with or without the plugin or team that brings them.
+    # Names are looked up in any case and spelling, with or without their plugin or team.
     last = name.replace("/", ":").rpartition(":")[2]
     texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{normalize_name(last)} {more}".strip()}
     if any("*" not in pattern and slugify(pattern) and slugify(pattern) in texts for pattern in patterns):
@@ -201,7 +201,7 @@ def _spellings(name: str) -> tuple[str, str]:
 
 
 def matches_parameter(rule: PermissionRule, arguments: Mapping[str, object]) -> bool:
-    """`Tool(parameter:value)`, in rules that deny or ask; compares plain values only, in any case of letters."""
+    """`Tool(parameter:value)` in deny and ask rules; compares scalars only, ignoring case."""
     if rule.effect == "allow" or rule.specifier is None:
         return False
     found = PARAMETER.fullmatch(rule.specifier)

@@ -1,7 +1,7 @@
-"""Path patterns of rules, in gitignore's syntax: where they start from, and which paths they match.
+"""Path patterns of rules in gitignore syntax: where they are anchored, and which paths they match.
 
-Used by rules to check them and by rule_matching; uses pathspec. A pattern that allows is read narrowly, one that
-denies or asks widely: in any case of letters, at any depth where that is in doubt, and for the folder it empties.
+Used by `rule` to check them and by `matching`; uses pathspec. Patterns of allow rules match strictly. Those of deny and
+ask rules match loosely: ignoring case, at any depth if in doubt, and a directory whose whole content they match.
 """
 
 import os
@@ -14,17 +14,17 @@ from kitbag.permissions.model import Workspace
 
 _WILDCARD = re.compile(r"[*?\[\]\\]")
 _ANY_CHILD = "\ufffe"
-"""A name that no pattern spells: whatever matches it below a folder matches everything there."""
+"""A name that no pattern contains: if it matches below a directory, everything there matches."""
 _ONE_SEGMENT = re.compile(r"[^/]+/(?:\*\*)?")
 
 
 class AnchoredPattern(NamedTuple):
     anchor: str
-    """The directory that the pattern starts from."""
+    """The directory where the pattern starts."""
     pattern: str
-    """In gitignore's syntax."""
+    """In gitignore syntax."""
     only_names: bool = False
-    """Held against the last part of a path alone."""
+    """Match only against the last component of a path."""
 
 
 def check_pattern(specifier: str, text: str) -> None:
@@ -48,7 +48,7 @@ def check_pattern(specifier: str, text: str) -> None:
 
 
 def pattern_warnings(text: str, tool: str, specifier: str, base: str) -> list[tuple[str, str]]:
-    """`/etc/passwd` in a rule is not `/etc/passwd` on the disk, which people find out late."""
+    """Warn that `/etc/passwd` in a rule is not the absolute path `/etc/passwd`."""
     if not specifier.startswith("/") or specifier.startswith("//"):
         return []
     first = specifier[1:].split("/", 1)[0]
@@ -61,7 +61,7 @@ def pattern_warnings(text: str, tool: str, specifier: str, base: str) -> list[tu
 def pattern_matches(
     specifier: str, narrow: bool, base: str, path: str, workspace: Workspace, recursive: bool = False
 ) -> bool:
-    """Whether an absolute, normal path matches; `folder`: whether all that is in it does."""
+    """Whether an absolute, normalized path matches; `recursive`: whether everything below it does."""
     if path == os.sep and not recursive:
         return False
     for anchor, spec, only_names in _compile(specifier, narrow, base, workspace):
@@ -78,7 +78,7 @@ def pattern_matches(
 
 
 def named_paths(specifier: str, base: str, workspace: Workspace, fill: str | None = None) -> list[str]:
-    """What a pattern that allows names, as absolute paths: parts with a wildcard are left out, or have it filled."""
+    """The absolute paths that an allow pattern names: components with a wildcard are omitted, or filled with `fill`."""
     found: list[str] = []
     for anchor, pattern, _ in anchor_pattern(specifier, True, base, workspace):
         parts = [part for part in pattern.split("/") if part]
@@ -98,7 +98,7 @@ def anchor_pattern(specifier: str, narrow: bool, base: str, workspace: Workspace
         return [AnchoredPattern(workspace.home, specifier[1:] if len(specifier) > 2 else "/**")]
     if specifier.startswith("/"):
         found = [AnchoredPattern(base, specifier if len(specifier) > 1 else "/**")]
-        # Who denies `/etc/passwd` may well mean the one on the disk.
+        # Someone who denies `/etc/passwd` may well mean the absolute path.
         return found if narrow else [*found, AnchoredPattern("/", specifier if len(specifier) > 1 else "/**")]
     if specifier.startswith(("./", "../")) or specifier in (".", ".."):
         start, parts = workspace.root, specifier.split("/")
@@ -130,12 +130,12 @@ def _compile(specifier: str, narrow: bool, base: str, workspace: Workspace) -> t
 
 
 def _escape_gitignore(pattern: str) -> str:
-    """A gitignore line has a comment sign and a negation; a rule has neither."""
+    """gitignore has comments and negation; rules have neither."""
     return f"\\{pattern}" if pattern.startswith(("#", "!")) else pattern
 
 
 def _relative_to(path: str, anchor: str) -> str | None:
-    """The rest of a path inside the anchor; None when it is outside."""
+    """`path` relative to `anchor`; None if it is outside."""
     if path == anchor:
         return ""
     start = anchor if anchor.endswith(os.sep) else anchor + os.sep

@@ -1,7 +1,7 @@
-"""Permission rules, `Tool` or `Tool(specifier)`: how they are written, read and kept.
+"""Permission rules, `Tool` or `Tool(specifier)`: parsing and storage.
 
-Used by rule_files for settings and the command line, and by the deciding modules, which ask rule_matching what a rule
-matches. A rule in another tool's words becomes one in Kitbag's. What can't be read is an error, never a looser rule.
+Used by `load` for settings and the command line, and by the decision modules through `matching`. Rules with other
+systems' tool names become rules with Kitbag's. An unreadable rule is an error, never a looser rule.
 """
 
 import re
@@ -25,24 +25,24 @@ RuleScope = Literal["user", "project", "command line", "session", "agent", "skil
 class PermissionRule(NamedTuple):
     effect: Effect
     tool: str
-    """A tool, `mcp__server__*`, or where it denies or asks any pattern with `*`."""
+    """A tool or `mcp__server__*`; in deny and ask rules any pattern with `*`."""
     specifier: str | None
     """None: every use of the tool."""
     text: str
-    """As it was written."""
+    """As written."""
     source: str
     """The file with its line, `command line`, `session`, or the file of an agent or a skill."""
     scope: RuleScope
     base: str
-    """The folder that patterns such as `/x` start from."""
+    """The directory where patterns such as `/x` start."""
     is_stand_in: bool = False
-    """For rules that can't be read."""
+    """Whether it replaces rules that can't be read."""
 
 
 READ_TOOLS: Final = ("Read", "Glob", "Grep")
 EDIT_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 _FAMILIES: Final = {"Read": READ_TOOLS, "Edit": EDIT_TOOLS}
-"""A rule for the first of a family speaks of all of it, as in Claude Code."""
+"""A rule for the first tool of a family covers the whole family, as in Claude Code."""
 _FAMILY_OF: Final = {"Write": "Edit", "NotebookEdit": "Edit", "Glob": "Read", "Grep": "Read"}
 _SUBJECTS: Final = {
     "Bash": ("command",),
@@ -63,7 +63,7 @@ SYNTAX_FIX: Final = (
 
 
 class PermissionRules:
-    """Rules in the order in which they were given, apart by what they do. Unchanging."""
+    """Rules by effect, each in the given order. Immutable."""
 
     __slots__ = ("_found", "allow", "ask", "deny", "prepared")
 
@@ -74,7 +74,7 @@ class PermissionRules:
         self.allow = tuple(rule for rule in given if rule.effect == "allow")
         self._found: dict[tuple[Effect, str], tuple[PermissionRule, ...]] = {}
         self.prepared: dict[Effect, object] = {}
-        """What rule_matching makes of them once."""
+        """Cache of `matching.compiled_command_rules`."""
 
     @property
     def all(self) -> tuple[PermissionRule, ...]:
@@ -84,7 +84,7 @@ class PermissionRules:
         return PermissionRules((*self.all, *more))
 
     def for_tool(self, effect: Effect, tool: str) -> tuple[PermissionRule, ...]:
-        """Those that speak of a tool; whether they speak of this use of it, rule_matching tells."""
+        """Rules that cover a tool; `matching` checks whether they match this use of it."""
         key = (effect, tool)
         found = self._found.get(key)
         if found is None:
@@ -96,13 +96,13 @@ class PermissionRules:
 
 
 def covers_tool(rule: PermissionRule, tool: str) -> bool:
-    """What is allowed is read narrowly, what is denied or asked widely."""
+    """Allow rules match strictly, deny and ask rules loosely."""
     if rule.effect == "allow":
         return matches_tool(rule.tool, tool) or tool in _FAMILIES.get(rule.tool, ())
     names = {tool, *(resolve_tool(tool, widest=True) or ())}
     if any(name in EDIT_TOOLS for name in names):
         names.add("Edit")
-        names.add("Read")  # what may not be read may not be changed
+        names.add("Read")  # what can't be read can't be changed
     elif any(name in READ_TOOLS for name in names):
         names.add("Read")
     return any(_covers_loosely(rule.tool.casefold(), name.casefold()) for name in names)
@@ -112,12 +112,12 @@ def _covers_loosely(pattern: str, tool: str) -> bool:
     if pattern == tool:
         return True
     if pattern.startswith("mcp__") and tool.startswith(f"{pattern}__"):
-        return True  # the name of a server may have `__` in it
+        return True  # the name of a server may contain `__`
     return "*" in pattern and glob_matches(pattern, tool)
 
 
 def glob_matches(pattern: str, text: str) -> bool:
-    """`*` stands for any characters, also none. Takes time in proportion to both lengths."""
+    """`*` matches any number of characters. Linear in both lengths."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == text
@@ -136,7 +136,7 @@ def glob_matches(pattern: str, text: str) -> bool:
 def parse_rule(
     text: str, effect: Effect, source: str = "session", scope: RuleScope = "session", base: str = "/"
 ) -> PermissionRule:
-    """A rule that speaks of one tool. Raises UsageError."""
+    """Parse a rule that covers one tool. Raises UsageError."""
     rule, *more = parse_rules(text, effect, source, scope, base)
     if more:
         names = " and ".join(one.tool for one in (rule, *more))
@@ -145,7 +145,7 @@ def parse_rule(
 
 
 def parse_rules(text: str, effect: Effect, source: str, scope: RuleScope, base: str) -> tuple[PermissionRule, ...]:
-    """A rule as it was written; a name of another system may stand for several tools. Raises UsageError."""
+    """Parse a rule; a tool name of another system may mean several tools. Raises UsageError."""
     name, specifier = split_rule(text)
     tools = _tools_of(name, effect, text)
     if specifier is not None:
@@ -162,7 +162,7 @@ def parse_rules(text: str, effect: Effect, source: str, scope: RuleScope, base: 
 
 
 def split_rule(text: str) -> tuple[str, str | None]:
-    """The name and what stands in parentheses; `*` in them is the same as nothing. Raises UsageError."""
+    """The tool name and the specifier in parentheses; the specifier `*` counts as none. Raises UsageError."""
     written = text.strip()
     if not written:
         raise UsageError("a rule is empty", SYNTAX_FIX)
@@ -211,7 +211,7 @@ def _tool_pattern(name: str, effect: Effect, text: str) -> str:
 
 
 def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> None:
-    """Whether a tool can have such a specifier. Raises UsageError."""
+    """Whether the specifier is valid for the tool. Raises UsageError."""
     parameter = PARAMETER.fullmatch(specifier)
     if parameter and parameter[1] in _SUBJECTS.get(tool, ()):
         fix = "domain:example.com" if tool == "WebFetch" else parameter[2]
@@ -239,7 +239,7 @@ def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> No
 
 
 def rule_warnings(rule: PermissionRule) -> list[tuple[str, str]]:
-    """What a person should know about a rule that counts: (problem, fix)."""
+    """(problem, fix) of a valid rule that may not do what its author expects."""
     found: list[tuple[str, str]] = []
     name, specifier = split_rule(rule.text)
     plain = next((tool for tool in _FAMILY_OF if tool.lower() == name.lower()), "")

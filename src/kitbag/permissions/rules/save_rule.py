@@ -1,6 +1,6 @@
-"""Writes a rule that a person agreed to into their settings; the rest of the file stays as it is, comments too.
+"""Saves an approved rule to the user's settings; preserves the rest of the file, including comments.
 
-Used by approvals.
+Used by `approvals/approval`.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from kitbag.store.toml_file import edit_toml
 
 
 def save_rule(settings_file: str, text: str) -> None:
-    """Adds it to `permissions.allow`. Raises InvalidError, and then nothing was written."""
+    """Append it to `permissions.allow`. Raises InvalidError if nothing was written."""
     edit_toml(settings_file, lambda document: _add(document, text))
 
 

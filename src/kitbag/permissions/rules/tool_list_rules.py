@@ -1,7 +1,7 @@
-"""What an agent's tool list takes away and what a skill's `allowed-tools` adds, as rules.
+"""Rules from an agent's tool list, which restricts, and from a skill's `allowed-tools`, which grants.
 
-Used by decide and by whoever loads a skill; uses rules and the library's ToolAccess. An agent's list never allows
-anything by itself. A skill's rules are the weakest that allow: they never beat one that denies or asks, and what they
+Used by `decide` and by the code that loads skills; uses `rule` and the library's ToolAccess. An agent's list never
+allows anything by itself. A skill's rules are the weakest allow rules: deny and ask rules override them, and what they
 allow runs in a sandbox.
 """
 
@@ -11,11 +11,11 @@ from kitbag.permissions.model import Effect
 from kitbag.permissions.rules.rule import PermissionRule, RuleScope, parse_rules
 
 ToolLimits = dict[str, tuple[tuple[PermissionRule, ...], ...]]
-"""Tool to groups of rules: of each group one must match."""
+"""Tool to groups of rules; one rule of each group must match."""
 
 
 def tool_limits(access: ToolAccess, source: str, base: str) -> tuple[ToolLimits, tuple[PermissionRule, ...]]:
-    """The only uses of tools that have some, and the uses that are denied. What can't be read takes the tool away."""
+    """The only allowed uses of tools with specifiers, and the denied uses. An unreadable entry removes the tool."""
     only: dict[str, list[PermissionRule]] = {}
     for written in access.specifiers:
         tool = written.partition("(")[0]
@@ -30,7 +30,7 @@ def tool_limits(access: ToolAccess, source: str, base: str) -> tuple[ToolLimits,
 
 
 def skill_grants(access: ToolAccess, source: str, base: str) -> tuple[tuple[PermissionRule, ...], list[Diagnostic]]:
-    """For one turn: what a skill asks for, by name. `*` asks for nothing by name, and gets nothing."""
+    """What a skill requests by name, for one turn. `*` names nothing and grants nothing."""
     if access.mode != "allow":
         return (), []
     limited = {written.partition("(")[0] for written in access.specifiers}

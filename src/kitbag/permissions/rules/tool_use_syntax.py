@@ -1,6 +1,6 @@
-"""`Tool(subject)` as a person writes a use of a tool: turned into the tool's name and its arguments.
+"""Parses `Tool(subject)`, a person's notation for a tool call, into the tool name and its arguments.
 
-Used by rule_examples and by `kitbag permissions test`.
+Used by `examples` and by `kitbag permissions test`.
 """
 
 import re
@@ -28,7 +28,7 @@ _KNOWN_TOOLS: Final = frozenset((*CANONICAL_TOOLS, *COMPANION_TOOLS, "Agent"))
 
 
 def parse_tool_use(text: str) -> tuple[str, str | None]:
-    """The tool and its subject; what is no `Tool(...)` is a command for Bash."""
+    """The tool and its subject; text that is not `Tool(...)` is a Bash command."""
     found = _USE.fullmatch(text.strip())
     if found is None or (found[2] is None and found[1] not in _KNOWN_TOOLS and not found[1].startswith("mcp__")):
         return "Bash", text

@@ -1,6 +1,6 @@
-"""Reading an untrusted workspace within bounds: so many files, bytes and seconds, and no more.
+"""Reads an untrusted workspace within limits on files, bytes and time.
 
-Waits for no pipe, enters no folder twice, and keeps count of what it could not see. Used by workspace_items.
+Never blocks on a pipe, enters no directory twice, and records what it could not read. Used by `workspace_items`.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ class ReadLimits(NamedTuple):
     bytes: int = 256 * 1024 * 1024
     seconds: float = 15.0
     folders: int = 20_000
-    """Of one root of skills or commands."""
+    """For one root of skills or commands."""
     agent_folders: int = 2_000
     script_bytes: int = 64 * 1024 * 1024
-    """Of one file that is hashed whole."""
+    """For one file that is hashed as a whole."""
 
 
 class ReadLimitError(Exception):
-    """A bound was reached: nothing more is looked at."""
+    """A limit was reached; the scan stops."""
 
 
 class BoundedReader:
@@ -45,7 +45,7 @@ class BoundedReader:
         self.problems: list[str] = []
         self.is_complete = True
         self.linked: set[str] = set()
-        """What is reached through a link, as `relative` has it."""
+        """Paths reached through a link, as returned by `relative`."""
         self._deadline = time.monotonic() + limits.seconds
         self._files_left = limits.files
         self._bytes_left = limits.bytes
@@ -71,7 +71,7 @@ class BoundedReader:
         return path
 
     def read_text(self, path: str) -> tuple[str, str]:
-        """What is used of a file, or why nothing is."""
+        """The text of a file, or why it is not used."""
         self.charge(1)
         try:
             text, _, _ = read_text(path, self.boundary)
@@ -81,7 +81,7 @@ class BoundedReader:
         return text, ""
 
     def files_below(self, top: str, max_depth: int = _MAX_DEPTH) -> Iterator[str]:
-        """Every file below a folder, sorted within each. Links are followed, each place is entered once."""
+        """Every file below a directory, sorted within each. Follows links and enters each directory once."""
         pending = [(top, 0)] if not self.refusal_reason(top) else []
         seen: set[str] = set()
         while pending:
@@ -109,7 +109,7 @@ class BoundedReader:
                         self.add_gap(f"{self.relative(entry.path)}: too deep to be looked into")
 
     def links_below(self, directory: str, folder: str) -> Iterator[str]:
-        """Every link on the way to a folder and below it; none is followed."""
+        """Every link on the way to a directory and below it; follows none."""
         path = directory
         for part in folder.split("/"):
             path = os.path.join(path, part)
@@ -131,11 +131,11 @@ class BoundedReader:
                 pending += [(entry.path, depth + 1) for entry in folders if entry.name not in _SKIPPED_DIRECTORIES]
 
     def refusal_reason(self, path: str) -> str:
-        """Why a folder, or what a link leads to, is not read; empty when it is."""
+        """Why a directory or the target of a link is not read; empty if it is."""
         return self.boundary.violation(with_trailing_slash(os.path.realpath(path)))
 
     def link_capabilities(self, path: str, name: str, problem: str = "") -> list[Capability]:
-        """The act of a file or folder that is reached through a link: nothing for any other."""
+        """The capability of a file or directory reached through a link; empty for anything else."""
         real = os.path.realpath(path)
         if real == os.path.join(self.real_root, self.relative(path)):
             return []
@@ -143,7 +143,7 @@ class BoundedReader:
         return [Capability("link", f"{name} -> {self.relative(real)}", note=problem)]
 
     def script_capabilities(self, path: str, name: str, only_executable: bool = False) -> tuple[list[Capability], str]:
-        """The file as something to be run, bound to its bytes. `only_acting`: nothing for prose and pictures."""
+        """The file as a script, bound to its bytes. `only_executable`: nothing for prose and images."""
         self.charge(1)
         try:
             descriptor, status = open_regular_file(path, self.boundary)
@@ -167,7 +167,7 @@ class BoundedReader:
         return ([] if only_executable and inert else [Capability("script", name, 0, whole.hexdigest())]), ""
 
     def resolve_file(self, word: str, directory: str) -> str:
-        """The workspace's file that a word of a command means; empty when it means none."""
+        """The workspace file that a word of a command refers to; empty if there is none."""
         self.charge()
         if not word or len(word) > 1024 or "\0" in word:
             return ""

@@ -1,7 +1,7 @@
-"""What a file of a workspace would run or allow, read from its text: commands, variables, servers, hooks, modes.
+"""What a workspace file would run or allow: commands, variables, servers, hooks, modes.
 
-Nothing is run, resolved or connected to. Commands are found by the scanner that packing runs them by, fields by the
-readers that the library uses, so that what is shown and bound is what would happen. Used by workspace_items.
+Runs, resolves and connects to nothing. Finds commands with the scanner that packing uses to run them, and fields with
+the library's readers, so what is shown and bound is what would happen. Used by `workspace_items`.
 """
 
 import json
@@ -22,7 +22,7 @@ CAPABILITY_KINDS: Final[tuple[CapabilityKind, ...]] = (
     "command", "server", "hook", "script", "link", "mode", "tools", "setting", "environment",
 )  # fmt: skip
 RESTRICTING_KINDS: Final[frozenset[CapabilityKind]] = frozenset(("mode", "tools", "setting"))
-"""What may also hold something back, so that taking it away can allow more."""
+"""Kinds that can also restrict, so that removing one can allow more."""
 
 _CAPABILITY_WORDS = re.compile(
     r"tools|hook|permission|server|mcp|sandbox|shell|approval|isolation|read.?only|den(?:y|ied)|auth|env|exec|(?<!de)script"
@@ -40,12 +40,12 @@ _OTHER_CAPABILITY_FIELD = re.compile(r"hook|server|permission|tool|sandbox|comma
 _BLANK = frozenset(("", "null", "~"))
 _DEFAULT_MODES = frozenset(("default", "ask"))
 _SERVER_MAPS = frozenset(("mcpServers", "mcp_servers", "servers", "mcp"))
-# What another tool runs or starts by its settings; what it merely allows itself is no matter of Kitbag's.
+# What another tool runs or starts according to its settings; its own permissions don't affect Kitbag.
 _RUNNING_KEY = re.compile(
     r"hook|server|command|helper|statusline|refresh|plugin|marketplace|notify|shell|^mcp|^env$", re.I
 )
 _ASSIGNMENT = re.compile(r"\w+\+?=")
-# They run the first of their words that is a file.
+# They run the first argument that is a file.
 _RUNS_A_FILE = re.compile(
     r"(?:ba|da|z|k|a|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua|osascript|tsx|ts-node|npx|uv|uvx|pipx|poetry|make|just"
     r"|env|sudo|doas|exec|command|nohup|setsid|time|timeout|nice|xargs|source|\."
@@ -55,19 +55,19 @@ _WORKSPACE_VARIABLE = re.compile(r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolde
 
 
 class Capability(NamedTuple):
-    """One thing that a file would have run, started, read or allowed."""
+    """One thing that a file would run, start, read or allow."""
 
     kind: CapabilityKind
     text: str
-    """As it is written; of a script its path. May hold any character: escape it before showing."""
+    """As written; for a script, its path. May contain any character; escape it before printing."""
     line: int = 0
     digest: str = ""
-    """Of a script: the sha256 of its bytes."""
+    """For a script: the sha256 of its bytes."""
     note: str = ""
 
 
 def text_capabilities(text: str, first_line: int = 1) -> list[Capability]:
-    """Every command and variable of a Markdown text, as packing would find them. `first_line` 0: unknown."""
+    """Every command and variable of a Markdown text, as packing finds them. `first_line` 0: unknown."""
     from kitbag.text.reference_syntax import find_references
 
     acts: list[Capability] = []
@@ -79,7 +79,7 @@ def text_capabilities(text: str, first_line: int = 1) -> list[Capability]:
 
 
 def document_capabilities(text: str) -> tuple[list[Capability], SplitDocument]:
-    """Of a file with a head: what its fields allow and its body would run."""
+    """For a file with frontmatter: what its fields allow and its body would run."""
     parts = split_frontmatter(text)
     acts: list[Capability] = []
     if parts.frontmatter and _CAPABILITY_WORDS.search(parts.frontmatter):
@@ -111,7 +111,7 @@ def field_capabilities(fields: Mapping[str, YamlValue], line: Callable[[str], in
 
 
 def collect_strings(value: object) -> list[str]:
-    """Every text in a value, wherever: one of them may be a prompt."""
+    """Every string in a nested value: any of them may be a prompt."""
     found: list[str] = []
     pending: list[object] = [value]
     while pending:
@@ -126,12 +126,12 @@ def collect_strings(value: object) -> list[str]:
 
 
 def format_value(value: object) -> str:
-    """A text as it is, anything else as JSON in one fixed form."""
+    """A string as it is, anything else as canonical JSON."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def describe_server(name: str, definition: object) -> str:
-    """`name: npx -y server {"env": ...}`: nothing is left out, and no two servers look alike."""
+    """`name: npx -y server {"env": ...}`: complete, so that different servers have different texts."""
     called = name if re.fullmatch(r"[\w.@/-]+", name) else json.dumps(name)
     rest = dict(cast("dict[str, object]", definition)) if isinstance(definition, dict) else {}
     command, arguments = rest.get("command"), rest.get("args", [])
@@ -147,18 +147,18 @@ def describe_server(name: str, definition: object) -> str:
 
 
 def _describe_hook(definition: object) -> str:
-    """The command, a line for the shell, and whatever else is said about it."""
+    """The shell command, followed by its other fields."""
     rest = dict(cast("dict[str, object]", definition)) if isinstance(definition, dict) else {}
     if not isinstance(rest.get("command"), str):
         return format_value(cast("object", definition))
     shown = str(rest.pop("command"))
-    if rest.get("type") == "command":  # the usual kind
+    if rest.get("type") == "command":  # the default
         rest.pop("type")
     return f"{shown} {format_value(rest)}" if rest else shown
 
 
 def configuration_capabilities(content: object, is_server_map: bool = False) -> list[Capability]:
-    """What a settings file of another tool would run: hooks, servers, and whatever else it names a command for."""
+    """What a settings file of another tool would run: hooks, servers, and other fields with commands."""
     if not isinstance(content, dict):
         return []
     acts: list[Capability] = []
@@ -189,7 +189,7 @@ def _hook_capabilities(value: object) -> list[Capability]:
 
 
 def _hook_group(event: str, group: object) -> list[Capability]:
-    """`{"matcher": "Bash", "hooks": [{"command": ...}]}` of Claude Code and its like, or a hook itself."""
+    """`{"matcher": "Bash", "hooks": [{"command": ...}]}` as in Claude Code, or a plain hook."""
     fields = cast("dict[str, object]", group) if isinstance(group, dict) else {}
     inner = fields.get("hooks")
     if not isinstance(inner, list):
@@ -216,7 +216,7 @@ def _runs(key: str, value: object) -> bool:
 
 
 def setting_capabilities(content: Mapping[str, object], prefix: str = "") -> list[Capability]:
-    """Kitbag's own settings of a project, key by key."""
+    """A project's own Kitbag settings, key by key."""
     acts: list[Capability] = []
     for key, value in content.items():
         if isinstance(value, dict) and value and prefix.count(".") < 10:
@@ -227,7 +227,7 @@ def setting_capabilities(content: Mapping[str, object], prefix: str = "") -> lis
 
 
 def executed_files(acts: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
-    """Words of which the first that is a file of the workspace is what a command, hook or server runs."""
+    """Groups of words; the first word of a group that is a workspace file is what a command, hook or server runs."""
     seen: set[str | tuple[str, ...]] = set()
     for act in acts:
         if act.kind not in ("command", "hook", "server") or act.text in seen:
@@ -236,7 +236,7 @@ def executed_files(acts: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
         if act.kind == "command":
             found = _executed_words(act.text)
         else:
-            # What a server is started with is taken whole: its words are few and seldom data.
+            # Take all words of a server's command line: they are few and rarely data.
             found = [(one,) for word in _split_words(act.text) for one in (word, *_inner_words(word))]
         for words in found:
             if words not in seen:
@@ -257,7 +257,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _inner_words(word: str) -> list[str]:
-    """Inside a quoted command, or a piece of JSON, there are words too."""
+    """The words inside a quoted command or a piece of JSON."""
     return re.split(r"[\s\"',:;|&()<>{}\[\]]+", word) if re.search(r"[\s\",:{;|&]", word) else []
 
 

@@ -1,7 +1,7 @@
-"""`trust.json` in the Kitbag home: which workspaces a person trusts, each with what it could do at that moment.
+"""`trust.json` in the Kitbag home: the trusted workspaces, each with the capabilities it had when it was trusted.
 
-Written whole, by temporary file and rename, for one process at a time; never through a link. What can't be believed
-(damaged, somebody else's, writable by others, inside the workspace that asks) trusts nothing. Used by trust.
+Replaced atomically under a lock; never written through a link. A file that is damaged, owned by another user, writable
+by others or inside the workspace itself trusts nothing. Used by `workspace_trust`.
 """
 
 import json
@@ -21,23 +21,23 @@ _MAX_TEXT = 4000
 
 
 class ApprovedCapability(NamedTuple):
-    """One thing that a person was shown and agreed to."""
+    """One capability that a person reviewed and approved."""
 
     kind: CapabilityKind | Literal["item"]
-    """`item`: that there is such a file at all."""
+    """`item`: the existence of the file itself."""
     path: str
-    """Of the file that wants it, relative to the workspace."""
+    """The file that has it, relative to the workspace."""
     digest: str
-    """Binds kind, path and the whole text or the script's bytes."""
+    """Binds kind, path and the full text or the script's bytes."""
     text: str
-    """For showing what it was: without secrets, and cut when it is very long."""
+    """For display: redacted, and truncated if very long."""
 
 
 class TrustRecord(NamedTuple):
     root: str
     """Resolved."""
     owner: int
-    """Who owned that folder."""
+    """The owner of that directory."""
     trusted_at: str
     capabilities: tuple[ApprovedCapability, ...]
 
@@ -50,7 +50,7 @@ class TrustRecord(NamedTuple):
 class TrustStore(NamedTuple):
     records: dict[str, TrustRecord]
     problem: str = ""
-    """Why nothing in it counts."""
+    """Why the store is not used."""
     is_newer: bool = False
 
 
@@ -80,7 +80,7 @@ def _ownership_problem(path: str, home: str) -> str:
 
 
 def _shared_home_problem(home: str) -> str:
-    """Of the group only one that is the user's own is let pass, as many systems set it up."""
+    """Allows group write access only for the user's own group, a common default."""
     status = os.stat(home)
     shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid != os.getegid())
     return "others may write the folder it lies in" if shared else ""
@@ -125,7 +125,7 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
 
 
 def update_trust_store(home: str, change: Callable[[dict[str, TrustRecord]], None]) -> str:
-    """Reads, changes and writes while nobody else does. Answers what was wrong with the file, now set aside."""
+    """Read, change and write under a lock. Returns what was wrong with the old file, which is then set aside."""
     with private_files.hold_lock(home, _LOCK_FILE):
         if problem := _shared_home_problem(home):
             raise InvalidError(f"{home} is not used: {problem}", f"chmod go-w {home}")
@@ -151,7 +151,7 @@ def _serialize(records: dict[str, TrustRecord]) -> bytes:
 
 
 def redact_texts(texts: Iterable[str]) -> list[str]:
-    """What is written down of each: secrets never are, and not more than a person would read."""
+    """The texts to store: redacted, and no longer than a person would read."""
     from kitbag.store.redaction import Redactor
 
     redactor = Redactor.from_environment(os.environ)

@@ -1,7 +1,7 @@
-"""What a workspace brings: skills, agents, commands, personas, memory, settings, servers, hooks, and what each can do.
+"""Scans what a workspace contains: skills, agents, commands, personas, memory, settings, servers and hooks.
 
-Inert: files are read, nothing is run, resolved or connected to. Bounded in files, bytes, folders and time; what was
-not seen for that is said, and then `whole` is False. Used by trust; uses the library's walks and workspace_acts.
+Reads files; runs, resolves and connects to nothing. Limited in files, bytes, directories and time; anything not read is
+reported and sets `is_complete` to False. Used by `workspace_trust`; uses the library's walkers and `capabilities`.
 """
 
 import json
@@ -67,7 +67,7 @@ class WorkspaceItem(NamedTuple):
     kind: WorkspaceItemKind
     name: str
     path: str
-    """Relative to the workspace; absolute for what a link leads out to."""
+    """Relative to the workspace; absolute for the outside target of a link."""
     capabilities: tuple[Capability, ...] = ()
     problem: str = ""
     """Why it could not be read."""
@@ -76,7 +76,7 @@ class WorkspaceItem(NamedTuple):
 class WorkspaceScan(NamedTuple):
     items: tuple[WorkspaceItem, ...]
     is_complete: bool
-    """False: a bound was reached, or a folder could not be looked into."""
+    """False if a limit was reached or a directory could not be read."""
     problems: tuple[str, ...]
 
 
@@ -110,7 +110,7 @@ class _WorkspaceScanner:
         acts = acts + self._files_run(acts, os.path.dirname(path)) + self.reader.link_capabilities(path, name, problem)
         self.items.append(WorkspaceItem(kind, name, self.reader.relative(path), tuple(dict.fromkeys(acts)), problem))
 
-    # --- files of known names ----------------------------------------------------------------------
+    # --- Files with known names ---------------------------------------------------------------------
 
     def _settings(self, directory: str) -> None:
         path = os.path.join(directory, ".kitbag", "settings.toml")
@@ -161,7 +161,7 @@ class _WorkspaceScanner:
                 )
 
     def _tasks(self, directory: str) -> None:
-        """Only those that would run something: a task is work to be done, not what a workspace is set up with."""
+        """Only tasks that would run something: a task is work to do, not configuration of the workspace."""
         for path in self.reader.files_below(os.path.join(directory, _TASKS), max_depth=0):
             if path.endswith(_TASK_FILES):
                 text, problem = self.reader.read_text(path)
@@ -170,7 +170,7 @@ class _WorkspaceScanner:
                 if acts or os.path.islink(path):
                     self._add("task", os.path.splitext(os.path.basename(path))[0], path, acts, problem)
 
-    # --- the library's items ------------------------------------------------------------------------
+    # --- Items of the library -----------------------------------------------------------------------
 
     def _roots(self, *kinds: Literal["skills", "commands", "agents", "personas"]) -> list[Root]:
         return [
@@ -219,7 +219,7 @@ class _WorkspaceScanner:
             self._persona(path, root, team)
 
     def _teams(self, personas: list[tuple[str, Root, str]]) -> frozenset[str]:
-        """As the registry finds them: folders of skills that are teams because a persona says so."""
+        """As in the registry: skill directories that are teams because a persona says so."""
         others = [root for root in find_roots(self.places, "personas", builtin=False) if root.scope != "project"]
         files = personas + [(path, root, team) for root in others for path, team in find_persona_files(root, [])]
         found: set[str] = set()
@@ -255,13 +255,13 @@ class _WorkspaceScanner:
         return scan
 
     def _links(self, diagnostics: list[Diagnostic], kind: WorkspaceItemKind) -> None:
-        """Files and folders that are not read because a link leads out of the workspace."""
+        """Files and directories that are not read because a link leads out of the workspace."""
         for one in diagnostics:
             if one.code == LINK_OUTSIDE:
                 self._add(kind, infer_item_name(one.file), one.file, [], one.problem)
 
     def _other_links(self) -> None:
-        """Links in the folders of items that are no item's own: to a folder, to nowhere, to what is known already."""
+        """Links in item directories that belong to no item: to a directory, dangling, or already listed."""
         known: set[str] = set()
         for path in self.reader.linked:
             while path and path not in known:
@@ -277,7 +277,7 @@ class _WorkspaceScanner:
                         self._add("link", os.path.basename(path), path, [], f"not read: {why}" if why else "")
 
     def _unseen(self, diagnostics: list[Diagnostic]) -> None:
-        """A folder that can't be listed, or too many of them."""
+        """A directory that can't be listed, or too many of them."""
         for one in diagnostics:
             if one.code == "too-many-directories" or (one.code == "unreadable" and os.path.isdir(one.file)):
                 self.reader.add_gap(f"{self.reader.relative(one.file)}: {one.problem}")
@@ -290,7 +290,7 @@ class _WorkspaceScanner:
         self._add("command" if skill.flags & COMMAND else "skill", skill.full_name, skill.path, acts, problem)
 
     def _bundle(self, skill: Skill) -> list[Capability]:
-        """What lies in a skill's folder and can act; prose and pictures can't."""
+        """Files of a skill's directory that can run or allow something; prose and images can't."""
         acts: list[Capability] = []
         for path in self.reader.files_below(skill.directory):
             relative = path[len(skill.directory) + 1 :]
@@ -328,10 +328,10 @@ class _WorkspaceScanner:
         else:
             self._add("persona", persona.full_name, path, text_capabilities(persona.system_prompt_additions, 0))
 
-    # --- files that are run -------------------------------------------------------------------------
+    # --- Files that are run -------------------------------------------------------------------------
 
     def _files_run(self, started_by: list[Capability], directory: str) -> list[Capability]:
-        """The scripts of the workspace that commands, hooks and servers start; what those run in turn is not known."""
+        """Workspace scripts started by commands, hooks and servers; what those run in turn is unknown."""
         found: list[Capability] = []
         for words in executed_files(started_by):
             for word in words:
@@ -339,7 +339,7 @@ class _WorkspaceScanner:
                 if path:
                     name = self.reader.relative(path)
                     acts, problem = self.reader.script_capabilities(path, name)
-                    # What can't be read is bound too: another thing in its place is a change.
+                    # Bind unreadable files too: replacing one is a change.
                     found += acts or [Capability("script", name, note=problem)]
                     found += self.reader.link_capabilities(path, name, problem)
                     break
@@ -354,7 +354,7 @@ def _parse_configuration(text: str, name: str, is_server_map: bool) -> tuple[lis
         else:
             acts = configuration_capabilities(json.loads(text), is_server_map)
     except (ValueError, RecursionError):
-        # Another tool may read it all the same, so all of it counts.
+        # Another tool may still be able to read it, so all of it counts.
         acts = [Capability("hook", text)] if text.strip() else []
         problem = "can't be read; all of it counts"
     return [act._replace(note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE) for act in acts], problem

@@ -1,8 +1,8 @@
-"""Whether a workspace is trusted: by its resolved folder, and bound to hashes of everything in it that can act.
+"""Workspace trust: bound to the resolved root and to hashes of everything in it that can run or allow something.
 
-Nothing that a workspace says takes part in the decision but through those hashes. Changed prose keeps trust; a new
-item or link, and a new or changed command, server, hook, script, mode, rule or setting do not. Used by all code that
-loads or runs a project's items.
+A workspace influences the decision only through those hashes. Changed prose keeps trust; a new item or link, and a new
+or changed command, server, hook, script, mode, rule or setting revoke it. Used by all code that loads or runs a
+project's items.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ TrustState = Literal["nothing", "trusted", "untrusted", "changed"]
 
 
 class TrustChange(NamedTuple):
-    """What is not as it was when the workspace was trusted."""
+    """A difference from the state that was trusted."""
 
     mark: Literal["+", "~", "-"]
     kind: CapabilityKind | Literal["item"]
     path: str
-    """Of the file that wants it, relative to the workspace."""
+    """The file that has it, relative to the workspace."""
     old: str
     new: str
     line: int = 0
@@ -47,44 +47,44 @@ class WorkspaceTrust(NamedTuple):
     root: str
     """Resolved."""
     folder: str = ""
-    """The same as it was reached, which may be through links."""
+    """The root as it was reached, possibly through links."""
     items: tuple[WorkspaceItem, ...] = ()
     changes: tuple[TrustChange, ...] = ()
-    """Why it is `changed`."""
+    """Why the state is `changed`."""
     is_complete: bool = True
-    """False: not everything could be seen, so it can't be trusted beyond one run."""
+    """False if not everything could be read; it can then be trusted for one run only."""
     problems: tuple[str, ...] = ()
     for_this_run: bool = False
-    """Trusted for this run alone, whatever it brings."""
+    """Trusted for this run only, whatever it contains."""
     only_fingerprint: str = ""
-    """Trusted for this run alone, as long as `seen` is this."""
+    """Trusted for this run only, while `fingerprint` has this value."""
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of all that it brings, as it was read: trust for one session holds for this."""
+        """Hash of everything the workspace contains, as it was read. Trust for one session is bound to it."""
         acts = sorted(digest for item in self.items for digest in _digests(item))
         return hashlib.sha256("\n".join(acts).encode()).hexdigest()
 
     @property
     def can_load_items(self) -> bool:
-        """Its items may be loaded and its settings count."""
+        """Whether its items may be loaded and its settings apply."""
         return self.state in ("nothing", "trusted")
 
     @property
     def applies_restrictions(self) -> bool:
-        """What its settings deny and ask about counts: it can't loosen anything, so a change does not end it."""
+        """Whether its deny and ask rules apply. They can't allow anything, so a change does not lift them."""
         return self.can_load_items or self.state == "changed"
 
     def capability_digests(self, paths: Collection[str]) -> set[str]:
-        """Digests of what these files would do; each path as an item has it."""
+        """Digests of the capabilities of these files; paths as in `WorkspaceItem.path`."""
         return {
             capability_digest(item.path, act) for item in self.items if item.path in paths for act in item.capabilities
         }
 
     def covers(self, path: str, text: str) -> bool:
-        """Whether all that a text would run or read of the environment was there when the file was looked at.
+        """Whether everything that a text would run, or read from the environment, was in the file when it was scanned.
 
-        So what changes between the look and the run, or was never looked at, is not run.
+        Anything that changed between scan and run, or was never scanned, is not run.
         """
         if self.for_this_run:
             return True
@@ -100,8 +100,8 @@ class WorkspaceTrust(NamedTuple):
 
 
 def check_trust(places: Places, trusted_for_run: bool | str = False) -> WorkspaceTrust:
-    """Reads, and runs nothing. `trusted_for_now` is a person's word for this run; nothing of it is kept. Where it is
-    what `Trust.seen` gave, the word was for what they had seen then, and counts as long as that has not changed."""
+    """Reads only, runs nothing. `trusted_for_run`: a person trusts this run; not stored. If it is a
+    `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same."""
     root = os.path.realpath(places.project)
     found = scan_workspace(places)
     for_now = trusted_for_run is True
@@ -128,9 +128,9 @@ def check_trust(places: Places, trusted_for_run: bool | str = False) -> Workspac
 
 
 def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
-    """Stores that a person agreed to what `shown` holds; not to what is there by now.
+    """Store that a person trusts what `reviewed` holds, not what the workspace holds by now.
 
-    Answers a remark about the file it is kept in. Raises InvalidError when trust could not be kept to.
+    Returns a remark about the store. Raises InvalidError if the workspace can't be trusted.
     """
     if not reviewed.is_complete:
         what = f"{reviewed.root} can't be trusted: not all of it could be looked at ({'; '.join(reviewed.problems)})"
@@ -145,7 +145,7 @@ def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
 
     def change(records: dict[str, TrustRecord]) -> None:
         before = records.get(reviewed.root)
-        # What another folder of the workspace brings was not looked at from here, and stays agreed to.
+        # Items of the workspace's other directories were not scanned from here and stay approved.
         kept = [
             act
             for act in (before.capabilities if before and before.owner == owner else ())
@@ -158,7 +158,7 @@ def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
 
 
 def revoke_trust(places: Places, roots: Iterable[str] | None) -> tuple[list[str], str]:
-    """Takes trust away from these workspaces, or from all; answers which had it, and a remark about the file."""
+    """Revoke trust for these workspaces, or for all. Returns which were trusted, and a remark about the store."""
     gone: list[str] = []
 
     def change(records: dict[str, TrustRecord]) -> None:
@@ -168,9 +168,9 @@ def revoke_trust(places: Places, roots: Iterable[str] | None) -> tuple[list[str]
 
 
 def removed_restrictions(places: Places, trust: Callable[[], WorkspaceTrust]) -> list[PermissionEntry]:
-    """What the project's settings denied and asked about when a person trusted them, and do not any more. It counts
-    until they trust it again, since it may have been taken away to allow something. `trust`: is asked where such was
-    ever agreed to."""
+    """Deny and ask rules of the project's settings that were there when a person trusted them and are gone. They apply
+    until trust is renewed, since they may have been removed to allow something. `trust`: called only if such rules were
+    ever approved."""
     root = os.path.realpath(places.project)
     record = _store(places, root).records.get(root)
     files = {os.path.join(folder, ".kitbag", "settings.toml") for folder in places.project_dirs}
@@ -191,7 +191,7 @@ _RESTRICTING_SETTINGS: Final = tuple(f"{key} = " for key in PERMISSION_KEYS if k
 
 def _setting_entries(file: str, act: ApprovedCapability) -> list[PermissionEntry]:
     key, _, value = act.text.partition(" = ")
-    # Of what was too long to be kept, or held a secret, it is only known that it was there.
+    # A truncated or redacted text can't be restored; only its existence is known.
     is_whole = capability_digest(act.path, Capability("setting", act.text)) == act.digest
     found: object = json.loads(value) if is_whole else None
     values = cast("list[object]", found) if isinstance(found, list) else [found]
@@ -212,7 +212,7 @@ def _store(places: Places, root: str) -> TrustStore:
 
 
 def _store_in_workspace(places: Places, root: str) -> str:
-    """A workspace must not be able to bring its own trust."""
+    """A workspace must not be able to contain its own trust."""
     if is_inside(_home(places), root):
         return f"the Kitbag home {_home(places)} lies inside the workspace, so what it says about trust is not used"
     return ""
@@ -225,11 +225,11 @@ def _owner(root: str) -> int | None:
         return None
 
 
-# --- what changed -----------------------------------------------------------------------------------------------
+# --- Changes ----------------------------------------------------------------------------------------------------
 
 
 def capability_digest(path: str, act: Capability) -> str:
-    """Two that differ in kind, file, text or bytes never have one digest."""
+    """Capabilities that differ in kind, file, text or bytes have different digests."""
     bound = json.dumps([act.kind, path, act.text, act.digest])
     return hashlib.sha256(bound.encode()).hexdigest()
 
@@ -259,7 +259,7 @@ def _describe_capability(act: Capability) -> str:
 
 
 def changes_since(record: TrustRecord, found: WorkspaceScan, places: Places) -> tuple[TrustChange, ...]:
-    """Empty when nothing can act that was not agreed to, and nothing that held back is gone."""
+    """Empty if every capability was approved and no restriction is gone."""
     agreed = {act.digest for act in record.capabilities}
     now = [(item.path, act, capability_digest(item.path, act)) for item in found.items for act in item.capabilities]
     present = {digest for _, _, digest in now}
@@ -289,7 +289,7 @@ def changes_since(record: TrustRecord, found: WorkspaceScan, places: Places) -> 
 
 
 def _counterpart(act: Capability, gone: list[ApprovedCapability]) -> str:
-    """What stood there before, taken out of `gone`: the same script, or else the first of its kind in that file."""
+    """The previous version, removed from `gone`: the same script, or else the first of the same kind in that file."""
     if act.kind == "script":
         same = [old for old in gone if old.text.startswith(f"{act.text} sha256:")]
     else:
@@ -303,7 +303,7 @@ def _counterpart(act: Capability, gone: list[ApprovedCapability]) -> str:
 
 
 def _is_scanned(path: str, found: WorkspaceScan, places: Places) -> bool:
-    """A project's settings that are gone: what they forbade is allowed again. Other files take their rights along."""
+    """If a project's settings are gone, what they denied is allowed again. Other files take their permissions along."""
     root = places.project
     settings = (os.path.join(folder, ".kitbag", "settings.toml") for folder in places.project_dirs)
     return found.is_complete and os.path.join(root, path) in settings
