@@ -1,1 +1,1 @@
-"""What an agent can do: each tool is a module, its description a text file beside it."""
+"""The tools an agent can call. Each tool is a module; its description for the model is a `.md` file beside it."""

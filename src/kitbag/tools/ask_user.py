@@ -1,7 +1,7 @@
-"""AskUser: questions of the model to the person, with options to choose from.
+"""AskUser: the model asks the user questions, with options to choose from.
 
-Used by the loop. Whoever shows them is a PersonAsker: the terminal, the web; where there is none the tool is not
-advertised, and says so if it is called all the same. No answer is an answer, too.
+Used by the agent loop. A UserAsker shows the questions, in the terminal or the chat. Without one the tool is not
+advertised and fails if called. The user may leave a question unanswered.
 """
 
 from typing import Annotated, Final
@@ -44,7 +44,7 @@ class AskUserArguments(Arguments, frozen=True):
     questions: Annotated[list[QuestionArguments], Meta(min_length=1, max_length=MAX_QUESTIONS)]
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which becomes an error of the arguments."""
+        """Raises ValueError, which msgspec reports as an argument error."""
         for asked in self.questions:
             labels = [collapse_whitespace(option.label).casefold() for option in asked.options]
             twice = next((label for label in labels if labels.count(label) > 1), "")

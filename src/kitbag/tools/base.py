@@ -1,8 +1,8 @@
-"""What a tool is: a name, a description, typed arguments, and one method. Its permission is asked for by the one who
-runs it (agent/execute), on the final arguments; a tool never decides for itself whether it may.
+"""What a tool is: a name, a description, typed arguments and one function. agent/execute asks for permission on the
+final arguments; a tool never decides whether it is allowed to run.
 
-Used by every tool and by the loop. The small protocols here cut the knots: what a tool needs of the run it
-belongs to comes in a Context, and the runtime ties the ends.
+Used by every tool and by the agent loop. A tool gets what it needs of its run in a ToolContext; the protocols here let
+tools use parts of higher layers without importing them.
 """
 
 import os
@@ -24,22 +24,22 @@ from kitbag.tools.seen_files import SeenFiles
 
 
 class ToolOutput(NamedTuple):
-    """What came of a call: a part for the model and a part for the person."""
+    """The result of a tool call: content for the model, and a summary and details for the user."""
 
     content: tuple[Text | Image, ...]
     summary: str
-    """For a person: one line such as `120 lines of src/a.py`."""
+    """For the user: one line such as `120 lines of src/a.py`."""
     is_error: bool = False
     truncation: str = ""
-    """What a limit kept out, in words; empty when nothing is missing."""
+    """What a limit cut off; empty if the output is complete."""
     loaded_skill: LoadedSkill | None = None
-    """A skill that this result delivers."""
+    """The skill that this output delivers."""
     unloaded_skill: str = ""
-    """The name of a skill that is no longer loaded."""
+    """The name of the skill that this call unloaded."""
     details: str = ""
-    """For a person who wants to see more than the summary: a diff, a list, what a command printed."""
+    """For a user who wants more than the summary: a diff, a list, the output of a command."""
     new_directory: str = ""
-    """Where relative paths and commands start from now on; empty: where they did."""
+    """The working directory from now on; empty: unchanged."""
 
 
 def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:
@@ -47,28 +47,28 @@ def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:
 
 
 def error_output(problem: str, fix: str = "") -> ToolOutput:
-    """An error the model can use: what is wrong and what to do instead."""
+    """An error the model can act on: the problem and how to fix it."""
     text = f"Error: {problem}." if not problem.endswith((".", "?", "!")) else f"Error: {problem}"
     return ToolOutput((Text(f"{text} {fix}".strip()),), problem, is_error=True)
 
 
 class ChangeRecorder(Protocol):
-    """Keeps what is about to change, so that it can be taken back."""
+    """Records changes to files so that they can be undone."""
 
     async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
-        """Durable when it returns, so call it before the change. None: the file does not exist."""
+        """Record a change before it is made; durable on return. None: the file does not exist."""
         ...
 
     def around_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
-        """For what can't be told beforehand: the files of the workspace are looked at before and after."""
+        """Record what a command changes, by snapshots of the workspace before and after it."""
         ...
 
 
 class UserAsker(Protocol):
-    """Puts questions of the model to the person."""
+    """Asks the user the model's questions."""
 
     async def ask(self, questions: "tuple[UserQuestion, ...]") -> tuple[str, ...]:
-        """One answer for each. Raises KitbagError when nobody can be asked."""
+        """Return one answer per question. Raises KitbagError if no user can be asked."""
         ...
 
 
@@ -76,37 +76,37 @@ class UserQuestion(NamedTuple):
     text: str
     header: str = ""
     options: tuple[tuple[str, str], ...] = ()
-    """(label, what it means); a person may always answer in words of their own."""
+    """(label, description); the user can always type a different answer."""
     multi_select: bool = False
 
 
 class ToolContext(NamedTuple):
-    """The run a call belongs to."""
+    """The run that a tool call belongs to."""
 
     workspace: Workspace
     directory: str
-    """Where relative paths start."""
+    """The working directory, which relative paths start from."""
     permissions: Permissions
     library: Registry
     skills: SessionSkills
     decision: PermissionDecision | None = None
-    """Of the call that runs: what a command must be confined in."""
+    """The permission decision for this call, including the sandbox a command needs."""
     call_id: str = ""
     session_id: str = ""
     environment: Mapping[str, str] | None = None
-    """What commands see; None: what this process has."""
+    """The environment of commands; None: that of this process."""
     change_recorder: ChangeRecorder | None = None
     asker: UserAsker | None = None
     delegation: Delegation | None = None
-    """Other agents; None where there are none."""
+    """Starts other agents; None if the run can't."""
     seen_files: SeenFiles | None = None
-    """The files that the model knows; without it, nobody asks whether it does."""
+    """The files the model has read; None: no check before a file is overwritten."""
     progress: Callable[[str], None] = lambda _: None
-    """Tells whoever watches, in a few words, what goes on in a call that takes long."""
+    """Shows the progress of a long call."""
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Base of every tool's arguments: a field that is not known is an error, never ignored."""
+    """Base of all tool arguments. Unknown fields are errors."""
 
 
 A_contra = TypeVar("A_contra", bound=Arguments, contravariant=True)
@@ -120,30 +120,29 @@ class ToolFunction(Protocol[A_contra]):
 class Tool(NamedTuple, Generic[A]):
     name: str
     description: str
-    """For the model; from the `.md` file beside the tool."""
+    """For the model; read from the `.md` file beside the tool."""
     arguments: type[A]
     run: ToolFunction[A]
     read_only: bool = False
-    """Calls of such tools run side by side, and are repeated after a crash."""
+    """Calls run concurrently, and are repeated after a crash."""
     concurrent: bool = False
-    """Calls run side by side although they have effects."""
+    """Calls run concurrently although they have side effects."""
     approval_facts: "Callable[[A, ToolContext], tuple[tuple[str, str], ...]] | None" = None
-    """What a person who is asked must know besides the arguments. Raises KitbagError for what can't be done at all."""
+    """What the approval prompt shows besides the arguments. Raises KitbagError if the call can't succeed."""
 
     @property
     def spec(self) -> ToolSpec:
         return ToolSpec(self.name, self.description, _arguments_schema(self.arguments))
 
     def parse_arguments(self, arguments: dict[str, Any]) -> A:
-        """Raises msgspec.ValidationError, which says which field and why."""
+        """Raises msgspec.ValidationError, which names the field and the problem."""
         return msgspec.convert(arguments, self.arguments)
 
 
 @cache
 def _arguments_schema(arguments: type[Arguments]) -> dict[str, Any]:
-    """Each struct stands where it is used: msgspec writes references to definitions, which not every provider follows.
-    What says little is left out, because it costs tokens in every request: bounds of lengths, which are told when they
-    are broken, and empty defaults. Made once: every agent that is started has its own set of the same tools."""
+    """Inlines `$ref`, which not every provider resolves, and drops length limits and empty defaults, which cost tokens
+    in every request. Cached, because each agent has its own instances of the same tools."""
     whole = msgspec.json.schema(arguments)
     return cast("dict[str, Any]", _simplify_schema(whole["$defs"][arguments.__name__], whole["$defs"]))
 

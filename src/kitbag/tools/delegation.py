@@ -1,6 +1,6 @@
-"""What the tools for delegated work need of the run they belong to. The runtime ties it to agents, board and worker.
+"""The interface through which tools start, watch and stop tasks. Implemented in tasks/delegation.
 
-Used by task and bash; values and one protocol.
+Used by task, skill and bash: values and one protocol.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from kitbag.permissions.model import PermissionDecision
 
 
 class DelegationRequest(NamedTuple):
-    """What a model asks another agent to do."""
+    """A task that a model asks another agent to do."""
 
     agent: str
     prompt: str
@@ -24,15 +24,15 @@ class DelegationRequest(NamedTuple):
 
 
 class TaskReport(NamedTuple):
-    """A task as it is now."""
+    """The current state of a task."""
 
     id: str
     name: str
-    """The agent, or `Bash` for a command."""
+    """The agent's name, or `Bash` for a command."""
     status: str
     is_finished: bool
     text: str = ""
-    """The final answer; or a piece of what a command has printed so far."""
+    """The final answer, or a range of a command's output so far."""
     error: str = ""
     description: str = ""
     turns: int = 0
@@ -40,16 +40,16 @@ class TaskReport(NamedTuple):
     cost: float | None = 0.0
     seconds: float = 0.0
     activity: str = ""
-    """What it does at this moment."""
+    """What the task is doing now."""
     branch: str = ""
     warnings: tuple[str, ...] = ()
     is_command: bool = False
     exit_code: int | None = None
-    """Of a command that has ended: its exit code."""
+    """Of a finished command."""
     next_offset: int = 0
-    """Of a command: the byte of its output at which what follows the piece begins."""
+    """Of a command: the byte offset after the range of output in `text`."""
     output_size: int = 0
-    """Of a command: the bytes of output that there are."""
+    """Of a command: the bytes of output so far."""
 
     def to_json(self) -> dict[str, object]:
         """The names that `--json` prints, in its order."""
@@ -61,56 +61,57 @@ class TaskStopResult(NamedTuple):
     report: TaskReport
     was_finished: bool
     subtask_count: int
-    """Tasks that it had begun, and that were stopped with it."""
+    """Tasks started by this one and stopped with it."""
     process_count: int
-    """Processes of it that still live."""
+    """Processes of the task that are still alive."""
 
 
 class Delegation(Protocol):
     @property
     def has_started_tasks(self) -> bool:
-        """Whether there may be tasks on the board that it has started."""
+        """Whether the board may have tasks started here."""
         ...
 
     def approval_facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
-        """What a person must know before the agent starts: its mode, its tools, where it comes from. Raises
-        NotFoundError with close names."""
+        """What the user must know to approve the agent: its mode, tools and source. Raises NotFoundError with close
+        names."""
         ...
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
-        """Asks for the permission to start it, where no call of Task has; why not, or nothing."""
+        """Ask for permission to start an agent outside of a Task call. Returns why it is denied, else empty."""
         ...
 
     async def start(self, request: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
-        """In front: when it has ended. In the background: at once. Raises KitbagError for what can't be started."""
+        """Foreground: returns when the task has ended. Background: returns at once. Raises KitbagError if the task
+        can't start."""
         ...
 
     async def start_command(
         self, command: str, description: str, directory: str, timeout_seconds: float, decision: PermissionDecision
     ) -> TaskReport:
-        """In the background, for so long, or as long as it takes; it was judged before, and a person has agreed where
-        that says `ask`. Raises KitbagError for what can't be started."""
+        """Start a command in the background, already decided and, where the decision says `ask`, approved. A timeout of
+        0 means none. Raises KitbagError if it can't start."""
         ...
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
-        """When it has ended, or when the time is over. `offset`: the byte of a command's output at which its piece
-        begins. Raises NotFoundError with close ids."""
+        """Wait until the task ends or the timeout expires. `offset`: where in a command's output `text` starts, in
+        bytes. Raises NotFoundError with close ids."""
         ...
 
     async def stop(self, task_id: str) -> TaskStopResult: ...
 
     async def take_notifications(self) -> str:
-        """Of background work that has ended and was not told of; empty when there is none."""
+        """Describe background tasks that ended since the last call; empty if none did."""
         ...
 
     def has_notifications(self) -> bool:
-        """Whether `news` would tell something."""
+        """Whether `take_notifications` would return any."""
         ...
 
     def spent(self) -> tuple[int, float]:
-        """Tokens and US dollars of all that was begun."""
+        """Tokens and US dollars of all tasks started here."""
         ...
 
     def unfinished(self) -> list[TaskReport]:
-        """Background work that was begun here and has not ended."""
+        """Background tasks started here that have not ended."""
         ...

@@ -1,7 +1,7 @@
-"""Skills that wait for a file: those with `paths` are told of when a file is read or changed that one of them matches.
+"""Announces skills with `paths` when the model reads or changes a file that matches one of their patterns.
 
-Used by agent/execute for the tail of a result; uses globs, so that no pattern takes long. Patterns are read as in
-.gitignore, braces too, from the folder that the skill belongs to and from the project's root.
+Used by agent/execute, which appends the notice to a tool result. Uses glob_patterns, so matching is linear. Patterns
+follow .gitignore, plus braces, relative to the skill's folder and to the project's root.
 """
 
 import os
@@ -25,43 +25,43 @@ FILE_ARGUMENTS: Final = {
     "Edit": "file_path",
     "NotebookEdit": "notebook_path",
 }
-"""The tools that work with one file, and what they call it."""
+"""The tools that work on one file, and the argument with its path."""
 _MAX_PATTERNS: Final = 200
 
 
 class _Pattern(NamedTuple):
     regex: re.Pattern[str]
     includes: bool
-    """False for `!pattern`: what it matches is taken out again."""
+    """False for `!pattern`, which excludes what it matches."""
     directories_only: bool
 
 
 class _PathSkill(NamedTuple):
     skill: Skill
     base_directories: tuple[str, ...]
-    """The folders that the patterns start from, resolved."""
+    """The resolved directories that the patterns are relative to."""
     patterns: tuple[_Pattern, ...]
 
 
 class PathSkills:
-    """Of one conversation: each skill is told of once."""
+    """Of one conversation: each skill is announced once."""
 
     def __init__(self, skills: SessionSkills, earlier_results: Callable[[], Iterable[str]] = tuple) -> None:
-        """`earlier`: the texts of results that the conversation already holds, of a session that goes on."""
+        """`earlier_results`: the tool results already in a resumed session."""
         self._skills = skills
         self._earlier_results = earlier_results
         self._announced: set[str] | None = None
-        """Names; of an earlier run, the lines that told of them."""
+        """Full names; for an earlier run, the lines that announced them."""
         self._path_skills: list[_PathSkill] | None = None
         self._patterns_by_file: dict[tuple[str, int], tuple[_Pattern, ...]] = {}
-        """By file and stamp, so that a head is read once however often somebody looks."""
+        """By path and mtime stamp, so that each file's frontmatter is read once."""
 
     def refresh(self) -> None:
-        """The library may have changed."""
+        """Call when the library may have changed."""
         self._path_skills = None
 
     def notice_for(self, tool: str, arguments: "dict[str, object]", directory: str) -> str:
-        """What to add to the result of a call; mostly nothing."""
+        """The notice to append to a tool result; usually empty."""
         path = arguments.get(FILE_ARGUMENTS.get(tool, ""))
         if not isinstance(path, str) or not path or "\0" in path:
             return ""
@@ -107,11 +107,11 @@ def _base_directories(skill: Skill, places: Places) -> tuple[str, ...]:
 
 
 def split_globs(value: YamlValue | None) -> list[str]:
-    """A list, or a text with commas or line breaks between its patterns; those inside braces belong to a pattern."""
+    """From a list, or from text with commas or line breaks between patterns. A comma inside braces does not split."""
     if isinstance(value, list):
         return [glob for item in value for glob in split_globs(to_text(item))]
     text = to_text(value).strip() if value is not None else ""
-    if text.startswith("[") and text.endswith("]"):  # a list that YAML could not read, for its braces or stars
+    if text.startswith("[") and text.endswith("]"):  # a list that YAML could not read because of its braces or stars
         text = text[1:-1]
     globs: list[str] = []
     start = depth = 0
@@ -126,7 +126,7 @@ def split_globs(value: YamlValue | None) -> list[str]:
 
 
 def parse_patterns(globs: Sequence[str]) -> Iterable[_Pattern]:
-    """In .gitignore's way: without a slash in it, a pattern counts at any depth. What can't be read matches nothing."""
+    """As in .gitignore, a pattern without a slash matches at any depth. Invalid patterns match nothing."""
     for glob in globs:
         counts = not glob.startswith("!")
         try:
@@ -158,7 +158,7 @@ def _matches_skill(waiting: _PathSkill, places: Sequence[str]) -> bool:
 
 
 def matches_path(patterns: Sequence[_Pattern], path: str) -> bool:
-    """The last pattern that speaks of the file, or of a folder it lies in, decides."""
+    """The last pattern that matches the file or one of its parent folders decides."""
     parts = path.split("/")
     folders = ["/".join(parts[:end]) for end in range(1, len(parts))]
     for pattern in reversed(patterns):

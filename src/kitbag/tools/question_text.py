@@ -1,6 +1,6 @@
-"""How a question of the model is headed, and what choosing options of it means, wherever it is put to the person.
+"""The heading of a model's question and the answer that selected options stand for.
 
-Used by the terminal and the chat, each of which shows it in its own way.
+Used by the terminal and the chat, which show questions in their own ways.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from kitbag.tools.base import UserQuestion
 
 
 def question_heading(question: UserQuestion, number: int, count: int) -> str:
-    """It says whose words follow."""
+    """Says that the text that follows is the model's."""
     about = f", about {collapse_whitespace(question.header)}" if question.header.strip() else ""
     return f"The model asks{about}{f' ({number} of {count})' if count > 1 else ''}:"
 
 
 def selected_labels(question: UserQuestion, numbers: Iterable[int]) -> str:
-    """The answer that the model gets: what the options are called, counted from 1."""
+    """The answer for the model: the labels of the selected options, numbered from 1."""
     return ", ".join(collapse_whitespace(question.options[number - 1][0]) for number in dict.fromkeys(numbers))

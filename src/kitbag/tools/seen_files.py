@@ -1,7 +1,7 @@
-"""Which files a model has seen in this session, and how they were then: nobody overwrites what they do not know.
+"""The files a model has seen in this session, with fingerprints, so that it never overwrites content it does not know.
 
-Read notes what it shows, Write and Edit note what they leave behind, and both ask before they change a file. Kept in
-memory alone: whoever goes on with a session after it was closed reads again.
+Read, Write and Edit record files; Write and Edit check before they change one. Kept in memory only: after a session is
+resumed, files must be read again.
 """
 
 import os
@@ -9,12 +9,12 @@ import threading
 from typing import Final, Literal
 
 MAX_BYTES: Final = 10_000_000
-"""Larger files are changed by no tool, so nothing is noted about them."""
+"""No tool changes larger files, so they are not recorded."""
 _MAX_FILES = 10_000
 
 
 class SeenFiles:
-    """Compares content, not times: a file that was touched, or changed and changed back, is the one that was seen."""
+    """Compares content, not times: a file that was touched, or changed and changed back, counts as seen."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
@@ -22,13 +22,13 @@ class SeenFiles:
 
     def record(self, resolved: str, data: bytes) -> None:
         with self._lock:
-            self._seen.pop(resolved, None)  # so that it is the newest
+            self._seen.pop(resolved, None)  # to move it to the end, as the newest
             self._seen[resolved] = _fingerprint(data)
             if len(self._seen) > _MAX_FILES:
                 del self._seen[next(iter(self._seen))]
 
     def record_open_file(self, resolved: str, descriptor: int) -> None:
-        """Leaves the descriptor where it stands."""
+        """Does not move the descriptor's offset."""
         size = os.fstat(descriptor).st_size
         if size <= MAX_BYTES:
             self.record(resolved, os.pread(descriptor, size + 1, 0))
@@ -42,5 +42,5 @@ class SeenFiles:
 
 
 def _fingerprint(data: bytes) -> tuple[int, int]:
-    # Python's own is keyed by chance for each process, which is as long as it is kept.
+    # hash() is seeded per process, which is as long as the fingerprints live.
     return len(data), hash(data)

@@ -1,7 +1,7 @@
-"""The tools for skills: Skill, SearchSkills, ListLoadedSkills, UnloadSkill.
+"""The skill tools: Skill, SearchSkills, ListLoadedSkills, UnloadSkill.
 
-Used by the loop. Everything about a skill, from its name to its text, is decided by packing/session_skills and the
-library's one visibility rule; commands in a skill may take a while, so loading has a thread of its own.
+Used by the agent loop. packing/session_skills and the library's visibility rule decide everything about a skill.
+Loading runs in a thread, because commands in a skill may take a while.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
 
 
 async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: Delegation) -> ToolOutput:
-    """An agent does what the skill says, and only its answer comes here. To start one is a permission of its own."""
+    """Run the skill as a subagent and return its answer. Starting an agent needs its own permission."""
     errand = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
     refused = await delegation.request_permission(errand, context.permissions, context.directory)
     if refused:
@@ -89,7 +89,7 @@ async def _unload_skill(arguments: UnloadSkillArguments, context: ToolContext) -
     )
 
 
-# Not one that only reads: a skill may have commands that its loading runs.
+# Skill is not read-only: loading a skill may run commands.
 SKILL = Tool("Skill", load_description("Skill"), SkillArguments, _load_skill)
 SEARCH_SKILLS = Tool(
     "SearchSkills", load_description("SearchSkills"), SearchSkillsArguments, _search_skills, read_only=True

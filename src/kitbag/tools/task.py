@@ -1,7 +1,7 @@
-"""Task, TaskOutput, TaskStop: work that other agents do, in contexts of their own (seed 004).
+"""Task, TaskOutput, TaskStop: work delegated to other agents, each in its own context (seed 004).
 
-Used by the loop. Delegation does the work; here are the arguments and the texts. An agent's answer is data: it is
-delimited, and can't close what delimits it.
+Used by the agent loop. Delegation does the work; this module has the arguments and renders the reports. An agent's
+answer is untrusted data, so it is enclosed in tags that it can't close.
 """
 
 import re
@@ -15,7 +15,7 @@ from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_des
 from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport
 
 MAX_ANSWER_CHARS: Final = 40_000
-"""Characters of an answer at once; TaskOutput gives the rest."""
+"""Characters of an answer in one output; TaskOutput returns the rest."""
 MAX_WAIT_MS: Final = 600_000
 _ANSWER_TAG: Final = "agent-answer"
 _COMMAND_TAG: Final = "command-output"
@@ -34,7 +34,7 @@ _RESERVED_TAGS: Final = (
     "mentioned-command",
 )
 _RESERVED_TAG: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))", re.IGNORECASE)
-"""What begins or ends a part of the conversation, also where it is written a little differently."""
+"""Tags that delimit parts of the conversation, also in variant spellings."""
 
 
 class TaskArguments(Arguments, frozen=True):
@@ -172,7 +172,7 @@ def _truncate_answer(text: str, offset: int) -> tuple[str, str]:
 
 
 def _describe_remaining_output(report: TaskReport) -> str:
-    """Of what a command has printed, behind the piece that is shown."""
+    """How much output follows the range that is shown."""
     left = report.output_size - report.next_offset
     if left <= MAX_ANSWER_CHARS:
         return f"{left:,} more bytes." if left else ""
@@ -180,7 +180,7 @@ def _describe_remaining_output(report: TaskReport) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """Data that can't end the block it stands in, nor pass for a part of the conversation."""
+    """Escape untrusted text so that it can't close its enclosing tag or imitate a part of the conversation."""
     return _RESERVED_TAG.sub(r"<\\\1", reveal_hidden(text))
 
 

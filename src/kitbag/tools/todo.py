@@ -1,7 +1,7 @@
-"""TodoWrite: the list of what is to be done, as the model keeps it and the person sees it.
+"""TodoWrite: the model's todo list, shown to the user.
 
-Used by the loop. The list is nowhere but in the calls that wrote it, which are in the journal; compaction tells the
-last one again.
+Used by the agent loop. The list is stored only in the calls that wrote it, which are in the journal; compaction renders
+the last one again.
 """
 
 from collections.abc import Collection, Sequence
@@ -61,8 +61,8 @@ def _visible_line(text: str) -> str:
 
 
 def render_last_todos(calls: dict[str, ToolCall], started_ids: Collection[str], kept_ids: Collection[str]) -> str:
-    """The list as it was written last, for a conversation that no longer holds the call; empty where it does, and
-    where there is none. `called` in the order of the calls, `began` those that were run, `kept` those still there."""
+    """The last todo list, for a conversation that no longer contains the call; empty if it does, or if there is no
+    list. `calls` is in call order, `started_ids` are the calls that ran, `kept_ids` those still in the conversation."""
     last = next(
         (call for call in reversed(calls.values()) if call.name == "TodoWrite" and call.id in started_ids), None
     )
@@ -73,7 +73,7 @@ def render_last_todos(calls: dict[str, ToolCall], started_ids: Collection[str], 
     except msgspec.ValidationError:
         return ""
     lines = [_format_todo(todo)[:_MAX_REMINDER_CHARS].replace("<", "&lt;") for todo in todos]
-    if len(lines) > _MAX_REMINDER_TODOS:  # what is done may go first
+    if len(lines) > _MAX_REMINDER_TODOS:  # completed todos are dropped first
         open_ones = [line for line, todo in zip(lines, todos, strict=True) if todo.status != "completed"]
         more = (
             f"({len(lines) - len(open_ones[:_MAX_REMINDER_TODOS])} more, {len(lines) - len(open_ones)} of them done.)"

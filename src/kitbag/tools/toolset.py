@@ -1,7 +1,7 @@
-"""The tools a run has, and the filters round them: what the mode, the rules and the agent's own list take away for
-the whole run, and what a skill in use takes away for a while.
+"""The tools of a run, and the wrapper that restricts them while a skill is in use. The mode, the rules and the agent's
+own tool list remove tools for the whole run.
 
-Used by the loop for what is advertised and for what is run, so that a hidden tool can't be run. Uses permissions.
+Used by the agent loop both to advertise and to run tools, so a hidden tool can't run. Uses permissions.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,25 +13,25 @@ from kitbag.tools.base import Tool
 
 
 class AbstractToolset(Protocol):
-    """What the loop and the executor ask for; each filter is one round another."""
+    """The interface that the agent loop and the executor use; a wrapper implements it around another toolset."""
 
     def names(self) -> tuple[str, ...]: ...
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told."""
+        """The tool specs sent to the model."""
         ...
 
     def get(self, name: str) -> Tool[Any] | None:
-        """By its exact name."""
+        """The tool with exactly this name."""
         ...
 
     def explain_unavailable(self, name: str) -> tuple[str, str]:
-        """The problem and what to do instead, for a name that `get` does not know."""
+        """The problem and the fix for a name that `get` does not return."""
         ...
 
 
 class Toolset:
-    """In the order in which they are given: what is sent stays the same from turn to turn."""
+    """Keeps the order of its tools, so that the specs sent are the same in every turn."""
 
     def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions) -> None:
         every = tuple(tools)
@@ -61,12 +61,11 @@ class Toolset:
 
 
 class RestrictedToolset:
-    """Without what is closed at the moment. It stays advertised: tools stand before everything else that a model is
-    sent, and to take one away would make it read all of that anew, twice. The skill's text says what is closed.
-    """
+    """Blocks some tools for now. They stay advertised: tools come first in a request, so removing one and adding it
+    again would invalidate the provider's prompt cache twice. The skill's text says which are blocked."""
 
     def __init__(self, inner: AbstractToolset, restriction: Callable[[str], str]) -> None:
-        """`closed`: why a tool can't be used now; empty when it can."""
+        """`restriction` returns why a tool is blocked now; empty if it is not."""
         self._inner = inner
         self._restriction = restriction
 

@@ -1,7 +1,7 @@
-"""How Write and Edit change a file: look at it, keep what it was, and replace it if it still is what was looked at.
+"""How Write and Edit change a file: read it, record its content for undo, and replace it if it is still the same.
 
-Used by write and edit. The place is settled once more (places) and touched through permissions.beneath, so that no
-link that was put in the way is followed; a change that was cancelled has happened wholly or not at all.
+Used by write and edit. paths authorizes the path again and permissions/safe_open opens it without following links. A
+canceled change is applied completely or not at all.
 """
 
 import os
@@ -21,24 +21,24 @@ from kitbag.tools.seen_files import MAX_BYTES
 
 T = TypeVar("T")
 _CHECK_AND_WRITE_LOCK = threading.Lock()
-"""Agents that work side by side may change one file: between a look at it and its writing no other writes."""
+"""Concurrent agents may change the same file: no other write happens between the check of its content and the write."""
 
 
 class FileTarget(NamedTuple):
-    """A file that may be changed, or made."""
+    """A file that can be changed or created."""
 
     authorized: AuthorizedPath
     shown_path: str
-    """As it is shown."""
+    """The path as shown to the model."""
     before: bytes | None
-    """None: it does not exist."""
+    """None: the file does not exist."""
 
 
 class FileChange(NamedTuple):
     target: FileTarget
     after: bytes
     output: ToolOutput
-    """Once it is done."""
+    """What the tool returns after the change."""
 
 
 async def apply_change(context: ToolContext, prepare: Callable[[], FileChange | ToolOutput]) -> ToolOutput:
@@ -59,12 +59,12 @@ def _catch_file_errors(work: Callable[[], T]) -> T | ToolOutput:
         return work()
     except InvalidError as error:
         return error_to_output(error)
-    except OSError as error:  # somebody else is at work in that folder
+    except OSError as error:  # another process changed the folder
         return error_output(f"the file can't be used: {error.strerror or error}", "Look at it again.")
 
 
 def find_target(context: ToolContext, tool: str, file_path: str) -> FileTarget:
-    """Raises InvalidError where it can be told beforehand that the file can't be changed."""
+    """Raises InvalidError if it is known in advance that the file can't be changed."""
     if file_path.endswith("/"):
         raise InvalidError(f"{visible_line(file_path)} names a folder, not a file", "Leave out the slash at its end.")
     place = authorize_path(context, tool, {"file_path": file_path}, file_path)
@@ -97,7 +97,7 @@ def _read_content(context: ToolContext, resolved: str, path: str) -> bytes | Non
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """Reads on where a file grows meanwhile, but not for ever."""
+    """Also reads what a growing file gains meanwhile, up to the limit."""
     pieces: list[bytes] = []
     left = MAX_BYTES + 1
     while left > 0 and (piece := os.read(descriptor, min(left, size + 1))):
@@ -107,7 +107,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _check_writable(resolved: str, path: str, exists: bool) -> None:
-    """Told before anything is kept. Whoever comes too late for this is told by the system."""
+    """Checked before the change is recorded. If access changes later, the write itself fails."""
     if exists and not os.access(resolved, os.W_OK, follow_symlinks=False):
         raise InvalidError(f"{path} is read-only", "Make it writable first if it is meant to be changed.")
     folder, mode = _nearest_existing(os.path.dirname(resolved))
@@ -118,7 +118,7 @@ def _check_writable(resolved: str, path: str, exists: bool) -> None:
 
 
 def _nearest_existing(folder: str) -> tuple[str, int]:
-    """The folder itself or the first above it that exists, and what it is."""
+    """The folder or its nearest parent that exists, and its mode."""
     while True:
         try:
             return folder, os.lstat(folder).st_mode
@@ -146,7 +146,7 @@ def _write_change(change: FileChange, context: ToolContext, stop: threading.Even
 
 
 def unseen_problem(context: ToolContext, target: FileTarget, *, must_be_seen: bool) -> ToolOutput | None:
-    """Why a file that exists may not be changed yet. What is empty holds nothing to be lost."""
+    """Why an existing file must not be changed yet. An empty file has nothing to lose."""
     if context.seen_files is None or not target.before:
         return None
     state = context.seen_files.compare(target.authorized.facts.resolved, target.before)

@@ -1,7 +1,7 @@
-"""Where a text comes near to another that does not hold it: for a model that did not quote exactly.
+"""Finds the lines of a text that are most similar to a text it does not contain, for a model that misquoted.
 
-Used by Edit. Words of the wanted text that are rare in the other vote for the line where it could begin; the best few
-places are then compared. Takes at most about a second, however large both are.
+Used by Edit. Rare fragments of the wanted text vote for the line where it could start; the best few candidates are then
+compared. Takes about a second at most, whatever the size of both.
 """
 
 import re
@@ -17,13 +17,13 @@ from kitbag.text.hidden_characters import find_hidden, reveal_hidden
 from kitbag.tools.files.diff import common_prefix_length
 
 TIMEOUT_SECONDS: Final = 0.5
-"""For looking around; comparing what was found takes no longer than that."""
+"""For the search for candidates, and again for comparing them."""
 _MAX_CHARS = 20_000
-"""Of what is wanted: the beginning of a long text tells enough."""
+"""Of the wanted text; the start of a long one is enough."""
 _MAX_FRAGMENTS = 30
 """Lines, and as many words."""
 _MAX_OCCURRENCES = 200
-"""A word that occurs more often tells nothing."""
+"""A fragment that occurs more often is not distinctive."""
 _MAX_CANDIDATES = 12
 _MAX_TOKENS = 400
 _MAX_LINES = 200
@@ -33,7 +33,7 @@ _LONG_LINE_CHARS = 1_000
 _SHORT_TEXT_CHARS = 20
 _MIN_SIMILARITY = 0.6
 _MAX_SIMILARITY = 0.99
-"""For what differs in more than white space."""
+"""For a difference in more than whitespace."""
 MAX_ROWS: Final = 24
 MAX_ROW_CHARS: Final = 160
 _CONTEXT_ROWS = 2
@@ -45,17 +45,17 @@ class ClosestMatch(NamedTuple):
     """Line numbers, from 1."""
     last: int
     difference: str
-    """What differs, in a few words; empty when it is more than a kind of character."""
+    """A short description; empty if more than one kind of character differs."""
     whitespace_only: bool
-    """Only white space differs, and is marked in the rows."""
+    """Only whitespace differs; the rows mark it."""
     rows: tuple[str, ...]
-    """The wanted lines that are not there after `-`, those that are there after `+`, with their numbers."""
+    """Wanted lines that are missing after `-`, lines of the text after `+`, with line numbers."""
 
 
 def find_closest_match(text: str, wanted: str) -> ClosestMatch | None:
-    """None when nothing comes near."""
+    """None if nothing is similar."""
     text, wanted = text.replace("\r\n", "\n"), wanted.replace("\r\n", "\n")
-    # Line breaks before and after it say nothing, and would move the lines apart.
+    # Line breaks around the wanted text are not distinctive, and would shift the lines against each other.
     wanted_lines = _differing_part(text, wanted).strip("\n").split("\n")[:_MAX_LINES]
     lines = text.split("\n")
     found = _best_range(text, lines, wanted_lines)
@@ -69,11 +69,11 @@ def find_closest_match(text: str, wanted: str) -> ClosestMatch | None:
 
 
 def _differing_part(text: str, wanted: str) -> str:
-    """Of a long text the part where it begins to differ, with a little before."""
+    """The part of a long text where it starts to differ, with some context before it."""
     if len(wanted) <= _MAX_CHARS and wanted.count("\n") < _MAX_LINES:
         return wanted
     there, beyond = 0, len(wanted)
-    while there + 1 < beyond:  # so much of its beginning is there
+    while there + 1 < beyond:  # binary search for the longest prefix that occurs
         middle = (there + beyond) // 2
         there, beyond = (middle, beyond) if wanted[:middle] in text else (there, middle)
     start = wanted.rfind("\n", 0, max(0, wanted.rfind("\n", 0, there))) + 1
@@ -82,11 +82,11 @@ def _differing_part(text: str, wanted: str) -> str:
 
 
 def _best_range(text: str, lines: list[str], wanted: list[str]) -> tuple[int, int] | None:
-    """The lines from one index up to another."""
+    """The start and end index of the most similar lines."""
     best, score = (0, 0), 0.0
     deadline = time.monotonic() + TIMEOUT_SECONDS
     for start in _candidate_starts(text, lines, wanted):
-        for more in (0, 1, 2):  # lines that were left out
+        for more in (0, 1, 2):  # lines that the wanted text omits
             end = min(len(lines), start + len(wanted) + more)
             there = "\n".join(_relevant_part(line, wanted) for line in lines[start:end])
             found = _similarity("\n".join(wanted), there) - more / 1_000
@@ -98,7 +98,7 @@ def _best_range(text: str, lines: list[str], wanted: list[str]) -> tuple[int, in
 
 
 def _relevant_part(line: str, wanted: list[str]) -> str:
-    """Of a very long line the part that matters: where the longest piece stands that both have."""
+    """Of a very long line, the part around the longest fragment that both contain."""
     if len(line) <= max(_LONG_LINE_CHARS, 2 * len(max(wanted, key=len))):
         return line
     for piece, index in _fragments(wanted):
@@ -110,7 +110,7 @@ def _relevant_part(line: str, wanted: list[str]) -> str:
 
 
 def _candidate_starts(text: str, lines: list[str], wanted: list[str]) -> list[int]:
-    """Where it could begin, as indexes of lines, the most likely first."""
+    """Line indexes where the wanted text could start, most likely first."""
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     votes: dict[int, float] = defaultdict(float)
     deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -126,7 +126,7 @@ def _candidate_starts(text: str, lines: list[str], wanted: list[str]) -> list[in
 
 
 def _fragments(wanted: list[str]) -> list[tuple[str, int]]:
-    """Lines and words of it, the longest first, each with the index of the line where it stands."""
+    """Lines and words of the wanted text, longest first, each with its line index."""
     lines: dict[str, int] = {}
     words: dict[str, int] = {}
     for index, line in enumerate(wanted):
@@ -151,7 +151,7 @@ def _vote(text: str, starts: list[int], piece: str, index: int, votes: dict[int,
 
 
 def _similar_words(text: str, pieces: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Words that are there and look like those that are not."""
+    """Words of the text that resemble wanted words it does not contain."""
     every = set(re.findall(r"\w{3,}", text[:_MAX_WORD_SCAN_CHARS]))
     words = [
         (piece, index) for piece, index in pieces if 2 < len(piece) < MAX_ROW_CHARS and re.fullmatch(r"\w+", piece)
@@ -167,7 +167,7 @@ def _similarity(wanted: str, there: str) -> float:
     tokens = [re.findall(r"\w+|[^\w\s]", text)[:_MAX_TOKENS] for text in (wanted, there)]
     by_tokens = SequenceMatcher(None, *tokens, autojunk=False).ratio()
     characters = SequenceMatcher(None, wanted[:300], there[:300], autojunk=False)
-    least = 2 if len(wanted) < _SHORT_TEXT_CHARS else 3  # single letters are everywhere
+    least = 2 if len(wanted) < _SHORT_TEXT_CHARS else 3  # single letters match everywhere
     runs = [block.size for block in characters.get_matching_blocks() if block.size >= least]
     covered = sum(runs) / len(wanted[:300] or "x")
     return min(_MAX_SIMILARITY, max(by_tokens, characters.ratio(), 0.9 * covered))
@@ -223,7 +223,7 @@ def _diff_rows(wanted: list[str], there: list[str], first: int, marked: bool) ->
 
 
 def _trim_common_start(line: str, other: str) -> tuple[str, str]:
-    """Two lines without the beginning that both have, where that is too long to be shown."""
+    """Both lines without their common start if it is too long to show."""
     same = common_prefix_length(line, other)
     if same < MAX_ROW_CHARS // 2:
         return line, other
@@ -232,7 +232,7 @@ def _trim_common_start(line: str, other: str) -> tuple[str, str]:
 
 
 def _trim_equal_rows(rows: list[str], before: bool, after: bool) -> list[str]:
-    """Of many rows those beside a difference."""
+    """Of many equal rows, those next to a difference."""
     if len(rows) <= 2 * _CONTEXT_ROWS + 1:
         return rows
     head, tail = rows[: _CONTEXT_ROWS * before], rows[len(rows) - _CONTEXT_ROWS * after :]
@@ -240,7 +240,7 @@ def _trim_equal_rows(rows: list[str], before: bool, after: bool) -> list[str]:
 
 
 def _format_row(line: str, marked: bool = False) -> str:
-    """`marked`: the white space around it can be seen."""
+    """`marked`: make leading and trailing whitespace visible."""
     text = reveal_hidden(line[:MAX_ROW_CHARS])
     if marked:
         body = text.strip(" \t")

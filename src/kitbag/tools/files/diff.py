@@ -1,7 +1,7 @@
-"""What differs between two texts, line by line, as a unified diff for a person and as numbers.
+"""The line differences between two texts, as a unified diff for the user and as counts.
 
-Used by Write and Edit, and for its parts by replacing and nearest. Quick for large texts with small differences,
-bounded for all: where two texts have little in common the diff may be longer than the shortest one, but never wrong.
+Used by Write and Edit; replace and closest_match use parts of it. Fast for large texts with small differences and
+bounded for all: if two texts have little in common, the diff may be longer than the shortest one but is always correct.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ MAX_ROW_CHARS: Final = 500
 MAX_CHARS: Final = 20_000
 _CONTEXT_LINES = 3
 _MAX_COMPARED_LINES = 50_000
-"""With more lines than this that may differ, they are not compared one by one."""
+"""Above this number of lines that may differ, they are not compared one by one."""
 _MAX_MATCHER_LINES = 250
 _STEP = 1 << 14
 
@@ -28,15 +28,15 @@ class UnifiedDiff(NamedTuple):
     added: int
     removed: int
     truncation: str = ""
-    """What of the diff is not in the text, in words."""
+    """What the text omits of the diff."""
     window_start: int = 0
-    """Where the lines begin that it speaks of, in both texts."""
+    """Where the compared window starts, in both texts."""
     lines_before: int = 0
-    """How many lines there are before that."""
+    """The number of lines before the window."""
 
 
 class _ChangedBlock(NamedTuple):
-    """Lines that are replaced by others; each may be none."""
+    """Lines that are replaced by others; either side may be empty."""
 
     start: int
     end: int
@@ -64,7 +64,7 @@ def diff(before: str | None, after: str, path: str) -> UnifiedDiff:
 
 
 def _changed_window(old: str, new: str) -> tuple[int, int, int]:
-    """Where the lines that may differ begin in both and where they end in each, with some lines around."""
+    """Where the lines that may differ start in both texts and end in each, including context lines."""
     start = common_prefix_length(old, new)
     ending = common_suffix_length(old, new, min(len(old), len(new)) - start)
     start = old.rfind("\n", 0, start) + 1
@@ -84,7 +84,7 @@ def _is_line_start(text: str, at: int) -> bool:
 
 
 def common_prefix_length(old: str, new: str) -> int:
-    """How many characters are the same at the beginning of both."""
+    """The number of equal characters at the start."""
     most, at = min(len(old), len(new)), 0
     step = _STEP
     while step:
@@ -95,7 +95,7 @@ def common_prefix_length(old: str, new: str) -> int:
 
 
 def common_suffix_length(old: str, new: str, limit: int) -> int:
-    """How many at the end, but not more than `most`."""
+    """The number of equal characters at the end, at most `limit`."""
     at, step = 0, _STEP
     while step:
         while (
@@ -108,7 +108,7 @@ def common_suffix_length(old: str, new: str, limit: int) -> int:
 
 
 def _split_lines(text: str) -> list[str]:
-    """With their ends, so that the last one tells whether it has one. Only `\\n` ends a line."""
+    """Keeps line ends, so that the last line shows whether it has one. Only `\\n` ends a line."""
     *ended, rest = text.split("\n")
     found = [f"{line}\n" for line in ended]
     return [*found, rest] if rest else found
@@ -123,10 +123,10 @@ def _changed_blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Changed
 
 
 def _equal_runs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Runs of equal lines: where in each, and how many."""
+    """Runs of equal lines: the start in each text and the length."""
     if len(old) == len(new):
         different = [at for at, (line, other) in enumerate(zip(old, new, strict=True)) if line != other]
-        if len(different) * 2 <= len(old):  # lines changed in their places
+        if len(different) * 2 <= len(old):  # most lines stayed in place
             edges = pairwise((-1, *different, len(old)))
             yield from ((at + 1, at + 1, end - at - 1) for at, end in edges if end > at + 1)
             return
@@ -142,13 +142,13 @@ def _equal_runs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, i
 
 
 def _unique_line_anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Lines that each has once, as many as are in the same order in both."""
+    """Lines that occur once in each text: the longest sequence in the same order in both."""
     counts, new_counts = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
     pairs = [(at, places[line]) for at, line in enumerate(old) if counts[line] == 1 and line in places]
     ends: list[int] = []  # the smallest end of an ordered run of each length
-    last: list[int] = []  # the pair that is there
-    before: list[int] = []  # the pair before each pair
+    last: list[int] = []  # the pair at that end
+    before: list[int] = []  # the predecessor of each pair
     for at, (_, place) in enumerate(pairs):
         length = bisect_left(ends, place)
         ends[length : length + 1] = [place]
@@ -163,7 +163,7 @@ def _unique_line_anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[i
 
 
 def _group_blocks(blocks: list[_ChangedBlock]) -> Iterator[list[_ChangedBlock]]:
-    """Those that are so near to each other that their surroundings meet."""
+    """Groups blocks whose context lines overlap."""
     group: list[_ChangedBlock] = []
     for block in blocks:
         if group and block.start - group[-1].end > 2 * _CONTEXT_LINES:
@@ -197,7 +197,7 @@ def _format_range(start: int, count: int) -> str:
 
 
 class _DiffRows:
-    """What fits, and how many did not."""
+    """The rows that fit, and how many did not."""
 
     def __init__(self, show_carriage_returns: bool) -> None:
         self.rows: list[str] = []

@@ -1,7 +1,7 @@
-"""Edit: one exact text in a file replaced by another. Where it is not found, the answer says where it comes near.
+"""Edit: replaces one exact text in a file by another. If the text is not found, the error shows the closest match.
 
-Used by the loop. changing does the work, replacing finds the text. To quote a text exactly is to know it, so a file
-need not have been read before; but one that was read and has changed since has to be read again.
+Used by the agent loop. change_file does the work, replace finds the text. Quoting a text exactly proves knowing it, so
+the file need not have been read; but if it was read and has changed since, it must be read again.
 """
 
 import re
@@ -21,12 +21,12 @@ from kitbag.tools.files.write import EncodedContent, check_text, prepare_whole_f
 from kitbag.tools.seen_files import MAX_BYTES
 
 CONTEXT_LINES: Final = 2
-"""Lines before and after a change that are shown."""
+"""Lines shown before and after a change."""
 MAX_ROWS: Final = 16
 MAX_ROW_CHARS: Final = 200
 _LINE_NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
 _MIN_DISTINCTIVE_CHARS = 8
-"""A new text with fewer characters may be there by chance."""
+"""A shorter new text may occur in the file by coincidence."""
 _QUOTE_EXACTLY = "Quote it exactly as it stands there, without line numbers; Read shows it."
 
 
@@ -67,7 +67,7 @@ def _prepare(arguments: EditArguments, context: ToolContext) -> FileChange | Too
 
 
 def _prepare_new_file(target: FileTarget, context: ToolContext, old: str, new: str) -> FileChange | ToolOutput:
-    """Of a file that does not exist, or holds nothing."""
+    """For a file that does not exist or is empty."""
     if not old:
         return prepare_whole_file(target, EncodedContent(new.encode(), new))
     if target.before is None:
@@ -126,7 +126,7 @@ def _render_output(target: FileTarget, context: ToolContext, found: FileText, re
 
 
 def _render_rows(replaced: Replacement, changes: UnifiedDiff) -> str:
-    """The lines of the change as Read shows them: a single one with lines around it, of several the first line."""
+    """The changed lines as Read shows them: of one change with context, of several the first line of each."""
     if replaced.occurrences == 1:
         rows = _numbered_lines(replaced.text, *replaced.spans[0], CONTEXT_LINES, changes)
     else:
@@ -141,8 +141,8 @@ def _render_rows(replaced: Replacement, changes: UnifiedDiff) -> str:
 
 
 def _numbered_lines(text: str, start: int, end: int, around: int, changes: UnifiedDiff) -> list[str]:
-    """The lines from one place to another, and so many around them."""
-    if start < end and text[end - 1] == "\n":  # the line that follows is not changed
+    """The lines between two positions, with `around` context lines."""
+    if start < end and text[end - 1] == "\n":  # the next line is not changed
         end -= 1
     start = text.rfind("\n", 0, start) + 1
     end = text.find("\n", end)
@@ -150,9 +150,9 @@ def _numbered_lines(text: str, start: int, end: int, around: int, changes: Unifi
         start = text.rfind("\n", 0, max(0, start - 1)) + 1
         end = text.find("\n", end + 1) if end >= 0 else end
     lines = text[start : end if end >= 0 else len(text)].split("\n")
-    if not lines[-1] and end < 0 and len(lines) > 1:  # the end of the last line begins no other
+    if not lines[-1] and end < 0 and len(lines) > 1:  # the last line end does not start a new line
         lines.pop()
-    # Counted from a place near by, because counting from the beginning of a large file takes its time.
+    # Counted from a nearby position, because counting from the start of a large file is slow.
     first = (
         changes.lines_before
         + text.count("\n", changes.window_start, start)
@@ -188,7 +188,7 @@ def _not_found_output(target: FileTarget, context: ToolContext, found: FileText,
 
 
 def _explain_misquote(text: str, old: str, new: str) -> str:
-    """What is wrong with a quotation that would be found if it were set right in one of the usual ways."""
+    """What is wrong with a quotation that would be found after one of the usual corrections."""
     from html import unescape
 
     lines = [line for line in old.split("\n") if line.strip()]

@@ -1,4 +1,4 @@
-"""The text of a file and how it was written: what is not changed is written back byte for byte.
+"""The text of a file with its encoding and line ends, so that unchanged parts are written back byte for byte.
 
 Used by Write and Edit. Read shows the same text.
 """
@@ -16,26 +16,26 @@ ENCODING_NAMES: Final = {"utf-8": "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "
 
 class FileText(NamedTuple):
     text: str
-    """Bytes that mean nothing in the encoding are half characters, which no model can send."""
+    """Bytes that are invalid in the encoding become lone surrogates, which no model can send."""
     encoding: str = "utf-8"
     bom: bytes = b""
-    """The byte order mark at its beginning."""
+    """The byte order mark."""
 
     def encode(self, text: str) -> bytes:
-        """Another text, written in the same way. Raises UnicodeEncodeError."""
+        """Encode another text in the same way. Raises UnicodeEncodeError."""
         if self.encoding.startswith("utf-16"):
             return self.bom + text.encode(self.encoding)
         return self.bom + text.encode(self.encoding, "surrogateescape")
 
     @property
     def line_ending(self) -> str:
-        """`\\r\\n` where every line does, else `\\n`."""
+        """`\\r\\n` if every line ends with it, else `\\n`."""
         with_return = self.text.count("\r\n")
         return "\r\n" if with_return and with_return == self.text.count("\n") else "\n"
 
 
 def decode_file(data: bytes) -> FileText | None:
-    """None for what is no text in an encoding that we know."""
+    """None if the data is not text in a known encoding."""
     if is_utf_16(data):
         encoding = "utf-16-le" if data.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
         try:
@@ -50,13 +50,13 @@ def decode_file(data: bytes) -> FileText | None:
         text = body.decode("utf-8", "surrogateescape")
     broken = len(re.findall(_ESCAPED, text))
     sound = len(body) - len(body.translate(None, _HIGH_BYTES)) - broken
-    if mark or sound > broken:  # UTF-8 that was damaged somewhere
+    if mark or sound > broken:  # damaged UTF-8
         return FileText(text, "utf-8", mark)
     return FileText(body.decode("cp1252", "surrogateescape"), "cp1252")
 
 
 def find_unwritable(text: str) -> tuple[str, int] | None:
-    """The first character that no text file can hold, by its name, and its line."""
+    """The first character that no text file can contain: its name and its line."""
     found = re.search("[\0\ud800-\udfff]", text)
     if found is None:
         return None

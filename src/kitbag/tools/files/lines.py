@@ -1,6 +1,6 @@
-"""Reads files of any size piece by piece: as UTF-8, whatever of the usual encodings they are in, and line by line.
+"""Reads files of any size in chunks, converted to UTF-8, and splits them into lines.
 
-Used by Read, by Grep for a single file, and by search_process. Imports nothing of Kitbag, because that one is started
+Used by Read, by Grep for a single file, and by search_process. Imports nothing of Kitbag, because search_process starts
 for each search.
 """
 
@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 
 CHUNK_BYTES: Final = 1 << 18
 SNIFF_BYTES: Final = 1 << 13
-"""A NUL byte within the first so many bytes makes a file binary, as it does for git."""
+"""A file with a NUL byte in its first bytes is binary, as for git."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
-"""Bytes that begin no character in UTF-8."""
+"""Bytes that start no character in UTF-8."""
 
 
 class TextLine(NamedTuple):
     data: bytes
-    """Without its end; only the beginning when it is long."""
+    """Without its line end; only the start of a long line."""
     missing_chars: int
-    """How many characters are missing."""
+    """How many characters of the line are missing."""
 
 
 def is_utf_16(head: bytes) -> bool:
@@ -34,7 +34,7 @@ def is_binary(head: bytes) -> bool:
 
 
 def read_chunks(descriptor: int) -> Iterator[bytes]:
-    """From where the descriptor stands. UTF-16 becomes UTF-8, a byte order mark is left out, the rest is as it is."""
+    """From the descriptor's offset on. Converts UTF-16 to UTF-8 and drops a byte order mark; keeps other bytes."""
     piece = os.read(descriptor, CHUNK_BYTES)
     if not is_utf_16(piece):
         piece = piece.removeprefix(codecs.BOM_UTF8)
@@ -50,12 +50,12 @@ def read_chunks(descriptor: int) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterable[bytes], max_bytes: int) -> Iterator[TextLine]:
-    """`longest` is in bytes; of a longer line the rest is counted and forgotten."""
+    """Of a line longer than `max_bytes` the rest is counted and dropped."""
     kept, cut, begun = bytearray(), 0, False
     for piece in pieces:
         *ended, rest = piece.split(b"\n")
         for part in ended:
-            if not begun and len(part) <= max_bytes:  # nearly always
+            if not begun and len(part) <= max_bytes:  # the usual case
                 yield TextLine(part.removesuffix(b"\r"), 0)
                 continue
             room = max_bytes - len(kept)
@@ -73,15 +73,15 @@ def split_lines(pieces: Iterable[bytes], max_bytes: int) -> Iterator[TextLine]:
 
 
 def truncate_lines(pieces: Iterable[bytes], max_bytes: int, on_truncate: Callable[[], None]) -> Iterator[bytes]:
-    """The same pieces without what a line has beyond `longest` bytes; `cut` is called where something is left out."""
+    """The same chunks with lines cut at `max_bytes` bytes; calls `on_truncate` for each cut."""
     length = 0
-    """Of the line that has begun."""
+    """Of the current line."""
     for piece in pieces:
         at = 0
         while at < len(piece):
             room = max_bytes - length
             end = piece.rfind(b"\n", at, at + room + 1) + 1
-            if end:  # whatever ends up to here is short enough
+            if end:  # all lines up to here are short enough
                 yield piece[at:end]
                 at, length = end, 0
             elif len(piece) - at <= room:
@@ -96,7 +96,7 @@ def truncate_lines(pieces: Iterable[bytes], max_bytes: int, on_truncate: Callabl
 
 
 def skip_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """The pieces that follow the first `count` lines; none when there are not that many."""
+    """The chunks after the first `count` lines; none if there are fewer."""
     for piece in pieces:
         here = piece.count(b"\n") if count else 0
         if here < count:
@@ -110,7 +110,7 @@ def skip_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
 
 
 def decode_utf8(data: bytes, is_truncated: bool = False) -> str:
-    """Raises UnicodeDecodeError for what is not UTF-8. `cut`: the last character may be incomplete, and is left out."""
+    """Raises UnicodeDecodeError. `is_truncated`: the last character may be incomplete, and is dropped."""
     return codecs.utf_8_decode(data, "strict", not is_truncated)[0]
 
 

@@ -1,7 +1,7 @@
-"""Notebooks (`.ipynb`) as text: their cells in order, each with its kind, its source and what it printed.
+"""Renders notebooks (`.ipynb`) as text: the cells in order, each with its type, source and outputs.
 
-Used by Read, which numbers the lines of what is made here and passes a few of the pictures on. Only what is shown is
-taken out of the JSON, piece by piece, so that a notebook full of pictures, or of nothing at all, takes little memory.
+Used by Read, which numbers the lines and passes on some of the images. Decodes only what is shown, part by part, so
+that a notebook full of images, or of nothing, takes little memory.
 """
 
 import base64
@@ -20,14 +20,14 @@ MAX_OUTPUT_CHARS: Final = 8_000
 _MAX_VALUES = 500_000
 """Commas, braces and brackets, each of which may cost a hundred bytes of memory."""
 _MAX_TEXT_BYTES = 2 << 20
-"""Bytes of one source or output; a larger one is only said to be there."""
+"""Bytes of one source or output; of a larger one only its size is shown."""
 _MAX_IMAGE_BYTES = 6 << 20
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _NULL = Raw(b"null")
 
 
 class NotebookError(ValueError):
-    """It can't be shown as a notebook; says why."""
+    """The file can't be shown as a notebook; says why."""
 
 
 class _Cell(msgspec.Struct):
@@ -73,10 +73,10 @@ class Notebook:
         older = [cell for sheet in read.worksheets for cell in sheet.cells]
         self._cells = older if read.cells is None else read.cells
         self.images: dict[bytes, tuple[str, Raw]] = {}
-        """The line that stands for a picture: its media type and its data."""
+        """By the placeholder line of an image: its media type and its data."""
 
     def render_cells(self) -> Iterator[bytes]:
-        """The whole as UTF-8, cell by cell."""
+        """The notebook as UTF-8, cell by cell."""
         if not self._cells:
             yield b"[The notebook has no cells.]\n"
         for number, cell in enumerate(self._cells, 1):
@@ -110,7 +110,7 @@ class Notebook:
                 self.images[mark.encode()] = name, value
                 yield mark
             elif name == "text/plain":
-                if not pictured:  # beside a picture it is no more than `<Figure size 640x480>`
+                if not pictured:  # beside an image it is just `<Figure size 640x480>`
                     yield _truncate_output(clean_output(_decode_text(value)))
             elif name in ("text/markdown", "application/json") and "text/plain" not in output.data:
                 yield _truncate_output(clean_output(_decode_text(value)))
@@ -121,7 +121,7 @@ class Notebook:
 
 
 def decode_image(value: Raw) -> bytes:
-    """Of what stands in a notebook for a picture; empty when it is damaged or very large."""
+    """Decode an image of a notebook; empty if it is damaged or too large."""
     if len(memoryview(value)) > _MAX_IMAGE_BYTES:
         return b""
     found = _decode_json(value)
@@ -140,14 +140,14 @@ def _decode_outputs(value: Raw) -> list[_Output]:
 
 
 def _decode_text(value: Raw) -> str:
-    """A text, or a list of texts, which is how notebooks keep their lines."""
+    """A string, or a list of strings, as notebooks store lines."""
     size = len(memoryview(value))
     if size > _MAX_TEXT_BYTES:
         return f"[{size / 1e6:.1f} MB, too long to be shown]"
     found = _decode_json(value)
     if isinstance(found, list):
         lines = [str(one) for one in cast("list[object]", found)]
-        # The lines of a source have their ends, those of a traceback have none.
+        # The lines of a source have line ends, those of a traceback do not.
         return ("" if any(line.endswith("\n") for line in lines[:-1]) else "\n").join(lines)
     return "" if found is None else str(found)
 
@@ -160,7 +160,7 @@ def _decode_json(value: Raw) -> Any:
 
 
 def _short_text(value: Raw) -> str:
-    """Of something short that stands in a title."""
+    """A short value for a title."""
     if len(memoryview(value)) > 300:
         return "?"
     found = _decode_json(value)

@@ -1,7 +1,7 @@
-"""The place that a tool was allowed to use, looked at once more when it is used, and how places are shown.
+"""Authorizes a tool's path again when the tool uses it, and formats paths for the model.
 
-Used by the tools for files. What a person or a rule allowed was a path; between that and now a link may have been
-exchanged. So whatever a path leads to has to be allowed by itself, and it is then opened without following a link.
+Used by the file tools. A user or a rule allowed a path, but a link may have been replaced since. So the target of a
+path must be allowed itself, and is then opened without following links.
 """
 
 import os
@@ -23,13 +23,13 @@ _MAX_SUGGESTIONS = 3
 class AuthorizedPath(NamedTuple):
     facts: PathFacts
     approved_reasons: frozenset[tuple[str, str, str]]
-    """What a person was asked and said yes to: (reason, rule, where the rule stands)."""
+    """What the user was asked and approved: (reason, rule, the rule's source)."""
     read_tool: str = "Read"
-    """The tool whose rules count for what is found there: the searching one itself for an agent without Read."""
+    """The tool whose rules apply to files found below the path: the search tool itself for an agent without Read."""
 
 
 def authorize_path(context: ToolContext, tool: str, arguments: Mapping[str, Any], path: str) -> AuthorizedPath:
-    """Raises InvalidError. An `ask` counts as answered: a call that was not allowed does not come here."""
+    """Raises InvalidError. An `ask` counts as approved: a call that was denied does not get here."""
     facts = examine_path(path, context.workspace, context.directory)
     judgement = context.permissions.decide(tool, arguments, context.directory)
     if judgement.effect == "deny" or facts.special_reason:
@@ -46,7 +46,7 @@ def authorize_path(context: ToolContext, tool: str, arguments: Mapping[str, Any]
 
 
 def _approved_link_target(context: ToolContext, tool: str, facts: PathFacts) -> bool:
-    """Whether the person who was asked about a link was told where it leads, and it still leads there."""
+    """Whether the user was shown the link's target when asked, and it still has that target."""
     judgement = context.decision
     if judgement is None or judgement.effect != "ask" or tool not in ("Read", *EDIT_TOOLS):
         return False
@@ -55,8 +55,8 @@ def _approved_link_target(context: ToolContext, tool: str, facts: PathFacts) -> 
 
 
 def _approved_inside_workspace(context: ToolContext, tool: str, facts: PathFacts) -> bool:
-    """Whether the person who agreed to a change would be asked nothing else about what the link leads to: a file of
-    the workspace that is like any other."""
+    """Whether a user who approved an edit would be asked nothing else about the link's target: an ordinary file of the
+    workspace."""
     if (
         context.decision is None
         or tool not in EDIT_TOOLS
@@ -69,9 +69,8 @@ def _approved_inside_workspace(context: ToolContext, tool: str, facts: PathFacts
 
 
 def can_read(context: ToolContext, path: str, authorized: AuthorizedPath) -> bool:
-    """Whether a file that was found below a place may be shown. A person's answer about the place covers what is
-    asked for the very same reason, and no more: not a key file in a folder outside that they opened.
-    """
+    """Whether a file found below the path may be shown. The user's approval of the path covers asking for exactly the
+    same reasons and nothing more: not a key file in an outside folder that they opened."""
     judgement = _decide(context, authorized.read_tool, path)
     if judgement.effect == "ask":
         return _reasons_to_ask(judgement) <= authorized.approved_reasons
@@ -87,14 +86,14 @@ def _reasons_to_ask(judgement: PermissionDecision) -> frozenset[tuple[str, str, 
 
 
 def display_path(path: str, context: ToolContext) -> str:
-    """As a model can use it: relative to where it works when it is inside, and on one line whatever it is called."""
+    """As the model can use it: relative to the working directory if inside it, and always on one line."""
     if is_inside(path, context.directory):
         path = os.path.relpath(path, context.directory)
     return visible_line(path)
 
 
 def visible_line(text: str) -> str:
-    """Of something that stands in a line: hidden characters and line breaks can be seen."""
+    """Text for one line: makes hidden characters and line breaks visible."""
     return reveal_hidden(text).replace("\n", "[U+000A]").replace("\t", "[U+0009]")
 
 
@@ -107,7 +106,7 @@ def error_to_output(error: InvalidError) -> ToolOutput:
 
 
 def missing_path_output(context: ToolContext, facts: PathFacts) -> ToolOutput:
-    """For a path that does not exist: names in the same folder that are close to it."""
+    """For a path that does not exist: suggests similar names in the same folder."""
     close = [display_path(path, context) for path in _similar_paths(context, facts)]
     fix = f"Did you mean {' or '.join(close)}?" if close else "Use Glob to find it."
     return error_output(f"{display_path(facts.requested, context)} does not exist", fix)

@@ -1,8 +1,8 @@
-"""A process that reads the text of a PDF from its standard input and prints it page by page, as lines of JSON.
+"""A child process that reads a PDF from standard input and prints its text page by page, as lines of JSON.
 
-Started by pdf_text. A PDF may be made to harm whoever reads it, so this is a process of its own: with little memory and
-time, and, where the kernel has seccomp, with no system calls left but for reading what is open, writing to its output
-and memory. It can open no file, start nothing and reach no network, whatever the document makes of it.
+Started by pdf_text. A PDF may be malicious, so the process has limits on memory and time and, where the kernel has
+seccomp, only the system calls for memory, for reading open files and for writing its output. It can't open files, start
+processes or use the network, even if the document takes control of it.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ from typing import Any, Final
 MAX_MEMORY_BYTES: Final = 512 << 20
 MAX_CPU_SECONDS: Final = 20
 _PASSWORD_ERROR = 4
-"""pdfium's code for a document that needs one."""
+"""pdfium's code for a document that needs a password."""
 _LINE_END_HYPHEN = "\ufffe"
-"""What pdfium gives for a hyphen that only parts a word at the end of a line."""
+"""What pdfium returns for a hyphen that splits a word at a line end."""
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -39,9 +39,8 @@ _ARCHITECTURES: Final = {
 
 
 def pdf_command(packages: str, ranges: list[tuple[int, int]], max_chars: int) -> list[str]:
-    """What starts it. `packages` is the folder that pypdfium2 is installed in; a range may end at 0, the last page;
-    when more than so many characters were printed it ends.
-    """
+    """The command line. `packages` is the folder where pypdfium2 is installed; a range may end at 0, the last page. The
+    process ends when it has printed more than `max_chars`."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     start = "import sys; sys.path += sys.argv[1:3]; from kitbag.tools.files.pdf_process import main; main(sys.argv[3])"
     return [sys.executable, "-I", "-S", "-c", start, source, packages, json.dumps((ranges, max_chars))]
@@ -52,7 +51,7 @@ def main(text: str) -> None:
     limit_resources()
     pdfium = importlib.import_module("pypdfium2")
     data = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - open as long as the process lives
-    "".encode("utf-16-le").decode("utf-16-le")  # loads what can't be loaded any more once the doors are closed
+    "".encode("utf-16-le").decode("utf-16-le")  # loads the codec while files can still be opened
     restrict_system_calls()
     try:
         document = pdfium.PdfDocument(data)
@@ -70,7 +69,7 @@ def main(text: str) -> None:
         printed += len(found or "")
         if printed > characters:
             break
-    os._exit(0)  # without giving anything back: that is where a damaged document does its damage
+    os._exit(0)  # no cleanup, which is where a damaged document crashes pdfium
 
 
 def limit_resources() -> None:
@@ -81,12 +80,12 @@ def limit_resources() -> None:
         (resource.RLIMIT_FSIZE, 0),
     ):
         _, highest = resource.getrlimit(kind)
-        with contextlib.suppress(ValueError, OSError):  # not every system has each of them
+        with contextlib.suppress(ValueError, OSError):  # not every system has all of them
             resource.setrlimit(kind, (most if highest == resource.RLIM_INFINITY else min(most, highest), highest))
 
 
 def restrict_system_calls() -> bool:
-    """From here on every system call but those that are listed fails. False where that can't be had."""
+    """From here on, all system calls fail except those listed. False if that is not possible."""
     known = _ARCHITECTURES.get(os.uname().machine)
     if known is None or sys.platform != "linux":
         return False
@@ -108,7 +107,7 @@ def _page_numbers(ranges: list[tuple[int, int]], count: int) -> Iterator[int]:
 
 
 def _page_text(pdfium: Any, document: Any, page: int) -> str | None:
-    """None when the page can't be read."""
+    """None if the page can't be read."""
     try:
         opened = document[page - 1]
         text = opened.get_textpage()

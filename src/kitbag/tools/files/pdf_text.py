@@ -1,6 +1,6 @@
-"""The text of a PDF, page by page, as Read shows it. The document itself is read by pdf_process, never by us.
+"""The text of a PDF, page by page, as Read shows it. Only pdf_process reads the document itself.
 
-Used by Read. pypdfium2 comes with the extra `documents`; without it the model is told how a person gets it.
+Used by Read and WebFetch. pypdfium2 comes with the extra `documents`; without it the error says how to install it.
 """
 
 import os
@@ -19,7 +19,7 @@ from kitbag.tools.files.paths import number_of
 from kitbag.tools.files.pdf_process import pdf_command
 
 MAX_PAGES: Final = 20
-"""Shown when no pages are asked for."""
+"""Shown if no pages are requested."""
 MAX_CHARS: Final = 50_000
 MAX_BYTES: Final = 500 << 20
 TIMEOUT_SECONDS: Final = 6.0
@@ -27,11 +27,11 @@ _MAX_PRINTED_BYTES = 4 << 20
 _RANGE = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{0,6}))?")
 
 PageRanges = list[tuple[int, int]]
-"""First and last page; 0 is the last one of the document."""
+"""First and last page; a last page of 0 is the last one of the document."""
 
 
 class PageRangeError(ValueError):
-    """`pages` can't be read; says why."""
+    """`pages` can't be parsed; says why."""
 
 
 class _PdfRecord(msgspec.Struct):
@@ -42,7 +42,7 @@ class _PdfRecord(msgspec.Struct):
 
 
 def parse_page_ranges(text: str) -> PageRanges:
-    """`1-5`, `3`, `2,7`, `10-`: in order, and no page twice. Raises PagesError."""
+    """`1-5`, `3`, `2,7`, `10-`: sorted, and no page twice. Raises PageRangeError."""
     found: PageRanges = []
     for part in text.replace(";", ",").split(","):
         one = _RANGE.fullmatch(part.strip())
@@ -66,12 +66,12 @@ def parse_page_ranges(text: str) -> PageRanges:
 
 
 def format_page_ranges(ranges: PageRanges) -> str:
-    """As `page_ranges` reads it."""
+    """The inverse of `parse_page_ranges`."""
     return ",".join(str(first) if first == last else f"{first}-{last or ''}" for first, last in ranges)
 
 
 def read_pdf(descriptor: int, path: str, pages: str, stop: threading.Event) -> ToolOutput:
-    """`path` as it is shown. The descriptor is read from its beginning by another process."""
+    """`path` is the display path. A child process reads the descriptor from its start."""
     packages = _find_pypdfium2()
     if not packages:
         fix = "Ask the user to run `pip install 'kitbag[documents]'`, or use a program that turns it into text."
@@ -89,7 +89,7 @@ def read_pdf(descriptor: int, path: str, pages: str, stop: threading.Event) -> T
 
 
 def _find_pypdfium2() -> str:
-    """The folder that pypdfium2 is installed in; empty when it is not. It is not loaded here."""
+    """The folder where pypdfium2 is installed; empty if it is not. Does not import it."""
     spec = find_spec("pypdfium2")
     return os.path.dirname(os.path.dirname(spec.origin)) if spec is not None and spec.origin else ""
 
@@ -113,7 +113,7 @@ def _run_pdf_process(
         try:
             said.append(msgspec.json.decode(line, type=_PdfRecord))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return [_PdfRecord(problem="damaged")], ended  # it was made to say something else
+            return [_PdfRecord(problem="damaged")], ended  # the document took control of the process
     return said, ended
 
 
@@ -162,7 +162,7 @@ class _PdfPages:
 
     @property
     def _abort_reason(self) -> str:
-        """Why the process did not come to its end; empty when it did."""
+        """Why the process ended early; empty if it did not."""
         if self._ended.stop_reason == "time":
             return f"it takes more than {TIMEOUT_SECONDS:g} s"
         if self._ended.stop_reason or self._ended.status:
@@ -170,7 +170,7 @@ class _PdfPages:
         return ""
 
     def _render_rows(self) -> tuple[list[str], int, list[str]]:
-        """What is shown, the last page of it, and what is missing from that."""
+        """The rows, the last page shown, and what is missing."""
         rows: list[str] = []
         remarks: list[str] = []
         room, last = MAX_CHARS, 0
@@ -188,7 +188,7 @@ class _PdfPages:
         return rows, last, remarks
 
     def _remaining_ranges(self, last: int, *, asked: bool) -> PageRanges:
-        """What is left to be read: of what was asked for, or of the document."""
+        """What remains to be read: of the requested pages, or of the document."""
         if not asked:
             return [(last + 1, min(last + MAX_PAGES, self._count))] if last < self._count else []
         left = [(max(first, last + 1), min(end or self._count, self._count)) for first, end in self._ranges]

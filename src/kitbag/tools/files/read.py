@@ -1,8 +1,8 @@
-"""Read: a text file with line numbers, a notebook, the text of a PDF, or an image. However large the file is, little of
-it is held at a time.
+"""Read: a text file with line numbers, a notebook, the text of a PDF, or an image. Memory use does not depend on the
+size of the file.
 
-Used by the loop. What the path leads to is settled by places and opened through permissions.beneath, so that what is
-read is what was allowed; lines come from lines, cells from notebooks, pages from pdf_text.
+Used by the agent loop. paths authorizes the path and permissions/safe_open opens it, so that what is read is what was
+allowed. Uses lines, notebooks and pdf_text.
 """
 
 import base64
@@ -39,17 +39,17 @@ MAX_LINES: Final = 2_000
 MAX_LINE_CHARS: Final = 2_000
 MAX_CHARS: Final = 50_000
 MAX_NOTEBOOK_IMAGES: Final = 4
-"""Of a notebook."""
+"""Of one notebook."""
 MAX_IMAGE_BYTES: Final = 3_750_000
-"""As base64 it is 5 MB, the most that providers take."""
+"""As base64 it is 5 MB, the most that providers accept."""
 TIMEOUT_SECONDS: Final = 1.5
-"""For getting to a line, and for the end of one that is very long."""
+"""For reaching the first line, and for the end of a very long line."""
 _LINE_NUMBER_CHARS = 7
 """Characters before each line."""
 _HEADER_BYTES = 1 << 13
 _PDF_SIGNATURE = b"%PDF-"
 _MAX_COUNTED_BYTES = 16 << 20
-"""So much of the rest is read to say how many lines there are."""
+"""How much is read beyond the window to count lines."""
 _BINARY_SIGNATURES: Final = (
     (b"PK\x03\x04", "a ZIP archive"),
     (b"\x1f\x8b", "gzip data"),
@@ -114,7 +114,7 @@ def _read_opened(descriptor: int, path: str, arguments: ReadArguments, stop: thr
 
 
 def _parse_notebook(descriptor: int, size: int, notes: list[str]) -> Notebook | None:
-    """None when it is shown as the text that it is; then a note says why."""
+    """None if it is shown as plain text; then a note says why."""
     try:
         if size > MOST_NOTEBOOK_BYTES:
             raise NotebookError(f"it has {format_size(size)}")
@@ -159,7 +159,7 @@ def _image_output(descriptor: int, path: str, media_type: str, size: int) -> Too
 
 
 class _TextReader:
-    """A file as lines, and what became known about it while they were read."""
+    """Reads a file as lines and counts them on the way."""
 
     def __init__(self, pieces: Iterator[bytes], stop: threading.Event) -> None:
         self._stop = stop
@@ -169,7 +169,7 @@ class _TextReader:
         self._last = b"\n"
         self.bytes = 0
         self.timed_out = False
-        """The time was over before the end was reached."""
+        """Stopped before the end of the file."""
         self.has_more = False
         """There are lines after the window."""
 
@@ -185,7 +185,7 @@ class _TextReader:
 
     @property
     def line_count(self) -> int:
-        """Of what was read: of the whole file unless it is late."""
+        """Of the whole file, unless timed_out."""
         return self._newlines + (self._last != b"\n")
 
     def read_window(self, first: int, most: int) -> list[TextLine]:
@@ -194,11 +194,11 @@ class _TextReader:
         size = 0
         for line in islice(found, most):
             taken.append(line)
-            # At least so many characters, with the number before them: what does not fit need not be looked at.
+            # A lower bound of the characters with the line number: what can't fit need not be rendered.
             size += _LINE_NUMBER_CHARS + (len(line.data) if line.data.isascii() else len(line.data) // 4)
             if size > MAX_CHARS:
                 break
-        # Not by asking for the next line, which may be a very long one.
+        # Not by asking for the next line, which may be very long.
         self.has_more = self.line_count > first - 1 + len(taken) or bool(next(self._chunks, b""))
         return taken
 
@@ -221,9 +221,9 @@ class _RenderedRows(NamedTuple):
     rows: list[str]
     last: int
     truncated_rows: int
-    """How many rows are not whole lines."""
+    """How many rows are not complete lines."""
     encoding_note: str
-    """About the encoding."""
+    """Says that the file is not UTF-8."""
 
 
 def _numbered_output(
@@ -255,7 +255,7 @@ def _numbered_output(
 
 
 def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str]) -> list[Image]:
-    """Of the lines that are shown: the first few."""
+    """The first images among the lines shown."""
     found = [notebook.images[line.data] for line in window if line.data in notebook.images]
     taken: list[Image] = []
     room = MAX_IMAGE_BYTES
@@ -271,7 +271,7 @@ def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str
 
 def _render_rows(window: list[TextLine], first: int, unfinished: bool) -> _RenderedRows:
     texts, note = _decode_lines(window)
-    plain = not find_hidden("\n".join(texts))  # most files are, and asking once is faster
+    plain = not find_hidden("\n".join(texts))  # the usual case, and one check is faster
     rows: list[str] = []
     room, cut = MAX_CHARS, 0
     for number, (line, text) in enumerate(zip(window, texts, strict=True), first):

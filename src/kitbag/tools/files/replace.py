@@ -1,4 +1,4 @@
-"""Replaces one text by another in the text of a file, whatever its line ends are: a model sends `\\n` and means both.
+"""Replaces a text in the content of a file, whatever its line ends are: a model sends `\\n` for both kinds.
 
 Used by Edit.
 """
@@ -16,19 +16,19 @@ class Replacement(NamedTuple):
     text: str
     occurrences: int
     spans: tuple[tuple[int, int], ...]
-    """Where the first of the new pieces begin and end, in the new text."""
+    """Start and end of the first replacements, in the new text."""
 
 
 class AmbiguousMatch(NamedTuple):
-    """It occurs more than once, and only one was meant."""
+    """The text occurs more than once, and replace_all is not set."""
 
     occurrences: int
     lines: tuple[int, ...]
-    """Of the first ones."""
+    """Of the first occurrences."""
 
 
 class ReplacementTooLong(NamedTuple):
-    """What it would become, in characters."""
+    """`length`: the characters of the result."""
 
     length: int
 
@@ -36,8 +36,8 @@ class ReplacementTooLong(NamedTuple):
 def replace_text(
     text: str, old: str, new: str, *, replace_all: bool, max_length: int
 ) -> Replacement | AmbiguousMatch | ReplacementTooLong | None:
-    """None when it does not occur. `old` is not empty. Elsewhere nothing is changed."""
-    if "\r" in old:  # these very line ends are meant, if they are there
+    """None if `old`, which must not be empty, does not occur. Changes nothing else."""
+    if "\r" in old:  # these line ends are meant if they occur
         found = _replace_exact(text, old, new, replace_all, max_length)
         if found is not None or "\r\n" not in old:
             return found
@@ -55,7 +55,7 @@ def _replace_exact(
     at = text.find(old)
     if at < 0:
         return None
-    if not replace_all and text.find(old, at + 1) >= 0:  # also where they overlap: either could be meant
+    if not replace_all and text.find(old, at + 1) >= 0:  # overlapping occurrences are ambiguous too
         return AmbiguousMatch(max(2, text.count(old)), _match_lines(text, old))
     if not replace_all:
         made = f"{text[:at]}{new}{text[at + len(old) :]}"
@@ -88,12 +88,13 @@ def _match_lines(text: str, old: str) -> tuple[int, ...]:
 def _replace_mixed_endings(
     text: str, old: str, new: str, replace_all: bool, max_length: int
 ) -> Replacement | AmbiguousMatch | ReplacementTooLong | None:
-    """For a file with both kinds of line ends: found without regard to them, and each new piece gets those around."""
+    """For a file with both kinds of line ends: ignores them when searching and uses the surrounding ones in
+    replacements."""
     plain = text.replace("\r\n", "\n")
     found = _replace_exact(plain, old, new, replace_all, max_length)
     if not isinstance(found, Replacement):
         return found
-    # What is the same in both keeps its own.
+    # The common start and end keep their line ends.
     head = common_prefix_length(old, new)
     tail = common_suffix_length(old, new, min(len(old), len(new)) - head)
     middle = new[head : len(new) - tail].replace("\r\n", "\n")
@@ -102,7 +103,7 @@ def _replace_mixed_endings(
     places: list[tuple[int, int]] = []
     done, length, at = 0, 0, plain.find(old)
     while at >= 0:
-        # So many returns were left out before it.
+        # Add the number of carriage returns removed before each position.
         first, last = at + head, at + len(old) - tail
         start, end = first + bisect_left(returns, first), last + bisect_left(returns, last)
         piece = middle.replace("\n", _line_ending_near(text, start, end))
@@ -114,7 +115,7 @@ def _replace_mixed_endings(
 
 
 def _carriage_returns(text: str) -> Iterator[int]:
-    """Where the line ends are that lose their return, counted without the returns before."""
+    """Positions of the line ends that lose a carriage return, in the text without them."""
     at, count = text.find("\r\n"), 0
     while at >= 0:
         yield at - count
@@ -122,7 +123,7 @@ def _carriage_returns(text: str) -> Iterator[int]:
 
 
 def _line_ending_near(text: str, start: int, end: int) -> str:
-    """Of the last line that is replaced; where it has none, of the one before."""
+    """The line end of the last line that is replaced, else of the next line, else of the previous one."""
     at = text.rfind("\n", start, end)
     at = at if at >= 0 else text.find("\n", end)
     at = at if at >= 0 else text.rfind("\n", 0, start)

@@ -1,7 +1,7 @@
-"""Write: a text file, new or as a whole. What exists must have been read before, and not have changed since.
+"""Write: creates a text file or replaces all of it. An existing file must have been read, and not have changed since.
 
-Used by the loop. changing does the work; file_text keeps the encoding and the line ends that a file had, because a
-model that read it has not seen them.
+Used by the agent loop. change_file does the work; file_text keeps the encoding and line ends of the existing file,
+which the model has not seen.
 """
 
 from typing import Annotated, NamedTuple
@@ -37,7 +37,7 @@ def _prepare(file_path: str, content: str, context: ToolContext) -> FileChange |
 
 
 def check_text(argument: str, text: str) -> ToolOutput | None:
-    """What can't be the text of a file."""
+    """An error for text that a file can't contain."""
     if len(text) > MAX_BYTES:
         return error_output(
             f"{argument} has {len(text):,} characters; at most {MAX_BYTES:,} are written at a time",
@@ -55,16 +55,16 @@ class EncodedContent(NamedTuple):
     text: str
     """With the line ends that are written."""
     encoding_note: str = ""
-    """What was taken over from the file that was there, or could not be, in words."""
+    """What was kept of the existing file's encoding, or could not be."""
 
 
 def encode_content(before: bytes | None, content: str) -> EncodedContent:
-    """As the file was written before: the encoding, its mark, and line ends that a model does not see."""
+    """Encode as the existing file is: its encoding, byte order mark and line ends, which the model does not see."""
     old = decode_file(before) if before else FileText("")
-    if old is None:  # not a text that could be kept
+    if old is None:  # not text, so nothing to keep
         return EncodedContent(content.encode(), content, "it is UTF-8 now")
     kept: list[str] = []
-    # A script whose first line ends in a return is not found to be one.
+    # The kernel does not find the interpreter of a script whose first line ends in a carriage return.
     if old.line_ending == "\r\n" and "\r" not in content and not content.startswith("#!"):
         content = content.replace("\n", "\r\n")
         kept.append("its lines end in \\r\\n, as before")

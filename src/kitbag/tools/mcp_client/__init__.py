@@ -1,1 +1,1 @@
-"""Tools of other programs: servers that speak the Model Context Protocol, as tools of a run."""
+"""The MCP client: tools and prompts of Model Context Protocol servers, as tools of a run."""

@@ -1,8 +1,8 @@
-"""Which servers there are for a workspace: the user's own, and a project's as far as it is trusted; and which an agent
-brings in its file. Inert: nothing is started, resolved or connected to.
+"""The MCP servers configured for a workspace: the user's, a trusted project's, and those in an agent's file. Starts,
+resolves and connects to nothing.
 
-A project's server counts only as it was when the workspace was trusted: its whole description, and the scripts of the
-workspace that it runs. Of two with one name the user's own counts. Used by `servers`, by assembly/servers and by
+A project's server is used only as it was when the workspace was trusted: its whole definition, and the scripts of the
+workspace that it runs. The user's server wins over others of the same name. Used by servers, assembly/mcp_servers and
 `kitbag servers`.
 """
 
@@ -48,7 +48,7 @@ class ConfiguredServer(NamedTuple):
 
 
 def configured_servers(places: Places, trust: WorkspaceTrust, settings: Settings) -> list[ConfiguredServer]:
-    """`settings`: only the user's own tables are in them."""
+    """`settings`: only the user's own tables are used."""
     found = [
         _user_server(name, table, settings.user_file, places) for name, table in settings.tables("mcp_servers").items()
     ]
@@ -108,14 +108,14 @@ def _require_trust(one: ConfiguredServer, trust: WorkspaceTrust, text: str) -> C
     return one
 
 
-# --- an agent's own ---------------------------------------------------------------------------------------------
+# --- servers in an agent's file ---------------------------------------------------------------------------------
 
 
 def agent_servers(
     agent: AgentFile, places: Places, trust: WorkspaceTrust, configured: Sequence[ConfiguredServer]
 ) -> list[ConfiguredServer]:
-    """Those that its file describes. A project's file counts as far as it is trusted, and of two with one name its own
-    one counts for the agent, but not before one of the user's."""
+    """The servers that its file defines. A project's file needs trust. The agent's definition wins over a project's of
+    the same name, but not over the user's."""
     of_project = agent.root.scope == "project" or (
         agent.root.scope == "extra" and is_inside(os.path.realpath(agent.path), os.path.realpath(places.project))
     )
@@ -166,7 +166,7 @@ def _untrusted_server(server: ServerConfig, trust: WorkspaceTrust) -> Configured
 
 
 def is_trusted(trust: WorkspaceTrust, path: str, text: str) -> bool:
-    """Whether the server was there, just so, when a person agreed to the workspace."""
+    """Whether exactly this server was there when the user trusted the workspace."""
     if trust.for_this_run:
         return True
     return trust.state == "trusted" and text in _trusted_server_texts(trust, path)
@@ -183,21 +183,21 @@ def _trusted_server_texts(trust: WorkspaceTrust, path: str) -> set[str]:
 
 
 def check_still_trusted(server: ServerConfig, places: Places, trust: WorkspaceTrust) -> None:
-    """Looked at anew before a project's program is started: meanwhile an agent may have changed the file, or a script
-    that the server runs. What else has changed in the workspace does not matter. Raises UsageError."""
+    """Checks again before a project's program starts: an agent may have changed the file, or a script the server runs.
+    Other changes in the workspace do not matter. Raises UsageError."""
     if server.scope == "user" or trust.for_this_run:
         return
     now = check_trust(places, trust.only_fingerprint)
     relative = {os.path.relpath(server.source, root) for root in (now.root, now.folder)}
     changed = any(change.path in relative or change.path == server.source for change in now.changes)
-    if trust.only_fingerprint:  # there is no record to compare it with
+    if trust.only_fingerprint:  # there is no record to compare with
         changed = trust.capability_digests(relative) != now.capability_digests(relative)
     if now.state not in ("trusted", "changed") or changed or not _is_unchanged(server, now):
         raise UsageError("it, or a script it runs, has changed since the workspace was trusted", _TRUST_FIX)
 
 
 def _is_unchanged(server: ServerConfig, now: WorkspaceTrust) -> bool:
-    """The description that was read when the run began is one of those that are there now."""
+    """Whether the definition read at the start of the run still exists."""
     if server.source.endswith(tuple(os.sep + name for name in PROJECT_FILES)):
         found = _read_server_file(server.source, os.path.dirname(server.source), now._replace(for_this_run=True))
     else:
@@ -209,8 +209,8 @@ def _is_unchanged(server: ServerConfig, now: WorkspaceTrust) -> bool:
 
 
 def resolve_variables(server: ServerConfig, places: Places, settings: Settings) -> ServerConfig:
-    """Its variables filled in. A project's server gets no value that a command would not get, unless the user names
-    the variable in `mcp.environment`. Raises UsageError."""
+    """Substitute its variables. A project's server gets only values that a command would get, unless the user names the
+    variable in `mcp.environment`. Raises UsageError."""
     given = dict(os.environ)
     fixed = {"CLAUDE_PROJECT_DIR": places.project, "PWD": places.cwd, "workspaceFolder": places.project}
     if server.scope == "user":
@@ -231,5 +231,5 @@ def resolve_variables(server: ServerConfig, places: Places, settings: Settings) 
 
 
 def server_environment(server: ServerConfig) -> dict[str, str]:
-    """What a program is started with: what any command gets, and exactly what its description names."""
+    """The environment of a server's program: that of any command, plus what its definition names."""
     return {**scrub_environment(os.environ.items()), **dict(server.environment)}

@@ -1,8 +1,8 @@
-"""One server, connected when it is first needed and again after the connection broke.
+"""A connection to one server, opened when first needed and again after it broke.
 
-Used by `servers`. A task of its own holds the connection, because the SDK wants to be left by the task that entered it;
-calls come from any task. What a server may have begun is never sent a second time: a call is repeated only where it is
-certain that the server did not get it.
+Used by servers. A task holds the connection, because the SDK must be left by the task that entered it; calls come from
+any task. A request that the server may have started is never sent twice: it is retried only if it is certain that the
+server did not get it.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ LIST_TIMEOUT_SECONDS: Final = 20.0
 _CLOSE_TIMEOUT_SECONDS = 5.0
 _MAX_PAGES = 100
 _PROGRESS_TIMEOUT_FACTOR = 10
-"""Times its usual limit is what a call may take that tells of its progress."""
+"""A call that reports progress may take this many times its timeout."""
 _REFRESH_INTERVAL_SECONDS = 1.0
-"""A server that keeps saying that its tools have changed is asked no more often."""
+"""The shortest interval between listings for a server that keeps reporting changes."""
 _MAX_ERROR_CHARS = 2_000
 
 ServerProgress = Callable[[str], None]
@@ -38,7 +38,7 @@ ServerErrorKind = Literal["connect", "undelivered", "broken", "time", "refused",
 
 
 class ServerError(KitbagError):
-    """A server that can't be used, or a call that failed on the way. `kind` says whether it may have been done."""
+    """A server that can't be used, or a failed call. `kind` tells whether the call may have taken effect."""
 
     exit_code = 6
 
@@ -48,7 +48,7 @@ class ServerError(KitbagError):
 
 
 class TransportSetup(NamedTuple):
-    """What a connection is made of; a new one for each attempt."""
+    """What a connection is made of; new for each attempt."""
 
     transport: AbstractAsyncContextManager[Any]
     stderr: "StderrTail | None" = None
@@ -56,13 +56,13 @@ class TransportSetup(NamedTuple):
 
 
 class _LiveConnection:
-    """One connection, from being opened to its end."""
+    """One connection, from its opening to its end."""
 
     def __init__(self, client: "Client", setup: TransportSetup) -> None:
         self.client = client
         self.setup = setup
         self.end_reason = ""
-        """It has ended, and this is why."""
+        """Empty while the connection is open."""
 
     @property
     def session(self) -> "ClientSession":
@@ -77,8 +77,8 @@ class ServerConnection:
         on_listing: Callable[[ServerListing], None] = lambda _: None,
         on_stderr: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`opens` makes what to connect with, and is given what to call at its end; it raises KitbagError. `listed` is
-        told what the server offers, each time it is asked; `said` what a program printed on its error output."""
+        """`open_transport` creates the transport, is given a callback for its end, and raises KitbagError. `on_listing`
+        gets each listing of the server, `on_stderr` what its program printed on standard error."""
         self.server = server
         self._open_transport = open_transport
         self._on_listing = on_listing
@@ -98,7 +98,7 @@ class ServerConnection:
     # --- opening and closing ------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connects, and asks what the server offers. Raises ServerError."""
+        """Connect and request the listing. Raises ServerError."""
         await self._ensure_open()
 
     async def _ensure_open(self) -> _LiveConnection:
@@ -144,7 +144,7 @@ class ServerConnection:
                     await self._request_listing(life)
                 ready.set_result(life)
                 await self._wait_until_ended(ending, client)
-        except Exception as error:  # noqa: BLE001 - whatever the SDK or the server does ends this connection alone
+        except Exception as error:  # noqa: BLE001 - whatever the SDK or the server does ends only this connection
             if not ready.done():
                 ready.set_exception(self._connect_error(error, why, opening))
             elif life is not None:
@@ -158,7 +158,7 @@ class ServerConnection:
                 self._on_stderr(opening.stderr.text)
 
     async def _wait_until_ended(self, ending: asyncio.Event, client: "Client") -> None:
-        """To its end; meanwhile a server of the newer protocol tells of changes only to who listens."""
+        """Meanwhile, a server of the newer protocol reports changes only to subscribers."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         tools = client.server_capabilities.tools
@@ -212,7 +212,7 @@ class ServerConnection:
         return ServerError("connect", f"the server {label} can't be connected to: {reason}{told}", fix)
 
     async def close(self) -> None:
-        """Ends it, and whatever it started. May be called twice."""
+        """Ends the connection and its program. May be called twice."""
         self._closed = True
         await self._shut_down()
 
@@ -229,7 +229,7 @@ class ServerConnection:
                 await asyncio.wait([task], timeout=_CLOSE_TIMEOUT_SECONDS)
         self._refresh = self._holder = None
 
-    # --- what it offers -----------------------------------------------------------------------------
+    # --- listing ------------------------------------------------------------------------------------
 
     async def _request_listing(self, life: _LiveConnection) -> None:
         import mcp_types as types
@@ -238,14 +238,14 @@ class ServerConnection:
             found = await _fetch_pages(life.session.list_tools, "tools", MAX_TOOLS, types.PaginatedRequestParams)
             prompts: list[Any] = []
             if life.client.server_capabilities.prompts is not None:
-                with contextlib.suppress(Exception):  # without them its tools can be used all the same
+                with contextlib.suppress(Exception):  # its tools are useful without them
                     prompts = await _fetch_pages(
                         life.session.list_prompts, "prompts", MAX_PROMPTS, types.PaginatedRequestParams
                     )
         self._on_listing(await asyncio.to_thread(build_listing, found, prompts))
 
     def _on_tools_changed(self) -> None:
-        """Its tools are others now. Asked for once, however often it says so meanwhile."""
+        """Its tools have changed. Repeated reports cause one request."""
         self._refresh_pending = True
         if (self._refresh is None or self._refresh.done()) and not self._closed:
             self._refresh = asyncio.create_task(self._refresh_listing())
@@ -261,7 +261,7 @@ class ServerConnection:
     # --- calls --------------------------------------------------------------------------------------
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float, progress: ServerProgress) -> Any:
-        """What the server answers, as the SDK's CallToolResult. Raises ServerError."""
+        """The server's answer, as the SDK's CallToolResult. Raises ServerError."""
         import mcp_types as types
         from pydantic import TypeAdapter
 
@@ -280,7 +280,7 @@ class ServerConnection:
         return await self._send(request, types.GetPromptResult, f"the prompt {name!r}", seconds, lambda _: None)
 
     async def _send(self, request: Any, answers: Any, what: str, seconds: float, progress: ServerProgress) -> Any:
-        """Not through the SDK's own `call_tool`, which runs a server's patterns over its answer."""
+        """Not with the SDK's `call_tool`, which runs a server's patterns over its answer."""
         try:
             return await self._send_once(request, answers, what, seconds, progress)
         except ServerError as error:
@@ -296,7 +296,7 @@ class ServerConnection:
             latest = loop.time() + _PROGRESS_TIMEOUT_FACTOR * seconds
 
             async def heard(progress: float, total: float | None, message: str | None) -> None:
-                with contextlib.suppress(RuntimeError):  # it is over
+                with contextlib.suppress(RuntimeError):  # the call is over
                     limit.reschedule(min(loop.time() + seconds, latest))
                 tell(_format_progress(progress, total, message))
 
@@ -304,7 +304,7 @@ class ServerConnection:
 
     @asynccontextmanager
     async def _translate_errors(self, life: _LiveConnection, what: str, seconds: float) -> AsyncGenerator[None, None]:
-        """What the SDK raises, as ours."""
+        """Converts the SDK's exceptions."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
         from pydantic import ValidationError
@@ -362,13 +362,13 @@ def _format_progress(done: float, total: float | None, message: str | None) -> s
 
 
 def bounded_line(text: str, max_chars: int) -> str:
-    """In one line, for people and models."""
+    """On one line, for users and models."""
     text = collapse_whitespace(reveal_hidden(text[: 2 * max_chars]))
     return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def _describe_error(error: BaseException) -> str:
-    """Of a group of errors the first real one: the others follow from it."""
+    """The first error of a group: the others follow from it."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = getattr(error, "strerror", None) or str(error)

@@ -1,7 +1,7 @@
-"""A server that is reached by HTTP: the SDK's transport with our own limits.
+"""The HTTP transport: the SDK's, with our own limits.
 
-Used by `connection`. Redirects are followed inside the address's own origin only, which is the SDK's doing; bodies are
-bounded here, because the SDK reads an answer whole.
+Used by servers. The SDK follows redirects only within the URL's origin. Bodies are bounded here, because the SDK reads
+a whole response into memory.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -17,20 +17,20 @@ CONNECT_TIMEOUT_SECONDS: Final = 10.0
 
 
 class HttpState:
-    """What became of requests, as far as it can be told from outside the SDK."""
+    """What can be observed of requests from outside the SDK."""
 
     def __init__(self) -> None:
         self.session_lost = False
-        """The server does not know our session any more, and so has done nothing."""
+        """The server does not know our session any more, so it has done nothing."""
         self.status = 0
-        """Of the last answer that was an error."""
+        """Of the last error response."""
 
 
 @asynccontextmanager
 async def connect_http(
     url: str, headers: dict[str, str], read_timeout_seconds: float, state: HttpState
 ) -> AsyncGenerator[Any, None]:
-    """Streams as the SDK wants them. `seconds`: how long a server may be silent."""
+    """The streams that the SDK expects. `read_timeout_seconds`: how long a server may be silent."""
 
     async def look(response: httpx2.Response) -> None:
         if response.status_code >= 400:
@@ -39,7 +39,7 @@ async def connect_http(
             state.session_lost = True
         packed = response.headers.get("content-encoding", "identity").lower() != "identity"
         if packed or not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            # A little that is packed may be without end, and nobody asked for it to be packed.
+            # Compressed data can expand without limit, and was not requested.
             response.stream = _BoundedStream(response.stream, 0 if packed else MAX_MESSAGE_BYTES)
 
     timeout = httpx2.Timeout(CONNECT_TIMEOUT_SECONDS, read=read_timeout_seconds)

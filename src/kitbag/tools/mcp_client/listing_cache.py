@@ -1,7 +1,6 @@
-"""What servers offered when they were last spoken with, so that the next run need not ask before it begins.
+"""A cache of server listings, so that the next run need not connect before it starts.
 
-A file for each description of a server, in the user's state; another description is another file. What can't be read
-is as if it were not there. Used by `servers`.
+One file per server definition, in the user's state. An unreadable file counts as missing. Used by servers.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from kitbag.tools.mcp_client.server_listing import ServerListing
 
 FOLDER: Final = "state/servers"
 FRESH_SECONDS: Final = 24 * 3600.0
-"""What is older is used all the same, and asked for anew meanwhile."""
+"""An older listing is used too, and refreshed meanwhile."""
 _VERSION = 1
 _MAX_BYTES = 8 << 20
 
@@ -41,7 +40,7 @@ def load_listing(home: str, server: ServerConfig) -> tuple[ServerListing | None,
 
 
 def save_listing(home: str, server: ServerConfig, listing: ServerListing) -> None:
-    """Where it can't be written, the next run asks again."""
+    """If it can't be written, the next run asks again."""
     data = msgspec.json.encode(_CachedListing(_VERSION, time.time(), listing))
     if len(data) <= _MAX_BYTES:
         with contextlib.suppress(StoreError):
@@ -49,7 +48,7 @@ def save_listing(home: str, server: ServerConfig, listing: ServerListing) -> Non
 
 
 def write_log(home: str, server: ServerConfig, text: str) -> None:
-    """What a program said on its error output, redacted by the caller."""
+    """The standard error output of a program, redacted by the caller."""
     with contextlib.suppress(StoreError):
         private_files.write(home, f"{FOLDER}/{server.label}.log", text.encode("utf-8", "replace"))
 

@@ -1,6 +1,7 @@
-"""What a server answered, as a model is shown it: a block of data, images, and what was left out.
+"""Renders a server's answer for the model: a block of untrusted text, images, and what was omitted.
 
-Used by `offered`. Text is bounded and can't leave its block; an image is one by its bytes, not by what it is called.
+Used by server_tools and servers. Text is bounded and can't leave its block; images are recognized by their bytes, not
+by their declared type.
 """
 
 import base64
@@ -55,7 +56,7 @@ def render_result(server: str, tool: str, result: Any) -> ToolOutput:
 
 
 def truncate_middle(text: str) -> tuple[str, str]:
-    """The beginning and the end, and what is missing, in words."""
+    """The start and the end, and what was cut."""
     if len(text) <= MAX_CHARS:
         return text, ""
     head = text[: MAX_CHARS - _TAIL_CHARS]
@@ -107,7 +108,7 @@ def _decode_image(data: str, called: str) -> str | Image:
 
 
 def render_prompt(server: str, name: str, result: Any) -> str:
-    """What a server's prompt says, as a part of what the person says."""
+    """A server's prompt, as part of the user's message."""
     texts: list[str] = []
     for message in list(result.messages)[:_MAX_PARTS]:
         found = _render_part(message.content)

@@ -1,7 +1,7 @@
-"""A server as a file describes it: a program that is started or an address, with its words, variables and headers.
+"""Parses the definition of an MCP server: a program or a URL, with arguments, environment and headers.
 
-Used by `configured`, which knows the files. Read without being believed: what is wrong with a description is said, and
-then it is not used. `${NAME}` is filled in when the server is about to be started, and not kept.
+Used by configured_servers, which knows the files. Definitions are untrusted: an invalid one is reported and not used.
+`${NAME}` is substituted just before the server starts, and the value is not stored.
 """
 
 import hashlib
@@ -17,12 +17,11 @@ from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 ServerScope = Literal["user", "project"]
 MAX_LABEL_CHARS: Final = 24
 MAX_CALL_SECONDS: Final = 600.0
-"""Seconds."""
 _KEYS: Final = frozenset(
     ("type", "transport", "command", "args", "env", "url", "headers", "timeout", "tools", "enabled")
 )
 _IGNORED_KEYS: Final = frozenset(("description", "disabled", "alwaysAllow", "autoApprove", "trust", "name", "gallery"))
-"""What other programs write there and what changes nothing here; `disabled` is read."""
+"""Keys of other programs that change nothing here; `disabled` is read."""
 _TRANSPORTS: Final = {
     "stdio": "stdio", "local": "stdio", "http": "http", "streamable-http": "http", "streamable_http": "http",
     "streamablehttp": "http", "remote": "http",
@@ -34,29 +33,29 @@ _FIX: Final = "see docs/servers.md"
 
 class ServerConfig(NamedTuple):
     name: str
-    """As it is written."""
+    """As written."""
     source: str
-    """The file that describes it."""
+    """The file that defines it."""
     scope: ServerScope
     command: str = ""
-    """Empty where there is an address."""
+    """Empty if it has a URL."""
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     directory: str = ""
-    """Where a program is started."""
+    """The working directory of its program."""
     timeout_seconds: float = 0.0
-    """How long a call may take; 0: as the setting says."""
+    """Of a call; 0: the setting's."""
     allowed_tools: tuple[str, ...] = ()
-    """Of its tools only these; `*` stands for any characters. Empty: all."""
+    """Only these tools; `*` matches any characters. Empty: all."""
     enabled: bool = True
     label: str = ""
-    """In the names of its tools."""
+    """Its part of the tool names."""
 
     @property
     def display_target(self) -> str:
-        """For a person: what would be started or connected to, with variables as they are written."""
+        """For the user: what would be started or connected to, with variables as written."""
         import shlex
 
         return collapse_whitespace(
@@ -65,7 +64,7 @@ class ServerConfig(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Two that may offer other tools never have the same."""
+        """Servers that may offer different tools never have the same digest."""
         parts = (
             self.name, self.scope, self.command, self.arguments, self.environment, self.url, self.headers,
             self.directory if self.scope == "project" else "",
@@ -76,7 +75,7 @@ class ServerConfig(NamedTuple):
 def parse_server(
     name: str, definition: object, source: str, scope: ServerScope, directory: str
 ) -> tuple[ServerConfig, str]:
-    """And what is wrong with it, or nothing."""
+    """Returns the server and what is wrong with it, or an empty string."""
     server = ServerConfig(name, source, scope, directory=directory, label=make_label(name))
     if not isinstance(definition, dict):
         return server, "its description is no table"
@@ -88,7 +87,7 @@ def parse_server(
         return server, "`enabled` must be true or false"
     server = server._replace(enabled=enabled and fields.get("disabled") is not True)
     if not server.enabled and not {"command", "url"} & fields.keys():
-        return server, ""  # only says that it is off
+        return server, ""  # it only disables the server
     if unknown:
         return (
             server,
@@ -114,7 +113,7 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
     )
     if transport == "stdio":
         command = fields.get("command")
-        if isinstance(command, list) and server.scope == "user":  # program and words in one
+        if isinstance(command, list) and server.scope == "user":  # program and arguments in one list
             whole = _string_list(fields, "command")
             command, first = (whole[0] if whole else ""), whole[1:]
         else:
@@ -157,7 +156,7 @@ def _string_pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str],
 
 
 def _timeout_seconds(fields: dict[str, object], scope: ServerScope) -> float:
-    """In milliseconds where other programs read the file too."""
+    """In milliseconds in files that other programs read too."""
     value = fields.get("timeout", 0)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 10**9:
         raise UsageError("`timeout` must be a number", _FIX)
@@ -165,8 +164,8 @@ def _timeout_seconds(fields: dict[str, object], scope: ServerScope) -> float:
 
 
 def coerce_definition(definition: object, scope: ServerScope) -> object:
-    """Of an agent's file, in which all is text, as `read_server` takes it. Times are in milliseconds there: other
-    programs read such files too."""
+    """Converts the values of an agent's file, which are all text, for `parse_server`. Timeouts are in milliseconds
+    there, because other programs read such files too."""
     if not isinstance(definition, dict):
         return definition
     fields = {key: value for key, value in cast("dict[str, object]", definition).items() if value != ""}
@@ -181,7 +180,7 @@ def coerce_definition(definition: object, scope: ServerScope) -> object:
 
 
 def substitute_variables(server: ServerConfig, find: Callable[[str], str | None]) -> ServerConfig:
-    """With the values of `${NAME}` and `${NAME:-instead}`. `find` raises UsageError for what may not be had."""
+    """Replaces `${NAME}` and `${NAME:-default}`. `find` raises UsageError for a value that is not allowed."""
 
     def value(text: str) -> str:
         return _VARIABLE.sub(one, text) if "${" in text else text
@@ -205,7 +204,7 @@ def substitute_variables(server: ServerConfig, find: Callable[[str], str | None]
 
 
 def _strip_credentials(url: str) -> str:
-    """An address may hold a name and a password, and a query may hold a key."""
+    """A URL may contain a user name and a password, and its query a key."""
     scheme, found, rest = url.partition("://")
     if not found:
         return url
@@ -214,7 +213,7 @@ def _strip_credentials(url: str) -> str:
 
 
 def make_label(name: str, max_chars: int = MAX_LABEL_CHARS) -> str:
-    """The name as it stands in `mcp__LABEL__tool`: without `__`, so that it is clear where it ends."""
+    """The name in `mcp__LABEL__tool`: without `__`, so that its end is unambiguous."""
     label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
     return label if len(label) <= max_chars else f"{label[: max_chars - 9].rstrip('_')}-{short_hash(name)}"
 
@@ -224,7 +223,7 @@ def short_hash(text: str) -> str:
 
 
 def assign_labels(servers: list[ServerConfig]) -> list[ServerConfig]:
-    """Each with a label of its own, the same in every run."""
+    """A unique label each, the same in every run."""
     labels: dict[str, str] = {}
     found: list[ServerConfig] = []
     for server in servers:
@@ -237,7 +236,7 @@ def assign_labels(servers: list[ServerConfig]) -> list[ServerConfig]:
 
 
 def find_server_map(content: object) -> Mapping[str, Any]:
-    """Of a file such as `.mcp.json`: by name, wherever in the file they stand."""
+    """The servers of a file such as `.mcp.json` by name, wherever in the file they are."""
     if not isinstance(content, dict):
         return {}
     fields = cast("dict[str, object]", content)
@@ -251,7 +250,7 @@ SERVER_MAP_KEYS: Final = ("mcpServers", "mcp_servers", "servers", "mcp")
 
 
 def secret_values(environment: Mapping[str, object], headers: Mapping[str, object]) -> list[str]:
-    """What stands in a description and must not be written down: keys that are given by name or in a header."""
+    """Secrets in a definition that must not be logged: environment values with secret names, and header values."""
     found = [str(value) for name, value in environment.items() if has_secret_value(name)]
     found += [str(value).rpartition(" ")[2] for value in headers.values()]
     return [value for value in found if "${" not in value]

@@ -1,7 +1,7 @@
-"""What a server offers, as it is kept: tools and prompts, bounded, with everything visible that hides.
+"""What a server offers: its tools and prompts, bounded and with hidden characters made visible.
 
-Made by `connection` from what a server says, kept by `remembered`, used by `offered`. A server's words are data: no
-character in them is hidden, and none of them begins a block of ours.
+Built by connection, stored by listing_cache, used by server_tools and servers. A server's text is untrusted data: it
+can't start a block of Kitbag.
 """
 
 import json
@@ -16,7 +16,6 @@ from kitbag.tools.web.untrusted_text import escape_reserved_tags
 MAX_TOOLS: Final = 1_000
 MAX_PROMPTS: Final = 200
 MAX_DESCRIPTION_CHARS: Final = 2_000
-"""Characters."""
 MAX_SCHEMA_CHARS: Final = 16_000
 _MAX_HINT_CHARS = 500
 _MAX_NAME_CHARS = 256
@@ -28,7 +27,7 @@ _OMITTED_KEYS: Final = frozenset(("$schema", "$id", "$comment", "$defs", "defini
 
 class OfferedTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    """As the server calls it."""
+    """The server's name for it."""
     description: str
     arguments: dict[str, Any]
     """A JSON schema of an object, without `$ref`."""
@@ -39,24 +38,24 @@ class OfferedPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str = ""
     arguments: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
-    """Of the arguments those that must be given."""
+    """The required ones of the arguments."""
 
 
 class ServerListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: tuple[OfferedTool, ...] = ()
     prompts: tuple[OfferedPrompt, ...] = ()
     problems: tuple[str, ...] = ()
-    """What was left out, and why."""
+    """What was omitted, and why."""
 
 
 def sanitize_text(text: str, max_chars: int) -> str:
-    """A server's words, for a model."""
+    """A server's text, for a model."""
     text = escape_reserved_tags(reveal_hidden(text[: max_chars + 1].strip()))
     return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 
 def build_listing(tools: Iterable[Any], prompts: Iterable[Any]) -> ServerListing:
-    """Of the SDK's values. Never raises for what is in them."""
+    """From the SDK's values. Never raises for their content."""
     problems: list[str] = []
     found: dict[str, OfferedTool] = {}
     for tool in tools:
@@ -98,8 +97,8 @@ class _SchemaTooLargeError(Exception):
 
 
 def flatten_schema(schema: object) -> dict[str, Any] | None:
-    """The same without references, which not every provider follows, and short enough; None where that can't be. A
-    long one loses its explanations first, then all that is inside of arguments."""
+    """The schema without references, which not every provider resolves, and within the size limit; None if that is not
+    possible. A long schema loses its descriptions first, then everything nested in arguments."""
     given = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
     for hints, depth in ((True, _MAX_DEPTH), (False, _MAX_DEPTH), (False, 3)):
         try:
@@ -126,7 +125,7 @@ class _SchemaFlattener:
         return {**found, "type": "object", "properties": found.get("properties", {})}
 
     def _flatten_value(self, value: Any, inside: tuple[str, ...], depth: int, *, names: bool = False) -> Any:
-        """`inside`: the references that are being followed. `names`: the keys are names of arguments."""
+        """`inside`: the references being resolved. `names`: the keys are argument names."""
         self._nodes += 1
         if self._nodes > _MAX_NODES:
             raise _SchemaTooLargeError
@@ -140,7 +139,7 @@ class _SchemaFlattener:
             return {"type": fields["type"]} if isinstance(fields.get("type"), str) else {}
         if not names and isinstance(reference := fields.get("$ref"), str):
             rest = {key: one for key, one in fields.items() if key != "$ref"}
-            if reference in inside:  # what holds itself can't be written out
+            if reference in inside:  # a recursive schema can't be inlined
                 return self._flatten_fields(rest, inside, depth)
             target = self._resolve_reference(reference)
             return self._flatten_fields({**target, **rest}, (*inside, reference), depth)

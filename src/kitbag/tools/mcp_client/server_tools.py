@@ -1,7 +1,7 @@
-"""The tools of servers as tools of a run: `mcp__server__tool`, with the server's own schema.
+"""The tools of MCP servers as tools of a run: `mcp__server__tool`, with the server's own schema.
 
-Used by `servers`. Names are what every provider takes and are different from each other; how much a model is told of
-all of them together is bounded, and each server gets its share.
+Used by servers. Names are unique and valid for every provider. The total size of all descriptions and schemas is
+bounded, and each server gets a share.
 """
 
 import json
@@ -22,7 +22,7 @@ PREFIX: Final = "mcp__"
 
 
 class ServerTool(Tool[Any]):
-    """Its arguments are told as the server tells them, and checked by the server."""
+    """Its schema is the server's, and the server validates the arguments."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -33,7 +33,7 @@ class ServerTool(Tool[Any]):
 
 
 class ServerOffer(NamedTuple):
-    """A server that has tools, and how to use them."""
+    """A server with tools, and how to call them."""
 
     server: ServerConfig
     listing: ServerListing
@@ -42,7 +42,7 @@ class ServerOffer(NamedTuple):
 
 
 def make_tool_name(label: str, name: str, taken: Iterable[str] = ()) -> str:
-    """`mcp__LABEL__name`; where two would be alike or one is too long, with something of a hash."""
+    """`mcp__LABEL__name`, with a hash if it is too long or taken."""
     cleaned = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     whole = f"{PREFIX}{label}__{cleaned}"
     if len(whole) <= MAX_NAME_CHARS and whole not in taken:
@@ -51,7 +51,8 @@ def make_tool_name(label: str, name: str, taken: Iterable[str] = ()) -> str:
 
 
 def build_server_tools(offers: Sequence[ServerOffer], max_chars: int) -> tuple[list[ServerTool], list[str]]:
-    """`most` characters of names, descriptions and schemas, over all servers. And what was left out, in words."""
+    """`max_chars` limits names, descriptions and schemas of all servers together. Also returns notes on what was
+    omitted."""
     waiting = [
         [(offer, tool) for tool in offer.listing.tools if is_tool_allowed(offer.server, tool.name)] for offer in offers
     ]
@@ -122,7 +123,7 @@ class _ServerToolCall:
 
 
 def _record_changes(server: ServerConfig, context: ToolContext) -> AbstractAsyncContextManager[None]:
-    """A program of this machine may change files, which is to be taken back like what a command changes."""
+    """A program on this machine may change files; that can be undone like the changes of a command."""
     if server.url or context.change_recorder is None:
         return nullcontext()
     return context.change_recorder.around_command(context.call_id)

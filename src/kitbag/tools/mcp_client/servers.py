@@ -1,8 +1,8 @@
-"""The servers of a run: connected side by side when the run begins, or, where it is known what they offer, when one of
+"""The MCP servers of a run: connected concurrently when the run starts or, if their listing is cached, when one of
 their tools is first called.
 
-Used by Agent, which asks for `tools` and closes them. A server that fails or is slow is a notice and nothing more: one
-that needs longer goes on connecting, and its tools are there from the next request on.
+Used by assembly, which takes `tools` and closes them. A server that fails or is slow only causes a notice: a slow one
+keeps connecting, and its tools are available from the next request on.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from kitbag.tools.mcp_client.server_listing import OfferedPrompt, ServerListing
 from kitbag.tools.mcp_client.server_tools import ServerOffer, ServerTool, build_server_tools, make_tool_name
 
 _READ_TIMEOUT_SECONDS: Final = 900.0
-"""How long a server that is reached by HTTP may say nothing on a connection that is held."""
+"""How long an HTTP server may be silent on an open connection."""
 
 
 class ServerEnvironment(NamedTuple):
@@ -40,7 +40,7 @@ class ServerEnvironment(NamedTuple):
     places: Places
     trust: WorkspaceTrust
     settings: Settings
-    """Of the user and, where it counts, of the project."""
+    """The user's and, if trusted, the project's."""
 
 
 class _RunServer:
@@ -71,7 +71,7 @@ class McpServers:
         }
         self._notices: list[Notice] = []
         self.version = 1
-        """Another one when `tools` would answer something else than before."""
+        """Changes when `tools` would return something else."""
         self._tools_version = 0
         self._tools: list[ServerTool] = []
 
@@ -82,10 +82,10 @@ class McpServers:
     def labels(self) -> tuple[str, ...]:
         return tuple(self._servers)
 
-    # --- a run begins and ends ----------------------------------------------------------------------
+    # --- start and end of a run ---------------------------------------------------------------------
 
     async def open(self, timeout_seconds: float | None = None) -> None:
-        """Returns when it is known what all offer, or after `wait` seconds. Raises nothing."""
+        """Returns when all listings are known, or after the timeout. Raises nothing."""
         for one in self.configured:
             if one.state == "wrong":
                 what = f"the server {one.server.label} is not used: {one.reason}"
@@ -125,7 +125,7 @@ class McpServers:
             what = f"servers are not used, because the `mcp` package is missing: {names}"
             self._notices.append(Notice("warning", what, "pip install 'kitbag[mcp]'"))
             return False
-        await asyncio.to_thread(_import_sdk)  # it takes its time, which is not the servers'
+        await asyncio.to_thread(_import_sdk)  # slow, which is not the servers' fault
         return True
 
     def _start_connecting(self, known: _RunServer) -> "asyncio.Task[None]":
@@ -141,7 +141,7 @@ class McpServers:
         return known.connecting
 
     async def fetch_listing(self, label: str) -> ServerListing:
-        """What this one offers, by its own word. Raises ServerError."""
+        """The server's current listing. Raises ServerError."""
         known = self._servers[label]
         known.connection = known.connection or self._make_connection(known)
         if not await self._load_sdk():
@@ -151,7 +151,7 @@ class McpServers:
         return known.listing
 
     async def close(self) -> None:
-        """Ends all of them. May be called twice."""
+        """Closes all connections. May be called twice."""
         opening = [known.connecting for known in self._servers.values() if known.connecting is not None]
         for task in opening:
             task.cancel()
@@ -161,14 +161,14 @@ class McpServers:
         await asyncio.gather(*(connection.close() for connection in connections))
 
     def secrets(self) -> list[str]:
-        """What stands in their descriptions, written out, and must not be written down."""
+        """Secrets in their definitions, which must not be logged."""
         servers = [known.server for known in self._servers.values()]
         return [value for one in servers for value in secret_values(dict(one.environment), dict(one.headers))]
 
-    # --- what they offer ----------------------------------------------------------------------------
+    # --- tools and prompts --------------------------------------------------------------------------
 
     def tools(self, only: Collection[str] | None = None, *, programs: bool = True) -> list[Tool[Any]]:
-        """`only`: names of servers; None: all. `programs`: also of those that are programs of this machine."""
+        """`only`: names of servers; None: all. `programs`: include servers that are programs on this machine."""
         if self._tools_version != self.version:
             self._tools_version = self.version
             offers = [
@@ -188,12 +188,12 @@ class McpServers:
         return [tool for tool in self._tools if tool.name.startswith(starts)]
 
     def unknown_names(self, names: Collection[str]) -> list[str]:
-        """Those of these that are no servers here."""
+        """The names that are no servers here."""
         servers = [one.server for one in self.configured]
         return [name for name in names if not any(_is_named(server, (name,)) for server in servers)]
 
     def prompts(self) -> dict[str, tuple[str, OfferedPrompt]]:
-        """By the name that a person types, without the slash: the server's label, and what it is."""
+        """By slash command without the slash: the server's label and the prompt."""
         found: dict[str, tuple[str, OfferedPrompt]] = {}
         for label, known in self._servers.items():
             for prompt in known.listing.prompts if known.listing is not None else ():
@@ -201,8 +201,7 @@ class McpServers:
         return found
 
     async def render_prompt(self, name: str, text: str) -> str | None:
-        """What the prompt says, or None where there is no such. `text`: its arguments as a person types them. Raises
-        KitbagError."""
+        """The prompt's text, or None if there is no such prompt. `text`: its arguments as typed. Raises KitbagError."""
         found = self.prompts().get(name)
         if found is None:
             return None
@@ -217,7 +216,7 @@ class McpServers:
         return render_prompt(label, prompt.name, answer)
 
     def take_notices(self) -> list[Notice]:
-        """What the person has to know, each once."""
+        """Returns each notice once."""
         found, self._notices = self._notices, []
         return found
 
@@ -249,7 +248,7 @@ class McpServers:
 
 
 def create_transport(server: ServerConfig, ended: Callable[[str], None]) -> TransportSetup:
-    """`server` with its variables filled in."""
+    """`server` has its variables substituted."""
     if server.url:
         from kitbag.tools.mcp_client.http_transport import HttpState, connect_http
 
@@ -267,7 +266,7 @@ def create_transport(server: ServerConfig, ended: Callable[[str], None]) -> Tran
 
 
 def _import_sdk() -> None:
-    """It logs what servers do wrong; where nobody wants to know, that must not end up on the terminal."""
+    """The SDK logs what servers do wrong; without a handler that would go to the terminal."""
     import logging
 
     import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -283,7 +282,7 @@ def _is_named(server: ServerConfig, names: Collection[str]) -> bool:
 
 
 def _parse_prompt_arguments(name: str, prompt: OfferedPrompt, text: str) -> dict[str, str]:
-    """Word by word, as in a shell; the last one takes all that is left."""
+    """Splits as a shell does; the last argument gets the rest."""
     import shlex
 
     try:

@@ -1,8 +1,8 @@
-"""A server that is a program of this machine: started, spoken with line by line, and always ended.
+"""The stdio transport: starts a server's program, exchanges messages line by line, and always ends it.
 
-Used by `connection`, as a transport of the `mcp` SDK; the SDK's own keeps an endless line whole in memory, passes on
-more of the environment, and does not find what has left the program's group. What the program prints on its error
-output is kept, bounded, for a log.
+Used by servers as a transport of the `mcp` SDK. The SDK's own keeps an endless line in memory, passes on more of the
+environment, and misses processes that left the program's group. The end of the program's standard error is kept for a
+log.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from kitbag.processes.descendants import MARKER_VARIABLE, DescendantTracker
 from kitbag.processes.signals import signal_child_group
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
-"""Bytes of one message; a longer one is not kept, and whoever waits for it is told."""
+"""Of one message; a longer one is dropped and its request fails."""
 MAX_LINE_BYTES: Final = 64 << 20
-"""Bytes of one line before it is given up."""
+"""Of one line before the connection is closed."""
 MAX_NON_MESSAGE_BYTES: Final = 8 << 20
-"""Bytes that are no messages, such as a log on the wrong output, before it is given up."""
+"""Of output that is not messages, such as a log on standard output, before the connection is closed."""
 MAX_UNSOLICITED_MESSAGES: Final = 5_000
-"""Messages that nobody asked for, in ten seconds."""
+"""Within ten seconds."""
 _WINDOW_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
 _KEPT_PREFIX_BYTES = 1_000
@@ -46,7 +46,7 @@ class ServerProgram(NamedTuple):
 
 
 class StderrTail:
-    """The end of what a program printed on its error output."""
+    """The end of a program's standard error."""
 
     def __init__(self) -> None:
         self._tail = bytearray()
@@ -64,15 +64,15 @@ class StderrTail:
 
 
 class FloodError(Exception):
-    """It sends without end what nobody asked for."""
+    """The server keeps sending what was not requested."""
 
 
 @asynccontextmanager
 async def connect_stdio(
     program: ServerProgram, stderr: StderrTail, on_end: Callable[[str], None]
 ) -> AsyncGenerator[Any, None]:
-    """Streams as the SDK wants them. `ended` is called, with why, when nothing more comes. Raises OSError when it
-    can't be started."""
+    """The streams that the SDK expects. Calls `on_end` with the reason when the output ends. Raises OSError if the
+    program can't be started."""
     leash = DescendantTracker()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -107,11 +107,11 @@ async def connect_stdio(
             stream.close()
 
 
-# --- what it says -----------------------------------------------------------------------------------------------
+# --- from the server --------------------------------------------------------------------------------------------
 
 
 class LineSplitter:
-    """Cuts what comes into lines. Of one that is too long only the beginning is kept."""
+    """Splits output into lines. Keeps only the start of one that is too long."""
 
     def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
@@ -119,7 +119,7 @@ class LineSplitter:
         self.size = 0
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, int]]:
-        """Whole lines, each with its length, which may be more than is left of it."""
+        """Complete lines, each with its full length."""
         found: list[tuple[bytes, int]] = []
         *whole, rest = chunk.split(b"\n")
         for piece in whole:
@@ -147,9 +147,9 @@ async def _read_output(
     except FloodError as error:
         why = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        pass  # whoever listened is gone
+        pass  # the session is closed
     ended(why or await _describe_exit(process))
-    # It is not held by a full pipe on its way out.
+    # Drain the pipe, so that a full one does not block the program's exit.
     with contextlib.suppress(OSError, ValueError):
         assert process.stdout is not None
         while await process.stdout.read(_CHUNK_BYTES):
@@ -179,7 +179,7 @@ async def _deliver_messages(process: asyncio.subprocess.Process, to_us: Any, sai
 
 
 def _parse_message(line: bytes, size: int) -> types.JSONRPCMessage | None:
-    """None for what is no message. In place of an answer that is too long, an error for whoever waits for it."""
+    """None if it is not a message. In place of an answer that is too long, an error for its request."""
     if size > len(line):
         found = _ID.search(line[:200])
         if found is None:
@@ -209,7 +209,7 @@ async def _read_stderr(process: asyncio.subprocess.Process, said: StderrTail) ->
             said.feed(chunk)
 
 
-# --- what it is told --------------------------------------------------------------------------------------------
+# --- to the server ----------------------------------------------------------------------------------------------
 
 
 async def _write_messages(
@@ -223,13 +223,13 @@ async def _write_messages(
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        # It may still run, but can't be told anything: whoever waits for an answer learns that none will come.
+        # It may still run, but can't receive anything: pending requests fail.
         to_us.close()
         ended("it takes no more messages")
 
 
 async def _stop_program(process: asyncio.subprocess.Process, leash: DescendantTracker) -> None:
-    """As the protocol wants it: its input is closed, then it is asked to end, then it is ended; and all it started."""
+    """As the protocol says: close its input, then SIGTERM, then SIGKILL; and the same for all it started."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
         process.stdin.close()
@@ -240,7 +240,7 @@ async def _stop_program(process: asyncio.subprocess.Process, leash: DescendantTr
             await _wait_for_exit(process, _EXIT_TIMEOUT_SECONDS)
     await asyncio.to_thread(leash.end_all)
     transport: Any = getattr(process, "_transport", None)
-    if transport is not None:  # else it stays open as long as anybody holds the other end
+    if transport is not None:  # else it stays open as long as another process holds the pipe
         with contextlib.suppress(PermissionError):
             transport.close()
 

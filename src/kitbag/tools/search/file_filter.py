@@ -1,7 +1,7 @@
-"""Which files Grep's `glob` and `type` mean, by their paths.
+"""Decides by path which files Grep's `glob` and `type` select.
 
-Used by grep and by search_process, so that both engines search the same files, and by listing. Imports nothing of
-Kitbag but globs.
+Used by grep and search_process, so that both engines search the same files, and by list_files. Imports nothing of
+Kitbag but glob_patterns.
 """
 
 import re
@@ -67,15 +67,14 @@ _TYPE_ALIASES: Final = {
     "hs": "haskell", "powershell": "ps", "protobuf": "proto", "text": "txt",
 }  # fmt: skip
 _SIMPLE_NAME = re.compile(r"[\w*.+@-]+")
-"""Not with `?`, which is one byte for ripgrep and one character for us."""
+"""Without `?`, which matches one byte in ripgrep and one character here."""
 
 
 class FileFilter:
     def __init__(self, glob: str = "", file_type: str = "", prefix: str = "") -> None:
-        """`glob` may be several, with blanks or commas between, and `!` before what is left out. One with a slash
-        starts from the folder that is searched, or from the working directory, of which `prefix` is the way to that
-        folder. Raises GlobError.
-        """
+        """`glob` may be several globs separated by spaces or commas; `!` excludes. A glob with a slash is relative to
+        the searched folder, or to the working directory, from which `prefix` leads to the searched folder. Raises
+        GlobError."""
         self._prefix = prefix
         known = _TYPE_ALIASES.get(file_type.lower(), file_type.lower())
         if file_type and known not in FILE_TYPES:
@@ -88,7 +87,7 @@ class FileFilter:
         self._excluded = _compile_globs([one[1:] for one in every if one.startswith("!")])
 
     def matches(self, path: str) -> bool:
-        """`path` is relative to the folder that is searched."""
+        """`path` is relative to the searched folder."""
         paths = (path, self._prefix + path) if self._prefix else (path,)
         if self._type and not self._type.fullmatch(path):
             return False
@@ -97,26 +96,25 @@ class FileFilter:
         return not (self._excluded and any(self._excluded.fullmatch(one) for one in paths))
 
     def name_patterns(self) -> tuple[str, ...]:
-        """Patterns of plain names that no wanted file is without; none when that can't be said so simply."""
+        """Simple patterns that match the name of every selected file; empty if there are none."""
         ends = [one.rpartition("/")[2] for glob in self._globs for one in expand_braces(glob)] or self._type_globs
         return simple_name_patterns(ends)
 
 
 def simple_name_patterns(ends: Iterable[str]) -> tuple[str, ...]:
-    """The last parts of patterns, as ripgrep can be told them; none when one of them is more than letters and `*`."""
+    """The last parts of globs, as ripgrep type globs; empty if one of them is more than letters and `*`."""
     every = tuple(dict.fromkeys(ends))
     return every if all(_SIMPLE_NAME.fullmatch(end) and end.strip("*") for end in every) else ()
 
 
 def ripgrep_type_options(names: tuple[str, ...]) -> list[str]:
-    """What makes ripgrep look only at files with such names. A type only narrows what is searched, whereas a glob
-    would bring back what git ignores.
-    """
+    """Options that make ripgrep search only files with these names. Types only narrow the search, while `--glob` would
+    also include files that git ignores."""
     return [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"] if names else []
 
 
 def _split_globs(glob: str) -> list[str]:
-    """At blanks and commas that stand in no braces."""
+    """Splits at spaces and commas outside of braces."""
     parts, depth = [""], 0
     for char in glob:
         depth = max(0, depth + (char == "{") - (char == "}"))

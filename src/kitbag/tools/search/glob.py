@@ -1,7 +1,7 @@
-"""Glob: files by a pattern, the newest first. Nothing that Read would refuse is named.
+"""Glob: files by pattern, newest first. Never names a file that Read would deny.
 
-Used by the loop. globs reads the pattern, listing finds the files, places settles where, readable holds each that is
-shown against the rules.
+Used by the agent loop. glob_patterns parses the pattern, list_files finds the files, files/paths authorizes the folder,
+readable checks each file against the rules.
 """
 
 import os
@@ -45,7 +45,7 @@ MAX_SHOWN: Final = 100
 MAX_MATCHES: Final = 100_000
 MAX_CHARS: Final = 40_000
 MAX_CHECKED: Final = 2_000
-"""Files that are held against the rules to find those that may be shown."""
+"""Files checked against the rules to find those that may be shown."""
 
 
 class GlobArguments(Arguments, frozen=True):
@@ -58,9 +58,9 @@ class ReadableFiles(NamedTuple):
 
     paths: list[str]
     denied: int
-    """Left out because they may not be read."""
+    """Omitted because the model may not read them."""
     remaining: int
-    """Not looked at any more."""
+    """Not checked."""
 
 
 async def _glob(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
@@ -91,7 +91,7 @@ def _glob_blocking(arguments: GlobArguments, context: ToolContext, stop: threadi
 
 
 def open_search_folder(context: ToolContext, place: AuthorizedPath) -> OpenDirectory | ToolOutput:
-    """The folder of a place, held; or why not."""
+    """Open the folder, or return the error."""
     facts = place.facts
     try:
         return OpenDirectory(open_directory(facts.resolved), facts.resolved)
@@ -108,7 +108,7 @@ def open_search_folder(context: ToolContext, place: AuthorizedPath) -> OpenDirec
 def _find_files(
     rest: str, place: AuthorizedPath, folder: OpenDirectory, context: ToolContext, stop: threading.Event
 ) -> ToolOutput:
-    # Names may have brackets in them: what is written is also taken as it stands.
+    # Names may contain brackets, so the pattern also matches literally.
     matches = re.compile(f"{glob_regex(rest)}|{re.escape(rest)}").fullmatch
     found = FilesByTime(folder)
 
@@ -116,7 +116,7 @@ def _find_files(
         found.add([path for path in paths if matches(path)])
         return len(found) < MAX_MATCHES
 
-    # One file that is named in full is found even if git ignores it.
+    # A file named in full is found even if git ignores it.
     which = ListOptions(
         matches_hidden(rest),
         respect_gitignore=has_wildcard(rest),
@@ -130,14 +130,14 @@ def _find_files(
 
 
 def _name_patterns(rest: str) -> tuple[str, ...]:
-    """What the names of matching files look like, also of one that has the braces in its name."""
+    """Name patterns of the matching files, including a file with literal braces in its name."""
     names = simple_name_patterns(one.rpartition("/")[2] for one in expand_braces(rest))
     literal = re.sub(r"[^\w.]+", "*", rest.rpartition("/")[2])
     return (*names, literal) if names and "{" in rest else names
 
 
 class FilesByTime:
-    """Files with the time of their last change. Looked at as they are found, while the search goes on."""
+    """Files sorted by modification time. Each is statted when it is found, while the search runs."""
 
     def __init__(self, folder: OpenDirectory) -> None:
         self._folder = folder.descriptor
@@ -147,7 +147,7 @@ class FilesByTime:
         return len(self._found)
 
     def add(self, paths: Iterable[str]) -> None:
-        """What is gone, or no file any more, is left out."""
+        """Skips what is gone or no longer a regular file."""
         look, is_file, keep, folder = os.stat, stat.S_ISREG, self._found.append, self._folder
         for path in paths:
             try:
@@ -158,12 +158,12 @@ class FilesByTime:
                 keep((-status.st_mtime_ns, path))
 
     def newest_first(self) -> list[str]:
-        """Of equally old ones by their names."""
+        """Ties are sorted by name."""
         return [path for _, path in sorted(self._found)]
 
 
 def select_readable(paths: list[str], readable: ReadFilter, limit: int, stop: threading.Event) -> ReadableFiles:
-    """Paths below a place as they are shown, as many as are wanted and may be read."""
+    """The display names of up to `limit` files that may be read."""
     kept: list[str] = []
     withheld = characters = 0
     for at, path in enumerate(paths):

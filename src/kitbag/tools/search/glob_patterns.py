@@ -1,7 +1,7 @@
-"""Patterns for paths, `src/**/*.{ts,tsx}`, as regular expressions that take time in proportion to the path.
+"""Translates path patterns such as `src/**/*.{ts,tsx}` into regular expressions that match in linear time.
 
-Used by Glob, by Grep's filter and by walk for .gitignore. Imports nothing of Kitbag. A `*` stays within one part of a
-path; a name that begins with a dot is matched only by a part that begins with one, unless hidden names are wanted.
+Used by Glob, Grep's file_filter, path_skills and, for .gitignore, walk. Imports nothing of Kitbag. `*` matches within
+one part of a path; a name that starts with a dot needs a part that does, unless `hidden` is set.
 """
 
 import re
@@ -14,7 +14,7 @@ _WILDCARD = re.compile(r"[*?\[{]")
 
 
 class GlobError(ValueError):
-    """The pattern can't be used; says why."""
+    """The pattern is invalid; says why."""
 
 
 def has_wildcard(part: str) -> bool:
@@ -22,7 +22,7 @@ def has_wildcard(part: str) -> bool:
 
 
 def split_fixed_prefix(pattern: str) -> tuple[str, str]:
-    """The folders before the first wildcard, and the rest. Of a pattern without wildcards the rest is its last part."""
+    """The folders before the first wildcard, and the rest. Without wildcards, the rest is the last part."""
     parts = pattern.split("/")
     at = next((number for number, part in enumerate(parts) if has_wildcard(part)), len(parts) - 1)
     fixed = "/".join(parts[:at])
@@ -30,7 +30,7 @@ def split_fixed_prefix(pattern: str) -> tuple[str, str]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """`{a,b}` written out. Raises GlobError when that makes too many."""
+    """Expand `{a,b}`. Raises GlobError if that makes too many patterns."""
     if len(pattern) > MAX_PATTERN_CHARS:
         raise GlobError(f"the pattern is longer than {MAX_PATTERN_CHARS:,} characters")
     done: list[str] = []
@@ -49,7 +49,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def _first_brace_group(text: str) -> tuple[int, int, list[str]] | None:
-    """Where the first brace group that is closed starts and ends, and what stands between its commas."""
+    """Start and end of the first closed brace group, and its alternatives."""
     start = text.find("{")
     while start >= 0:
         depth, at, choices = 0, start, [start]
@@ -76,7 +76,7 @@ def matches_hidden(pattern: str) -> bool:
 
 
 def max_depth(pattern: str) -> int:
-    """How many parts a matching path has at most; 0 when there is no limit."""
+    """The most parts a matching path can have; 0 if unlimited."""
     every = [one.split("/") for one in expand_braces(pattern)]
     return 0 if any("**" in parts for parts in every) else max(len(parts) for parts in every)
 
@@ -87,9 +87,9 @@ def glob_regex(pattern: str, *, hidden: bool = False) -> str:
 
 
 def path_regex(parts: list[str], *, hidden: bool) -> str:
-    """Of one pattern without braces, cut at its slashes. `**` stands for any number of folders.
+    """Of one pattern without braces, split at slashes. `**` matches any number of folders.
 
-    Between two `**` the first place that fits is as good as any, so nothing there is tried twice (`(?>`).
+    Between two `**` the first match is as good as any, so it is never retried (`(?>`).
     """
     any_part = "[^/]+" if hidden else r"(?!\.)[^/]+"
     blocks: list[list[str]] = [[]]
@@ -109,7 +109,7 @@ def path_regex(parts: list[str], *, hidden: bool) -> str:
 
 
 def part_regex(part: str, *, hidden: bool) -> str:
-    """One part of a path. What stands between two stars has a fixed length, so its first place is as good as any."""
+    """One part of a path. The text between two stars has a fixed length, so its first match is as good as any."""
     pieces: list[str] = [""]
     at = 0
     while at < len(part):
@@ -137,7 +137,7 @@ def part_regex(part: str, *, hidden: bool) -> str:
 
 
 def _character_class_end(part: str, at: int) -> int:
-    """Where `]` closes a class that begins at `at`; 0 when none does."""
+    """The index of the `]` that closes the class starting at `at`; 0 if none does."""
     start = at + 1 if part[at : at + 1] in ("!", "^") else at
     end = part.find("]", start + 1)
     return max(end, 0)

@@ -1,7 +1,7 @@
-"""Grep: a regular expression in the contents of files. ripgrep searches where there is one, search_process elsewhere.
+"""Grep: searches file contents by regular expression, with ripgrep or, without it, with search_process.
 
-Used by the loop. Whoever searches, each file is held against the Read rules before anything of it is shown. A single
-file is opened by us and fed to the process, so that its kind, its size and the length of its lines are bounded.
+Used by the agent loop. Whatever the engine, each file is checked against the Read rules before any of it is shown. A
+single file is opened here and piped to the process, which bounds its kind, its size and the length of its lines.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ TIMEOUT_SECONDS: Final = 20.0
 DEFAULT_LIMIT: Final = 200
 MAX_LIMIT: Final = 2_000
 MAX_MULTILINE_BYTES: Final = 64 << 20
-"""Bytes of a single file that are searched across its lines."""
+"""Bytes of a single file in a multiline search."""
 MAX_SIZE_CHECKS: Final = 20_000
-"""Files whose size is asked for to say what was not searched."""
+"""Files statted to report what was too large to search."""
 _EXIT_ERROR = 2
 _PLAIN_WORDS = re.compile(r"[\w ]+")
 
@@ -148,7 +148,7 @@ def _search_folder(
 def _search_file(
     arguments: GrepArguments, place: AuthorizedPath, context: ToolContext, stop: threading.Event
 ) -> ToolOutput:
-    """We open and read it, the process gets it on its standard input."""
+    """Opens the file here and pipes it to the process."""
     resolved = place.facts.resolved
     descriptor = open_for_reading(resolved, context.workspace, expected_resolved=resolved)
     with open(descriptor, "rb", buffering=0):
@@ -173,7 +173,7 @@ def _search_file(
 
 
 class _FileFeeder:
-    """A file for a process to search: as text, its lines cut, up to where it turns binary."""
+    """Feeds a file to the search process: as text with long lines cut, up to the first NUL byte."""
 
     def __init__(self, descriptor: int, stop: threading.Event, most: int) -> None:
         self._descriptor = descriptor
@@ -216,20 +216,19 @@ def _folder_options(folder: OpenDirectory, wanted: FileFilter, job: SearchJob) -
         f"--max-filesize={MAX_FILE_BYTES}",
     ]
     if job.mode != "files_with_matches":
-        words.append("--glob=!*\n*")  # names with a line break can't be told from two lines
+        words.append("--glob=!*\n*")  # a name with a line break looks like two lines
     return [*words, *ripgrep_type_options(wanted.name_patterns()), "--", "./"]
 
 
 def _run_search(
     job: SearchJob, search: GrepRequest, where: list[str], start: Callable[[list[str], GrepResults], ProcessResult]
 ) -> tuple[ProcessResult, GrepResults]:
-    """By ripgrep; by our own process where there is none, where it does not run, or can't read the pattern."""
+    """With ripgrep; with search_process if ripgrep is missing, does not run, or rejects the pattern."""
     program = find_ripgrep(search.context.workspace)
     if program:
         with contextlib.suppress(OSError):
             words = ripgrep_command(program, job)
-            # Files in any order come from all processors at once; if that is too much, one after the other will end
-            # early, because there is so much to be found.
+            # Unsorted, ripgrep uses all cores. If there are too many matches to sort here, a sorted search ends early.
             results = GrepResults(search, in_order=search.folder is None)
             ended = start([*words, *where], results)
             if results.overflowed:
@@ -243,12 +242,12 @@ def _run_search(
 
 
 def ripgrep_command(program: str, job: SearchJob) -> list[str]:
-    """What it is to search for, and how to print it; what follows says where."""
+    """The pattern and output options; the caller appends what to search."""
     words = [program, "--no-config", "--with-filename", "--null", "--no-pre", "--no-search-zip"]
     if not _PLAIN_WORDS.fullmatch(job.pattern):
-        words.append("--crlf")  # slower by a quarter, and of no use for what is no more than a word
+        words.append("--crlf")  # a quarter slower, and useless for plain words
     if job.mode == "content":
-        # Long lines are cut by us; ripgrep only keeps them from becoming very long.
+        # grep_results cuts long lines; this only bounds them.
         words += ["--no-heading", "--line-number", "--no-context-separator"]
         words += ["--max-columns=2048", "--max-columns-preview"]
         words += [f"--before-context={job.before}", f"--after-context={job.after}"]
@@ -267,7 +266,7 @@ def _multiline_hint(arguments: GrepArguments) -> list[str]:
 def _note_large_files(
     folder: OpenDirectory, wanted: FileFilter, context: ToolContext, stop: threading.Event
 ) -> list[str]:
-    """Files that were not searched: looked for only when nothing was found, because it takes nearly as long."""
+    """Reports files that were not searched. Only if nothing matched, because it takes nearly as long as the search."""
     found = looked = 0
 
     def take(paths: list[str]) -> bool:

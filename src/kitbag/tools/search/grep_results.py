@@ -1,7 +1,7 @@
-"""What a search prints, taken in while it runs, and the answer that is made of it.
+"""Parses the output of a search while it runs and renders the tool output.
 
-Used by grep. Nothing of a file is shown that was not held against the filter and the Read rules after it was read; when
-there is enough, the search is told to end.
+Used by grep. Shows nothing of a file that was not checked against the filter and the Read rules after it was read;
+stops the search when there is enough.
 """
 
 import os
@@ -23,7 +23,7 @@ GrepMode = Literal["files_with_matches", "content", "count"]
 MAX_LINE_CHARS: Final = 500
 MAX_FILES: Final = 50_000
 MAX_UNSORTED_BYTES: Final = 1 << 18
-"""Bytes of matching lines that are put in order here: many times of what is shown."""
+"""Bytes of matching lines that are sorted here: many times what is shown."""
 _MAX_RECORD_BYTES = 1 << 16
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
@@ -31,24 +31,23 @@ _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 class GrepRequest(NamedTuple):
     mode: GrepMode
     limit: int
-    """Lines or files."""
+    """Of lines or files."""
     line_numbers: bool
     has_context: bool
-    """Whether lines around a match are shown: then groups are set apart."""
+    """Whether context lines are shown; then groups are separated."""
     authorized: AuthorizedPath
     context: ToolContext
     file_filter: FileFilter
     folder: OpenDirectory | None = None
-    """None when a single file is searched."""
+    """None for a search in a single file."""
 
 
 class GrepResults:
     def __init__(self, request: GrepRequest, *, in_order: bool = True) -> None:
-        """`in_order`: whether the search gives files in the order of their paths. Where it does not, lines are kept
-        until it has ended, and `too_many` says that they became too many for that.
-        """
+        """`in_order`: the search prints files sorted by path. If not, lines are buffered until it ends, and
+        `overflowed` says that there were too many to buffer."""
         self.has_matches = False
-        """Whether anything at all was found."""
+        """Whether anything matched."""
         self.overflowed = False
         self._request = request
         self._in_order = in_order or request.mode != "content"
@@ -57,7 +56,7 @@ class GrepResults:
             request.authorized, request.context, at_once=request.mode != "content" or not in_order
         )
         self._names: dict[str, str] = {}
-        """Paths as they are shown; empty for those that are not."""
+        """Display names by path; empty for files that are not shown."""
         self._denied = 0
         self._files_by_time = FilesByTime(request.folder) if request.folder is not None else None
         self._counts: list[tuple[str, int]] = []
@@ -65,17 +64,17 @@ class GrepResults:
         self._unsorted_size = 0
         self._rows: list[str] = []
         self._lines = 0
-        """Rows without those that set groups apart."""
+        """Rows except group separators."""
         self._last_line: tuple[str, int] = ("", 0)
         self._characters = 0
         self._is_full = False
 
     def feed(self, chunk: bytes) -> bool:
-        """Whether more is wanted."""
+        """Returns whether more output is wanted."""
         mode = self._request.mode
         end = b"\0" if mode == "files_with_matches" else b"\n"
         *records, self._rest = (self._rest + chunk).split(end)
-        self._rest = self._rest[:_MAX_RECORD_BYTES]  # of a line that goes on and on the beginning is enough
+        self._rest = self._rest[:_MAX_RECORD_BYTES]  # the start of an endless line is enough
         if mode == "files_with_matches":
             return self._feed_files(records)
         if mode == "count":
@@ -110,7 +109,7 @@ class GrepResults:
         written, is_row, rest = record.partition(b"\0")
         row = _ROW.fullmatch(rest)
         if not is_row or row is None:
-            return True  # a remark about a binary file
+            return True  # a note about a binary file
         path = _decode_path(written)
         name = self._names.get(path)
         if name is None:
@@ -124,7 +123,7 @@ class GrepResults:
         return True
 
     def sort_rows(self) -> None:
-        """When the search has ended. The lines of one file came together, only files came in any order."""
+        """Call after the search. Lines of one file arrive together; only the order of files varies."""
         ordered = sorted(
             enumerate(self._unsorted), key=lambda one: (_sort_key(_decode_path(one[1].partition(b"\0")[0])), one[0])
         )
@@ -142,7 +141,7 @@ class GrepResults:
         self._characters += len(row) + 1
 
     def _checked_name(self, path: str) -> str:
-        """The name to show a file by; empty when nothing of it is shown."""
+        """The display name of a file; empty if it is not shown."""
         if self._request.folder is None:
             self.has_matches = True
             return display_path(self._request.authorized.facts.requested, self._request.context)
@@ -154,7 +153,7 @@ class GrepResults:
         return name
 
     def output(self, ended: ProcessResult, notes: list[str], stop: threading.Event) -> ToolOutput:
-        """`notes`: what the caller knows to be missing."""
+        """`notes`: what else is missing."""
         broken = _error_message(ended)
         if broken and not self.has_matches:
             return error_output(f"the search failed: {visible_line(broken)}", "Correct the pattern.")
@@ -213,7 +212,7 @@ def _decode_path(written: bytes) -> str:
 
 
 def _sort_key(path: str) -> list[bytes]:
-    """Files in the order in which a walk by name comes to them."""
+    """Sorts files in the order of a walk by name."""
     return os.fsencode(path).split(b"/")
 
 
@@ -228,7 +227,7 @@ def _format_line(data: bytes) -> str:
 
 
 def _error_message(ended: ProcessResult) -> str:
-    """What went wrong, other than that something could not be opened; its last line says it best."""
+    """What failed, apart from files that could not be opened: the last line is the most specific."""
     told = [line.strip() for line in ended.errors.splitlines() if line.strip() and "(os error " not in line]
     if told:
         return told[-1][:500]

@@ -1,6 +1,6 @@
-"""The files below a folder, by ripgrep where there is one and by walk where not: the same ones, only slower.
+"""Lists the files below a folder, with ripgrep or, without it, with walk: the same files.
 
-Used by Glob; and by Grep for what could not be opened.
+Used by Glob, by Grep to report large files, and by the chat's completion.
 """
 
 import os
@@ -21,13 +21,13 @@ MAX_UNOPENED: Final = 20
 _BATCH_SIZE = 256
 _UNOPENED = re.compile(r"(?:rg: )?(?:\./)?(.*?): (?:IO error for operation on .*: )?[^:]* \(os error \d+\)")
 _EXIT_ERROR = 2
-"""ripgrep's status when something went wrong, however small."""
+"""ripgrep's exit status after any error."""
 
 
 class ListingStatus(NamedTuple):
     stopped: ProcessStopReason = ""
     unopened: tuple[str, ...] = ()
-    """Files and folders that could not be opened, relative to the folder that was searched: the first of them."""
+    """The first files and folders that could not be opened, relative to the searched folder."""
     unopened_count: int = 0
 
 
@@ -35,15 +35,16 @@ class ListOptions(NamedTuple):
     include_hidden: bool
     respect_gitignore: bool = True
     max_depth: int = 0
-    """1 is the folder alone, 0 everything."""
+    """1 is the folder itself, 0 unlimited."""
     name_patterns: tuple[str, ...] = ()
-    """Files with other names are of no use (file_filter.plain_names); they may come nevertheless."""
+    """A hint that only files with these names are needed (file_filter.simple_name_patterns); others may be listed too.
+    """
 
 
 def list_files(
     program: str, folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
 ) -> ListingStatus:
-    """`take` is given paths, relative to the folder, as they are found, and says whether it wants more."""
+    """Calls `take` with batches of paths relative to the folder; it returns whether it wants more."""
     if program:
         listed = _list_with_ripgrep(program, folder, options, take, stop)
         if listed is not None:
@@ -54,7 +55,7 @@ def list_files(
 def _list_with_ripgrep(
     program: str, folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
 ) -> ListingStatus | None:
-    """None when ripgrep does not work here."""
+    """None if ripgrep does not work here."""
     words = [
         program,
         "--files",
@@ -85,7 +86,7 @@ def _list_with_ripgrep(
 
 
 def parse_unopened(errors: str) -> tuple[str, ...]:
-    """The paths of what could not be opened, from what a search said: `./a/b: Permission denied (os error 13)`."""
+    """The paths that could not be opened, from error output such as `./a/b: Permission denied (os error 13)`."""
     found = [one for line in errors.splitlines() if (one := _UNOPENED.fullmatch(line)) is not None]
     return tuple(dict.fromkeys(one[1] for one in found))
 

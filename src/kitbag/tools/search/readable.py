@@ -1,7 +1,7 @@
-"""Which of the files that a search found may be shown, and by which names.
+"""Decides which of the files that a search found may be shown, and formats their names.
 
-Used by Glob and Grep. Nothing is named that Read would refuse. Most files are plain and are told apart at once by
-permissions.found_files; the others are held against the rules one by one.
+Used by Glob, Grep and mentions. Never names a file that Read would deny. permissions/decisions/found_files decides most
+files quickly; the others are checked against the rules one by one.
 """
 
 import os
@@ -15,10 +15,10 @@ MAX_NAMED: Final = 5
 
 
 class ReadFilter:
-    """For one result, after everything was read: what it learns about a folder does not hold for long."""
+    """For one result, created after the search: what it caches about folders may become outdated."""
 
     def __init__(self, authorized: AuthorizedPath, context: ToolContext, *, at_once: bool = True) -> None:
-        """`at_once` False: while the search still runs, when each file is looked at afresh."""
+        """`at_once` False: the search is still running, so nothing is cached."""
         self._authorized = authorized
         self._context = context
         start = authorized.facts.requested
@@ -28,8 +28,8 @@ class ReadFilter:
         )
 
     def display_name(self, path: str) -> str:
-        """Of a path below the place, as it is shown; empty when it may not be read."""
-        # By the name that was asked for: a rule may speak of the link that leads here.
+        """The display name of a path below the authorized one; empty if it may not be read."""
+        # The requested name, because a rule may be about the link that leads here.
         whole = self._start + path
         if (self._found_files and self._found_files.is_surely_readable(whole)) or can_read(
             self._context, whole, self._authorized
@@ -38,19 +38,19 @@ class ReadFilter:
         return ""
 
     def display_name_if_exists(self, path: str) -> str | None:
-        """None when it is gone."""
+        """None if it does not exist any more."""
         whole = self._start + path
         if self._found_files and self._found_files.is_surely_readable(whole):
             return self._display_path(whole)
         return self.display_name(path) if os.path.lexists(whole) else None
 
     def _display_path(self, whole: str) -> str:
-        """As places.shown does, of a path that is normal already."""
+        """As paths.display_path, for a path that is already normalized."""
         directory = self._context.directory
         return visible_line(whole[len(directory.rstrip("/")) + 1 :] if is_inside(whole, directory) else whole)
 
     def describe_unopened(self, paths: tuple[str, ...], count: int) -> str:
-        """What to say about files and folders that could not be opened; `paths` are those that are known by name."""
+        """The note about files and folders that could not be opened; `paths` are the first of them."""
         named = [name for path in paths[:MAX_NAMED] if (name := self.display_name(path))]
         rest = count - len(named)
         names = ", ".join([*named, *([f"{rest:,} more"] if rest and named else [])])

@@ -1,7 +1,7 @@
-"""Where ripgrep is, and the words that make it search or list as these tools mean it.
+"""Finds ripgrep, and the options that make it search and list as these tools do.
 
-Used by listing and grep. Its settings files, the user's global ignore rules and its own ignore files do not count, so
-that it finds the same as walk does. It never runs another program: no preprocessor, no decompression.
+Used by list_files and grep. Its configuration, the user's global ignore rules and its own ignore files are disabled, so
+that it finds the same files as walk. It never runs another program: no preprocessor, no decompression.
 """
 
 import os
@@ -15,9 +15,8 @@ EXECUTABLE: Final = "rg"
 
 
 def find_ripgrep(workspace: Workspace) -> str:
-    """An absolute path, empty when there is none. Beside our own Python is where its wheel puts it. Nothing that
-    lies where an agent may write is run: a project that brings an `rg` of its own does not get to run it.
-    """
+    """An absolute path; empty if there is none. The wheel installs it beside our Python. Never one in a folder where an
+    agent may write, so that a project can't make Kitbag run its own `rg`."""
     folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", "").split(os.pathsep)]
     for folder in folders:
         path = f"{folder}/{EXECUTABLE}"
@@ -29,13 +28,13 @@ def find_ripgrep(workspace: Workspace) -> str:
 
 
 def walk_options(resolved: str, *, include_hidden: bool, respect_gitignore: bool) -> list[str]:
-    """Which files are looked at below a folder, as in walk."""
+    """Which files are searched below a folder, as in walk."""
     words = ["--no-config", "--no-ignore-dot", "--no-ignore-global", "--no-follow", "--color=never"]
     if include_hidden:
         words += ["--hidden", *(f"--glob=!{name}" for name in VCS_DIRECTORIES)]
     if not respect_gitignore:
         words.append("--no-ignore")
     elif parent_ignore_rules(resolved)[1]:
-        # The folder is ignored itself, so the rules above it do not count; those in it do, as in a repository.
+        # The folder itself is ignored, so the rules above it do not apply; those in it do, as in a repository.
         words += ["--no-ignore-parent", "--no-require-git"]
     return words

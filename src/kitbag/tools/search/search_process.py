@@ -1,8 +1,8 @@
-"""A process that searches as ripgrep does, for machines without it: the same files, the same output, Python's regular
-expressions. A process of its own, because a regular expression that never ends can be stopped in no other way.
+"""A child process that searches like ripgrep, where it is missing: same files, same output, Python's regular
+expressions. It is a process because nothing else can stop a runaway regular expression.
 
-Started by grep in the folder that is to be searched, with the job as its argument. It imports next to nothing of
-Kitbag. Bad patterns are told on its error output, and by its status 2.
+Started by grep in the searched folder, with a SearchJob as its argument. Imports next to nothing of Kitbag. An invalid
+pattern is printed to standard error and ends it with status 2.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ class SearchJob(NamedTuple):
     file_type: str = ""
     prefix: str = ""
     resolved: str = ""
-    """The folder to search, which is the working directory too; empty: the standard input is searched."""
+    """The folder to search, which is also the working directory; empty: search standard input."""
 
 
 def search_command(job: SearchJob) -> list[str]:
-    """What starts it."""
+    """The command line."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     module = "kitbag.tools.search.search_process"
     start = f"import sys; sys.path.append(sys.argv[1]); from {module} import main; main(sys.argv[2])"
@@ -87,7 +87,7 @@ def _limit_memory() -> None:
 def _compile_pattern(job: SearchJob) -> re.Pattern[str]:
     flags = (re.IGNORECASE if job.ignore_case else 0) | ((re.MULTILINE | re.DOTALL) if job.multiline else 0)
     with warnings.catch_warnings():
-        # `[[:alpha:]]` and `[a&&b]` mean something else to ripgrep than to Python.
+        # `[[:alpha:]]` and `[a&&b]` have another meaning in ripgrep than in Python.
         warnings.simplefilter("error", FutureWarning)
         return re.compile(job.pattern, flags)
 
@@ -114,7 +114,7 @@ def _open_files(job: SearchJob) -> Iterator[tuple[str, int]]:
 
 
 def _print_error(path: str, error: OSError) -> None:
-    """As ripgrep does; what has become something else than a file is none, and no reason to complain."""
+    """In ripgrep's format. Silent about what is no longer a regular file."""
     if error.errno is None:
         return
     named = os.fsencode(path.removeprefix("./").rstrip("/").replace("\n", "\\n"))
@@ -139,7 +139,7 @@ def _print_match(path: str, text: str) -> None:
 
 
 def _matching_rows(descriptor: int, job: SearchJob, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
-    """(line, `:` or `-`, its text); when lines are not shown, one for each match."""
+    """(line number, `:` or `-`, text); if lines are not shown, one for each match."""
     if job.multiline:
         return _search_multiline(descriptor, job, pattern)
     texts = (
@@ -150,7 +150,7 @@ def _matching_rows(descriptor: int, job: SearchJob, pattern: re.Pattern[str]) ->
 
 
 def _text_chunks(descriptor: int) -> Iterator[bytes]:
-    """As ripgrep does: nothing of a file that is binary at its beginning, and what stands before it of another."""
+    """As ripgrep does: nothing of a file that starts binary, and the text before the first NUL byte of others."""
     for number, piece in enumerate(read_chunks(descriptor)):
         text_ends = piece.find(b"\0")
         if text_ends < 0:

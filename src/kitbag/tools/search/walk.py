@@ -1,8 +1,8 @@
-"""The files below a folder as ripgrep lists them: in the order of their names, without what git ignores, no link
-followed. Every folder is opened inside the one above it, so that nothing exchanged meanwhile leads out.
+"""Lists the files below a folder as ripgrep does: sorted by name, without what git ignores, following no links. Each
+folder is opened relative to its parent, so that a folder replaced meanwhile can't lead outside.
 
-Used by Glob and by search_process where there is no ripgrep, and by both for which ignore rules count. Imports
-nothing of Kitbag but globs.
+Used by Glob and search_process where ripgrep is missing; its ignore rules also by ripgrep and undo's snapshots. Imports
+nothing of Kitbag but glob_patterns and no_follow.
 """
 
 import contextlib
@@ -15,24 +15,24 @@ from kitbag.text.no_follow import DIRECTORY_FLAGS, open_directory, open_file
 from kitbag.tools.search.glob_patterns import GlobError, path_regex
 
 VCS_DIRECTORIES: Final = (".git", ".hg", ".svn", ".jj", ".bzr")
-"""What systems for versions keep for themselves; searched only when it is named."""
+"""Data of version control systems; searched only if named."""
 _MAX_RULE_FILE_BYTES = 1 << 20
 _MAX_RULES = 2_000
 _MAX_RULE_CHARS = 1_000
 
 
 class _IgnoreFile(NamedTuple):
-    """One file of ignore rules."""
+    """The rules of one ignore file."""
 
     start: str
-    """The folder it lies in, relative to where the walk began, with a slash at its end; or as many `../` as needed."""
+    """The file's folder relative to the start of the walk, with a trailing slash."""
     rules: tuple[tuple[re.Pattern[str], bool, bool], ...]
-    """The last first: what it matches, whether it ignores, whether it is for folders only."""
+    """Last rule first: the pattern, whether it ignores, whether it applies to folders only."""
     any_rule: re.Pattern[str]
-    """Matches whatever one of them matches: most paths are settled with it."""
+    """Matches if any rule does: most paths are decided by it alone."""
 
     def check(self, path: str, *, is_folder: bool) -> bool | None:
-        """Whether it ignores a path that is relative to `start`; None when no rule speaks of it."""
+        """Whether a path relative to `start` is ignored; None if no rule matches."""
         if not self.any_rule.fullmatch(path):
             return None
         for pattern, ignores, folders_only in self.rules:
@@ -42,10 +42,10 @@ class _IgnoreFile(NamedTuple):
 
 
 class IgnoreStack(NamedTuple):
-    """What counts in one folder. A value: each folder has its own, made from the one above it."""
+    """The ignore rules of one folder, derived from its parent's."""
 
     rules: tuple[tuple[str, _IgnoreFile], ...] = ()
-    """(what stands before a path of the walk, relative to the rules' folder; the rules). The closest first."""
+    """(prefix that makes a path of the walk relative to the file's folder, the file). Closest first."""
     in_repository: bool = False
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
@@ -57,11 +57,11 @@ class IgnoreStack(NamedTuple):
         return False
 
     def enter(self, folder: int, path: str, names: Iterable[str]) -> "IgnoreStack":
-        """`path` of the folder, with a slash at its end; empty where the walk begins."""
+        """`path` of the folder, with a trailing slash; empty where the walk starts."""
         known = frozenset(names)
         rules, inside = self.rules, self.in_repository
         if ".git" in known:
-            # Another repository: what the one around it ignores does not count in it.
+            # A nested repository: the outer one's rules do not apply.
             rules, inside = (), True
             excluded = _read_ignore_file(folder, ".git/info/exclude", path)
             rules = (("", excluded),) if excluded else ()
@@ -72,9 +72,8 @@ class IgnoreStack(NamedTuple):
 
 
 def parent_ignore_rules(resolved: str) -> tuple[IgnoreStack, bool]:
-    """What the folders above say about one, and whether they ignore that folder itself: then none of it counts,
-    because somebody asked for it by name.
-    """
+    """The rules of the folders above, and whether they ignore the folder itself: then none apply, because it was named
+    explicitly."""
     if os.path.lexists(f"{resolved}/.git"):
         return IgnoreStack(), False
     above = [os.path.dirname(resolved)]
@@ -109,9 +108,8 @@ def walk(
     is_stopped: Callable[[], bool] = lambda: False,
     on_error: Callable[[str, OSError], None] = lambda path, error: None,
 ) -> Iterator[tuple[str, str, int]]:
-    """(path, name, descriptor of its folder) of each regular file below the folder. `ignoring` is what the folders
-    above say; None: nothing is ignored. `deepest` 1 is the folder alone, 0 everything.
-    """
+    """Yields (path, name, descriptor of its folder) of each regular file. `ignore` has the rules of the folders above;
+    None: ignore nothing. `max_depth` 1 is the folder itself, 0 unlimited."""
     return _walk(root, "", ignore, (include_hidden, max_depth or 1 << 30, is_stopped, on_error))
 
 
@@ -193,10 +191,10 @@ def _read_ignore_file(folder: int, name: str, start: str) -> _IgnoreFile | None:
 
 
 def _parse_rule(line: str) -> tuple[str, bool, bool] | None:
-    """A line of .gitignore: (regular expression, whether it ignores, whether it is for folders only)."""
+    """A line of .gitignore: (regular expression, whether it ignores, whether it applies to folders only)."""
     line = line if line.endswith("\\ ") else line.rstrip()
     if not line or line.startswith("#") or "//" in line or len(line) > _MAX_RULE_CHARS:
-        return None  # for git, two slashes match nothing
+        return None  # two slashes match nothing in git
     ignores = not line.startswith("!")
     line = line if ignores else line[1:]
     folders_only = line.endswith("/")

@@ -1,7 +1,7 @@
-"""Bash: one command, run as it was judged, bounded in time and output, with nothing of it left.
+"""Bash: runs one command as it was decided, with limits on time and output, and leaves no processes behind.
 
-Used by the loop, which has asked for permission. command_run confines and runs it, command_output bounds what it
-prints, command_directory learns where it ended, exit_status says what its status means.
+Used by the agent loop, which has asked for permission. command_run confines and runs it, command_output bounds its
+output, working_directory tracks `cd`, exit_status interprets its exit code.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from kitbag.tools.shell.working_directory import DirectoryTracker, workspace_dir
 MAX_TIMEOUT_MS: Final = 600_000
 DEFAULT_TIMEOUT_MS: Final = 120_000
 MAX_COMMAND_BYTES: Final = 100_000
-"""The kernel takes no longer argument than 128 KB."""
+"""The kernel's limit for one argument is 128 KB."""
 NO_OUTPUT: Final = "(no output)"
 _SANDBOX_ERROR = re.compile(
     r"Read-only file system|Network is unreachable|[Cc]ould not resolve host|Temporary failure in name resolution"
 )
-"""What programs say in a sandbox, also those that go on after it."""
+"""What programs print when the sandbox blocks them, even if they continue."""
 
 
 class BashArguments(Arguments, frozen=True):
@@ -49,7 +49,7 @@ class _FinishedCommand(NamedTuple):
     result: CommandResult
     output: RenderedOutput
     final_directory: str | None
-    """Where the shell was when it ended: empty when that is not known, None for a command that does not move."""
+    """The shell's directory at its end: empty if unknown, None if the command does not change it."""
 
 
 async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
@@ -79,7 +79,7 @@ async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
     return _render_output(wanted, done, context)
 
 
-# --- before -----------------------------------------------------------------------------------------------------
+# --- before the run ---------------------------------------------------------------------------------------------
 
 
 def _check_command(command: str) -> ToolOutput | None:
@@ -106,8 +106,8 @@ async def _start_in_background(arguments: BashArguments, wanted: AgentCommand, c
     delegation = context.delegation
     if delegation is None:
         return error_output("background commands are not available here", "Run it in the foreground, with a timeout.")
-    confinement_for(wanted)  # so that it is refused here, if it is
-    seconds = wanted.timeout_seconds if arguments.timeout else 0.0  # it has no end unless one was set
+    confinement_for(wanted)  # denies here what would be denied when it runs
+    seconds = wanted.timeout_seconds if arguments.timeout else 0.0  # no timeout unless one was set
     report = await delegation.start_command(
         wanted.text,
         collapse_whitespace(reveal_hidden(arguments.description)),
@@ -128,7 +128,7 @@ async def _start_in_background(arguments: BashArguments, wanted: AgentCommand, c
 
 
 def _missing_directory_output(context: ToolContext) -> ToolOutput:
-    """A command before this one may have deleted it, or put a link in its place."""
+    """An earlier command may have deleted it or replaced it by a link."""
     where = visible_line(context.directory)
     root = workspace_directory(context.workspace.root, context.workspace)
     if not root or context.directory == root:
@@ -141,13 +141,13 @@ def _missing_directory_output(context: ToolContext) -> ToolOutput:
 
 
 def _decide_without_loop(command: str, context: ToolContext) -> PermissionDecision:
-    """For whoever uses the tool without the loop: only what needs no answer."""
+    """For use without the agent loop: only what needs no approval."""
     judgement = context.permissions.decide("Bash", {"command": command}, context.directory)
     return judgement if judgement.effect == "allow" else judgement._replace(effect="deny")
 
 
 def _record_changes(context: ToolContext, wanted: AgentCommand) -> AbstractAsyncContextManager[None]:
-    """So that what it changes in the workspace can be taken back; what can't change anything does not pay for it."""
+    """Records what the command changes in the workspace, for undo. A command that only reads is not recorded."""
     if context.change_recorder is None or wanted.decision.sandbox == "read-only":
         return contextlib.nullcontext()
     from kitbag.permissions.decisions.command import is_read_only
@@ -158,7 +158,7 @@ def _record_changes(context: ToolContext, wanted: AgentCommand) -> AbstractAsync
     return context.change_recorder.around_command(context.call_id)
 
 
-# --- while it runs ----------------------------------------------------------------------------------------------
+# --- the run ----------------------------------------------------------------------------------------------------
 
 
 async def _run_in_foreground(wanted: AgentCommand, context: ToolContext) -> _FinishedCommand:
@@ -181,7 +181,7 @@ async def _run_in_foreground(wanted: AgentCommand, context: ToolContext) -> _Fin
     return await run_in_own_thread(work)
 
 
-# --- after ------------------------------------------------------------------------------------------------------
+# --- after the run ----------------------------------------------------------------------------------------------
 
 
 def _render_output(wanted: AgentCommand, done: _FinishedCommand, context: ToolContext) -> ToolOutput:
@@ -231,7 +231,7 @@ def _describe_end(ran: CommandResult, seconds: float) -> str:
 
 
 def _find_new_directory(done: _FinishedCommand, context: ToolContext) -> tuple[str, list[str]]:
-    """Where the next command starts, if elsewhere, and what is to be said about it."""
+    """The next command's directory if it changes, and the notes about it."""
     end = done.final_directory
     if end is None:
         return "", []

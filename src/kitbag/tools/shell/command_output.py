@@ -1,7 +1,7 @@
-"""What a command prints, as a model and a person are to see it: its beginning and its end, however much there is.
+"""The output of a command as the model and the user see it: its start and its end.
 
-Used by Bash and by whatever runs commands in the background. Bytes come in as they are printed; what comes out is plain
-text of a bounded length, which says what is missing in it.
+Used by Bash, the user's own commands and background commands. Takes bytes as they are printed and renders plain text of
+bounded length that says what it omits.
 """
 
 import re
@@ -13,14 +13,14 @@ from kitbag.tools.files.paths import number_of
 from kitbag.tools.files.read import format_size
 
 MAX_CHARS: Final = 29_000
-"""With what is said about it, a result has 30,000."""
+"""With the notes, a tool output has 30,000."""
 HEAD_CHARS: Final = 10_000
-"""Of a long output the end is worth more: there a test run says what failed."""
+"""The end of a long output is worth more: there a test run reports failures."""
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 18
 _LINE_BYTES = 1 << 12
 _MAX_LAST_LINE_CHARS = 200
-"""Of the last line, for whoever watches."""
+"""Of the last line, shown as progress."""
 _MAX_BINARY_CHARS = 500
 _LINE_END = re.compile(r"\r+\n")
 _REPLACEMENT_CHARACTER = "\ufffd"
@@ -29,9 +29,9 @@ _REPLACEMENT_CHARACTER = "\ufffd"
 class RenderedOutput(NamedTuple):
     text: str
     lines: int
-    """How many it printed."""
+    """The number of lines printed."""
     truncation: str
-    """What is missing in the text, in words."""
+    """What the text omits."""
     notes: tuple[str, ...]
 
 
@@ -58,13 +58,13 @@ class CommandOutput:
             del self._tail[:-_TAIL_BYTES]
 
     def last_line(self) -> str:
-        """What stands last on the screen."""
+        """The last line on the screen."""
         end = bytes((self._tail or self._head)[-_LINE_BYTES:])
         lines = clean_terminal_output(end)[0].split("\n")
         return next((line.strip()[-_MAX_LAST_LINE_CHARS:] for line in reversed(lines) if line.strip()), "")
 
     def render(self, exclude: str = "") -> RenderedOutput:
-        """`without` is ours and not the command's: where it stands in the text, it is taken out."""
+        """`exclude` is text that Kitbag added to the command; it is removed from the output."""
         whole = self.size == len(self._head) + len(self._tail)
         if whole:
             head, overwritten = clean_terminal_output(bytes(self._head + self._tail))
@@ -82,7 +82,7 @@ class CommandOutput:
         return self._render_truncated(head, tail, remarks)
 
     def _line_count(self) -> int:
-        """As printed; one that is not ended is one too."""
+        """As printed, including an unterminated last line."""
         return self._newlines + (self.size > 0 and not (self._tail or self._head).endswith(b"\n"))
 
     def _render_truncated(self, head: str, tail: str, remarks: tuple[str, ...]) -> RenderedOutput:
@@ -123,7 +123,7 @@ def _trim_to_line_start(data: bytes) -> bytes:
 
 
 def clean_terminal_output(data: bytes) -> tuple[str, int]:
-    """As a terminal would leave it, and how many lines were overwritten on the way."""
+    """The text a terminal would show in the end, and how many lines were overwritten."""
     text = data.decode("utf-8", "replace")
     overwritten = 0
     if "\r" in text:

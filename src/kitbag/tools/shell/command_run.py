@@ -1,7 +1,7 @@
-"""Runs a command for an agent as it was judged: in that sandbox or not at all, with nothing of the user's secrets.
+"""Runs an agent's command as it was decided: in that sandbox or not at all, without the user's secrets.
 
-Used by Bash, and by whatever runs commands in the background. Blocks, so it belongs into a thread: `in_own_thread`
-gives it one that ends when nobody waits for it any more.
+Used by Bash and by background commands. run_agent_command blocks; run_in_own_thread runs it in a thread that can be
+canceled.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from kitbag.sandbox.environment import scrub_environment
 
 T = TypeVar("T")
 _MAX_RUNNER_CHARS = 2_000
-"""Characters that the runner keeps for itself, to say why nothing could be started."""
-_ENDING_SECONDS = 30.0  # on a busy machine the end of a sandbox takes seconds
+"""Characters the runner keeps, to report why nothing could be started."""
+_ENDING_SECONDS = 30.0  # on a busy machine a sandbox takes seconds to end
 
 
 class AgentCommand(NamedTuple):
@@ -34,12 +34,12 @@ class AgentCommand(NamedTuple):
     session_id: str = ""
     descriptors: tuple[int, ...] = ()
     environment: Mapping[str, str] | None = None
-    """Of the one that wanted it, where that is another process; None: this one's."""
+    """The environment of the process that requested it; None: of this process."""
     max_output_bytes: int = MAX_OUTPUT_BYTES
 
 
 def confinement_for(request: AgentCommand) -> Confinement | None:
-    """None: it runs with all of the user's rights, as they agreed to. Raises InvalidError where nobody can have."""
+    """None: runs unconfined, as the user approved. Raises InvalidError if the mode does not allow that."""
     judgement = request.decision
     if judgement.effect == "deny" or (judgement.sandbox == "none" and request.mode in ("plan", "autonomous")):
         raise InvalidError(f"{request.mode} mode does not run it: {judgement.reason}")
@@ -52,12 +52,12 @@ def run_agent_command(
     on_output: Callable[[bytes], None],
     on_tick: ProgressCallback | None = None,
 ) -> CommandResult:
-    """Raises InvalidError, SandboxError among them, when it did not run."""
+    """Raises InvalidError, such as SandboxError, if it did not run."""
     confinement = confinement_for(request)
     own = os.environ if request.environment is None else request.environment
-    # A sandbox takes secrets out itself.
+    # A sandbox removes secrets itself.
     given = dict(own) if confinement is not None else dict(_scrub_environment(tuple(own.items())))
-    given.pop("OLDPWD", None)  # of no command of the session
+    given.pop("OLDPWD", None)  # it is not from a command of this session
     given["PWD"] = request.directory
     if request.session_id:
         given |= {"KITBAG_SESSION_ID": request.session_id, "CLAUDE_SESSION_ID": request.session_id}
@@ -79,18 +79,17 @@ def run_agent_command(
 
 @lru_cache(1)
 def _scrub_environment(environment: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """It hardly ever changes, and to look for secrets in it takes time."""
+    """Cached, because it rarely changes and searching it for secrets takes time."""
     return scrub_environment(environment)
 
 
 async def run_in_own_thread(work: Callable[[threading.Event], T]) -> T:
-    """A thread for it alone, since commands may take long and there are few others. Cancelling sets the event and waits
-    for the end of the work, so that nothing goes on behind the caller's back.
-    """
+    """Uses a new thread, because commands may take long and the pool has few. Cancellation sets the event and waits for
+    the work to end, so that nothing continues in the background."""
     loop = asyncio.get_running_loop()
     stop = threading.Event()
     done: asyncio.Future[T] = loop.create_future()
-    done.add_done_callback(lambda ended: ended.exception())  # looked at, or asyncio complains about it
+    done.add_done_callback(lambda ended: ended.exception())  # retrieved, or asyncio logs a warning
 
     def tell(result: T | None, error: BaseException | None) -> None:
         if done.done():
@@ -104,12 +103,12 @@ async def run_in_own_thread(work: Callable[[threading.Event], T]) -> T:
         result, error = None, None
         try:
             result = work(stop)
-        except BaseException as raised:  # noqa: BLE001 - it is raised where the work is waited for
+        except BaseException as raised:  # noqa: BLE001 - raised again where the work is awaited
             error = raised
         try:
             loop.call_soon_threadsafe(tell, result, error)
         except RuntimeError:
-            return  # the loop is closed: nobody waits
+            return  # the loop is closed: nothing awaits the work
 
     threading.Thread(target=run, name="kitbag-command").start()
     try:

@@ -1,7 +1,7 @@
-"""What the exit status of a command says: a failure, a signal, or an answer that only looks like a failure.
+"""Interprets the exit status of a command: an error, a signal, or a result that only looks like an error.
 
-Used by Bash. `grep` that finds nothing ends with 1, and so does a test run that fails: which of the two it was is told
-by the command that the status must have come from.
+Used by Bash and background commands. `grep` without a match exits with 1, and so does a failed test run: the command
+that the status must have come from tells which it is.
 """
 
 import re
@@ -18,17 +18,17 @@ _MEANINGS: Final = {
     **dict.fromkeys(("test", "[", "[["), _FALSE),
     **dict.fromkeys(("which", "command -v", "pgrep"), "there is none"),
 }
-"""What 1 means where it is no failure."""
+"""What exit status 1 means where it is not an error."""
 _HARMLESS = frozenset(("cd", "pushd", "echo", "printf", "true", ":", "pwd"))
-"""Before `&&`: what tells by its output when it fails."""
+"""Before `&&`: commands whose failure shows in their output."""
 _ENDS_EARLY = re.compile(r"\bpipefail\b|\berrexit\b|\bset\s+-\w*e|\btrap\b")
 _MAY_END_SHELL = frozenset(("exit", "exec", "eval", "source", ".", "return", "logout", "builtin"))
-"""After them nothing may have run, so that the status is theirs."""
+"""After them nothing else may have run, so the status may be theirs."""
 _MAX_CHARS = 10_000
 
 
 def format_exit_code(status: int) -> str:
-    """`Exit code 2`, `Exit code 137 (SIGKILL)`; the status as Popen tells it, or as a shell does."""
+    """`Exit code 2`, `Exit code 137 (SIGKILL)`; accepts the status of Popen or of a shell."""
     code = status if status >= 0 else 128 - status
     name = ""
     if code > 128:
@@ -40,7 +40,7 @@ def format_exit_code(status: int) -> str:
 
 
 def exit_meaning(command: str, status: int) -> str:
-    """What a status says that is an answer and no failure; empty when it is a failure, or may be one."""
+    """What a status means that is not an error; empty if it is or may be one."""
     if status != 1 or len(command) > _MAX_CHARS or _ENDS_EARLY.search(command):
         return ""
     found = _scan_command(command)
@@ -48,7 +48,7 @@ def exit_meaning(command: str, status: int) -> str:
         return ""
     if any(_command_name(command, one) in _MAY_END_SHELL for one in found.commands):
         return ""
-    before = [one for one in found.commands if one.frame.number == 0]  # others stand inside their words
+    before = [one for one in found.commands if one.frame.number == 0]  # the others are nested in words
     last = before.pop() if before else None
     meaning = _MEANINGS.get(_command_name(command, last), "") if last is not None else ""
     while meaning and last is not None and last.connector in ("&&", "|", "|&"):
@@ -60,7 +60,7 @@ def exit_meaning(command: str, status: int) -> str:
 
 
 def leaves_background_jobs(command: str) -> bool:
-    """Whether it starts something with `&` and does not wait for it."""
+    """Whether it starts a job with `&` and does not wait for it."""
     if "&" not in command or len(command) > _MAX_CHARS:
         return False
     commands = _scan_command(command).commands
@@ -88,7 +88,7 @@ def _command_name(text: str, command: "ScannedCommand") -> str:
 
 
 def _subcommand(words: list[str]) -> str:
-    """Of git, after its own options."""
+    """Of git, after its global options."""
     while words and words[0].startswith("-"):
         words = words[2:] if words[0] in ("-C", "-c") else words[1:]
     return words[0] if words else ""

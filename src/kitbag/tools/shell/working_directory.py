@@ -1,7 +1,7 @@
-"""Learns where a command's shell was when it ended, so that `cd` counts for the next command.
+"""Tracks the shell's working directory, so that `cd` applies to the next command.
 
-Used by Bash. The shell tells it by itself when it exits, through a pipe: however it ends, unless it is killed, becomes
-another program or sets a trap of its own; then nothing is known, and the directory stays what it was.
+Used by Bash and background commands. An EXIT trap reports the directory through a pipe. If the shell is killed,
+replaced by exec, or sets its own trap, nothing is known and the directory stays the same.
 """
 
 import contextlib
@@ -18,21 +18,21 @@ _MAX_PATH_BYTES = 1 << 14
 
 
 class DirectoryTracker:
-    """`text` is what to run instead of the command, with `descriptors`. To be closed."""
+    """Run `text` with `descriptors` instead of the command. Close when done."""
 
     def __init__(self, command: str) -> None:
         self.text = command
         self.prefix = ""
-        """What stands before the command in `text`. In the same line, so that lines have their numbers."""
+        """What `text` has before the command, on the same line to keep line numbers."""
         self.descriptors: tuple[int, ...] = ()
         self._read = -1
         if _CHANGES_DIRECTORY.search(command) and os.path.exists("/bin/bash"):
             self._read, low = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            # A number that commands do not use for themselves.
+            # A number that commands do not use themselves.
             tell = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
             os.close(low)
             self.descriptors = (tell,)
-            # Nothing of it is printed, whatever the command has set, and the exit status stays what it is.
+            # Prints nothing, whatever the command has set, and keeps the exit status.
             self.prefix = f"trap '{{ set +x; command pwd -P >&{tell}; }} >/dev/null 2>&1 || :' EXIT; "
             self.text = self.prefix + command
 
@@ -46,7 +46,7 @@ class DirectoryTracker:
         self._read, self.descriptors = -1, ()
 
     def final_directory(self) -> str | None:
-        """The path that was told; empty when none was, None when none was to be told."""
+        """The reported path; empty if none was reported, None if the command is not tracked."""
         if self._read < 0:
             return None
         told = b""
@@ -57,6 +57,6 @@ class DirectoryTracker:
 
 
 def workspace_directory(path: str, workspace: Workspace) -> str:
-    """The real path of a folder in which an agent may work; empty when it is none."""
+    """The real path of a folder where an agent may work; empty if it is not one."""
     real = os.path.realpath(path)
     return real if os.path.isdir(real) and any(is_inside(real, root) for root in workspace.write_roots) else ""

@@ -1,1 +1,1 @@
-"""Tools for the web: WebFetch, WebSearch."""
+"""Web tools: WebFetch, WebSearch."""

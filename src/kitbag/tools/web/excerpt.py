@@ -1,6 +1,6 @@
-"""What of a long text is shown: a window of it, or the parts that fit what is looked for, in their order.
+"""Selects what of a long text to show: a window, or the sections that match a query, in order.
 
-Used by WebFetch. Plain words are counted; nothing is guessed, and what is left out is said with its place.
+Used by WebFetch. Counts plain words; says what is omitted and at which offset.
 """
 
 import math
@@ -25,11 +25,11 @@ summarize summary describe extract explain return get main key details provide i
 class Excerpt(NamedTuple):
     text: str
     note: str
-    """What is missing and how to get it; empty when it is whole."""
+    """What is omitted and how to get it; empty if complete."""
 
 
 def excerpt_window(text: str, offset: int) -> Excerpt:
-    """From an offset on, up to the end of a line."""
+    """From an offset on, up to a line end."""
     end = len(text)
     if end - offset > MAX_CHARS:
         end = offset + MAX_CHARS
@@ -42,7 +42,7 @@ def excerpt_window(text: str, offset: int) -> Excerpt:
 
 
 def relevant_excerpt(text: str, query: str) -> Excerpt:
-    """The beginning and the parts that fit best; the plain window where nothing does."""
+    """The start and the best matching sections; the plain window if nothing matches."""
     common = _STOP_WORDS.split()
     words = list(dict.fromkeys(word for word in _words(query) if word not in common))[:_MAX_WORDS]
     if len(text) <= MAX_CHARS or not words:
@@ -54,7 +54,7 @@ def relevant_excerpt(text: str, query: str) -> Excerpt:
     chosen = {0}
     room = MAX_CHARS - (parts[0][1] - parts[0][0])
     for at in sorted(range(len(parts)), key=lambda at: -scores[at]):
-        size = parts[at][1] - parts[at][0] + 60  # and a line that says what is left out
+        size = parts[at][1] - parts[at][0] + 60  # plus a line about what is omitted
         if scores[at] and at not in chosen and size <= room:
             chosen.add(at)
             room -= size
@@ -75,7 +75,7 @@ def _words(text: str) -> list[str]:
 
 
 def _split_sections(text: str) -> list[tuple[int, int]]:
-    """Up to the next heading, and not too long: then up to the end of a paragraph or line."""
+    """Split at headings; long sections at the end of a paragraph or line."""
     parts: list[tuple[int, int]] = []
     borders = [found.start() + 1 for found in re.finditer(r"\n#{1,6} ", text)]
     start = 0
@@ -94,7 +94,7 @@ def _split_sections(text: str) -> list[tuple[int, int]]:
 
 
 def _score_sections(text: str, parts: list[tuple[int, int]], words: list[str]) -> list[float]:
-    """As search engines do it: rare words count more, the first times more than the later ones, headings double."""
+    """Like BM25: rare words weigh more, repetitions less, words in headings double."""
     wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
     counts = [Counter(map(str.casefold, wanted.findall(text, start, end))) for start, end in parts]
     weights = {word: math.log(1 + len(parts) / (1 + sum(word in found for found in counts))) for word in words}

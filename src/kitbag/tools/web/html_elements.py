@@ -1,6 +1,6 @@
-"""What elements of HTML mean to a reader: which are blocks, which are marks in a line, and which nobody is to see.
+"""Classifies HTML elements: blocks, inline marks, and elements whose content is not shown.
 
-Used by web_page.
+Used by html_to_markdown.
 """
 
 import re
@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 from kitbag.tools.web.html_tokens import HtmlToken, parse_attributes
 
 ContentScope = Literal["main", "tidy", "all"]
-"""What is kept: the main part alone, all but menus and the like, or everything that can be seen."""
+"""What to convert: the main part, everything but menus and the like, or everything visible."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -22,7 +22,7 @@ SKIPPED: Final = _names(
 )
 MENUS: Final = _names("nav menu")
 ASIDES: Final = _names("footer aside")
-"""Left out round the content, and kept in it: there they are notes."""
+"""Omitted around the content, but kept inside it, where they are notes."""
 CONTENT: Final = _names("main article")
 BLOCKS: Final = _names(
     "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure "
@@ -42,7 +42,7 @@ IMPLICITLY_CLOSED: Final = {
     "dt": (("dt", "dd"), ("dl",)),
     "dd": (("dt", "dd"), ("dl",)),
 }
-"""What the start of an element ends, and how far out that is looked for."""
+"""Which open elements a start tag closes, and where the search for them ends."""
 _MENU_ROLES: Final = _names("navigation banner contentinfo search menu menubar toolbar")
 _MAX_ATTRIBUTE_CHARS = 4_000
 _MAX_URL_CHARS = 2_000
@@ -55,7 +55,7 @@ _LANGUAGE = re.compile(
 
 
 def is_hidden(token: HtmlToken, scope: ContentScope, in_content: bool) -> bool:
-    """Whether what an element holds is not for a reader: it can't be seen, is a menu, or only numbers lines."""
+    """Whether an element's content is not for readers: invisible, a menu, or line numbers."""
     name = token.name
     if scope != "all" and (name in MENUS or (name in ASIDES and not in_content)):
         return True
@@ -73,7 +73,7 @@ def is_hidden(token: HtmlToken, scope: ContentScope, in_content: bool) -> bool:
 
 
 def absolute_url(base: str, href: str) -> str:
-    """An address that can stand in a link, absolute; empty where there is none."""
+    """An absolute URL that fits into a Markdown link; empty if there is none."""
     href = "".join(href.split()) if "\n" in href else href.strip()
     if not href or href.startswith("#") or len(href) > _MAX_URL_CHARS:
         return ""

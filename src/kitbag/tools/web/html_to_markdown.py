@@ -1,8 +1,7 @@
-"""A web page as Markdown: headings, lists, tables, code with its language, links made absolute, images as their texts.
+"""Converts a web page to Markdown: headings, lists, tables, code with its language, absolute links, image texts.
 
-Used by WebFetch. Left out is what nobody reads: scripts, styles, what is hidden, and menus round the content. Plain
-Python, so that it can be stopped at any moment and can't take the process down; web_html cuts, web_elements
-knows the elements, web_blocks writes.
+Used by WebFetch. Omits scripts, styles, hidden elements and menus around the content. Plain Python, so it can be
+stopped at any time and can't crash the process. Uses html_tokens, html_elements and markdown_blocks.
 """
 
 import html
@@ -49,17 +48,17 @@ class MarkdownPage(NamedTuple):
     title: str
     text: str
     truncation: str
-    """Why not all of it was read, in words; empty when it was."""
+    """Why the page is incomplete; empty if it is complete."""
 
 
 def html_to_markdown(source: str, base_url: str, stop: threading.Event) -> MarkdownPage:
-    """`address` is where the page is from: its links are relative to that."""
+    """`base_url` is the URL of the page, which relative links are resolved against."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     first: ContentScope = "main" if _MAIN.search(source) else "tidy"
     page = _Converter(base_url, first, stop, deadline).convert(source)
     if len(page.text) >= _MIN_MAIN_CHARS or stop.is_set() or page.truncation:
         return page
-    # A page whose content is where others have a menu, or that has an empty main part.
+    # The content may be in a menu element, or the main part may be empty.
     whole = _Converter(base_url, "all", stop, deadline).convert(source)
     return whole if not page.text or len(whole.text) > max(1_000, 10 * len(page.text)) else page
 
@@ -74,7 +73,7 @@ class _Converter:
         self._tables: list[tuple[HtmlTable, ElementScope]] = []
         self._skipping: OpenElement | None = None
         self._content_depth = 0
-        """How many elements are open that hold content."""
+        """The number of open content elements."""
         self._code: list[str] | None = None
         self._title = ""
         self._is_title = False
@@ -174,7 +173,7 @@ class _Converter:
     def _start_inline(self, piece: HtmlToken) -> None:
         if piece.name == "a":
             address = self._absolute_url(parse_attributes(piece.raw).get("href", ""))
-            self._blocks.close_mark("a")  # links are never in links
+            self._blocks.close_mark("a")  # links can't be nested
             self._blocks.open_mark("a", "", address or PAGE_ANCHOR)
         elif piece.name in INLINE_MARKS:
             sign = INLINE_MARKS[piece.name]
@@ -199,7 +198,7 @@ class _Converter:
         if scope.open and scope.open[-1].name == "p":
             self._pop()
         if name in ("tr", "td", "th") and scope.open and scope.open[0] is self._skipping:
-            self._end_cell()  # the hidden one before
+            self._end_cell()  # the hidden cell before
         if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(piece):
             return
         scope = self._scopes[-1]
@@ -218,11 +217,11 @@ class _Converter:
         if name in CONTENT or (piece.raw and "main" in piece.raw and parse_attributes(piece.raw).get("role") == "main"):
             element.is_content = name != "article" or self._scope != "main"
             self._content_depth += element.is_content
-        if self._is_visible or name == "h1":  # the title of a page may stand above its main part
+        if self._is_visible or name == "h1":  # the page's title may precede its main part
             self._open_block(element, piece)
 
     def _start_in_heading(self, piece: HtmlToken) -> bool:
-        """Whether it stays on the line of the heading; else that one was not closed, and ends here."""
+        """Whether the element stays on the heading's line; if not, the unclosed heading ends here."""
         scope = self._scopes[-1]
         if piece.name in ("div", "p", "hgroup", "header"):
             self._push(piece).is_flat = True
@@ -232,7 +231,7 @@ class _Converter:
         return False
 
     def _open_block(self, element: OpenElement, piece: HtmlToken) -> None:
-        """What an element that is shown means for what is in it."""
+        """Set up what a visible block element means for its content."""
         name, scope = element.name, self._scopes[-1]
         if piece.raw and name in ("div", "figure", "pre"):
             element.language = code_language(parse_attributes(piece.raw))
@@ -262,8 +261,8 @@ class _Converter:
             blocks.containers.append(container)
 
     def _start_in_code(self, piece: HtmlToken) -> None:
-        """Only colours are expected there, and lines that are elements."""
-        if piece.name in ("table", "pre", "h1", "h2"):  # so the end was forgotten
+        """Expects only highlighting, and lines that are elements."""
+        if piece.name in ("table", "pre", "h1", "h2"):  # the end tag is missing
             self._end_code()
             self._on_start(piece)
         elif piece.name == "code" and piece.raw and not self._scopes[-1].open[-1].language:
@@ -305,7 +304,7 @@ class _Converter:
         self._blocks.write_code(code, around[-1] if around else "")
         self._pop_to("pre")
 
-    # What is open
+    # Open elements
 
     def _push(self, piece: HtmlToken) -> OpenElement:
         scope = self._scopes[-1]
@@ -361,7 +360,7 @@ class _Converter:
     # Tables
 
     def _start_table(self, piece: HtmlToken) -> bool:
-        """Whether it is taken for a part of a table; what is too deep is not."""
+        """Whether it is part of a table; tables nested too deeply are not."""
         if not self._is_visible:
             return False
         if piece.name == "table":
@@ -392,7 +391,7 @@ class _Converter:
         if name == "table":
             inner = self._scopes[-1].counts.get("table")
             if inner:
-                return False  # one that was too deep
+                return False  # a table nested too deeply
             self._end_table()
         elif self._scopes[-1].counts.get(name):
             if self._scopes[-1].open[0].name != name:
@@ -403,7 +402,7 @@ class _Converter:
         return True
 
     def _end_cell(self) -> None:
-        """Of the innermost table, if one is open."""
+        """Of the innermost open table."""
         scope = self._scopes[-1]
         if scope.cell is None or not self._tables or scope is self._tables[-1][1]:
             return
@@ -420,10 +419,10 @@ class _Converter:
         around.writer.end_line()
         around.writer.write_table(table)
 
-    # Addresses
+    # URLs
 
     def _absolute_url(self, written: str) -> str:
-        """As a link has it; empty for what leads nowhere outside the page."""
+        """As a link has it; empty for a link within the page."""
         if written not in self._url_cache:
             if len(self._url_cache) > 10_000:
                 self._url_cache.clear()

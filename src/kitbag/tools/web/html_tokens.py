@@ -1,7 +1,7 @@
-"""HTML cut into tags and text, in one pass whose time grows with the length of the page and with nothing else.
+"""Splits HTML into tags and text in one pass, in linear time.
 
-Used by web_page and by the search back end that reads pages. A tree is never built and nothing is recursive, so no
-depth of nesting matters; what is not closed is closed by the end, as in a browser.
+Used by html_to_markdown and the DuckDuckGo search backend. Builds no tree and does not recurse, so nesting depth does
+not matter; unclosed elements end with the page, as in a browser.
 """
 
 import html
@@ -15,10 +15,10 @@ def _names(text: str) -> frozenset[str]:
 
 
 VOID_ELEMENTS: Final = _names("area base br col embed hr img input link meta param source track wbr")
-"""Elements that have no inside."""
+"""Elements without content."""
 _RAW_TEXT_ELEMENTS: Final = _names("script style textarea title iframe noembed noframes xmp")
-"""Elements with text inside and nothing else, whatever it looks like."""
-# Possessive throughout: a tag is read once. A quote counts only where a value begins.
+"""Elements that contain only text, whatever it looks like."""
+# Possessive quantifiers: a tag is read once. A quote counts only at the start of a value.
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
 _ATTRIBUTE = re.compile(r"""([^\s/>="']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>]++))?+)?+""")
 _MAX_NAME_CHARS = 40
@@ -32,7 +32,7 @@ class HtmlToken(NamedTuple):
     name: str
     """Of a tag, in lower case."""
     raw: str
-    """Of a tag its attributes as they are written, of text the text; references like `&amp;` are still in it."""
+    """Of a tag, its attributes as written; of text, the text. References such as `&amp;` are not decoded."""
 
 
 def tokenize(text: str) -> Iterator[HtmlToken]:
@@ -41,9 +41,9 @@ def tokenize(text: str) -> Iterator[HtmlToken]:
         found = _TAG.match(text, tag_at)
         if found is None:
             end = _markup_end(text, tag_at)
-            if end < 0:  # a tag that never ends, and all that follows is in it
+            if end < 0:  # an unterminated tag contains the rest of the page
                 break
-            if end == 0:  # only a sign
+            if end == 0:  # just a character
                 yield from _text_tokens(text, at, tag_at + 1)
                 at = tag_at + 1
                 continue
@@ -68,7 +68,7 @@ def tokenize(text: str) -> Iterator[HtmlToken]:
 
 
 def _text_tokens(text: str, start: int, end: int) -> Iterator[HtmlToken]:
-    """In pieces that take no time to speak of, and none ends inside a reference."""
+    """In chunks that convert quickly, none of which ends inside a reference."""
     while end - start > _MAX_TEXT_CHARS:
         most = start + _MAX_TEXT_CHARS
         reference = text.rfind("&", most - _MAX_REFERENCE_CHARS, most)
@@ -80,7 +80,7 @@ def _text_tokens(text: str, start: int, end: int) -> Iterator[HtmlToken]:
 
 
 def _markup_end(text: str, at: int) -> int:
-    """Where a comment or the like ends; 0 when this is no tag at all, -1 when it has no end."""
+    """The end of a comment or declaration; 0 if it is not markup, -1 if it is unterminated."""
     if text.startswith("<!--", at):
         end = text.find("-->", at + 2)
         return end + 3 if end >= 0 else len(text)
@@ -92,7 +92,7 @@ def _markup_end(text: str, at: int) -> int:
 
 
 def parse_attributes(raw: str) -> dict[str, str]:
-    """Of names that are given twice the first counts."""
+    """Of duplicate names the first counts."""
     found: dict[str, str] = {}
     for match in _ATTRIBUTE.finditer(raw):
         name, *values = match.groups()
@@ -103,6 +103,6 @@ def parse_attributes(raw: str) -> dict[str, str]:
 
 
 def html_text(markup: str) -> str:
-    """Of a short piece of HTML: what is to be read, on one line."""
+    """The text of a short HTML fragment, on one line."""
     words = (piece.raw for piece in tokenize(markup) if piece.kind == "text")
     return " ".join(html.unescape("".join(words)).split())

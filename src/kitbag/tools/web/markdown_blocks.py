@@ -1,6 +1,6 @@
-"""Markdown as it is written block by block: paragraphs, headings, lists, quotations, code, and tables of such.
+"""Writes Markdown block by block: paragraphs, headings, lists, quotes, code and tables.
 
-Used by web_page, which reads HTML and says what begins and ends. Everything that could grow by nesting is bounded.
+Used by html_to_markdown, which reports what starts and ends. Everything that could grow by nesting is bounded.
 """
 
 import html
@@ -8,10 +8,10 @@ import re
 from typing import Final, NamedTuple
 
 MAX_CONTAINERS: Final = 10
-"""Quotations and list items around a line; what is deeper is written as if it were not."""
+"""Quotes and list items around a line; deeper ones are ignored."""
 MAX_MARKS: Final = 16
 PAGE_ANCHOR: Final = "#"
-"""The address of a link within the page."""
+"""The URL of a link within the page."""
 _MAX_COLUMNS = 60
 _MAX_ROWSPAN = 1_000
 _MAX_CELL_CHARS = 1_000
@@ -23,7 +23,7 @@ _WHITESPACE = re.compile(r"[ \t\n\r\f\v\u00a0]+")
 
 
 class Container:
-    """What stands before each line of what is in it: `> `, or the sign of a list item and then as many blanks."""
+    """The prefix of each line in a block: `> `, or a list marker and then spaces."""
 
     __slots__ = ("first", "is_item", "is_pending", "rest")
 
@@ -32,21 +32,21 @@ class Container:
         self.rest = rest
         self.is_item = is_item
         self.is_pending = True
-        """Nothing has been written in it."""
+        """Nothing has been written in it yet."""
 
 
 class InlineMark(NamedTuple):
-    """Emphasis, code or a link that has begun and not ended."""
+    """Open emphasis, code or link."""
 
     name: str
     at: int
-    """Where it begins in the line."""
+    """Its start in the current line."""
     sign: str
     url: str = ""
 
 
 class MarkdownWriter:
-    """A page, or a cell of a table."""
+    """Writes a page or a table cell."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -55,7 +55,7 @@ class MarkdownWriter:
         self.marks: list[InlineMark] = []
         self.heading = 0
         self.has_structure = False
-        """Whether there is something that does not fit into one line."""
+        """Whether it contains something that does not fit on one line."""
         self._line: list[str] = []
         self._in_list = False
 
@@ -67,7 +67,7 @@ class MarkdownWriter:
         self._line.append(_WHITESPACE.sub(" ", text))
 
     def add_markup(self, text: str) -> None:
-        """Text of ours."""
+        """Text that Kitbag adds."""
         self._line.append(text)
 
     def break_line(self) -> None:
@@ -75,7 +75,7 @@ class MarkdownWriter:
 
     def open_mark(self, name: str, sign: str, url: str = "") -> None:
         is_code = any(mark.sign == "`" for mark in self.marks)
-        if len(self.marks) < MAX_MARKS and not is_code:  # code is shown as it is
+        if len(self.marks) < MAX_MARKS and not is_code:  # code is shown unchanged
             self.marks.append(InlineMark(name, len(self._line), sign, url))
 
     def close_mark(self, name: str) -> None:
@@ -98,7 +98,7 @@ class MarkdownWriter:
         self._line.append(f"{before}{_render_mark(stripped, mark)}{after}")
 
     def end_line(self) -> None:
-        """Writes what there is as a block; what is open goes on in the next one."""
+        """Write the current line as a block; open marks continue in the next one."""
         if not self._line:
             return
         for mark in reversed(self.marks):
@@ -130,7 +130,7 @@ class MarkdownWriter:
         self._in_list = any(container.is_item for container in self.containers)
 
     def leave_list(self) -> None:
-        """What follows is no longer part of one."""
+        """What follows is not part of the list."""
         self._in_list = False
 
     def _append_line(self, line: str) -> None:
@@ -203,7 +203,7 @@ class HtmlTable:
 
     @property
     def is_data(self) -> bool:
-        """And not something that only lays a page out."""
+        """Whether it is a data table and not page layout."""
         cells = self.cells()
         if max((len(row) for row in self._rows), default=0) < 2:
             return False
@@ -218,7 +218,7 @@ class HtmlTable:
         return [lines[0], f"|{' --- |' * width}", *lines[1:]]
 
     def _expand_spans(self) -> list[list[str]]:
-        """Cells that reach over several columns leave the others empty; over several rows, they are said again."""
+        """A cell that spans columns leaves the others empty; one that spans rows is repeated."""
         below: dict[int, tuple[int, str]] = {}
         rows: list[list[str]] = []
         room = _MAX_TABLE_CHARS

@@ -1,4 +1,4 @@
-"""What is open while a page is read: its elements, in the page or in one cell of a table. Used by web_page."""
+"""The open elements during the conversion of a page or of one table cell. Used by html_to_markdown."""
 
 from kitbag.tools.web.markdown_blocks import Container, MarkdownWriter
 
@@ -9,25 +9,25 @@ class OpenElement:
     def __init__(self, name: str, marks: int) -> None:
         self.name = name
         self.marks = marks
-        """How many marks were open when it began."""
+        """The number of open marks at its start."""
         self.container: Container | None = None
         self.language = ""
         self.skips = False
         self.nested = 0
-        """How many elements of the same name are open in one that is skipped."""
+        """The number of open elements of the same name in a skipped element."""
         self.is_content = False
         self.is_flat = False
-        """It is on the line of a heading."""
+        """It is on a heading's line."""
 
 
 class ElementScope:
-    """What is open in the page, or in one cell of a table: an end tag reaches no further."""
+    """The open elements of the page or of one table cell: an end tag reaches no further."""
 
     def __init__(self, cell: dict[str, str] | None = None, is_header: bool = False) -> None:
         self.writer = MarkdownWriter()
         self.open: list[OpenElement] = []
         self.counts: dict[str, int] = {}
         self.lists: list[int] = []
-        """The number of the next item; 0 where items have no numbers."""
+        """The number of the next item; 0 in unordered lists."""
         self.cell = cell
         self.is_header = is_header

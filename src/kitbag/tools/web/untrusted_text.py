@@ -1,6 +1,7 @@
-"""What comes from the web or a server, as a model is shown it: hidden characters visible, in a block it can't leave.
+"""Renders text from the web or from MCP servers for the model: hidden characters made visible, in a block that the text
+can't close.
 
-Used by WebFetch, WebSearch and the tools of servers. Nothing in such a block may begin or end a block of ours.
+Used by WebFetch, WebSearch and the MCP client. Untrusted text can't start or end a block of Kitbag.
 """
 
 import re
@@ -16,18 +17,18 @@ _RESERVED_TAGS = re.compile(
 
 
 def untrusted_block(tag: str, attributes: dict[str, str], text: str) -> str:
-    """Empty attributes are left out."""
+    """Omits empty attributes."""
     given = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value)
     return f"<{tag}{given}>\n{_RESERVED_TAGS.sub('&lt;', reveal_hidden(text))}\n</{tag}>"
 
 
 def escape_reserved_tags(text: str) -> str:
-    """Text of others that stands outside of a block."""
+    """For untrusted text outside of a block."""
     return _RESERVED_TAGS.sub("&lt;", text)
 
 
 def untrusted_line(text: str, max_chars: int) -> str:
-    """Something short of the web, in a line of ours."""
+    """Short untrusted text for one line."""
     text = _RESERVED_TAGS.sub("&lt;", collapse_whitespace(reveal_hidden(text[: 2 * max_chars])))
     return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 

@@ -1,7 +1,7 @@
-"""WebFetch: a page of the web, as Markdown. Only from the host that was allowed, and only through net.
+"""WebFetch: a web page as Markdown, only from the allowed host and only through net.
 
-Used by the loop, which asks for permission before. A redirect to another host is told and not followed, because that
-host was not asked about. Pages are kept for a while, so that reading on costs nothing and reads the same text.
+Used by the agent loop, which asks for permission first. A redirect to another host is reported and not followed,
+because that host was not allowed. Pages are cached for a while, so that reading on is free and consistent.
 """
 
 import base64
@@ -48,23 +48,23 @@ class WebFetchArguments(Arguments, frozen=True):
 
 
 class FetchedPage(NamedTuple):
-    """What is at an address."""
+    """The content at a URL."""
 
     url: str
     status: int
     content_type: str
-    """As the server calls it, such as text/html."""
+    """As the server says, such as text/html."""
     title: str
     text: str
     truncation: str
-    """Why it is not whole, in words."""
+    """Why the page is incomplete."""
     body: bytes = b""
-    """Of what is no text."""
+    """If it is not text."""
     retry_after: str = ""
 
 
 class _PageCache:
-    """Pages that were read a short while ago; the oldest go first."""
+    """Recently read pages; the oldest are evicted first."""
 
     def __init__(self) -> None:
         self._pages: dict[str, tuple[float, FetchedPage]] = {}
@@ -107,7 +107,7 @@ class _WebFetch:
         return await run_in_thread(lambda stop: _read_page(fetched, stop))
 
     async def _fetch(self, target: FetchTarget, policy: HostPolicy) -> "FetchResult":
-        """By https where nothing speaks against it; a host without is asked as it was written."""
+        """By https if nothing prevents it; else as written."""
         from kitbag.net.fetch import fetch
 
         if (
@@ -126,7 +126,7 @@ class _WebFetch:
 
 
 def _parse_url(url: str) -> FetchTarget:
-    """Raises FetchError, also where the one that was asked about could be another host than the one that is fetched."""
+    """Raises FetchError, also if the approved host could differ from the fetched one."""
     target = parse_url(url)
     asked, problem = parse_host(url)
     if problem or normalize_host(asked) != target.host:
@@ -139,7 +139,7 @@ def _parse_url(url: str) -> FetchTarget:
 
 
 def _redirect_output(error: FetchError) -> ToolOutput | None:
-    """Where the error is that a redirect leads to a host that was not asked about: where it leads."""
+    """The target, if the error is a redirect to a host that was not allowed."""
     last = error.redirects[-1] if error.redirects else None
     if last is None or error.kind != "policy":
         return None
@@ -187,7 +187,7 @@ def _decode_text(fetched: "FetchResult") -> str | None:
     if fetched.encoding == "utf-8" and "\ufffd" in text:
         said = any(name == "content-type" and "charset" in value.lower() for name, value in fetched.headers)
         unusual = len(text) - len(text.encode("ascii", "ignore"))
-        if not said and 2 * text.count("\ufffd") > unusual:  # nobody said that it is UTF-8, and it is not
+        if not said and 2 * text.count("\ufffd") > unusual:  # no declared charset, and not UTF-8
             return fetched.body.decode("cp1252", "replace")
     return text
 
@@ -225,7 +225,7 @@ def _page_block(got: FetchedPage, text: str, notes: list[str]) -> str:
 
 
 def _http_error_output(got: FetchedPage) -> ToolOutput:
-    """The server answered with an error: its status, and the beginning of what it said."""
+    """The server returned an error: its status and the start of its body."""
     from http.client import responses
 
     problem = f"{parse_url(got.url).display_url} answered {got.status} {responses.get(got.status, '')}".rstrip()
@@ -288,5 +288,5 @@ def _pdf_output(got: FetchedPage, skipped: int, stop: threading.Event) -> ToolOu
 
 
 def make_web_fetch(route: "NetworkRoute | None" = None, limits: FetchLimits = LIMITS) -> Tool[WebFetchArguments]:
-    """One for each session: it keeps what it has read."""
+    """Create one per session, because it caches pages."""
     return Tool("WebFetch", load_description("WebFetch"), WebFetchArguments, _WebFetch(route, limits), read_only=True)

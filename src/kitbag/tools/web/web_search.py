@@ -1,7 +1,7 @@
-"""WebSearch: titles, addresses and a few words of pages, from the back end that the user chose or that needs no key.
+"""WebSearch: titles, URLs and snippets, from the backend the user chose or one that needs no key.
 
-Used by the loop, which asks for permission before. Keys come from the environment and the choice from the user's own
-settings; a workspace has no say. Whatever a back end answers is filtered, bounded and delimited here.
+Used by the agent loop, which asks for permission first. Keys come from the environment and the backend from the user's
+own settings, never from a workspace. Results are filtered, bounded and delimited here.
 """
 
 import os
@@ -58,7 +58,7 @@ async def _search_web(arguments: WebSearchArguments, context: ToolContext) -> To
 
 
 def _parse_domain(written: str) -> str:
-    """A host from what a model may write for one: with a scheme, a path or `*.` before it."""
+    """A host from what a model may write: with a scheme, a path or `*.` before it."""
     text = written.strip().lower().partition("://")[2] or written.strip().lower()
     text = text.partition("/")[0].removeprefix("*.")
     try:
@@ -68,7 +68,7 @@ def _parse_domain(written: str) -> str:
 
 
 def _choose_backend(settings: Settings) -> "tuple[SearchBackend, str, str]":
-    """A back end, the address that the user named instead of its own, and the key. Raises KitbagError."""
+    """The backend, the user's URL if set, and the API key. Raises KitbagError."""
     from kitbag.tools.web.search_backends import BACKENDS
 
     wanted, url = str(settings.get("search.backend")), str(settings.get("search.url")).strip().rstrip("/")
@@ -100,7 +100,7 @@ def _is_selected(backend: "SearchBackend", wanted: str, url: str) -> bool:
 def _filter_results(
     found: "list[WebSearchResult]", allowed: tuple[str, ...], blocked: tuple[str, ...]
 ) -> "list[WebSearchResult]":
-    """Those that lead somewhere and are wanted, each place once."""
+    """Valid results from wanted domains, without duplicates."""
     kept: dict[tuple[str, str], WebSearchResult] = {}
     for one in found:
         try:

@@ -1,7 +1,7 @@
-"""Where WebSearch gets its results from: one module for each, with one function, `search`.
+"""The search backends of WebSearch: one module each, with a function `search`.
 
-A new one is such a module, a row of BACKENDS, and a word of the setting `search.backend`. What all of them need is in
-`asking`; web_search chooses, filters and writes the answer.
+To add one, write a module, a row of BACKENDS and a value of the setting `search.backend`. `request` has what all of
+them need; web_search chooses a backend, filters its results and renders them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,16 +11,16 @@ from typing import Final, NamedTuple, cast
 from kitbag.tools.web.search_backends.request import WebSearchQuery, WebSearchResult
 
 SearchFunction = Callable[[WebSearchQuery], Awaitable[list[WebSearchResult]]]
-"""Raises SearchError and FetchError. Gives what was found, the best first; the caller filters and bounds it."""
+"""Returns results, best first; the caller filters and bounds them. Raises SearchError and FetchError."""
 
 
 class SearchBackend(NamedTuple):
     name: str
     title: str
     base_url: str = ""
-    """Unless the setting `search.url` names another."""
+    """Unless the setting `search.url` overrides it."""
     key_variable: str = ""
-    """Of the user's environment; empty where no key is needed."""
+    """The environment variable with the API key; empty if none is needed."""
 
     def make_query(
         self, query: str, allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, key: str
@@ -40,4 +40,4 @@ BACKENDS: Final = (
     SearchBackend("tavily", "Tavily", "https://api.tavily.com", "TAVILY_API_KEY"),
     SearchBackend("duckduckgo", "DuckDuckGo", "https://html.duckduckgo.com"),
 )
-"""In the order in which one is chosen."""
+"""In order of preference."""

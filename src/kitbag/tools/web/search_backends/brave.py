@@ -1,4 +1,4 @@
-"""Brave Search, by its interface for programs: a GET with the key in a header, answered in JSON. Used by web_search."""
+"""Brave Search's API: a GET with the key in a header, answered in JSON. Used by web_search."""
 
 from kitbag.tools.web.search_backends.request import (
     WebSearchQuery,

@@ -1,6 +1,6 @@
-"""DuckDuckGo, which needs no key: its page for browsers without scripts, read tolerantly. Used by web_search.
+"""DuckDuckGo, which needs no key: scrapes its page for browsers without scripts. Used by web_search.
 
-It is made for people: after many searches it shows a puzzle instead, which is told and not worked around.
+The page is for people: after many searches it shows a CAPTCHA, which is reported and not bypassed.
 """
 
 from urllib.parse import parse_qs, urlsplit
@@ -32,11 +32,11 @@ async def search(query: WebSearchQuery) -> list[WebSearchResult]:
 
 
 def parse_results(page: str) -> list[WebSearchResult]:
-    """Titles with their addresses, and the snippet that follows each; advertisements are left out."""
+    """Titles with URLs, each with the snippet that follows it, without ads."""
     found: list[WebSearchResult] = []
     words: list[str] = []
     reading = ""
-    """The element that is being read, a title or a snippet."""
+    """The element being read, a title or a snippet."""
     is_title = False
     address = ""
     for piece in tokenize(page):
@@ -59,7 +59,7 @@ def parse_results(page: str) -> list[WebSearchResult]:
 
 
 def _target_url(address: str) -> str:
-    """Where a link leads that goes by way of DuckDuckGo; empty for an advertisement."""
+    """The target of a DuckDuckGo redirect link; empty for an ad."""
     try:
         parts = urlsplit(address)
         if parts.path.endswith("/y.js") or "ad_domain" in parts.query:

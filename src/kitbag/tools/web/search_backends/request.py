@@ -1,6 +1,6 @@
-"""What a search back end is given and gives back, and how it asks its server: through net, with the words for failures.
+"""The query and results of a search backend, and the HTTP request to its server, with error messages.
 
-Used by every back end and by web_search.
+Used by every backend and by web_search. Uses net.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ LIMITS: Final = FetchLimits(total_timeout=20, wire_bytes=4 << 20, body_bytes=4 <
 
 
 class SearchError(KitbagError):
-    """A search that came to nothing: what is wrong, and what a person or the model can do."""
+    """A failed search: the problem, and what the user or the model can do."""
 
 
 class WebSearchQuery(NamedTuple):
@@ -27,16 +27,16 @@ class WebSearchQuery(NamedTuple):
     """Domains; empty: all."""
     blocked: tuple[str, ...]
     title: str
-    """What the back end is called."""
+    """The name of the backend."""
     base_url: str
-    """Of the server, without a slash at its end."""
+    """Of the server, without a trailing slash."""
     key: str
     is_user_configured: bool
-    """Whether the user's settings name the address, so that it may be a private one."""
+    """Whether the user's settings name the URL, which may then be a private address."""
 
     @property
     def query_text(self) -> str:
-        """The query with the domains in it, as most engines read them; they are filtered afterwards in any case."""
+        """The query with `site:` operators, which most engines support; results are filtered anyway."""
         sites = " OR ".join(f"site:{domain}" for domain in self.allowed[:5])
         sites = f"({sites})" if len(self.allowed) > 1 else sites
         return " ".join(filter(None, (self.query, sites, *(f"-site:{domain}" for domain in self.blocked[:5]))))
@@ -45,7 +45,7 @@ class WebSearchQuery(NamedTuple):
 class WebSearchResult(NamedTuple):
     url: str
     title: str
-    """May have HTML in it."""
+    """May contain HTML."""
     snippet: str = ""
 
 
@@ -56,7 +56,7 @@ async def send_query(
     headers: Sequence[tuple[str, str]] = (),
     json: object = None,
 ) -> FetchResult:
-    """A GET with `given` in its query, or a POST of `json`. A status that means failure is a SearchError."""
+    """A GET with `params` in its query string, or a POST of `json`. Raises SearchError for an error status."""
     url = f"{query.base_url}{path}" + (f"?{urlencode(params)}" if params else "")
     target = parse_url(url)
     policy = HostPolicy(allow=(target.host,), allow_private=(target.host_port,) if query.is_user_configured else ())
@@ -89,7 +89,7 @@ _CHOOSE_ANOTHER: Final = "or have the user choose another with the setting `sear
 
 
 def json_rows(answer: FetchResult, query: WebSearchQuery, *keys: str) -> list[dict[str, Any]]:
-    """The list of objects at a place in JSON; what is not an object is left out."""
+    """The list of objects at a path in the JSON; other items are omitted."""
     if answer.truncation_reason:
         raise SearchError(f"The answer of {query.title} {answer.truncation_reason}", f"Try again, {_CHOOSE_ANOTHER}")
     try:
@@ -103,7 +103,7 @@ def json_rows(answer: FetchResult, query: WebSearchQuery, *keys: str) -> list[di
 
 
 def results_from_rows(listed: list[dict[str, Any]], url: str, title: str, snippet: str) -> list[WebSearchResult]:
-    """Rows as results, by the names of their fields."""
+    """Rows as results, by field names."""
 
     def text(row: dict[str, Any], key: str) -> str:
         value = row.get(key)

@@ -1,4 +1,4 @@
-"""A SearXNG of the user's own or of somebody they trust, which must have JSON among its formats. Used by web_search."""
+"""A SearXNG instance that the user names, which must have JSON among its formats. Used by web_search."""
 
 from kitbag.tools.web.search_backends.request import (
     SearchError,

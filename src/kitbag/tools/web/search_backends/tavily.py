@@ -1,4 +1,4 @@
-"""Tavily, by its interface for programs: a POST of JSON with the key in a header. Used by web_search."""
+"""Tavily's API: a POST of JSON with the key in a header. Used by web_search."""
 
 from kitbag.tools.web.search_backends.request import (
     WebSearchQuery,
