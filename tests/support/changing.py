@@ -63,19 +63,19 @@ class Shop:
     def write(self, path: str, data: bytes, *, really: bool = True) -> None:
         place = self.root / path
         before = place.read_bytes() if place.exists() else None
-        self.run(self.changes.keep(self.call("Write"), str(place), before, data))
+        self.run(self.changes.record(self.call("Write"), str(place), before, data))
         if really:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
 
     def delete(self, path: str) -> None:
         place = self.root / path
-        self.run(self.changes.keep(self.call("Edit"), str(place), place.read_bytes(), None))
+        self.run(self.changes.record(self.call("Edit"), str(place), place.read_bytes(), None))
         place.unlink()
 
     def command(self, command: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         async def work() -> None:
-            async with self.changes.around_command(call):
+            async with self.changes.record_command(call):
                 subprocess.run(["bash", "-ec", command], cwd=self.root, check=True, timeout=TEST_TIMEOUT)
                 await asyncio.to_thread(meanwhile)
 

@@ -23,11 +23,11 @@ class Keeper:
         self.kept: list[Kept] = []
         self._then = then
 
-    async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
+    async def record(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
         self.kept.append((call_id, path, before, after))
         self._then()
 
-    def around_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
+    def record_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
         raise NotImplementedError
 
 

@@ -68,14 +68,14 @@ async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOu
         answers = await context.asker.ask(questions)
     except KitbagError as error:
         return error_output(f"nobody can be asked: {error.problem}", _FIX)
-    given = [reveal_hidden(text).strip()[:_MAX_ANSWER_CHARS] for text in (*answers, *[""] * len(questions))]
-    pairs = list(zip(questions, given, strict=False))
-    told = [f"{_visible_line(asked.text)}\n-> {text or _NO_ANSWER}" for asked, text in pairs]
+    replies = [reveal_hidden(text).strip()[:_MAX_ANSWER_CHARS] for text in (*answers, *[""] * len(questions))]
+    pairs = list(zip(questions, replies, strict=False))
+    blocks = [f"{_visible_line(asked.text)}\n-> {text or _NO_ANSWER}" for asked, text in pairs]
     summary = "; ".join(collapse_whitespace(text)[:100] or "no answer" for _, text in pairs)
     shown = "\n".join(
         f"{_visible_line(asked.text)}\n  {collapse_whitespace(text) or '(no answer)'}" for asked, text in pairs
     )
-    return text_output("\n\n".join(told), summary)._replace(details=shown)
+    return text_output("\n\n".join(blocks), summary)._replace(details=shown)
 
 
 def _visible_line(text: str) -> str:

@@ -55,11 +55,11 @@ def error_output(problem: str, fix: str = "") -> ToolOutput:
 class ChangeRecorder(Protocol):
     """Records changes to files so that they can be undone."""
 
-    async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
+    async def record(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
         """Record a change before it is made; durable on return. None: the file does not exist."""
         ...
 
-    def around_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
+    def record_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
         """Record what a command changes, by snapshots of the workspace before and after it."""
         ...
 
@@ -143,8 +143,8 @@ class Tool(NamedTuple, Generic[A]):
 def _arguments_schema(arguments: type[Arguments]) -> dict[str, Any]:
     """Inlines `$ref`, which not every provider resolves, and drops length limits and empty defaults, which cost tokens
     in every request. Cached, because each agent has its own instances of the same tools."""
-    whole = msgspec.json.schema(arguments)
-    return cast("dict[str, Any]", _simplify_schema(whole["$defs"][arguments.__name__], whole["$defs"]))
+    schema = msgspec.json.schema(arguments)
+    return cast("dict[str, Any]", _simplify_schema(schema["$defs"][arguments.__name__], schema["$defs"]))
 
 
 def _simplify_schema(schema: Any, definitions: dict[str, Any]) -> Any:

@@ -85,17 +85,17 @@ class PathSkills:
                     yield _PathSkill(skill, _base_directories(skill, library.places), self._patterns_by_file[key])
 
     def _notice_for_path(self, path: str) -> str:
-        places = tuple(dict.fromkeys((os.path.realpath(path), path)))
-        found = [one.skill for one in self._path_skills or () if _matches_skill(one, places)]
-        if not found:
+        paths = tuple(dict.fromkeys((os.path.realpath(path), path)))
+        matching = [one.skill for one in self._path_skills or () if _matches_skill(one, paths)]
+        if not matching:
             return ""
         if self._announced is None:
             self._announced = {line for text in self._earlier_results() for line in extract_suggestions(text)}
-        known = {one.name for one in self._skills.loaded()}
+        loaded = {one.name for one in self._skills.loaded()}
         new = [
             skill
-            for skill in found
-            if self._announced.isdisjoint((skill.full_name, render_entry(skill))) and skill.full_name not in known
+            for skill in matching
+            if self._announced.isdisjoint((skill.full_name, render_entry(skill))) and skill.full_name not in loaded
         ][:MAX_SUGGESTIONS]
         self._announced.update(skill.full_name for skill in new)
         return suggest_skills_for_file(new)
@@ -130,9 +130,9 @@ def parse_patterns(globs: Sequence[str]) -> Iterable[_Pattern]:
     for glob in globs:
         counts = not glob.startswith("!")
         try:
-            every = expand_braces(glob if counts else glob[1:])
-            made = [_split_pattern(one.strip()) for one in every]
-            regex = "|".join(f"(?:{path_regex(parts, hidden=True)})" for parts in made if parts)
+            alternatives = expand_braces(glob if counts else glob[1:])
+            split_patterns = [_split_pattern(alternative.strip()) for alternative in alternatives]
+            regex = "|".join(f"(?:{path_regex(parts, hidden=True)})" for parts in split_patterns if parts)
         except GlobError:
             continue
         if regex:
@@ -148,12 +148,12 @@ def _split_pattern(pattern: str) -> list[str]:
     return parts if anchored or not parts else ["**", *parts]
 
 
-def _matches_skill(waiting: _PathSkill, places: Sequence[str]) -> bool:
+def _matches_skill(path_skill: _PathSkill, paths: Sequence[str]) -> bool:
     return any(
-        matches_path(waiting.patterns, os.path.relpath(place, base))
-        for base in waiting.base_directories
-        for place in places
-        if place != base and is_inside(place, base)
+        matches_path(path_skill.patterns, os.path.relpath(path, base))
+        for base in path_skill.base_directories
+        for path in paths
+        if path != base and is_inside(path, base)
     )
 
 

@@ -45,8 +45,8 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
             return await run_forked_skill(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, arguments.skill.lstrip("/"), arguments.args)
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
-    known = "" if delivered.loaded else " (already there)"
-    summary = f"{delivered.name}, {delivered.tokens} tokens{known}" + (f"; {warnings[0]}" if warnings else "")
+    already_loaded = "" if delivered.loaded else " (already there)"
+    summary = f"{delivered.name}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
     return text_output(text, summary)._replace(loaded_skill=delivered.loaded)
@@ -54,11 +54,11 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
 
 async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: Delegation) -> ToolOutput:
     """Run the skill as a subagent and return its answer. Starting an agent needs its own permission."""
-    errand = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
-    refused = await delegation.request_permission(errand, context.permissions, context.directory)
-    if refused:
-        return error_output(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {refused}")
-    return render_report(await delegation.start(errand, context.progress))
+    request = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+    denial = await delegation.request_permission(request, context.permissions, context.directory)
+    if denial:
+        return error_output(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {denial}")
+    return render_report(await delegation.start(request, context.progress))
 
 
 async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext) -> ToolOutput:

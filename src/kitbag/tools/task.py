@@ -68,7 +68,7 @@ def _approval_facts(arguments: TaskArguments, context: ToolContext) -> tuple[tup
 
 
 async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
-    errand = DelegationRequest(
+    request = DelegationRequest(
         arguments.subagent_type,
         arguments.prompt,
         collapse_whitespace(reveal_hidden(arguments.description)),
@@ -77,7 +77,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
         arguments.max_turns,
         arguments.resume,
     )
-    report = await _delegation(context).start(errand, context.progress)
+    report = await _delegation(context).start(request, context.progress)
     if not report.is_finished:
         text = (
             f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"
@@ -105,9 +105,9 @@ async def _stop_task(arguments: TaskStopArguments, context: ToolContext) -> Tool
         f"Task {report.id} ({report.name}) is stopped: {report.status}.{others} Processes left:"
         f" {stopped.process_count}."
     )
-    kept = f'\nWhat it had done until then: TaskOutput(task_id="{report.id}").' if report.text else ""
+    output_hint = f'\nWhat it had done until then: TaskOutput(task_id="{report.id}").' if report.text else ""
     warnings = "".join(f"\nWarning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings)
-    return text_output(text + kept + warnings, f"{report.name} stopped, {stopped.process_count} processes left")
+    return text_output(text + output_hint + warnings, f"{report.name} stopped, {stopped.process_count} processes left")
 
 
 def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
@@ -128,7 +128,7 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines.append(f"Branch: {report.branch} (its changes; merge what you want)")
     lines += [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings]
     tag = _COMMAND_TAG if report.is_command else _ANSWER_TAG
-    shown, cut = (
+    shown, truncation = (
         (report.text, _describe_remaining_output(report))
         if report.is_command
         else _truncate_answer(report.text, offset)
@@ -137,9 +137,9 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines += ["", "Output:", f"<{tag}>", escape_tags(shown.rstrip("\n")), f"</{tag}>"]
     elif report.is_command:
         lines += ["", "(no more output)" if offset else "(no output)"]
-    if cut:
+    if truncation:
         follows = report.next_offset if report.is_command else offset + len(shown)
-        lines.append(f'[{cut} Go on with TaskOutput(task_id="{report.id}", offset={follows}).]')
+        lines.append(f'[{truncation} Go on with TaskOutput(task_id="{report.id}", offset={follows}).]')
     elif report.is_command and not report.is_finished:
         lines.append(f'[What it prints from now on: TaskOutput(task_id="{report.id}", offset={report.next_offset}).]')
     if not report.is_finished:
@@ -158,7 +158,7 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
     )
     summary = ", ".join((f"{report.name}: {report.status}", *figures))
     failed = report.is_finished and report.status in ("failed", "interrupted")
-    return text_output("\n".join(lines), summary, cut)._replace(is_error=failed, details=reveal_hidden(shown))
+    return text_output("\n".join(lines), summary, truncation)._replace(is_error=failed, details=reveal_hidden(shown))
 
 
 def _running_status(status: str) -> str:

@@ -34,9 +34,9 @@ class Toolset:
     """Keeps the order of its tools, so that the specs sent are the same in every turn."""
 
     def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions) -> None:
-        every = tuple(tools)
-        self._tools = {tool.name: tool for tool in every if permissions.has_tool(tool.name)}
-        self._hidden = {tool.name for tool in every if tool.name not in self._tools}
+        all_tools = tuple(tools)
+        self._tools = {tool.name: tool for tool in all_tools if permissions.has_tool(tool.name)}
+        self._hidden = {tool.name for tool in all_tools if tool.name not in self._tools}
         self._specs = tuple(tool.spec for tool in self._tools.values())
 
     def names(self) -> tuple[str, ...]:
@@ -76,12 +76,15 @@ class RestrictedToolset:
         return self._inner.specs()
 
     def get(self, name: str) -> Tool[Any] | None:
-        found = self._inner.get(name)
-        return None if found is None or self._restriction(name) else found
+        tool = self._inner.get(name)
+        return None if tool is None or self._restriction(name) else tool
 
     def explain_unavailable(self, name: str) -> tuple[str, str]:
-        why = self._restriction(name) if self._inner.get(name) is not None else ""
-        if not why:
+        reason = self._restriction(name) if self._inner.get(name) is not None else ""
+        if not reason:
             return self._inner.explain_unavailable(name)
-        left = ", ".join(self.names())
-        return why, f"Until the user speaks again there are {left}." if left else "Finish without tools, and say so."
+        available = ", ".join(self.names())
+        return (
+            reason,
+            f"Until the user speaks again there are {available}." if available else "Finish without tools, and say so.",
+        )

@@ -50,7 +50,7 @@ class TestTurns:
         copy = shop.run(fork(shop.journal, shop.session, SessionHeader(str(shop.root), "model", "default")))
         shop.run(copy.add_user((Text("Three"),)))
         changes = SessionChanges(copy, shop.workspace, shop.notices.append)
-        shop.run(changes.keep("c", str(shop.root / "b"), None, b"x"))
+        shop.run(changes.record("c", str(shop.root / "b"), None, b"x"))
         [turn] = read_turns(shop.journal, copy.id, shop.kept)
         assert (turn.number, turn.about) == (3, "Three")
 
@@ -58,7 +58,7 @@ class TestTurns:
         shop.say("Delegate")
         inner = Shop(shop.world, "inner")
         changes = SessionChanges(inner.session, shop.workspace, shop.notices.append, record_in=shop.session.id)
-        shop.run(changes.keep("c", str(shop.root / "b"), None, b"x"))
+        shop.run(changes.record("c", str(shop.root / "b"), None, b"x"))
         (shop.root / "b").write_bytes(b"x")
         inner.close()
         assert [step.effect for step in shop.plan()] == ["created"]

@@ -66,7 +66,7 @@ class TestKeeping:
     def test_a_file_that_is_reached_through_a_link_is_recorded_where_it_is(self, shop: Shop) -> None:
         (shop.root / "real").mkdir()
         (shop.root / "way").symlink_to("real")
-        shop.run(shop.changes.keep("c", str(shop.root / "way" / "f"), None, b"x"))
+        shop.run(shop.changes.record("c", str(shop.root / "way" / "f"), None, b"x"))
         assert [change.path for body in records(shop) for change in body.files] == [str(shop.root / "real" / "f")]
 
     def test_a_path_that_looks_like_a_secret_is_not_lost_and_not_in_the_journal(self, shop: Shop) -> None:
@@ -88,7 +88,7 @@ class TestKeeping:
 
     def test_a_cancelled_call_has_kept_all_or_nothing(self, shop: Shop) -> None:
         async def work() -> None:
-            task = asyncio.ensure_future(shop.changes.keep("c", str(shop.root / "f"), b"old", b"new"))
+            task = asyncio.ensure_future(shop.changes.record("c", str(shop.root / "f"), b"old", b"new"))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -144,7 +144,7 @@ class TestCommands:
 
     def test_a_command_that_is_cancelled_is_recorded_too(self, shop: Shop) -> None:
         async def work() -> None:
-            async with shop.changes.around_command("c"):
+            async with shop.changes.record_command("c"):
                 (shop.root / "new").write_text("x")
                 begun.set()
                 await asyncio.Event().wait()
@@ -234,7 +234,7 @@ class TestWhatCannotBeDone:
 
     def test_commands_that_run_at_the_same_time_are_all_recorded(self, shop: Shop) -> None:
         async def one(name: str) -> None:
-            async with shop.changes.around_command(name):
+            async with shop.changes.record_command(name):
                 (shop.root / name).write_text("x")
                 await meet.wait()
 

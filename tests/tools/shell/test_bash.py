@@ -481,11 +481,11 @@ class Kept:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
+    async def record(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
         raise AssertionError
 
     @contextlib.asynccontextmanager
-    async def around_command(self, call_id: str) -> AsyncIterator[None]:
+    async def record_command(self, call_id: str) -> AsyncIterator[None]:
         self.calls.append(f"before {call_id}")
         try:
             yield

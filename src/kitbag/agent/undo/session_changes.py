@@ -72,7 +72,7 @@ class SessionChanges:
         self._failed_attempts = 0
         self._pruned = False
 
-    async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
+    async def record(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
         """Raises StoreError: then nothing may be changed."""
         await run_to_completion(self._keep(call_id, path, before, after))
 
@@ -82,7 +82,7 @@ class SessionChanges:
         await self._prune()
 
     @contextlib.asynccontextmanager
-    async def around_command(self, call_id: str) -> AsyncGenerator[None, None]:
+    async def record_command(self, call_id: str) -> AsyncGenerator[None, None]:
         """Never fails: where it can't look, the person is told once and the command runs."""
         before = await self._before_command(call_id)
         try:

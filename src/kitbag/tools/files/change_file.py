@@ -48,7 +48,7 @@ async def apply_change(context: ToolContext, prepare: Callable[[], FileChange | 
         return prepared
     target = prepared.target
     if context.change_recorder is not None:
-        await context.change_recorder.keep(
+        await context.change_recorder.record(
             context.call_id, target.authorized.facts.resolved, target.before, prepared.after
         )
     return await run_in_thread(lambda stop: _catch_file_errors(lambda: _write_change(prepared, context, stop)))
@@ -67,16 +67,16 @@ def find_target(context: ToolContext, tool: str, file_path: str) -> FileTarget:
     """Raises InvalidError if it is known in advance that the file can't be changed."""
     if file_path.endswith("/"):
         raise InvalidError(f"{visible_line(file_path)} names a folder, not a file", "Leave out the slash at its end.")
-    place = authorize_path(context, tool, {"file_path": file_path}, file_path)
-    path = display_path(place.facts.requested, context)
-    before = _read_content(context, place.facts.resolved, path)
-    _check_writable(place.facts.resolved, path, before is not None)
+    authorized = authorize_path(context, tool, {"file_path": file_path}, file_path)
+    path = display_path(authorized.facts.requested, context)
+    before = _read_content(context, authorized.facts.resolved, path)
+    _check_writable(authorized.facts.resolved, path, before is not None)
     if before is not None and is_binary(before):
         raise InvalidError(
             f"{path} is a binary file of {format_size(len(before))}, not text",
             "Use a command to change it, or remove it first.",
         )
-    return FileTarget(place, path, before)
+    return FileTarget(authorized, path, before)
 
 
 def _read_content(context: ToolContext, resolved: str, path: str) -> bytes | None:
@@ -98,12 +98,12 @@ def _read_content(context: ToolContext, resolved: str, path: str) -> bytes | Non
 
 def _read_all(descriptor: int, size: int) -> bytes:
     """Also reads what a growing file gains meanwhile, up to the limit."""
-    pieces: list[bytes] = []
-    left = MAX_BYTES + 1
-    while left > 0 and (piece := os.read(descriptor, min(left, size + 1))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+    chunks: list[bytes] = []
+    remaining = MAX_BYTES + 1
+    while remaining > 0 and (chunk := os.read(descriptor, min(remaining, size + 1))):
+        chunks.append(chunk)
+        remaining -= len(chunk)
+    return b"".join(chunks)
 
 
 def _check_writable(resolved: str, path: str, exists: bool) -> None:

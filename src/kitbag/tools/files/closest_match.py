@@ -58,26 +58,26 @@ def find_closest_match(text: str, wanted: str) -> ClosestMatch | None:
     # Line breaks around the wanted text are not distinctive, and would shift the lines against each other.
     wanted_lines = _differing_part(text, wanted).strip("\n").split("\n")[:_MAX_LINES]
     lines = text.split("\n")
-    found = _best_range(text, lines, wanted_lines)
-    if found is None:
+    best_range = _best_range(text, lines, wanted_lines)
+    if best_range is None:
         return None
-    start, end = found
-    there = [_relevant_part(line, wanted_lines) for line in lines[start:end]]
-    remark = _describe_difference("\n".join(wanted_lines), "\n".join(there))
-    marked = _collapse_whitespace("\n".join(wanted_lines)) in _collapse_whitespace("\n".join(there))
-    return ClosestMatch(start + 1, end, remark, marked, tuple(_diff_rows(wanted_lines, there, start + 1, marked)))
+    start, end = best_range
+    similar = [_relevant_part(line, wanted_lines) for line in lines[start:end]]
+    remark = _describe_difference("\n".join(wanted_lines), "\n".join(similar))
+    marked = _collapse_whitespace("\n".join(wanted_lines)) in _collapse_whitespace("\n".join(similar))
+    return ClosestMatch(start + 1, end, remark, marked, tuple(_diff_rows(wanted_lines, similar, start + 1, marked)))
 
 
 def _differing_part(text: str, wanted: str) -> str:
     """The part of a long text where it starts to differ, with some context before it."""
     if len(wanted) <= _MAX_CHARS and wanted.count("\n") < _MAX_LINES:
         return wanted
-    there, beyond = 0, len(wanted)
-    while there + 1 < beyond:  # binary search for the longest prefix that occurs
-        middle = (there + beyond) // 2
-        there, beyond = (middle, beyond) if wanted[:middle] in text else (there, middle)
-    start = wanted.rfind("\n", 0, max(0, wanted.rfind("\n", 0, there))) + 1
-    start = max(start, there - MAX_ROW_CHARS // 2)
+    prefix_end, upper = 0, len(wanted)
+    while prefix_end + 1 < upper:  # binary search for the longest prefix that occurs
+        middle = (prefix_end + upper) // 2
+        prefix_end, upper = (middle, upper) if wanted[:middle] in text else (prefix_end, middle)
+    start = wanted.rfind("\n", 0, max(0, wanted.rfind("\n", 0, prefix_end))) + 1
+    start = max(start, prefix_end - MAX_ROW_CHARS // 2)
     return wanted[start : start + _MAX_CHARS]
 
 
@@ -86,12 +86,12 @@ def _best_range(text: str, lines: list[str], wanted: list[str]) -> tuple[int, in
     best, score = (0, 0), 0.0
     deadline = time.monotonic() + TIMEOUT_SECONDS
     for start in _candidate_starts(text, lines, wanted):
-        for more in (0, 1, 2):  # lines that the wanted text omits
-            end = min(len(lines), start + len(wanted) + more)
-            there = "\n".join(_relevant_part(line, wanted) for line in lines[start:end])
-            found = _similarity("\n".join(wanted), there) - more / 1_000
-            if found > score:
-                best, score = (start, end), found
+        for extra_lines in (0, 1, 2):  # lines that the wanted text omits
+            end = min(len(lines), start + len(wanted) + extra_lines)
+            similar = "\n".join(_relevant_part(line, wanted) for line in lines[start:end])
+            similarity = _similarity("\n".join(wanted), similar) - extra_lines / 1_000
+            if similarity > score:
+                best, score = (start, end), similarity
         if score > _MAX_SIMILARITY or time.monotonic() > deadline:
             break
     return best if score >= _MIN_SIMILARITY else None
@@ -101,10 +101,10 @@ def _relevant_part(line: str, wanted: list[str]) -> str:
     """Of a very long line, the part around the longest fragment that both contain."""
     if len(line) <= max(_LONG_LINE_CHARS, 2 * len(max(wanted, key=len))):
         return line
-    for piece, index in _fragments(wanted):
-        at = line.find(piece)
+    for fragment, index in _fragments(wanted):
+        at = line.find(fragment)
         if at >= 0:
-            start = max(0, at - wanted[index].find(piece))
+            start = max(0, at - wanted[index].find(fragment))
             return line[start : start + max(MAX_ROW_CHARS, len(wanted[index]))]
     return line[:_LONG_LINE_CHARS]
 
@@ -114,14 +114,14 @@ def _candidate_starts(text: str, lines: list[str], wanted: list[str]) -> list[in
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     votes: dict[int, float] = defaultdict(float)
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    pieces = _fragments(wanted)
-    for piece, index in pieces:
-        _vote(text, starts, piece, index, votes)
+    fragments = _fragments(wanted)
+    for fragment, index in fragments:
+        _vote(text, starts, fragment, index, votes)
         if time.monotonic() > deadline:
             break
     if not votes:
-        for piece, index in _similar_words(text, pieces):
-            _vote(text, starts, piece, index, votes)
+        for fragment, index in _similar_words(text, fragments):
+            _vote(text, starts, fragment, index, votes)
     return sorted(votes, key=lambda start: -votes[start])[:_MAX_CANDIDATES]
 
 
@@ -134,41 +134,45 @@ def _fragments(wanted: list[str]) -> list[tuple[str, int]]:
             lines.setdefault(line.strip(), index)
         for word in re.findall(r"\w{2,}", line):
             words.setdefault(word, index)
-    longest = [sorted(pieces.items(), key=lambda item: -len(item[0]))[:_MAX_FRAGMENTS] for pieces in (lines, words)]
+    longest = [
+        sorted(fragments.items(), key=lambda item: -len(item[0]))[:_MAX_FRAGMENTS] for fragments in (lines, words)
+    ]
     return [*longest[0], *longest[1]]
 
 
-def _vote(text: str, starts: list[int], piece: str, index: int, votes: dict[int, float]) -> None:
-    places: list[int] = []
-    at = text.find(piece)
+def _vote(text: str, starts: list[int], fragment: str, index: int, votes: dict[int, float]) -> None:
+    positions: list[int] = []
+    at = text.find(fragment)
     while at >= 0:
-        places.append(at)
-        if len(places) > _MAX_OCCURRENCES:
+        positions.append(at)
+        if len(positions) > _MAX_OCCURRENCES:
             return
-        at = text.find(piece, at + 1)
-    for place in places:
-        votes[max(0, bisect_right(starts, place) - 1 - index)] += len(piece) / len(places)
+        at = text.find(fragment, at + 1)
+    for position in positions:
+        votes[max(0, bisect_right(starts, position) - 1 - index)] += len(fragment) / len(positions)
 
 
-def _similar_words(text: str, pieces: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+def _similar_words(text: str, fragments: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """Words of the text that resemble wanted words it does not contain."""
-    every = set(re.findall(r"\w{3,}", text[:_MAX_WORD_SCAN_CHARS]))
+    text_words = set(re.findall(r"\w{3,}", text[:_MAX_WORD_SCAN_CHARS]))
     words = [
-        (piece, index) for piece, index in pieces if 2 < len(piece) < MAX_ROW_CHARS and re.fullmatch(r"\w+", piece)
+        (fragment, index)
+        for fragment, index in fragments
+        if 2 < len(fragment) < MAX_ROW_CHARS and re.fullmatch(r"\w+", fragment)
     ]
     for word, index in words[:3]:
-        alike = [other for other in every if abs(len(other) - len(word)) <= 2][:_MAX_WORDS]
-        yield from ((other, index) for other in get_close_matches(word, alike, 1, 0.7))
+        similar_length = [other for other in text_words if abs(len(other) - len(word)) <= 2][:_MAX_WORDS]
+        yield from ((other, index) for other in get_close_matches(word, similar_length, 1, 0.7))
 
 
-def _similarity(wanted: str, there: str) -> float:
-    if _collapse_whitespace(wanted) in _collapse_whitespace(there):
+def _similarity(wanted: str, similar: str) -> float:
+    if _collapse_whitespace(wanted) in _collapse_whitespace(similar):
         return 1.0
-    tokens = [re.findall(r"\w+|[^\w\s]", text)[:_MAX_TOKENS] for text in (wanted, there)]
+    tokens = [re.findall(r"\w+|[^\w\s]", text)[:_MAX_TOKENS] for text in (wanted, similar)]
     by_tokens = SequenceMatcher(None, *tokens, autojunk=False).ratio()
-    characters = SequenceMatcher(None, wanted[:300], there[:300], autojunk=False)
-    least = 2 if len(wanted) < _SHORT_TEXT_CHARS else 3  # single letters match everywhere
-    runs = [block.size for block in characters.get_matching_blocks() if block.size >= least]
+    characters = SequenceMatcher(None, wanted[:300], similar[:300], autojunk=False)
+    min_run = 2 if len(wanted) < _SHORT_TEXT_CHARS else 3  # single letters match everywhere
+    runs = [block.size for block in characters.get_matching_blocks() if block.size >= min_run]
     covered = sum(runs) / len(wanted[:300] or "x")
     return min(_MAX_SIMILARITY, max(by_tokens, characters.ratio(), 0.9 * covered))
 
@@ -177,46 +181,46 @@ def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-def _describe_difference(wanted: str, there: str) -> str:
-    if _collapse_whitespace(wanted) in _collapse_whitespace(there):
-        return _describe_whitespace(wanted, there)
-    plain, plain_there = (_collapse_whitespace(text.translate(_QUOTES)) for text in (wanted, there))
-    if plain in plain_there:
+def _describe_difference(wanted: str, similar: str) -> str:
+    if _collapse_whitespace(wanted) in _collapse_whitespace(similar):
+        return _describe_whitespace(wanted, similar)
+    plain, plain_similar = (_collapse_whitespace(text.translate(_QUOTES)) for text in (wanted, similar))
+    if plain in plain_similar:
         return "quotation marks, dashes or special blanks differ"
-    if plain.casefold() in plain_there.casefold():
+    if plain.casefold() in plain_similar.casefold():
         return "capital letters differ"
-    if find_hidden(there) and _collapse_whitespace(wanted) in _collapse_whitespace(reveal_hidden(there)):
+    if find_hidden(similar) and _collapse_whitespace(wanted) in _collapse_whitespace(reveal_hidden(similar)):
         return "`[U+...]` stands for one hidden character, which has to be sent as it is"
     return ""
 
 
-def _describe_whitespace(wanted: str, there: str) -> str:
-    if wanted in "\n".join(line.rstrip() for line in there.split("\n")):
+def _describe_whitespace(wanted: str, similar: str) -> str:
+    if wanted in "\n".join(line.rstrip() for line in similar.split("\n")):
         return "the file has blanks at the ends of lines"
-    if "\n".join(line.rstrip() for line in wanted.split("\n")) in there:
+    if "\n".join(line.rstrip() for line in wanted.split("\n")) in similar:
         return "the file has no blanks at the ends of lines"
-    if ("\t" in wanted) != ("\t" in there):
-        has, sent = ("tabs", "blanks") if "\t" in there else ("blanks", "tabs")
+    if ("\t" in wanted) != ("\t" in similar):
+        has, sent = ("tabs", "blanks") if "\t" in similar else ("blanks", "tabs")
         return f"the file has {has} where you sent {sent}"
-    if [line.strip() for line in wanted.split("\n")] == [line.strip() for line in there.split("\n")]:
+    if [line.strip() for line in wanted.split("\n")] == [line.strip() for line in similar.split("\n")]:
         return "the indentation differs"
     return "only white space differs"
 
 
-def _diff_rows(wanted: list[str], there: list[str], first: int, marked: bool) -> Iterator[str]:
-    compared = SequenceMatcher(None, wanted, there, autojunk=False)
+def _diff_rows(wanted: list[str], similar: list[str], first: int, marked: bool) -> Iterator[str]:
+    compared = SequenceMatcher(None, wanted, similar, autojunk=False)
     rows: list[str] = []
-    for tag, start, end, there_start, there_end in compared.get_opcodes():
+    for tag, start, end, similar_start, similar_end in compared.get_opcodes():
         if tag == "equal":
-            same = [f"  {first + at:6d}\t{_format_row(there[at])}" for at in range(there_start, there_end)]
+            same = [f"  {first + at:6d}\t{_format_row(similar[at])}" for at in range(similar_start, similar_end)]
             rows += _trim_equal_rows(same, start > 0, end < len(wanted))
         else:
-            sent, found = wanted[start:end], there[there_start:there_end]
+            sent, found = wanted[start:end], similar[similar_start:similar_end]
             if len(sent) == len(found):
                 pairs = [_trim_common_start(*pair) for pair in zip(sent, found, strict=True)]
                 sent, found = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
             rows += [f"- {'':6}\t{_format_row(line, marked)}" for line in sent]
-            rows += [f"+ {first + at:6d}\t{_format_row(line, marked)}" for at, line in enumerate(found, there_start)]
+            rows += [f"+ {first + at:6d}\t{_format_row(line, marked)}" for at, line in enumerate(found, similar_start)]
     yield from rows[:MAX_ROWS]
     if len(rows) > MAX_ROWS:
         yield f"  [{len(rows) - MAX_ROWS} more lines]"

@@ -53,8 +53,8 @@ def diff(before: str | None, after: str, path: str) -> UnifiedDiff:
     added = sum(block.new_end - block.new_start for block in blocks)
     removed = sum(block.end - block.start for block in blocks)
     first = old.count("\n", 0, start)
-    returns = [any(line.endswith("\r\n") for line in side) for side in (lines, new_lines)]
-    rows = _DiffRows(show_carriage_returns=before is not None and returns[0] != returns[1])
+    has_returns = [any(line.endswith("\r\n") for line in side) for side in (lines, new_lines)]
+    rows = _DiffRows(show_carriage_returns=before is not None and has_returns[0] != has_returns[1])
     rows.add(f"--- {path if before is not None else '/dev/null'}")
     rows.add(f"+++ {path}")
     for group in _group_blocks(blocks):
@@ -85,10 +85,10 @@ def _is_line_start(text: str, at: int) -> bool:
 
 def common_prefix_length(old: str, new: str) -> int:
     """The number of equal characters at the start."""
-    most, at = min(len(old), len(new)), 0
+    limit, at = min(len(old), len(new)), 0
     step = _STEP
     while step:
-        while at + step <= most and old[at : at + step] == new[at : at + step]:
+        while at + step <= limit and old[at : at + step] == new[at : at + step]:
             at += step
         step //= 2
     return at
@@ -144,14 +144,14 @@ def _equal_runs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, i
 def _unique_line_anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
     """Lines that occur once in each text: the longest sequence in the same order in both."""
     counts, new_counts = Counter(old), Counter(new)
-    places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
-    pairs = [(at, places[line]) for at, line in enumerate(old) if counts[line] == 1 and line in places]
+    positions = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
+    pairs = [(at, positions[line]) for at, line in enumerate(old) if counts[line] == 1 and line in positions]
     ends: list[int] = []  # the smallest end of an ordered run of each length
     last: list[int] = []  # the pair at that end
     before: list[int] = []  # the predecessor of each pair
-    for at, (_, place) in enumerate(pairs):
-        length = bisect_left(ends, place)
-        ends[length : length + 1] = [place]
+    for at, (_, position) in enumerate(pairs):
+        length = bisect_left(ends, position)
+        ends[length : length + 1] = [position]
         last[length : length + 1] = [at]
         before.append(last[length - 1] if length else -1)
     found: list[tuple[int, int]] = []

@@ -58,12 +58,12 @@ def _prepare(arguments: EditArguments, context: ToolContext) -> FileChange | Too
         )
     if problem := unseen_problem(context, target, must_be_seen=False):
         return problem
-    found = decode_file(target.before)
-    if found is None:
+    file = decode_file(target.before)
+    if file is None:
         return error_output(
             f"{target.shown_path} is damaged: it begins like UTF-16 and is not", "Use a command to change it."
         )
-    return _prepare_replacement(target, context, found, arguments)
+    return _prepare_replacement(target, context, file, arguments)
 
 
 def _prepare_new_file(target: FileTarget, context: ToolContext, old: str, new: str) -> FileChange | ToolOutput:
@@ -78,12 +78,12 @@ def _prepare_new_file(target: FileTarget, context: ToolContext, old: str, new: s
 
 
 def _prepare_replacement(
-    target: FileTarget, context: ToolContext, found: FileText, arguments: EditArguments
+    target: FileTarget, context: ToolContext, file: FileText, arguments: EditArguments
 ) -> FileChange | ToolOutput:
     old, new = arguments.old_string, arguments.new_string
-    replaced = replace_text(found.text, old, new, replace_all=arguments.replace_all, max_length=MAX_BYTES)
+    replaced = replace_text(file.text, old, new, replace_all=arguments.replace_all, max_length=MAX_BYTES)
     if replaced is None:
-        return _not_found_output(target, context, found, old, new)
+        return _not_found_output(target, context, file, old, new)
     if isinstance(replaced, AmbiguousMatch):
         lines = ", ".join(f"{line:,}" for line in replaced.lines) + (
             ", ..." if replaced.occurrences > MAX_POSITIONS else ""
@@ -97,11 +97,11 @@ def _prepare_replacement(
             f"{target.shown_path} would have {replaced.length:,} characters; at most {MAX_BYTES:,} are written"
         )
     try:
-        after = found.encode(replaced.text)
+        after = file.encode(replaced.text)
     except UnicodeEncodeError as error:
         character = f"U+{ord(error.object[error.start]):04X}"
         return error_output(
-            f"new_string holds {character}, which {target.shown_path} can't: it is {ENCODING_NAMES[found.encoding]}",
+            f"new_string holds {character}, which {target.shown_path} can't: it is {ENCODING_NAMES[file.encoding]}",
             "Use another character, or convert the file to UTF-8 first.",
         )
     if len(after) > MAX_BYTES:
@@ -111,16 +111,16 @@ def _prepare_replacement(
         )
     if after == target.before:
         return error_output("only line ends differ between old_string and new_string, and those of the file are kept")
-    return FileChange(target, after, _render_output(target, context, found, replaced))
+    return FileChange(target, after, _render_output(target, context, file, replaced))
 
 
-def _render_output(target: FileTarget, context: ToolContext, found: FileText, replaced: Replacement) -> ToolOutput:
-    changes = diff(found.text, replaced.text, target.shown_path)
+def _render_output(target: FileTarget, context: ToolContext, file: FileText, replaced: Replacement) -> ToolOutput:
+    changes = diff(file.text, replaced.text, target.shown_path)
     text = f"Edited {target.shown_path}"
     if replaced.occurrences > 1:
         text = f"Replaced {replaced.occurrences:,} places in {target.shown_path}"
-    seen = can_read(context, target.authorized.facts.resolved, target.authorized)
-    text += f". Now it reads:\n{_render_rows(replaced, changes)}" if seen else "."
+    readable = can_read(context, target.authorized.facts.resolved, target.authorized)
+    text += f". Now it reads:\n{_render_rows(replaced, changes)}" if readable else "."
     summary = f"{target.shown_path} +{changes.added} -{changes.removed}"
     return text_output(text, summary, changes.truncation)._replace(details=changes.text)
 
@@ -163,19 +163,19 @@ def _numbered_lines(text: str, start: int, end: int, around: int, changes: Unifi
 
 
 def _truncate_line(line: str) -> str:
-    more = len(line) - MAX_ROW_CHARS
-    return reveal_hidden(line[:MAX_ROW_CHARS]) + (f" [{more:,} more characters in this line]" if more > 0 else "")
+    missing = len(line) - MAX_ROW_CHARS
+    return reveal_hidden(line[:MAX_ROW_CHARS]) + (f" [{missing:,} more characters in this line]" if missing > 0 else "")
 
 
-def _not_found_output(target: FileTarget, context: ToolContext, found: FileText, old: str, new: str) -> ToolOutput:
+def _not_found_output(target: FileTarget, context: ToolContext, file: FileText, old: str, new: str) -> ToolOutput:
     problem = f"old_string is not in {target.shown_path}"
     if not can_read(context, target.authorized.facts.resolved, target.authorized):
         return error_output(problem, _QUOTE_EXACTLY)
-    if reason := _explain_misquote(found.text.replace("\r\n", "\n"), old.replace("\r\n", "\n"), new):
+    if reason := _explain_misquote(file.text.replace("\r\n", "\n"), old.replace("\r\n", "\n"), new):
         return error_output(problem, reason)
     from kitbag.tools.files.closest_match import find_closest_match
 
-    near = find_closest_match(found.text, old)
+    near = find_closest_match(file.text, old)
     if near is None:
         return error_output(f"{problem}, and nothing in it comes near", _QUOTE_EXACTLY)
     lines = f"line {near.first:,}" if near.first == near.last else f"lines {near.first:,}-{near.last:,}"

@@ -42,16 +42,16 @@ def decode_file(data: bytes) -> FileText | None:
             return FileText(data[2:].decode(encoding), encoding, data[:2])
         except UnicodeDecodeError:
             return None
-    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    body = data[len(mark) :]
+    bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    body = data[len(bom) :]
     try:
-        return FileText(body.decode(), "utf-8", mark)
+        return FileText(body.decode(), "utf-8", bom)
     except UnicodeDecodeError:
         text = body.decode("utf-8", "surrogateescape")
     broken = len(re.findall(_ESCAPED, text))
-    sound = len(body) - len(body.translate(None, _HIGH_BYTES)) - broken
-    if mark or sound > broken:  # damaged UTF-8
-        return FileText(text, "utf-8", mark)
+    valid = len(body) - len(body.translate(None, _HIGH_BYTES)) - broken
+    if bom or valid > broken:  # damaged UTF-8
+        return FileText(text, "utf-8", bom)
     return FileText(body.decode("cp1252", "surrogateescape"), "cp1252")
 
 

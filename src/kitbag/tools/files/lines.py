@@ -35,77 +35,77 @@ def is_binary(head: bytes) -> bool:
 
 def read_chunks(descriptor: int) -> Iterator[bytes]:
     """From the descriptor's offset on. Converts UTF-16 to UTF-8 and drops a byte order mark; keeps other bytes."""
-    piece = os.read(descriptor, CHUNK_BYTES)
-    if not is_utf_16(piece):
-        piece = piece.removeprefix(codecs.BOM_UTF8)
-        while piece:
-            yield piece
-            piece = os.read(descriptor, CHUNK_BYTES)
+    chunk = os.read(descriptor, CHUNK_BYTES)
+    if not is_utf_16(chunk):
+        chunk = chunk.removeprefix(codecs.BOM_UTF8)
+        while chunk:
+            yield chunk
+            chunk = os.read(descriptor, CHUNK_BYTES)
         return
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    while piece:
-        yield decoder.decode(piece).encode("utf-8", "replace")
-        piece = os.read(descriptor, CHUNK_BYTES)
+    while chunk:
+        yield decoder.decode(chunk).encode("utf-8", "replace")
+        chunk = os.read(descriptor, CHUNK_BYTES)
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
-def split_lines(pieces: Iterable[bytes], max_bytes: int) -> Iterator[TextLine]:
+def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[TextLine]:
     """Of a line longer than `max_bytes` the rest is counted and dropped."""
-    kept, cut, begun = bytearray(), 0, False
-    for piece in pieces:
-        *ended, rest = piece.split(b"\n")
+    kept, missing_chars, has_started = bytearray(), 0, False
+    for chunk in chunks:
+        *ended, rest = chunk.split(b"\n")
         for part in ended:
-            if not begun and len(part) <= max_bytes:  # the usual case
+            if not has_started and len(part) <= max_bytes:  # the usual case
                 yield TextLine(part.removesuffix(b"\r"), 0)
                 continue
             room = max_bytes - len(kept)
-            cut += _count_characters(part[room:])
+            missing_chars += _count_characters(part[room:])
             kept += part[:room]
-            yield TextLine(bytes(kept) if cut else bytes(kept).removesuffix(b"\r"), cut)
-            kept, cut, begun = bytearray(), 0, False
+            yield TextLine(bytes(kept) if missing_chars else bytes(kept).removesuffix(b"\r"), missing_chars)
+            kept, missing_chars, has_started = bytearray(), 0, False
         if rest:
-            begun = True
+            has_started = True
             room = max_bytes - len(kept)
-            cut += _count_characters(rest[room:])
+            missing_chars += _count_characters(rest[room:])
             kept += rest[:room]
-    if begun:
-        yield TextLine(bytes(kept), cut)
+    if has_started:
+        yield TextLine(bytes(kept), missing_chars)
 
 
-def truncate_lines(pieces: Iterable[bytes], max_bytes: int, on_truncate: Callable[[], None]) -> Iterator[bytes]:
+def truncate_lines(chunks: Iterable[bytes], max_bytes: int, on_truncate: Callable[[], None]) -> Iterator[bytes]:
     """The same chunks with lines cut at `max_bytes` bytes; calls `on_truncate` for each cut."""
     length = 0
     """Of the current line."""
-    for piece in pieces:
+    for chunk in chunks:
         at = 0
-        while at < len(piece):
+        while at < len(chunk):
             room = max_bytes - length
-            end = piece.rfind(b"\n", at, at + room + 1) + 1
+            end = chunk.rfind(b"\n", at, at + room + 1) + 1
             if end:  # all lines up to here are short enough
-                yield piece[at:end]
+                yield chunk[at:end]
                 at, length = end, 0
-            elif len(piece) - at <= room:
-                yield piece[at:]
-                length += len(piece) - at
+            elif len(chunk) - at <= room:
+                yield chunk[at:]
+                length += len(chunk) - at
                 break
             else:
                 on_truncate()
-                yield piece[at : at + room]
-                end = piece.find(b"\n", at + room)
-                at, length = end if end >= 0 else len(piece), max_bytes
+                yield chunk[at : at + room]
+                end = chunk.find(b"\n", at + room)
+                at, length = end if end >= 0 else len(chunk), max_bytes
 
 
-def skip_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
+def skip_lines(chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
     """The chunks after the first `count` lines; none if there are fewer."""
-    for piece in pieces:
-        here = piece.count(b"\n") if count else 0
-        if here < count:
-            count -= here
+    for chunk in chunks:
+        newlines = chunk.count(b"\n") if count else 0
+        if newlines < count:
+            count -= newlines
             continue
         at = 0
         for _ in range(count):
-            at = piece.index(b"\n", at) + 1
-        return chain((piece[at:],), pieces)
+            at = chunk.index(b"\n", at) + 1
+        return chain((chunk[at:],), chunks)
     return iter(())
 
 

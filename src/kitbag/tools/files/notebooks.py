@@ -86,11 +86,12 @@ class Notebook:
             yield "".join(f"{line}\n" for line in [*lines, ""]).encode("utf-8", "replace")
 
     def _cell_title(self, number: int, cell: _Cell) -> str:
-        ran = cell.execution_count if cell.execution_count != _NULL else cell.prompt_number
-        run = _short_text(ran)
-        known = _short_text(cell.id)
+        execution_count = cell.execution_count if cell.execution_count != _NULL else cell.prompt_number
+        run_number = _short_text(execution_count)
+        cell_id = _short_text(cell.id)
         kind = _short_text(cell.cell_type) or "unknown kind"
-        return f"--- cell {number}: {kind}{f', run {run}' if run else ''}{f', id {known}' if known else ''} ---"
+        run = f", run {run_number}" if run_number else ""
+        return f"--- cell {number}: {kind}{run}{f', id {cell_id}' if cell_id else ''} ---"
 
     def _render_output(self, output: _Output) -> Iterator[str]:
         kind = _short_text(output.output_type)
@@ -103,20 +104,20 @@ class Notebook:
         if output.text != _NULL:
             yield _truncate_output(clean_output(_decode_text(output.text)))
         others: list[str] = []
-        pictured = any(name in _IMAGE_TYPES for name in output.data)
+        has_image = any(name in _IMAGE_TYPES for name in output.data)
         for name, value in output.data.items():
             if name in _IMAGE_TYPES:
-                mark = f"[picture {len(self.images) + 1}: {name}]"
-                self.images[mark.encode()] = name, value
-                yield mark
+                placeholder = f"[picture {len(self.images) + 1}: {name}]"
+                self.images[placeholder.encode()] = name, value
+                yield placeholder
             elif name == "text/plain":
-                if not pictured:  # beside an image it is just `<Figure size 640x480>`
+                if not has_image:  # beside an image it is just `<Figure size 640x480>`
                     yield _truncate_output(clean_output(_decode_text(value)))
             elif name in ("text/markdown", "application/json") and "text/plain" not in output.data:
                 yield _truncate_output(clean_output(_decode_text(value)))
             else:
                 others.append(name[:60])
-        if others and not pictured and "text/plain" not in output.data:
+        if others and not has_image and "text/plain" not in output.data:
             yield f"[left out: {', '.join(others[:5])}]"
 
 
@@ -124,10 +125,14 @@ def decode_image(value: Raw) -> bytes:
     """Decode an image of a notebook; empty if it is damaged or too large."""
     if len(memoryview(value)) > _MAX_IMAGE_BYTES:
         return b""
-    found = _decode_json(value)
-    written = "".join(str(one) for one in cast("list[object]", found)) if isinstance(found, list) else str(found)
+    value_json = _decode_json(value)
+    encoded = (
+        "".join(str(one) for one in cast("list[object]", value_json))
+        if isinstance(value_json, list)
+        else str(value_json)
+    )
     try:
-        return base64.b64decode("".join(written.split()), validate=True)
+        return base64.b64decode("".join(encoded.split()), validate=True)
     except (binascii.Error, ValueError):
         return b""
 

@@ -31,27 +31,27 @@ class AuthorizedPath(NamedTuple):
 def authorize_path(context: ToolContext, tool: str, arguments: Mapping[str, Any], path: str) -> AuthorizedPath:
     """Raises InvalidError. An `ask` counts as approved: a call that was denied does not get here."""
     facts = examine_path(path, context.workspace, context.directory)
-    judgement = context.permissions.decide(tool, arguments, context.directory)
-    if judgement.effect == "deny" or facts.special_reason:
-        raise InvalidError(f"{path} can't be used: {facts.special_reason or judgement.reason}")
+    decision = context.permissions.decide(tool, arguments, context.directory)
+    if decision.effect == "deny" or facts.special_reason:
+        raise InvalidError(f"{path} can't be used: {facts.special_reason or decision.reason}")
     if facts.requested != facts.resolved:
-        judgement = _decide(context, tool, facts.resolved)
-        agreed = judgement.effect == "ask" and (
+        decision = _decide(context, tool, facts.resolved)
+        approved = decision.effect == "ask" and (
             _approved_link_target(context, tool, facts) or _approved_inside_workspace(context, tool, facts)
         )
-        if judgement.effect != "allow" and not agreed:
-            problem = f"{path} leads to {facts.resolved}, which is not allowed with it: {judgement.reason}"
+        if decision.effect != "allow" and not approved:
+            problem = f"{path} leads to {facts.resolved}, which is not allowed with it: {decision.reason}"
             raise InvalidError(problem, f"Use {facts.resolved} itself.")
-    return AuthorizedPath(facts, _reasons_to_ask(judgement), "Read" if context.permissions.has_tool("Read") else tool)
+    return AuthorizedPath(facts, _reasons_to_ask(decision), "Read" if context.permissions.has_tool("Read") else tool)
 
 
 def _approved_link_target(context: ToolContext, tool: str, facts: PathFacts) -> bool:
     """Whether the user was shown the link's target when asked, and it still has that target."""
-    judgement = context.decision
-    if judgement is None or judgement.effect != "ask" or tool not in ("Read", *EDIT_TOOLS):
+    decision = context.decision
+    if decision is None or decision.effect != "ask" or tool not in ("Read", *EDIT_TOOLS):
         return False
-    told = [part.reason.partition(", to /")[2] for part in judgement.parts if part.effect != "allow"]
-    return all(place == facts.resolved[1:] for place in told)
+    shown_targets = [part.reason.partition(", to /")[2] for part in decision.parts if part.effect != "allow"]
+    return all(target == facts.resolved[1:] for target in shown_targets)
 
 
 def _approved_inside_workspace(context: ToolContext, tool: str, facts: PathFacts) -> bool:
@@ -71,18 +71,18 @@ def _approved_inside_workspace(context: ToolContext, tool: str, facts: PathFacts
 def can_read(context: ToolContext, path: str, authorized: AuthorizedPath) -> bool:
     """Whether a file found below the path may be shown. The user's approval of the path covers asking for exactly the
     same reasons and nothing more: not a key file in an outside folder that they opened."""
-    judgement = _decide(context, authorized.read_tool, path)
-    if judgement.effect == "ask":
-        return _reasons_to_ask(judgement) <= authorized.approved_reasons
-    return judgement.effect == "allow"
+    decision = _decide(context, authorized.read_tool, path)
+    if decision.effect == "ask":
+        return _reasons_to_ask(decision) <= authorized.approved_reasons
+    return decision.effect == "allow"
 
 
 def _decide(context: ToolContext, tool: str, path: str) -> PermissionDecision:
     return context.permissions.decide(tool, {"file_path" if tool == "Read" else "path": path}, context.directory)
 
 
-def _reasons_to_ask(judgement: PermissionDecision) -> frozenset[tuple[str, str, str]]:
-    return frozenset((part.reason, part.rule, part.source) for part in judgement.parts if part.effect != "allow")
+def _reasons_to_ask(decision: PermissionDecision) -> frozenset[tuple[str, str, str]]:
+    return frozenset((part.reason, part.rule, part.source) for part in decision.parts if part.effect != "allow")
 
 
 def display_path(path: str, context: ToolContext) -> str:
@@ -125,6 +125,6 @@ def _similar_paths(context: ToolContext, facts: PathFacts) -> list[str]:
                     break
     except OSError:
         return []
-    place = AuthorizedPath(facts, frozenset())
+    authorized = AuthorizedPath(facts, frozenset())
     found = [f"{folder}/{names[close]}" for close in get_close_matches(name.casefold(), names, _MAX_SUGGESTIONS, 0.6)]
-    return [path for path in found if can_read(context, path, place)]
+    return [path for path in found if can_read(context, path, authorized)]

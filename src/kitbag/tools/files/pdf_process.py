@@ -73,7 +73,7 @@ def main(text: str) -> None:
 
 
 def limit_resources() -> None:
-    for kind, most in (
+    for kind, limit in (
         (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
         (resource.RLIMIT_CPU, MAX_CPU_SECONDS),
         (resource.RLIMIT_CORE, 0),
@@ -81,24 +81,24 @@ def limit_resources() -> None:
     ):
         _, highest = resource.getrlimit(kind)
         with contextlib.suppress(ValueError, OSError):  # not every system has all of them
-            resource.setrlimit(kind, (most if highest == resource.RLIM_INFINITY else min(most, highest), highest))
+            resource.setrlimit(kind, (limit if highest == resource.RLIM_INFINITY else min(limit, highest), highest))
 
 
 def restrict_system_calls() -> bool:
     """From here on, all system calls fail except those listed. False if that is not possible."""
-    known = _ARCHITECTURES.get(os.uname().machine)
-    if known is None or sys.platform != "linux":
+    architecture_calls = _ARCHITECTURES.get(os.uname().machine)
+    if architecture_calls is None or sys.platform != "linux":
         return False
-    architecture, allowed = known
+    architecture, allowed = architecture_calls
     code = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _DENY), (_LOAD, 0, 0, 0)]
     code += [(_EQUAL, len(allowed) - at, 0, number) for at, number in enumerate(allowed)]
     code += [(_RETURN, 0, 0, _DENY), (_RETURN, 0, 0, _ALLOW)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
-    described = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(program)))
+    program_struct = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(program)))
     system = ctypes.CDLL(None, use_errno=True)
     if system.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
         return False
-    return not system.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(described), 0, 0)
+    return not system.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program_struct), 0, 0)
 
 
 def _page_numbers(ranges: list[tuple[int, int]], count: int) -> Iterator[int]:
@@ -124,7 +124,7 @@ def _page_text(pdfium: Any, document: Any, page: int) -> str | None:
     )
 
 
-def _print_record(**said: object) -> None:
-    left = memoryview(json.dumps(said).encode() + b"\n")
-    while left:
-        left = left[os.write(1, left) :]
+def _print_record(**fields: object) -> None:
+    remaining = memoryview(json.dumps(fields).encode() + b"\n")
+    while remaining:
+        remaining = remaining[os.write(1, remaining) :]

@@ -84,8 +84,8 @@ def read_pdf(descriptor: int, path: str, pages: str, stop: threading.Event) -> T
         ranges = parse_page_ranges(pages) if pages.strip() else [(1, MAX_PAGES)]
     except PageRangeError as error:
         return error_output(f"pages can't be read: {error}", 'Write them as "3", "1-5", "2,7" or "10-".')
-    said, ended = _run_pdf_process(descriptor, packages, ranges, stop)
-    return _PdfPages(path, ranges, said, ended).output(asked=bool(pages.strip()))
+    records, ended = _run_pdf_process(descriptor, packages, ranges, stop)
+    return _PdfPages(path, ranges, records, ended).output(requested=bool(pages.strip()))
 
 
 def _find_pypdfium2() -> str:
@@ -108,13 +108,13 @@ def _run_pdf_process(
         ended = run_process(pdf_command(packages, ranges, MAX_CHARS), nowhere, take, stop, TIMEOUT_SECONDS, descriptor)
     finally:
         os.close(nowhere.descriptor)
-    said: list[_PdfRecord] = []
+    records: list[_PdfRecord] = []
     for line in bytes(printed).split(b"\n")[:-1]:
         try:
-            said.append(msgspec.json.decode(line, type=_PdfRecord))
+            records.append(msgspec.json.decode(line, type=_PdfRecord))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return [_PdfRecord(problem="damaged")], ended  # the document took control of the process
-    return said, ended
+    return records, ended
 
 
 class _PdfPages:
@@ -126,7 +126,7 @@ class _PdfPages:
         self._count = next((one.count for one in records if one.count >= 0), -1)
         self._ended = ended
 
-    def output(self, *, asked: bool) -> ToolOutput:
+    def output(self, *, requested: bool) -> ToolOutput:
         path = self._path
         if self._problem == "password":
             return error_output(f"{path} is encrypted and needs a password", "Ask the user for a copy without one.")
@@ -136,29 +136,30 @@ class _PdfPages:
             return error_output(f"{path} can't be read: {self._abort_reason or 'it broke what reads it'}")
         count = number_of(self._count, "page")
         if not self._pages and self._abort_reason:
-            others = format_page_ranges(self._remaining_ranges(self._ranges[0][0], asked=asked))
+            others = format_page_ranges(self._remaining_ranges(self._ranges[0][0], requested=requested))
             problem = f"page {self._ranges[0][0]} of {path} can't be read: {self._abort_reason}"
             return error_output(problem, f'Try the others: pages="{others}".' if others else "")
         if not self._pages:
             first = self._ranges[0][0]
             return error_output(f"{path} has {count}, so there is no page {first}", f"Use pages up to {self._count}.")
-        rows, last, remarks = self._render_rows()
-        rest = self._remaining_ranges(last, asked=asked)
-        if rest and last == self._pages[-1].page and self._abort_reason:
-            remarks.append(f"page {rest[0][0]} can't be read: {self._abort_reason}")
-            rest = self._remaining_ranges(rest[0][0], asked=asked)
+        rows, last, notes = self._render_rows()
+        remaining = self._remaining_ranges(last, requested=requested)
+        if remaining and last == self._pages[-1].page and self._abort_reason:
+            notes.append(f"page {remaining[0][0]} can't be read: {self._abort_reason}")
+            remaining = self._remaining_ranges(remaining[0][0], requested=requested)
         shown = [page for page in self._pages if page.page <= last]
-        if rest:
-            remarks.append(
-                f'this is {_describe_pages(shown)} of {self._count:,}; go on with pages="{format_page_ranges(rest)}"'
-            )
-        cut = "; ".join(remarks)
+        if remaining:
+            pages = format_page_ranges(remaining)
+            notes.append(f'this is {_describe_pages(shown)} of {self._count:,}; go on with pages="{pages}"')
+        truncation = "; ".join(notes)
         if not any((page.text or "").strip() for page in shown) and None not in [page.text for page in shown]:
-            note = f" ({cut})" if cut else ""
+            note = f" ({truncation})" if truncation else ""
             what = f"{path} has {count}; there is no text on {_describe_pages(shown)}{note}"
-            return text_output(f"{what}. It may be scanned: Read shows the text of a PDF, not its pictures.", what, cut)
-        text = "\n".join([*rows, f"[{cut[0].upper()}{cut[1:]}.]"] if cut else rows)
-        return text_output(text, f"{number_of(len(shown), 'page')} of {path}", cut)
+            return text_output(
+                f"{what}. It may be scanned: Read shows the text of a PDF, not its pictures.", what, truncation
+            )
+        text = "\n".join([*rows, f"[{truncation[0].upper()}{truncation[1:]}.]"] if truncation else rows)
+        return text_output(text, f"{number_of(len(shown), 'page')} of {path}", truncation)
 
     @property
     def _abort_reason(self) -> str:
@@ -172,27 +173,27 @@ class _PdfPages:
     def _render_rows(self) -> tuple[list[str], int, list[str]]:
         """The rows, the last page shown, and what is missing."""
         rows: list[str] = []
-        remarks: list[str] = []
-        room, last = MAX_CHARS, 0
+        notes: list[str] = []
+        remaining_chars, last = MAX_CHARS, 0
         for page in self._pages:
             text = "[this page is damaged]" if page.text is None else reveal_hidden(page.text.strip("\n"))
-            mark = f"--- page {page.page} of {self._count} ---"
-            if len(mark) + len(text) > room and rows:
+            page_mark = f"--- page {page.page} of {self._count} ---"
+            if len(page_mark) + len(text) > remaining_chars and rows:
                 break
             if len(text) > MAX_CHARS:
                 text = text[:MAX_CHARS]
-                remarks.append(f"page {page.page} has more than {MAX_CHARS:,} characters and is cut")
-            rows += [mark, text or "[no text: blank, or a picture]"]
-            room -= len(mark) + len(text) + 2
+                notes.append(f"page {page.page} has more than {MAX_CHARS:,} characters and is cut")
+            rows += [page_mark, text or "[no text: blank, or a picture]"]
+            remaining_chars -= len(page_mark) + len(text) + 2
             last = page.page
-        return rows, last, remarks
+        return rows, last, notes
 
-    def _remaining_ranges(self, last: int, *, asked: bool) -> PageRanges:
+    def _remaining_ranges(self, last: int, *, requested: bool) -> PageRanges:
         """What remains to be read: of the requested pages, or of the document."""
-        if not asked:
+        if not requested:
             return [(last + 1, min(last + MAX_PAGES, self._count))] if last < self._count else []
-        left = [(max(first, last + 1), min(end or self._count, self._count)) for first, end in self._ranges]
-        return [(first, end) for first, end in left if first <= end]
+        remaining = [(max(first, last + 1), min(end or self._count, self._count)) for first, end in self._ranges]
+        return [(first, end) for first, end in remaining if first <= end]
 
 
 def _describe_pages(pages: list[_PdfRecord]) -> str:

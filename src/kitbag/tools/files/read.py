@@ -161,10 +161,10 @@ def _image_output(descriptor: int, path: str, media_type: str, size: int) -> Too
 class _TextReader:
     """Reads a file as lines and counts them on the way."""
 
-    def __init__(self, pieces: Iterator[bytes], stop: threading.Event) -> None:
+    def __init__(self, chunks: Iterator[bytes], stop: threading.Event) -> None:
         self._stop = stop
         self._deadline = time.monotonic() + TIMEOUT_SECONDS
-        self._chunks = self._count_chunks(pieces)
+        self._chunks = self._count_chunks(chunks)
         self._newlines = 0
         self._last = b"\n"
         self.bytes = 0
@@ -173,12 +173,12 @@ class _TextReader:
         self.has_more = False
         """There are lines after the window."""
 
-    def _count_chunks(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self._newlines += piece.count(b"\n")
-            self._last = piece[-1:] or self._last
-            self.bytes += len(piece)
-            yield piece
+    def _count_chunks(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._newlines += chunk.count(b"\n")
+            self._last = chunk[-1:] or self._last
+            self.bytes += len(chunk)
+            yield chunk
             if self._stop.is_set() or time.monotonic() >= self._deadline:
                 self.timed_out = True
                 return
@@ -188,19 +188,19 @@ class _TextReader:
         """Of the whole file, unless timed_out."""
         return self._newlines + (self._last != b"\n")
 
-    def read_window(self, first: int, most: int) -> list[TextLine]:
-        found = split_lines(skip_lines(self._chunks, first - 1), 4 * MAX_LINE_CHARS + 4)
-        taken: list[TextLine] = []
+    def read_window(self, first: int, limit: int) -> list[TextLine]:
+        remaining_lines = split_lines(skip_lines(self._chunks, first - 1), 4 * MAX_LINE_CHARS + 4)
+        window: list[TextLine] = []
         size = 0
-        for line in islice(found, most):
-            taken.append(line)
+        for line in islice(remaining_lines, limit):
+            window.append(line)
             # A lower bound of the characters with the line number: what can't fit need not be rendered.
             size += _LINE_NUMBER_CHARS + (len(line.data) if line.data.isascii() else len(line.data) // 4)
             if size > MAX_CHARS:
                 break
         # Not by asking for the next line, which may be very long.
-        self.has_more = self.line_count > first - 1 + len(taken) or bool(next(self._chunks, b""))
-        return taken
+        self.has_more = self.line_count > first - 1 + len(window) or bool(next(self._chunks, b""))
+        return window
 
     def count_remaining(self) -> None:
         for _ in self._chunks:
@@ -238,7 +238,7 @@ def _numbered_output(
     unfinished = text.timed_out and not text.has_more
     body = _render_rows(window, first, unfinished)
     notes = [*notes, body.encoding_note] if body.encoding_note else notes
-    cut = [f"{number_of(body.truncated_rows, 'long line')} cut"] if body.truncated_rows else []
+    truncation = [f"{number_of(body.truncated_rows, 'long line')} cut"] if body.truncated_rows else []
     if text.has_more or body.last < first + len(window) - 1:
         text.count_remaining()
         whole = (
@@ -246,34 +246,34 @@ def _numbered_output(
             if text.timed_out
             else f"{text.line_count:,} lines"
         )
-        cut.append(f"lines {first:,}-{body.last:,} of {whole}")
-        notes.append(f"[These are {cut[-1]}. Go on with offset={body.last + 1}.]")
+        truncation.append(f"lines {first:,}-{body.last:,} of {whole}")
+        notes.append(f"[These are {truncation[-1]}. Go on with offset={body.last + 1}.]")
     pictures = _notebook_images(notebook, window[: body.last - first + 1], notes) if notebook else []
     summary = f"{number_of(body.last - first + 1, 'line')} of {path}"
-    shown_text = text_output("\n".join([*body.rows, *notes]), summary, "; ".join(cut))
+    shown_text = text_output("\n".join([*body.rows, *notes]), summary, "; ".join(truncation))
     return shown_text._replace(content=(*shown_text.content, *pictures))
 
 
 def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str]) -> list[Image]:
     """The first images among the lines shown."""
     found = [notebook.images[line.data] for line in window if line.data in notebook.images]
-    taken: list[Image] = []
-    room = MAX_IMAGE_BYTES
+    images: list[Image] = []
+    remaining_bytes = MAX_IMAGE_BYTES
     for media_type, value in found[:MAX_NOTEBOOK_IMAGES]:
         data = decode_image(value)
-        if image_type(data) == media_type and len(data) <= room:
-            taken.append(Image(media_type, base64.b64encode(data).decode()))
-            room -= len(data)
-    if left := len(found) - len(taken):
-        notes.append(f"[{number_of(left, 'picture')} of the notebook left out: damaged, too large, or too many.]")
-    return taken
+        if image_type(data) == media_type and len(data) <= remaining_bytes:
+            images.append(Image(media_type, base64.b64encode(data).decode()))
+            remaining_bytes -= len(data)
+    if omitted := len(found) - len(images):
+        notes.append(f"[{number_of(omitted, 'picture')} of the notebook left out: damaged, too large, or too many.]")
+    return images
 
 
 def _render_rows(window: list[TextLine], first: int, unfinished: bool) -> _RenderedRows:
     texts, note = _decode_lines(window)
     plain = not find_hidden("\n".join(texts))  # the usual case, and one check is faster
     rows: list[str] = []
-    room, cut = MAX_CHARS, 0
+    remaining_chars, truncated = MAX_CHARS, 0
     for number, (line, text) in enumerate(zip(window, texts, strict=True), first):
         missing_here = line.missing_chars + max(0, len(text) - MAX_LINE_CHARS)
         shown_text = text[:MAX_LINE_CHARS] if plain else reveal_hidden(text[:MAX_LINE_CHARS])
@@ -281,12 +281,12 @@ def _render_rows(window: list[TextLine], first: int, unfinished: bool) -> _Rende
         if missing_here:
             least = "at least " if unfinished and number == first + len(window) - 1 else ""
             row += f" [{least}{missing_here:,} more characters in this line]"
-        room -= len(row) + 1
-        if room < 0 and rows:
-            return _RenderedRows(rows, number - 1, cut, note)
+        remaining_chars -= len(row) + 1
+        if remaining_chars < 0 and rows:
+            return _RenderedRows(rows, number - 1, truncated, note)
         rows.append(row)
-        cut += missing_here > 0
-    return _RenderedRows(rows, first + len(window) - 1, cut, note)
+        truncated += missing_here > 0
+    return _RenderedRows(rows, first + len(window) - 1, truncated, note)
 
 
 def _decode_lines(window: list[TextLine]) -> tuple[list[str], str]:

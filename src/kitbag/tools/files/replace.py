@@ -58,20 +58,22 @@ def _replace_exact(
     if not replace_all and text.find(old, at + 1) >= 0:  # overlapping occurrences are ambiguous too
         return AmbiguousMatch(max(2, text.count(old)), _match_lines(text, old))
     if not replace_all:
-        made = f"{text[:at]}{new}{text[at + len(old) :]}"
+        result = f"{text[:at]}{new}{text[at + len(old) :]}"
         return (
-            Replacement(made, 1, ((at, at + len(new)),)) if len(made) <= max_length else ReplacementTooLong(len(made))
+            Replacement(result, 1, ((at, at + len(new)),))
+            if len(result) <= max_length
+            else ReplacementTooLong(len(result))
         )
     count = text.count(old)
     length = len(text) + count * (len(new) - len(old))
     if length > max_length:
         return ReplacementTooLong(length)
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for index in range(min(count, MAX_POSITIONS)):
-        moved = at + index * (len(new) - len(old))
-        places.append((moved, moved + len(new)))
+        start = at + index * (len(new) - len(old))
+        spans.append((start, start + len(new)))
         at = text.find(old, at + len(old))
-    return Replacement(text.replace(old, new), count, tuple(places))
+    return Replacement(text.replace(old, new), count, tuple(spans))
 
 
 def _match_lines(text: str, old: str) -> tuple[int, ...]:
@@ -99,19 +101,19 @@ def _replace_mixed_endings(
     tail = common_suffix_length(old, new, min(len(old), len(new)) - head)
     middle = new[head : len(new) - tail].replace("\r\n", "\n")
     returns = list(_carriage_returns(text))
-    pieces: list[str] = []
-    places: list[tuple[int, int]] = []
+    parts: list[str] = []
+    spans: list[tuple[int, int]] = []
     done, length, at = 0, 0, plain.find(old)
     while at >= 0:
         # Add the number of carriage returns removed before each position.
         first, last = at + head, at + len(old) - tail
         start, end = first + bisect_left(returns, first), last + bisect_left(returns, last)
-        piece = middle.replace("\n", _line_ending_near(text, start, end))
-        pieces += (text[done:start], piece)
-        length += start - done + len(piece)
-        places.append((length - len(piece), length))
+        part = middle.replace("\n", _line_ending_near(text, start, end))
+        parts += (text[done:start], part)
+        length += start - done + len(part)
+        spans.append((length - len(part), length))
         done, at = end, plain.find(old, at + len(old))
-    return Replacement("".join((*pieces, text[done:])), found.occurrences, tuple(places[:MAX_POSITIONS]))
+    return Replacement("".join((*parts, text[done:])), found.occurrences, tuple(spans[:MAX_POSITIONS]))
 
 
 def _carriage_returns(text: str) -> Iterator[int]:

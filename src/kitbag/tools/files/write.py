@@ -63,20 +63,20 @@ def encode_content(before: bytes | None, content: str) -> EncodedContent:
     old = decode_file(before) if before else FileText("")
     if old is None:  # not text, so nothing to keep
         return EncodedContent(content.encode(), content, "it is UTF-8 now")
-    kept: list[str] = []
+    notes: list[str] = []
     # The kernel does not find the interpreter of a script whose first line ends in a carriage return.
     if old.line_ending == "\r\n" and "\r" not in content and not content.startswith("#!"):
         content = content.replace("\n", "\r\n")
-        kept.append("its lines end in \\r\\n, as before")
+        notes.append("its lines end in \\r\\n, as before")
     try:
         data = old.encode(content)
     except UnicodeEncodeError:
         return EncodedContent(
-            content.encode(), content, "; ".join((*kept, f"it was {ENCODING_NAMES[old.encoding]} and is UTF-8 now"))
+            content.encode(), content, "; ".join((*notes, f"it was {ENCODING_NAMES[old.encoding]} and is UTF-8 now"))
         )
     if old.bom or (old.encoding != "utf-8" and not content.isascii()):
-        kept.append(f"it is {ENCODING_NAMES[old.encoding]}{' with a byte order mark' if old.bom else ''}, as before")
-    return EncodedContent(data, content, "; ".join(kept))
+        notes.append(f"it is {ENCODING_NAMES[old.encoding]}{' with a byte order mark' if old.bom else ''}, as before")
+    return EncodedContent(data, content, "; ".join(notes))
 
 
 def prepare_whole_file(target: FileTarget, written: EncodedContent) -> FileChange | ToolOutput:
@@ -88,19 +88,21 @@ def prepare_whole_file(target: FileTarget, written: EncodedContent) -> FileChang
     if target.before is not None:
         old = decode_file(target.before)
         before = old.text if old is not None else ""
-    found = diff(before, written.text, target.shown_path)
+    changes = diff(before, written.text, target.shown_path)
     lines = written.text.count("\n") + (not written.text.endswith("\n") and written.text != "")
     size = f"{number_of(lines, 'line')}, {format_size(len(written.data))}"
-    kept = f" ({written.encoding_note})" if written.encoding_note else ""
+    note = f" ({written.encoding_note})" if written.encoding_note else ""
     if before is None:
-        text, summary = f"Created {target.shown_path}: {size}.", f"{target.shown_path} +{found.added} (new)"
+        text, summary = f"Created {target.shown_path}: {size}.", f"{target.shown_path} +{changes.added} (new)"
     else:
         text = (
-            f"Wrote {target.shown_path}: {size}{kept}, {number_of(found.added, 'line')} added,"
-            f" {found.removed:,} removed."
+            f"Wrote {target.shown_path}: {size}{note}, {number_of(changes.added, 'line')} added,"
+            f" {changes.removed:,} removed."
         )
-        summary = f"{target.shown_path} +{found.added} -{found.removed}"
-    return FileChange(target, written.data, text_output(text, summary, found.truncation)._replace(details=found.text))
+        summary = f"{target.shown_path} +{changes.added} -{changes.removed}"
+    return FileChange(
+        target, written.data, text_output(text, summary, changes.truncation)._replace(details=changes.text)
+    )
 
 
 WRITE = Tool("Write", load_description("Write"), WriteArguments, _write)

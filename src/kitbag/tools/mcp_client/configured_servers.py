@@ -204,24 +204,24 @@ def _is_unchanged(server: ServerConfig, now: WorkspaceTrust) -> bool:
         document, _ = read_document(server.source, directory_boundary(now.root))
         value = document.take("mcp_servers").value if document is not None else None
         found = _parse_agent_servers(server.source, parse_servers(value or "").inline, server.scope, "")
-    place = server._replace(label="", directory="")
-    return any(one.server._replace(label="", directory="") == place for one in found)
+    normalized = server._replace(label="", directory="")
+    return any(one.server._replace(label="", directory="") == normalized for one in found)
 
 
 def resolve_variables(server: ServerConfig, places: Places, settings: Settings) -> ServerConfig:
     """Substitute its variables. A project's server gets only values that a command would get, unless the user names the
     variable in `mcp.environment`. Raises UsageError."""
-    given = dict(os.environ)
+    environment = dict(os.environ)
     fixed = {"CLAUDE_PROJECT_DIR": places.project, "PWD": places.cwd, "workspaceFolder": places.project}
     if server.scope == "user":
-        return substitute_variables(server, given.get)
+        return substitute_variables(server, environment.get)
     allowed = frozenset(str(name) for name in settings.get("mcp.environment"))
-    harmless = scrub_environment(given.items(), allowed)
+    harmless = scrub_environment(environment.items(), allowed)
 
     def find(name: str) -> str | None:
         if name in fixed:
             return fixed[name]
-        if name in given and (name not in harmless or harmless[name] != given[name]):
+        if name in environment and (name not in harmless or harmless[name] != environment[name]):
             why = "looks like a secret's" if is_secret_name(name) else "is one that projects are not given"
             fix = f"if it may have it, add it to your settings: kitbag config set mcp.environment '[\"{name}\"]'"
             raise UsageError(f"it wants the variable {name}, whose name or value {why}", fix)

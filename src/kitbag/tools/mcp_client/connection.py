@@ -113,49 +113,49 @@ class ServerConnection:
             holder = asyncio.create_task(self._hold_connection(ready, self._ending))
             self._holder = holder
             try:
-                life = await asyncio.shield(ready)
+                live = await asyncio.shield(ready)
             except asyncio.CancelledError:
                 holder.cancel()
                 await asyncio.wait([holder], timeout=_CLOSE_TIMEOUT_SECONDS)
                 if ready.done() and not ready.cancelled():
                     ready.exception()
                 raise
-            self._live = life
-            return life
+            self._live = live
+            return live
 
     async def _hold_connection(self, ready: "asyncio.Future[_LiveConnection]", ending: asyncio.Event) -> None:
         """The task that enters and leaves the connection."""
-        life: _LiveConnection | None = None
-        why: list[str] = []
-        opening: TransportSetup | None = None
+        live: _LiveConnection | None = None
+        end_reasons: list[str] = []
+        setup: TransportSetup | None = None
 
         def ended(reason: str) -> None:
-            why.append(reason)
-            if life is not None:
-                life.end_reason = life.end_reason or reason
+            end_reasons.append(reason)
+            if live is not None:
+                live.end_reason = live.end_reason or reason
             ending.set()
 
         try:
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
-                    opening = await self._open_transport(ended)
-                    client = await stack.enter_async_context(self._make_client(opening))
-                    life = _LiveConnection(client, opening)
-                    await self._request_listing(life)
-                ready.set_result(life)
+                    setup = await self._open_transport(ended)
+                    client = await stack.enter_async_context(self._make_client(setup))
+                    live = _LiveConnection(client, setup)
+                    await self._request_listing(live)
+                ready.set_result(live)
                 await self._wait_until_ended(ending, client)
         except Exception as error:  # noqa: BLE001 - whatever the SDK or the server does ends only this connection
             if not ready.done():
-                ready.set_exception(self._connect_error(error, why, opening))
-            elif life is not None:
-                life.end_reason = life.end_reason or _describe_error(error)
+                ready.set_exception(self._connect_error(error, end_reasons, setup))
+            elif live is not None:
+                live.end_reason = live.end_reason or _describe_error(error)
         finally:
-            if life is not None:
-                life.end_reason = life.end_reason or "it was closed"
+            if live is not None:
+                live.end_reason = live.end_reason or "it was closed"
             if not ready.done():
                 ready.cancel()
-            if opening is not None and opening.stderr is not None and opening.stderr.total:
-                self._on_stderr(opening.stderr.text)
+            if setup is not None and setup.stderr is not None and setup.stderr.total:
+                self._on_stderr(setup.stderr.text)
 
     async def _wait_until_ended(self, ending: asyncio.Event, client: "Client") -> None:
         """Meanwhile, a server of the newer protocol reports changes only to subscribers."""
@@ -179,18 +179,18 @@ class ServerConnection:
             listening.cancel()
             await asyncio.wait([listening], timeout=1.0)
 
-    def _make_client(self, opening: TransportSetup) -> "Client":
+    def _make_client(self, setup: TransportSetup) -> "Client":
         import mcp_types as types
         from mcp import Client
 
-        async def heard(message: Any) -> None:
+        async def on_message(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
                 self._on_tools_changed()
 
         info = types.Implementation(name="kitbag", version=_kitbag_version())
-        return Client(opening.transport, client_info=info, message_handler=heard, cache=None)
+        return Client(setup.transport, client_info=info, message_handler=on_message, cache=None)
 
-    def _connect_error(self, error: Exception, why: list[str], opening: TransportSetup | None) -> ServerError:
+    def _connect_error(self, error: Exception, end_reasons: list[str], setup: TransportSetup | None) -> ServerError:
         if isinstance(error, ServerError):
             return error
         label = self.server.label
@@ -199,17 +199,15 @@ class ServerConnection:
         if isinstance(error, TimeoutError):
             reason = f"it did not answer in {CONNECT_TIMEOUT_SECONDS:g} s"
         else:
-            reason = (why[0] if why and why[0] else "") or _describe_error(error)
-        if opening is not None and opening.http_state is not None and opening.http_state.status in (401, 403):
-            reason = f"it answered {opening.http_state.status}: it wants a sign-in"
-        said = (
-            opening.stderr.text.strip().rpartition("\n")[2]
-            if opening is not None and opening.stderr is not None
-            else ""
+            reason = (end_reasons[0] if end_reasons and end_reasons[0] else "") or _describe_error(error)
+        if setup is not None and setup.http_state is not None and setup.http_state.status in (401, 403):
+            reason = f"it answered {setup.http_state.status}: it wants a sign-in"
+        last_line = (
+            setup.stderr.text.strip().rpartition("\n")[2] if setup is not None and setup.stderr is not None else ""
         )
-        told = f'; it said "{bounded_line(said, 200)}"' if said else ""
+        stderr_note = f'; it said "{bounded_line(last_line, 200)}"' if last_line else ""
         fix = f"see what is wrong with `kitbag servers test {label}`"
-        return ServerError("connect", f"the server {label} can't be connected to: {reason}{told}", fix)
+        return ServerError("connect", f"the server {label} can't be connected to: {reason}{stderr_note}", fix)
 
     async def close(self) -> None:
         """Ends the connection and its program. May be called twice."""
@@ -231,18 +229,18 @@ class ServerConnection:
 
     # --- listing ------------------------------------------------------------------------------------
 
-    async def _request_listing(self, life: _LiveConnection) -> None:
+    async def _request_listing(self, live: _LiveConnection) -> None:
         import mcp_types as types
 
         async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
-            found = await _fetch_pages(life.session.list_tools, "tools", MAX_TOOLS, types.PaginatedRequestParams)
+            tools = await _fetch_pages(live.session.list_tools, "tools", MAX_TOOLS, types.PaginatedRequestParams)
             prompts: list[Any] = []
-            if life.client.server_capabilities.prompts is not None:
+            if live.client.server_capabilities.prompts is not None:
                 with contextlib.suppress(Exception):  # its tools are useful without them
                     prompts = await _fetch_pages(
-                        life.session.list_prompts, "prompts", MAX_PROMPTS, types.PaginatedRequestParams
+                        live.session.list_prompts, "prompts", MAX_PROMPTS, types.PaginatedRequestParams
                     )
-        self._on_listing(await asyncio.to_thread(build_listing, found, prompts))
+        self._on_listing(await asyncio.to_thread(build_listing, tools, prompts))
 
     def _on_tools_changed(self) -> None:
         """Its tools have changed. Repeated reports cause one request."""
@@ -265,13 +263,13 @@ class ServerConnection:
         import mcp_types as types
         from pydantic import TypeAdapter
 
-        answers: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+        result_type: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
-        found = await self._send(request, answers, f"the tool {tool!r}", seconds, progress)
-        if isinstance(found, types.InputRequiredResult):
+        result = await self._send(request, result_type, f"the tool {tool!r}", seconds, progress)
+        if isinstance(result, types.InputRequiredResult):
             fix = "Try it with all that it may need in the arguments."
             raise ServerError("refused", f"the tool {tool!r} asks back, which is not possible here", fix)
-        return found
+        return result
 
     async def get_prompt(self, name: str, arguments: dict[str, str], seconds: float) -> Any:
         import mcp_types as types
@@ -279,31 +277,33 @@ class ServerConnection:
         request = types.GetPromptRequest(params=types.GetPromptRequestParams(name=name, arguments=arguments))
         return await self._send(request, types.GetPromptResult, f"the prompt {name!r}", seconds, lambda _: None)
 
-    async def _send(self, request: Any, answers: Any, what: str, seconds: float, progress: ServerProgress) -> Any:
+    async def _send(self, request: Any, result_type: Any, what: str, seconds: float, progress: ServerProgress) -> Any:
         """Not with the SDK's `call_tool`, which runs a server's patterns over its answer."""
         try:
-            return await self._send_once(request, answers, what, seconds, progress)
+            return await self._send_once(request, result_type, what, seconds, progress)
         except ServerError as error:
             if error.kind != "undelivered":
                 raise
         progress(f"connecting to {self.server.label} again")
-        return await self._send_once(request, answers, what, seconds, progress)
+        return await self._send_once(request, result_type, what, seconds, progress)
 
-    async def _send_once(self, request: Any, answers: Any, what: str, seconds: float, tell: ServerProgress) -> Any:
-        life = await self._ensure_open()
-        async with self._translate_errors(life, what, seconds), asyncio.timeout(seconds) as limit:
+    async def _send_once(
+        self, request: Any, result_type: Any, what: str, seconds: float, show_progress: ServerProgress
+    ) -> Any:
+        live = await self._ensure_open()
+        async with self._translate_errors(live, what, seconds), asyncio.timeout(seconds) as limit:
             loop = asyncio.get_running_loop()
-            latest = loop.time() + _PROGRESS_TIMEOUT_FACTOR * seconds
+            deadline = loop.time() + _PROGRESS_TIMEOUT_FACTOR * seconds
 
-            async def heard(progress: float, total: float | None, message: str | None) -> None:
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                 with contextlib.suppress(RuntimeError):  # the call is over
-                    limit.reschedule(min(loop.time() + seconds, latest))
-                tell(_format_progress(progress, total, message))
+                    limit.reschedule(min(loop.time() + seconds, deadline))
+                show_progress(_format_progress(progress, total, message))
 
-            return await life.session.send_request(request, answers, progress_callback=heard)
+            return await live.session.send_request(request, result_type, progress_callback=on_progress)
 
     @asynccontextmanager
-    async def _translate_errors(self, life: _LiveConnection, what: str, seconds: float) -> AsyncGenerator[None, None]:
+    async def _translate_errors(self, live: _LiveConnection, what: str, seconds: float) -> AsyncGenerator[None, None]:
         """Converts the SDK's exceptions."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
@@ -316,26 +316,26 @@ class ServerConnection:
             problem = f"{what} of {server} gave no answer in {seconds:g} s, and was told to stop"
             raise ServerError("time", problem, "It may have taken effect, wholly or in part.") from None
         except MCPError as error:
-            fate = life.setup.http_state
-            if fate is not None and fate.session_lost:
-                life.end_reason = life.end_reason or "it has forgotten the session"
+            http_state = live.setup.http_state
+            if http_state is not None and http_state.session_lost:
+                live.end_reason = live.end_reason or "it has forgotten the session"
                 self._ending.set()
                 raise ServerError("undelivered", f"{server} has forgotten the session") from None
             if error.code != CONNECTION_CLOSED:
                 raise ServerError(
                     "refused", f"{server} refused: {bounded_line(error.message, _MAX_ERROR_CHARS)}"
                 ) from None
-            raise await self._broken_error(life, what, server) from None
+            raise await self._broken_error(live, what, server) from None
         except ValidationError:
             raise ServerError("answer", f"{server} sent an answer that can't be understood") from None
 
-    async def _broken_error(self, life: _LiveConnection, what: str, server: str) -> ServerError:
+    async def _broken_error(self, live: _LiveConnection, what: str, server: str) -> ServerError:
         holder = self._holder
         self._ending.set()
         if holder is not None:
             await asyncio.wait([holder], timeout=_CLOSE_TIMEOUT_SECONDS)
-        reason = life.end_reason or "the connection broke"
-        life.end_reason = reason
+        reason = live.end_reason or "the connection broke"
+        live.end_reason = reason
         if reason.startswith("ConnectError"):
             return ServerError("undelivered", f"{server} can't be reached")
         problem = f"the connection to {server} broke while {what} ran: {reason}"
@@ -344,16 +344,16 @@ class ServerConnection:
         )
 
 
-async def _fetch_pages(ask: Callable[..., Awaitable[Any]], kind: str, most: int, params: Any) -> list[Any]:
-    found: list[Any] = []
+async def _fetch_pages(ask: Callable[..., Awaitable[Any]], kind: str, limit: int, params: Any) -> list[Any]:
+    items: list[Any] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         page = await ask(params=params(cursor=cursor) if cursor else None)
-        found += getattr(page, kind)
+        items += getattr(page, kind)
         cursor = page.next_cursor
-        if not cursor or len(found) > most:
+        if not cursor or len(items) > limit:
             break
-    return found
+    return items
 
 
 def _format_progress(done: float, total: float | None, message: str | None) -> str:

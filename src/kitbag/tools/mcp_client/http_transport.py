@@ -32,29 +32,29 @@ async def connect_http(
 ) -> AsyncGenerator[Any, None]:
     """The streams that the SDK expects. `read_timeout_seconds`: how long a server may be silent."""
 
-    async def look(response: httpx2.Response) -> None:
+    async def check_response(response: httpx2.Response) -> None:
         if response.status_code >= 400:
             state.status = response.status_code
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             state.session_lost = True
-        packed = response.headers.get("content-encoding", "identity").lower() != "identity"
-        if packed or not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        is_compressed = response.headers.get("content-encoding", "identity").lower() != "identity"
+        if is_compressed or not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             # Compressed data can expand without limit, and was not requested.
-            response.stream = _BoundedStream(response.stream, 0 if packed else MAX_MESSAGE_BYTES)
+            response.stream = _BoundedStream(response.stream, 0 if is_compressed else MAX_MESSAGE_BYTES)
 
     timeout = httpx2.Timeout(CONNECT_TIMEOUT_SECONDS, read=read_timeout_seconds)
     headers = {"accept-encoding": "identity", **headers}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look]}) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [check_response]}) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: Any, most: int) -> None:
+    def __init__(self, inner: Any, max_bytes: int) -> None:
         self._inner = inner
-        self._most = most
+        self._most = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0

@@ -31,12 +31,12 @@ def load_listing(home: str, server: ServerConfig) -> tuple[ServerListing | None,
     """And whether it is fresh."""
     try:
         data = private_files.read(home, _path(server))
-        kept = msgspec.json.decode(data, type=_CachedListing) if data else None
+        cached = msgspec.json.decode(data, type=_CachedListing) if data else None
     except (StoreError, msgspec.DecodeError, msgspec.ValidationError, RecursionError, OSError, ValueError):
         return None, False
-    if kept is None or kept.version != _VERSION:
+    if cached is None or cached.version != _VERSION:
         return None, False
-    return kept.listing, 0 <= time.time() - kept.at < FRESH_SECONDS
+    return cached.listing, 0 <= time.time() - cached.at < FRESH_SECONDS
 
 
 def save_listing(home: str, server: ServerConfig, listing: ServerListing) -> None:

@@ -25,34 +25,34 @@ def render_result(server: str, tool: str, result: Any) -> ToolOutput:
     """Of the SDK's CallToolResult."""
     texts: list[str] = []
     images: list[Image] = []
-    left: list[str] = []
+    omitted: list[str] = []
     parts = list(result.content)
     for part in parts[:_MAX_PARTS]:
-        found = _render_part(part)
-        if isinstance(found, str):
-            texts.append(found)
+        rendered = _render_part(part)
+        if isinstance(rendered, str):
+            texts.append(rendered)
         elif len(images) < MAX_IMAGES:
-            images.append(found)
+            images.append(rendered)
         else:
-            left.append("an image")
+            omitted.append("an image")
     if len(parts) > _MAX_PARTS:
-        left.append(f"{len(parts) - _MAX_PARTS:,} further parts")
+        omitted.append(f"{len(parts) - _MAX_PARTS:,} further parts")
     if not texts and not images and result.structured_content is not None:
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    text, cut = truncate_middle("\n".join(texts))
-    if left:
-        cut = ", ".join(filter(None, (cut, f"{len(left)} parts are left out: {left[0]}")))
+    text, truncation = truncate_middle("\n".join(texts))
+    if omitted:
+        truncation = ", ".join(filter(None, (truncation, f"{len(omitted)} parts are left out: {omitted[0]}")))
     content: list[Text | Image] = []
     if text or not images:
         content.append(Text(untrusted_block("server-output", {"server": server, "tool": tool}, text or "(nothing)")))
-    if cut:
-        content.append(Text(f"[{cut}. Ask for less.]"))
+    if truncation:
+        content.append(Text(f"[{truncation}. Ask for less.]"))
     size = f"{len(text):,} characters" if text else "no text"
     summary = f"{size}, {len(images)} images" if images else size
     is_error = bool(result.is_error)
     if is_error:
         summary = untrusted_line(text, 200) or "failed"
-    return ToolOutput((*content, *images), summary, is_error=is_error, truncation=cut)
+    return ToolOutput((*content, *images), summary, is_error=is_error, truncation=truncation)
 
 
 def truncate_middle(text: str) -> tuple[str, str]:
@@ -60,8 +60,8 @@ def truncate_middle(text: str) -> tuple[str, str]:
     if len(text) <= MAX_CHARS:
         return text, ""
     head = text[: MAX_CHARS - _TAIL_CHARS]
-    cut = f"{len(text) - MAX_CHARS:,} characters were cut from the middle"
-    return f"{head}\n[… {cut} …]\n{text[-_TAIL_CHARS:]}", cut
+    truncation = f"{len(text) - MAX_CHARS:,} characters were cut from the middle"
+    return f"{head}\n[… {truncation} …]\n{text[-_TAIL_CHARS:]}", truncation
 
 
 def _render_part(part: Any) -> str | Image:
@@ -88,8 +88,8 @@ def _render_resource(resource: Any) -> str | Image:
     text = getattr(resource, "text", None)
     if text is not None:
         return f"[resource {where}]\n{text}"
-    found = _decode_image(resource.blob, resource.mime_type or "")
-    return f"{found[:-1]}: {where}]" if isinstance(found, str) else found
+    image = _decode_image(resource.blob, resource.mime_type or "")
+    return f"{image[:-1]}: {where}]" if isinstance(image, str) else image
 
 
 def _decode_image(data: str, called: str) -> str | Image:
@@ -111,9 +111,9 @@ def render_prompt(server: str, name: str, result: Any) -> str:
     """A server's prompt, as part of the user's message."""
     texts: list[str] = []
     for message in list(result.messages)[:_MAX_PARTS]:
-        found = _render_part(message.content)
-        said = found if isinstance(found, str) else "[an image, which can't be shown here]"
-        texts.append(said if message.role == "user" else f"[the assistant:] {said}")
-    text, cut = truncate_middle("\n\n".join(texts))
-    note = f"\n[{cut}.]" if cut else ""
+        rendered = _render_part(message.content)
+        text_part = rendered if isinstance(rendered, str) else "[an image, which can't be shown here]"
+        texts.append(text_part if message.role == "user" else f"[the assistant:] {text_part}")
+    text, truncation = truncate_middle("\n\n".join(texts))
+    note = f"\n[{truncation}.]" if truncation else ""
     return untrusted_block("server-output", {"server": server, "prompt": name}, text or "(nothing)") + note

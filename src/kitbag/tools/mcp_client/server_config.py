@@ -80,8 +80,8 @@ def parse_server(
     if not isinstance(definition, dict):
         return server, "its description is no table"
     fields = cast("dict[str, object]", definition)
-    known = _KEYS | {"cwd"} if scope == "user" else _KEYS
-    unknown = [key for key in fields if key not in known and key not in _IGNORED_KEYS]
+    known_keys = _KEYS | {"cwd"} if scope == "user" else _KEYS
+    unknown = [key for key in fields if key not in known_keys and key not in _IGNORED_KEYS]
     enabled = fields.get("enabled", True)
     if not isinstance(enabled, bool):
         return server, "`enabled` must be true or false"
@@ -114,8 +114,8 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
     if transport == "stdio":
         command = fields.get("command")
         if isinstance(command, list) and server.scope == "user":  # program and arguments in one list
-            whole = _string_list(fields, "command")
-            command, first = (whole[0] if whole else ""), whole[1:]
+            argv = _string_list(fields, "command")
+            command, first = (argv[0] if argv else ""), argv[1:]
         else:
             first = ()
         if not isinstance(command, str) or not command.strip() or "\0" in command:
@@ -182,24 +182,24 @@ def coerce_definition(definition: object, scope: ServerScope) -> object:
 def substitute_variables(server: ServerConfig, find: Callable[[str], str | None]) -> ServerConfig:
     """Replaces `${NAME}` and `${NAME:-default}`. `find` raises UsageError for a value that is not allowed."""
 
-    def value(text: str) -> str:
+    def substitute(text: str) -> str:
         return _VARIABLE.sub(one, text) if "${" in text else text
 
-    def one(found: re.Match[str]) -> str:
-        given = find(found[1])
-        if given:
-            return given
-        if found[2] is None:
-            raise UsageError(f"the variable {found[1]} that it needs is not set", f"set {found[1]} in your environment")
-        return found[2]
+    def one(match: re.Match[str]) -> str:
+        variable = find(match[1])
+        if variable:
+            return variable
+        if match[2] is None:
+            raise UsageError(f"the variable {match[1]} that it needs is not set", f"set {match[1]} in your environment")
+        return match[2]
 
     return server._replace(
-        command=value(server.command),
-        arguments=tuple(map(value, server.arguments)),
-        environment=tuple((name, value(text)) for name, text in server.environment),
-        url=value(server.url),
-        headers=tuple((name, value(text)) for name, text in server.headers),
-        directory=value(server.directory),
+        command=substitute(server.command),
+        arguments=tuple(map(substitute, server.arguments)),
+        environment=tuple((name, substitute(text)) for name, text in server.environment),
+        url=substitute(server.url),
+        headers=tuple((name, substitute(text)) for name, text in server.headers),
+        directory=substitute(server.directory),
     )
 
 
@@ -225,14 +225,14 @@ def short_hash(text: str) -> str:
 def assign_labels(servers: list[ServerConfig]) -> list[ServerConfig]:
     """A unique label each, the same in every run."""
     labels: dict[str, str] = {}
-    found: list[ServerConfig] = []
+    labelled: list[ServerConfig] = []
     for server in servers:
         label = server.label
         if labels.setdefault(label.lower(), server.name) != server.name:
             label = f"{label[: MAX_LABEL_CHARS - 9].rstrip('_')}-{short_hash(server.name)}"
             labels[label.lower()] = server.name
-        found.append(server._replace(label=label))
-    return found
+        labelled.append(server._replace(label=label))
+    return labelled
 
 
 def find_server_map(content: object) -> Mapping[str, Any]:
@@ -251,6 +251,6 @@ SERVER_MAP_KEYS: Final = ("mcpServers", "mcp_servers", "servers", "mcp")
 
 def secret_values(environment: Mapping[str, object], headers: Mapping[str, object]) -> list[str]:
     """Secrets in a definition that must not be logged: environment values with secret names, and header values."""
-    found = [str(value) for name, value in environment.items() if has_secret_value(name)]
-    found += [str(value).rpartition(" ")[2] for value in headers.values()]
-    return [value for value in found if "${" not in value]
+    values = [str(value) for name, value in environment.items() if has_secret_value(name)]
+    values += [str(value).rpartition(" ")[2] for value in headers.values()]
+    return [value for value in values if "${" not in value]

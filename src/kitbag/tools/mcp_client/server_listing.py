@@ -57,12 +57,12 @@ def sanitize_text(text: str, max_chars: int) -> str:
 def build_listing(tools: Iterable[Any], prompts: Iterable[Any]) -> ServerListing:
     """From the SDK's values. Never raises for their content."""
     problems: list[str] = []
-    found: dict[str, OfferedTool] = {}
+    tools_by_name: dict[str, OfferedTool] = {}
     for tool in tools:
-        if len(found) >= MAX_TOOLS:
+        if len(tools_by_name) >= MAX_TOOLS:
             problems.append(f"it has more than {MAX_TOOLS:,} tools; the others are not looked at")
             break
-        if not 0 < len(tool.name) <= _MAX_NAME_CHARS or tool.name in found:
+        if not 0 < len(tool.name) <= _MAX_NAME_CHARS or tool.name in tools_by_name:
             problems.append(
                 f"the tool {sanitize_text(tool.name, 60)!r} is left out: its name is empty, too long or taken"
             )
@@ -74,9 +74,9 @@ def build_listing(tools: Iterable[Any], prompts: Iterable[Any]) -> ServerListing
             )
             continue
         description = sanitize_text(tool.description or getattr(tool, "title", None) or "", MAX_DESCRIPTION_CHARS)
-        found[tool.name] = OfferedTool(tool.name, description, schema)
-    offered = [_build_prompt(one) for one in list(prompts)[:MAX_PROMPTS] if 0 < len(one.name) <= _MAX_NAME_CHARS]
-    return ServerListing(tuple(found.values()), tuple(offered), tuple(problems[:20]))
+        tools_by_name[tool.name] = OfferedTool(tool.name, description, schema)
+    built_prompts = [_build_prompt(one) for one in list(prompts)[:MAX_PROMPTS] if 0 < len(one.name) <= _MAX_NAME_CHARS]
+    return ServerListing(tuple(tools_by_name.values()), tuple(built_prompts), tuple(problems[:20]))
 
 
 def _build_prompt(prompt: Any) -> OfferedPrompt:
@@ -99,10 +99,10 @@ class _SchemaTooLargeError(Exception):
 def flatten_schema(schema: object) -> dict[str, Any] | None:
     """The schema without references, which not every provider resolves, and within the size limit; None if that is not
     possible. A long schema loses its descriptions first, then everything nested in arguments."""
-    given = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    fields = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
     for hints, depth in ((True, _MAX_DEPTH), (False, _MAX_DEPTH), (False, 3)):
         try:
-            plain = _SchemaFlattener(given, hints, depth).flatten()
+            plain = _SchemaFlattener(fields, hints, depth).flatten()
         except _SchemaTooLargeError:
             continue
         if len(json.dumps(plain)) <= MAX_SCHEMA_CHARS:
@@ -119,10 +119,10 @@ class _SchemaFlattener:
 
     def flatten(self) -> dict[str, Any]:
         plain = self._flatten_value(self._schema, (), 0)
-        found = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {}
-        if not isinstance(found.get("properties", {}), dict):
-            found.pop("properties")
-        return {**found, "type": "object", "properties": found.get("properties", {})}
+        fields = cast("dict[str, Any]", plain) if isinstance(plain, dict) else {}
+        if not isinstance(fields.get("properties", {}), dict):
+            fields.pop("properties")
+        return {**fields, "type": "object", "properties": fields.get("properties", {})}
 
     def _flatten_value(self, value: Any, inside: tuple[str, ...], depth: int, *, names: bool = False) -> Any:
         """`inside`: the references being resolved. `names`: the keys are argument names."""

@@ -44,41 +44,43 @@ class ServerOffer(NamedTuple):
 def make_tool_name(label: str, name: str, taken: Iterable[str] = ()) -> str:
     """`mcp__LABEL__name`, with a hash if it is too long or taken."""
     cleaned = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    whole = f"{PREFIX}{label}__{cleaned}"
-    if len(whole) <= MAX_NAME_CHARS and whole not in taken:
-        return whole
-    return f"{whole[: MAX_NAME_CHARS - 9]}-{short_hash(name)}"
+    full_name = f"{PREFIX}{label}__{cleaned}"
+    if len(full_name) <= MAX_NAME_CHARS and full_name not in taken:
+        return full_name
+    return f"{full_name[: MAX_NAME_CHARS - 9]}-{short_hash(name)}"
 
 
 def build_server_tools(offers: Sequence[ServerOffer], max_chars: int) -> tuple[list[ServerTool], list[str]]:
     """`max_chars` limits names, descriptions and schemas of all servers together. Also returns notes on what was
     omitted."""
-    waiting = [
+    candidates = [
         [(offer, tool) for tool in offer.listing.tools if is_tool_allowed(offer.server, tool.name)] for offer in offers
     ]
     chosen: list[list[ServerTool]] = [[] for _ in offers]
     taken: set[str] = set()
-    left, open_ones = max_chars, True
+    remaining_chars, open_ones = max_chars, True
     at = 0
     while open_ones:
         open_ones = False
-        for place, tools in enumerate(waiting):
+        for index, tools in enumerate(candidates):
             if at < len(tools):
-                made = _build_tool(*tools[at], taken)
-                left -= len(made.name) + len(made.description) + len(json.dumps(made.spec.schema))
-                if left < 0:
+                server_tool = _build_tool(*tools[at], taken)
+                remaining_chars -= (
+                    len(server_tool.name) + len(server_tool.description) + len(json.dumps(server_tool.spec.schema))
+                )
+                if remaining_chars < 0:
                     break
-                taken.add(made.name)
-                chosen[place].append(made)
+                taken.add(server_tool.name)
+                chosen[index].append(server_tool)
                 open_ones = True
         at += 1
-    remarks = [
-        f"{len(tools) - len(kept):,} of the {len(tools):,} tools of the server {offer.server.label} are left out: "
+    notes = [
+        f"{len(tools) - len(selected):,} of the {len(tools):,} tools of the server {offer.server.label} are left out: "
         f"a model is told at most {max_chars:,} characters about such tools"
-        for offer, tools, kept in zip(offers, waiting, chosen, strict=True)
-        if len(kept) < len(tools)
+        for offer, tools, selected in zip(offers, candidates, chosen, strict=True)
+        if len(selected) < len(tools)
     ]
-    return [tool for tools in chosen for tool in tools], remarks
+    return [tool for tools in chosen for tool in tools], notes
 
 
 def is_tool_allowed(server: ServerConfig, tool: str) -> bool:
@@ -116,14 +118,14 @@ class _ServerToolCall:
             context.progress(f"connecting to {server.label}")
         try:
             async with _record_changes(server, context):
-                found = await self._connection.call(self._tool, arguments, self._timeout_seconds, context.progress)
+                result = await self._connection.call(self._tool, arguments, self._timeout_seconds, context.progress)
         except ServerError as error:
             return error_output(error.problem, error.fix)
-        return render_result(server.label, self._tool, found)
+        return render_result(server.label, self._tool, result)
 
 
 def _record_changes(server: ServerConfig, context: ToolContext) -> AbstractAsyncContextManager[None]:
     """A program on this machine may change files; that can be undone like the changes of a command."""
     if server.url or context.change_recorder is None:
         return nullcontext()
-    return context.change_recorder.around_command(context.call_id)
+    return context.change_recorder.record_command(context.call_id)

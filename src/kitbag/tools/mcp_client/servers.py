@@ -93,26 +93,26 @@ class McpServers:
         if not self._servers:
             return
         home = self._environment.places.kitbag_home
-        unknown: list[_RunServer] = []
-        for known in self._servers.values():
-            known.connection = self._make_connection(known)
-            known.listing, is_fresh = await asyncio.to_thread(load_listing, home, known.server)
-            if known.listing is None:
-                unknown.append(known)
+        unlisted: list[_RunServer] = []
+        for server in self._servers.values():
+            server.connection = self._make_connection(server)
+            server.listing, is_fresh = await asyncio.to_thread(load_listing, home, server.server)
+            if server.listing is None:
+                unlisted.append(server)
             elif not is_fresh:
-                self._start_connecting(known)
-        if not unknown or not await self._load_sdk():
+                self._start_connecting(server)
+        if not unlisted or not await self._load_sdk():
             return
-        tasks = [self._start_connecting(known) for known in unknown]
+        tasks = [self._start_connecting(server) for server in unlisted]
         timeout_seconds = (
             float(self._environment.settings.get("mcp.wait")) if timeout_seconds is None else timeout_seconds
         )
         if timeout_seconds:
             await asyncio.wait(tasks, timeout=timeout_seconds)
-        for known in unknown:
-            if known.connecting is not None and not known.connecting.done():
+        for server in unlisted:
+            if server.connecting is not None and not server.connecting.done():
                 what = (
-                    f"the server {known.server.label} has not answered in {timeout_seconds:g} s; it goes on connecting"
+                    f"the server {server.server.label} has not answered in {timeout_seconds:g} s; it goes on connecting"
                 )
                 fix = "its tools are there from the next request on; a longer wait: kitbag config set mcp.wait 30"
                 self._notices.append(Notice("warning", what, fix))
@@ -128,36 +128,36 @@ class McpServers:
         await asyncio.to_thread(_import_sdk)  # slow, which is not the servers' fault
         return True
 
-    def _start_connecting(self, known: _RunServer) -> "asyncio.Task[None]":
-        async def opening() -> None:
-            assert known.connection is not None
+    def _start_connecting(self, server: _RunServer) -> "asyncio.Task[None]":
+        async def connect() -> None:
+            assert server.connection is not None
             try:
-                await known.connection.open()
+                await server.connection.open()
             except ServerError as error:
-                known.problem = error
+                server.problem = error
                 self._notices.append(Notice("warning", error.problem, error.fix))
 
-        known.connecting = asyncio.create_task(opening())
-        return known.connecting
+        server.connecting = asyncio.create_task(connect())
+        return server.connecting
 
     async def fetch_listing(self, label: str) -> ServerListing:
         """The server's current listing. Raises ServerError."""
-        known = self._servers[label]
-        known.connection = known.connection or self._make_connection(known)
+        server = self._servers[label]
+        server.connection = server.connection or self._make_connection(server)
         if not await self._load_sdk():
             raise ServerError("connect", "the `mcp` package is missing", "pip install 'kitbag[mcp]'")
-        await known.connection.open()
-        assert known.listing is not None
-        return known.listing
+        await server.connection.open()
+        assert server.listing is not None
+        return server.listing
 
     async def close(self) -> None:
         """Closes all connections. May be called twice."""
-        opening = [known.connecting for known in self._servers.values() if known.connecting is not None]
-        for task in opening:
+        connecting = [server.connecting for server in self._servers.values() if server.connecting is not None]
+        for task in connecting:
             task.cancel()
-        if opening:
-            await asyncio.wait(opening)
-        connections = [known.connection for known in self._servers.values() if known.connection is not None]
+        if connecting:
+            await asyncio.wait(connecting)
+        connections = [server.connection for server in self._servers.values() if server.connection is not None]
         await asyncio.gather(*(connection.close() for connection in connections))
 
     def secrets(self) -> list[str]:
@@ -172,19 +172,19 @@ class McpServers:
         if self._tools_version != self.version:
             self._tools_version = self.version
             offers = [
-                ServerOffer(known.server, known.listing, known.connection, known.timeout_seconds)
-                for known in self._servers.values()
-                if known.listing is not None and known.connection is not None
+                ServerOffer(server.server, server.listing, server.connection, server.timeout_seconds)
+                for server in self._servers.values()
+                if server.listing is not None and server.connection is not None
             ]
-            self._tools, remarks = build_server_tools(offers, int(self._environment.settings.get("mcp.characters")))
+            self._tools, notes = build_server_tools(offers, int(self._environment.settings.get("mcp.characters")))
             fix = 'choose some with `tools = ["name", "list_*"]` in its description'
-            self._notices += [Notice("warning", remark, fix) for remark in remarks]
+            self._notices += [Notice("warning", remark, fix) for remark in notes]
         chosen = [
-            known.server
-            for known in self._servers.values()
-            if (only is None or _is_named(known.server, only)) and (programs or known.server.url)
+            server.server
+            for server in self._servers.values()
+            if (only is None or _is_named(server.server, only)) and (programs or server.server.url)
         ]
-        starts = tuple(f"mcp__{server.label}__" for server in chosen)
+        starts = tuple(f"mcp__{config.label}__" for config in chosen)
         return [tool for tool in self._tools if tool.name.startswith(starts)]
 
     def unknown_names(self, names: Collection[str]) -> list[str]:
@@ -195,8 +195,8 @@ class McpServers:
     def prompts(self) -> dict[str, tuple[str, OfferedPrompt]]:
         """By slash command without the slash: the server's label and the prompt."""
         found: dict[str, tuple[str, OfferedPrompt]] = {}
-        for label, known in self._servers.items():
-            for prompt in known.listing.prompts if known.listing is not None else ():
+        for label, server in self._servers.items():
+            for prompt in server.listing.prompts if server.listing is not None else ():
                 found[make_tool_name(label, prompt.name, found)] = (label, prompt)
         return found
 
@@ -208,10 +208,10 @@ class McpServers:
         from kitbag.tools.mcp_client.results import render_prompt
 
         label, prompt = found
-        known = self._servers[label]
-        assert known.connection is not None
-        answer = await known.connection.get_prompt(
-            prompt.name, _parse_prompt_arguments(name, prompt, text), known.timeout_seconds
+        server = self._servers[label]
+        assert server.connection is not None
+        answer = await server.connection.get_prompt(
+            prompt.name, _parse_prompt_arguments(name, prompt, text), server.timeout_seconds
         )
         return render_prompt(label, prompt.name, answer)
 
@@ -222,47 +222,50 @@ class McpServers:
 
     # --- connecting ---------------------------------------------------------------------------------
 
-    def _make_connection(self, known: _RunServer) -> ServerConnection:
+    def _make_connection(self, server: _RunServer) -> ServerConnection:
         home = self._environment.places.kitbag_home
 
-        def listed(listing: ServerListing) -> None:
-            if listing != known.listing:
-                known.listing = listing
+        def on_listing(listing: ServerListing) -> None:
+            if listing != server.listing:
+                server.listing = listing
                 self.version += 1
                 self._notices += [
-                    Notice("warning", f"the server {known.server.label}: {problem}") for problem in listing.problems[:3]
+                    Notice("warning", f"the server {server.server.label}: {problem}")
+                    for problem in listing.problems[:3]
                 ]
-            save_listing(home, known.server, listing)
+            save_listing(home, server.server, listing)
 
-        def said(text: str) -> None:
-            write_log(home, known.server, _redact(text, known.server))
+        def on_stderr(text: str) -> None:
+            write_log(home, server.server, _redact(text, server.server))
 
-        return ServerConnection(known.server, lambda ended: self._open_transport(known.server, ended), listed, said)
+        return ServerConnection(
+            server.server, lambda ended: self._open_transport(server.server, ended), on_listing, on_stderr
+        )
 
-    async def _open_transport(self, server: ServerConfig, ended: Callable[[str], None]) -> TransportSetup:
-        ground = self._environment
+    async def _open_transport(self, server: ServerConfig, on_end: Callable[[str], None]) -> TransportSetup:
+        environment = self._environment
         if not await self._load_sdk():
             raise UsageError("the `mcp` package is missing", "pip install 'kitbag[mcp]'")
-        await asyncio.to_thread(check_still_trusted, server, ground.places, ground.trust)
-        return create_transport(resolve_variables(server, ground.places, ground.settings), ended)
+        await asyncio.to_thread(check_still_trusted, server, environment.places, environment.trust)
+        return create_transport(resolve_variables(server, environment.places, environment.settings), on_end)
 
 
-def create_transport(server: ServerConfig, ended: Callable[[str], None]) -> TransportSetup:
+def create_transport(server: ServerConfig, on_end: Callable[[str], None]) -> TransportSetup:
     """`server` has its variables substituted."""
     if server.url:
         from kitbag.tools.mcp_client.http_transport import HttpState, connect_http
 
         if not server.url.startswith(("http://", "https://")):
             raise UsageError("its `url` is no address", "write http://… or https://…")
-        fate = HttpState()
+        http_state = HttpState()
         return TransportSetup(
-            connect_http(server.url, dict(server.headers), _READ_TIMEOUT_SECONDS, fate), http_state=fate
+            connect_http(server.url, dict(server.headers), _READ_TIMEOUT_SECONDS, http_state), http_state=http_state
         )
     from kitbag.tools.mcp_client.stdio_transport import ServerProgram, StderrTail, connect_stdio
 
-    said = StderrTail()
+    stderr = StderrTail()
     start = ServerProgram((server.command, *server.arguments), server.directory, server_environment(server))
-    return TransportSetup(connect_stdio(start, said, ended), said)
+    return TransportSetup(connect_stdio(start, stderr, on_end), stderr)
 
 
 def _import_sdk() -> None:
@@ -289,15 +292,15 @@ def _parse_prompt_arguments(name: str, prompt: OfferedPrompt, text: str) -> dict
         words = shlex.split(text)
     except ValueError:
         words = text.split()
-    most = len(prompt.arguments)
-    if len(words) > most > 0:
-        words = [*words[: most - 1], " ".join(words[most - 1 :])]
-    given = dict(zip(prompt.arguments, words, strict=False))
-    missing = [one for one in prompt.needed if one not in given]
+    limit = len(prompt.arguments)
+    if len(words) > limit > 0:
+        words = [*words[: limit - 1], " ".join(words[limit - 1 :])]
+    arguments = dict(zip(prompt.arguments, words, strict=False))
+    missing = [one for one in prompt.needed if one not in arguments]
     if missing:
         usage = " ".join(f"<{one}>" if one in prompt.needed else f"[{one}]" for one in prompt.arguments)
         raise UsageError(f"/{name} needs {', '.join(missing)}", f"write /{name} {usage}")
-    return given
+    return arguments
 
 
 def _redact(text: str, server: ServerConfig) -> str:

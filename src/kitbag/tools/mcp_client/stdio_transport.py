@@ -113,8 +113,8 @@ async def connect_stdio(
 class LineSplitter:
     """Splits output into lines. Keeps only the start of one that is too long."""
 
-    def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._most = max_bytes
         self._parts: list[bytes] = []
         self.size = 0
 
@@ -138,17 +138,17 @@ class LineSplitter:
 
 
 async def _read_output(
-    process: asyncio.subprocess.Process, to_us: Any, said: StderrTail, ended: Callable[[str], None]
+    process: asyncio.subprocess.Process, to_us: Any, stderr: StderrTail, on_end: Callable[[str], None]
 ) -> None:
-    why = ""
+    reason = ""
     try:
         async with to_us:
-            await _deliver_messages(process, to_us, said)
+            await _deliver_messages(process, to_us, stderr)
     except FloodError as error:
-        why = str(error)
+        reason = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         pass  # the session is closed
-    ended(why or await _describe_exit(process))
+    on_end(reason or await _describe_exit(process))
     # Drain the pipe, so that a full one does not block the program's exit.
     with contextlib.suppress(OSError, ValueError):
         assert process.stdout is not None
@@ -156,22 +156,22 @@ async def _read_output(
             pass
 
 
-async def _deliver_messages(process: asyncio.subprocess.Process, to_us: Any, said: StderrTail) -> None:
+async def _deliver_messages(process: asyncio.subprocess.Process, to_us: Any, stderr: StderrTail) -> None:
     assert process.stdout is not None
-    lines, foreign, unasked, window = LineSplitter(), 0, 0, time.monotonic()
+    lines, non_message_bytes, unsolicited, window = LineSplitter(), 0, 0, time.monotonic()
     while chunk := await process.stdout.read(_CHUNK_BYTES):
         for line, size in lines.feed(chunk):
             message = _parse_message(line, size)
             if message is None:
-                foreign += size
-                said.feed(line[:1000] + b"\n")
-                if foreign > MAX_NON_MESSAGE_BYTES:
-                    raise FloodError(f"it printed {foreign >> 20:,} MiB that are no messages")
+                non_message_bytes += size
+                stderr.feed(line[:1000] + b"\n")
+                if non_message_bytes > MAX_NON_MESSAGE_BYTES:
+                    raise FloodError(f"it printed {non_message_bytes >> 20:,} MiB that are no messages")
                 continue
             if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 now = time.monotonic()
-                unasked, window = (1, now) if now - window > _WINDOW_SECONDS else (unasked + 1, window)
-                if unasked > MAX_UNSOLICITED_MESSAGES:
+                unsolicited, window = (1, now) if now - window > _WINDOW_SECONDS else (unsolicited + 1, window)
+                if unsolicited > MAX_UNSOLICITED_MESSAGES:
                     raise FloodError(f"it sent more than {MAX_UNSOLICITED_MESSAGES:,} messages that nobody asked for")
             await to_us.send(SessionMessage(message))
         if lines.size > MAX_LINE_BYTES:
@@ -202,30 +202,30 @@ async def _describe_exit(process: asyncio.subprocess.Process) -> str:
     return "it closed its output"
 
 
-async def _read_stderr(process: asyncio.subprocess.Process, said: StderrTail) -> None:
+async def _read_stderr(process: asyncio.subprocess.Process, stderr: StderrTail) -> None:
     assert process.stderr is not None
     with contextlib.suppress(OSError, ValueError):
         while chunk := await process.stderr.read(_CHUNK_BYTES):
-            said.feed(chunk)
+            stderr.feed(chunk)
 
 
 # --- to the server ----------------------------------------------------------------------------------------------
 
 
 async def _write_messages(
-    process: asyncio.subprocess.Process, from_session: Any, to_us: Any, ended: Callable[[str], None]
+    process: asyncio.subprocess.Process, from_session: Any, to_us: Any, on_end: Callable[[str], None]
 ) -> None:
     assert process.stdin is not None
     try:
         async with from_session:
-            async for one in from_session:
-                line = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for item in from_session:
+                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
         # It may still run, but can't receive anything: pending requests fail.
         to_us.close()
-        ended("it takes no more messages")
+        on_end("it takes no more messages")
 
 
 async def _stop_program(process: asyncio.subprocess.Process, leash: DescendantTracker) -> None:

@@ -76,15 +76,15 @@ class FileFilter:
         the searched folder, or to the working directory, from which `prefix` leads to the searched folder. Raises
         GlobError."""
         self._prefix = prefix
-        known = _TYPE_ALIASES.get(file_type.lower(), file_type.lower())
-        if file_type and known not in FILE_TYPES:
+        type_name = _TYPE_ALIASES.get(file_type.lower(), file_type.lower())
+        if file_type and type_name not in FILE_TYPES:
             raise GlobError(f"there is no type {file_type[:80]!r}; there are {', '.join(FILE_TYPES)}")
-        every = _split_globs(glob)
-        self._type_globs = FILE_TYPES[known].split() if file_type else []
-        self._globs = [one for one in every if not one.startswith("!")]
+        globs = _split_globs(glob)
+        self._type_globs = FILE_TYPES[type_name].split() if file_type else []
+        self._globs = [one for one in globs if not one.startswith("!")]
         self._type = _compile_globs(self._type_globs)
         self._included = _compile_globs(self._globs)
-        self._excluded = _compile_globs([one[1:] for one in every if one.startswith("!")])
+        self._excluded = _compile_globs([one[1:] for one in globs if one.startswith("!")])
 
     def matches(self, path: str) -> bool:
         """`path` is relative to the searched folder."""
@@ -103,8 +103,8 @@ class FileFilter:
 
 def simple_name_patterns(ends: Iterable[str]) -> tuple[str, ...]:
     """The last parts of globs, as ripgrep type globs; empty if one of them is more than letters and `*`."""
-    every = tuple(dict.fromkeys(ends))
-    return every if all(_SIMPLE_NAME.fullmatch(end) and end.strip("*") for end in every) else ()
+    patterns = tuple(dict.fromkeys(ends))
+    return patterns if all(_SIMPLE_NAME.fullmatch(end) and end.strip("*") for end in patterns) else ()
 
 
 def ripgrep_type_options(names: tuple[str, ...]) -> list[str]:
@@ -128,6 +128,6 @@ def _split_globs(glob: str) -> list[str]:
 def _compile_globs(globs: list[str]) -> re.Pattern[str] | None:
     if not globs:
         return None
-    every = [glob.removeprefix("./").removeprefix("/") if "/" in glob else f"**/{glob}" for glob in globs]
-    every += [f"{glob.rstrip('/')}/**" for glob in every if glob.endswith("/")]
-    return re.compile("|".join(glob_regex(glob, hidden=True) for glob in every))
+    anchored = [glob.removeprefix("./").removeprefix("/") if "/" in glob else f"**/{glob}" for glob in globs]
+    anchored += [f"{glob.rstrip('/')}/**" for glob in anchored if glob.endswith("/")]
+    return re.compile("|".join(glob_regex(glob, hidden=True) for glob in anchored))

@@ -74,25 +74,25 @@ def _glob_blocking(arguments: GlobArguments, context: ToolContext, stop: threadi
     start = os.path.join(arguments.path or context.directory, fixed)
     if fixed.startswith("~"):
         start = fixed
-    given = {"pattern": arguments.pattern} | ({"path": arguments.path} if arguments.path else {})
+    checked_arguments = {"pattern": arguments.pattern} | ({"path": arguments.path} if arguments.path else {})
     try:
-        place = authorize_path(context, "Glob", given, start)
+        authorized = authorize_path(context, "Glob", checked_arguments, start)
     except InvalidError as error:
         return error_to_output(error)
-    folder = open_search_folder(context, place)
+    folder = open_search_folder(context, authorized)
     if isinstance(folder, ToolOutput):
         return folder
     try:
-        return _find_files(rest, place, folder, context, stop)
+        return _find_files(rest, authorized, folder, context, stop)
     except GlobError as error:
         return error_output(f"the pattern can't be used: {visible_line(str(error))}", "Write it in a simpler way.")
     finally:
         os.close(folder.descriptor)
 
 
-def open_search_folder(context: ToolContext, place: AuthorizedPath) -> OpenDirectory | ToolOutput:
+def open_search_folder(context: ToolContext, authorized: AuthorizedPath) -> OpenDirectory | ToolOutput:
     """Open the folder, or return the error."""
-    facts = place.facts
+    facts = authorized.facts
     try:
         return OpenDirectory(open_directory(facts.resolved), facts.resolved)
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def open_search_folder(context: ToolContext, place: AuthorizedPath) -> OpenDirec
 
 
 def _find_files(
-    rest: str, place: AuthorizedPath, folder: OpenDirectory, context: ToolContext, stop: threading.Event
+    rest: str, authorized: AuthorizedPath, folder: OpenDirectory, context: ToolContext, stop: threading.Event
 ) -> ToolOutput:
     # Names may contain brackets, so the pattern also matches literally.
     matches = re.compile(f"{glob_regex(rest)}|{re.escape(rest)}").fullmatch
@@ -124,9 +124,9 @@ def _find_files(
         name_patterns=_name_patterns(rest),
     )
     listed = list_files(find_ripgrep(context.workspace), folder, which, take, stop)
-    readable = ReadFilter(place, context)
+    readable = ReadFilter(authorized, context)
     chosen = select_readable(found.newest_first(), readable, MAX_SHOWN, stop)
-    return _render_output(chosen, incomplete_notes(chosen.denied, listed, readable), listed, place, context)
+    return _render_output(chosen, incomplete_notes(chosen.denied, listed, readable), listed, authorized, context)
 
 
 def _name_patterns(rest: str) -> tuple[str, ...]:
@@ -148,14 +148,14 @@ class FilesByTime:
 
     def add(self, paths: Iterable[str]) -> None:
         """Skips what is gone or no longer a regular file."""
-        look, is_file, keep, folder = os.stat, stat.S_ISREG, self._found.append, self._folder
+        stat_file, is_file, append, folder = os.stat, stat.S_ISREG, self._found.append, self._folder
         for path in paths:
             try:
-                status = look(path, dir_fd=folder, follow_symlinks=False)
+                status = stat_file(path, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue
             if is_file(status.st_mode):
-                keep((-status.st_mtime_ns, path))
+                append((-status.st_mtime_ns, path))
 
     def newest_first(self) -> list[str]:
         """Ties are sorted by name."""
@@ -164,47 +164,47 @@ class FilesByTime:
 
 def select_readable(paths: list[str], readable: ReadFilter, limit: int, stop: threading.Event) -> ReadableFiles:
     """The display names of up to `limit` files that may be read."""
-    kept: list[str] = []
+    names: list[str] = []
     withheld = characters = 0
     for at, path in enumerate(paths):
-        if len(kept) == limit or characters > MAX_CHARS or at == MAX_CHECKED or stop.is_set():
-            return ReadableFiles(kept, withheld, len(paths) - at)
+        if len(names) == limit or characters > MAX_CHARS or at == MAX_CHECKED or stop.is_set():
+            return ReadableFiles(names, withheld, len(paths) - at)
         name = readable.display_name_if_exists(path)
         if name:
-            kept.append(name)
+            names.append(name)
             characters += len(name) + 1
         elif name is not None:
             withheld += 1
-    return ReadableFiles(kept, withheld, 0)
+    return ReadableFiles(names, withheld, 0)
 
 
 def incomplete_notes(withheld: int, listed: ListingStatus, readable: ReadFilter) -> list[str]:
     """What is missing from a result, and why."""
-    found: list[str] = []
+    notes: list[str] = []
     if withheld:
-        found.append(f"{withheld:,} left out that may not be read")
+        notes.append(f"{withheld:,} left out that may not be read")
     if listed.unopened_count:
-        found.append(readable.describe_unopened(listed.unopened, listed.unopened_count))
+        notes.append(readable.describe_unopened(listed.unopened, listed.unopened_count))
     if listed.stopped == "time":
-        found.append("stopped because it took too long, so more may match")
-    return found
+        notes.append("stopped because it took too long, so more may match")
+    return notes
 
 
 def _render_output(
-    chosen: ReadableFiles, notes: list[str], listed: ListingStatus, place: AuthorizedPath, context: ToolContext
+    chosen: ReadableFiles, notes: list[str], listed: ListingStatus, authorized: AuthorizedPath, context: ToolContext
 ) -> ToolOutput:
     if chosen.remaining:
         atleast = "at least " if listed.stopped else ""
         notes.insert(0, f"{atleast}{chosen.remaining:,} more match: narrow the pattern")
-    cut = "; ".join(notes)
+    truncation = "; ".join(notes)
     if not chosen.paths:
-        note = f" ({cut})" if cut else ""
-        here = place.facts.requested == context.directory
-        inside = "" if here else f" in {display_path(place.facts.requested, context)}"
+        note = f" ({truncation})" if truncation else ""
+        is_working_directory = authorized.facts.requested == context.directory
+        inside = "" if is_working_directory else f" in {display_path(authorized.facts.requested, context)}"
         text = f"No files match{inside}{note}. Hidden files and what git ignores are not searched unless named."
-        return text_output(text, "nothing found", cut)
-    lines = [*chosen.paths, f"[{cut}]"] if cut else chosen.paths
-    return text_output("\n".join(lines), number_of(len(chosen.paths), "file"), cut)
+        return text_output(text, "nothing found", truncation)
+    lines = [*chosen.paths, f"[{truncation}]"] if truncation else chosen.paths
+    return text_output("\n".join(lines), number_of(len(chosen.paths), "file"), truncation)
 
 
 GLOB = Tool("Glob", load_description("Glob"), GlobArguments, _glob, read_only=True)

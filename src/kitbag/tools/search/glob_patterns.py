@@ -62,8 +62,8 @@ def _first_brace_group(text: str) -> tuple[int, int, list[str]] | None:
             elif char == "}":
                 depth -= 1
                 if not depth:
-                    marks = [*choices, at]
-                    return start, at + 1, [text[a + 1 : b] for a, b in pairwise(marks)]
+                    separators = [*choices, at]
+                    return start, at + 1, [text[a + 1 : b] for a, b in pairwise(separators)]
             elif char == "," and depth == 1:
                 choices.append(at)
             at += 1
@@ -103,9 +103,9 @@ def path_regex(parts: list[str], *, hidden: bool) -> str:
     if not rest:
         return first
     *middle, last = rest
-    made = f"{first}/" if first else ""
-    made += "".join(f"(?>(?:{any_part}/)*?{block}/)" for block in middle)
-    return f"{made}(?:{any_part}/)*{last or any_part}"
+    regex = f"{first}/" if first else ""
+    regex += "".join(f"(?>(?:{any_part}/)*?{block}/)" for block in middle)
+    return f"{regex}(?:{any_part}/)*{last or any_part}"
 
 
 def part_regex(part: str, *, hidden: bool) -> str:
@@ -132,8 +132,8 @@ def part_regex(part: str, *, hidden: bool) -> str:
     if not rest:
         return guard + first
     *middle, last = rest
-    made = "".join(f"(?>[^/]*?{piece})" for piece in middle if piece)
-    return f"{guard}{first}{made}[^/]*{last}" if last else f"{guard}{first}{made}[^/]*"
+    regex = "".join(f"(?>[^/]*?{piece})" for piece in middle if piece)
+    return f"{guard}{first}{regex}[^/]*{last}" if last else f"{guard}{first}{regex}[^/]*"
 
 
 def _character_class_end(part: str, at: int) -> int:

@@ -71,19 +71,22 @@ async def _grep(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
 def _grep_blocking(arguments: GrepArguments, context: ToolContext, stop: threading.Event) -> ToolOutput:
     if "\0" in arguments.pattern or not _is_encodable(arguments.pattern):
         return error_output("the pattern has a character that no text has", "Leave out NUL and half surrogate pairs.")
-    given = {"pattern": arguments.pattern, "path": arguments.path, "glob": arguments.glob}
+    checked_arguments = {"pattern": arguments.pattern, "path": arguments.path, "glob": arguments.glob}
     try:
-        place = authorize_path(
-            context, "Grep", {key: value for key, value in given.items() if value}, arguments.path or context.directory
+        authorized = authorize_path(
+            context,
+            "Grep",
+            {key: value for key, value in checked_arguments.items() if value},
+            arguments.path or context.directory,
         )
     except InvalidError as error:
         return error_to_output(error)
     try:
-        if stat.S_ISDIR(os.lstat(place.facts.resolved).st_mode):
-            return _search_folder(arguments, place, context, stop)
-        return _search_file(arguments, place, context, stop)
+        if stat.S_ISDIR(os.lstat(authorized.facts.resolved).st_mode):
+            return _search_folder(arguments, authorized, context, stop)
+        return _search_file(arguments, authorized, context, stop)
     except (FileNotFoundError, NotADirectoryError):
-        return missing_path_output(context, place.facts)
+        return missing_path_output(context, authorized.facts)
     except InvalidError as error:
         return error_to_output(error)
     except GlobError as error:
@@ -100,26 +103,28 @@ def _is_encodable(text: str) -> bool:
 
 def _make_job(arguments: GrepArguments) -> SearchJob:
     before, after = arguments.before or arguments.around, arguments.after or arguments.around
-    case, whole = arguments.ignore_case, arguments.multiline
-    return SearchJob(arguments.pattern, arguments.output_mode, case, whole, before=before, after=after)
+    ignore_case, multiline = arguments.ignore_case, arguments.multiline
+    return SearchJob(arguments.pattern, arguments.output_mode, ignore_case, multiline, before=before, after=after)
 
 
 def _make_request(
     arguments: GrepArguments,
-    place: AuthorizedPath,
+    authorized: AuthorizedPath,
     context: ToolContext,
-    wanted: FileFilter,
+    file_filter: FileFilter,
     folder: OpenDirectory | None = None,
 ) -> GrepRequest:
-    around = bool(arguments.before or arguments.after or arguments.around)
-    most = arguments.head_limit or MAX_LIMIT
-    return GrepRequest(arguments.output_mode, most, arguments.line_numbers, around, place, context, wanted, folder)
+    has_context = bool(arguments.before or arguments.after or arguments.around)
+    limit = arguments.head_limit or MAX_LIMIT
+    return GrepRequest(
+        arguments.output_mode, limit, arguments.line_numbers, has_context, authorized, context, file_filter, folder
+    )
 
 
 def _search_folder(
-    arguments: GrepArguments, place: AuthorizedPath, context: ToolContext, stop: threading.Event
+    arguments: GrepArguments, authorized: AuthorizedPath, context: ToolContext, stop: threading.Event
 ) -> ToolOutput:
-    folder = open_search_folder(context, place)
+    folder = open_search_folder(context, authorized)
     if isinstance(folder, ToolOutput):
         return folder
     try:
@@ -128,17 +133,17 @@ def _search_folder(
         job = _make_job(arguments)._replace(
             glob=arguments.glob, file_type=arguments.type, prefix=prefix, resolved=folder.path
         )
-        wanted = FileFilter(job.glob, job.file_type, prefix)
+        file_filter = FileFilter(job.glob, job.file_type, prefix)
 
         def start(words: list[str], results: GrepResults) -> ProcessResult:
             return run_process(words, folder, results.feed, stop, TIMEOUT_SECONDS)
 
-        search = _make_request(arguments, place, context, wanted, folder)
-        ended, results = _run_search(job, search, _folder_options(folder, wanted, job), start)
+        search = _make_request(arguments, authorized, context, file_filter, folder)
+        ended, results = _run_search(job, search, _folder_options(folder, file_filter, job), start)
         notes = (
             []
             if results.has_matches
-            else [*_multiline_hint(arguments), *_note_large_files(folder, wanted, context, stop)]
+            else [*_multiline_hint(arguments), *_note_large_files(folder, file_filter, context, stop)]
         )
         return results.output(ended, notes, stop)
     finally:
@@ -146,63 +151,63 @@ def _search_folder(
 
 
 def _search_file(
-    arguments: GrepArguments, place: AuthorizedPath, context: ToolContext, stop: threading.Event
+    arguments: GrepArguments, authorized: AuthorizedPath, context: ToolContext, stop: threading.Event
 ) -> ToolOutput:
     """Opens the file here and pipes it to the process."""
-    resolved = place.facts.resolved
+    resolved = authorized.facts.resolved
     descriptor = open_for_reading(resolved, context.workspace, expected_resolved=resolved)
     with open(descriptor, "rb", buffering=0):
         if is_binary(os.pread(descriptor, SNIFF_BYTES, 0)):
             return error_output(
-                f"{display_path(place.facts.requested, context)} is a binary file", "Grep searches text."
+                f"{display_path(authorized.facts.requested, context)} is a binary file", "Grep searches text."
             )
-        feeding = _FileFeeder(descriptor, stop, MAX_MULTILINE_BYTES if arguments.multiline else 0)
+        feeder = _FileFeeder(descriptor, stop, MAX_MULTILINE_BYTES if arguments.multiline else 0)
 
         def start(words: list[str], results: GrepResults) -> ProcessResult:
             nowhere = OpenDirectory(open_directory("/"), "/")
             try:
-                with StdinFeed(feeding.write) as feed:
+                with StdinFeed(feeder.write) as feed:
                     return run_process(words, nowhere, results.feed, stop, TIMEOUT_SECONDS, feed.readable)
             finally:
                 os.close(nowhere.descriptor)
 
-        search = _make_request(arguments, place, context, FileFilter())
+        search = _make_request(arguments, authorized, context, FileFilter())
         ended, results = _run_search(_make_job(arguments), search, ["--", "-"], start)
-    notes = [*feeding.notes, *([] if results.has_matches else _multiline_hint(arguments))]
+    notes = [*feeder.notes, *([] if results.has_matches else _multiline_hint(arguments))]
     return results.output(ended, notes, stop)
 
 
 class _FileFeeder:
     """Feeds a file to the search process: as text with long lines cut, up to the first NUL byte."""
 
-    def __init__(self, descriptor: int, stop: threading.Event, most: int) -> None:
+    def __init__(self, descriptor: int, stop: threading.Event, max_bytes: int) -> None:
         self._descriptor = descriptor
         self._stop = stop
-        self._most = most
+        self._most = max_bytes
         self.notes: list[str] = []
 
     def write(self, target: int) -> None:
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         self.notes = []
-        for piece in truncate_lines(self._pieces(), MAX_LINE_BYTES, self._cut):
-            left = memoryview(piece)
-            while left:
-                left = left[os.write(target, left) :]
+        for chunk in truncate_lines(self._pieces(), MAX_LINE_BYTES, self._cut):
+            remaining = memoryview(chunk)
+            while remaining:
+                remaining = remaining[os.write(target, remaining) :]
 
     def _pieces(self) -> Iterator[bytes]:
-        given = 0
-        for piece in read_chunks(self._descriptor):
-            if (text_ends := piece.find(b"\0")) >= 0:
-                self.notes.append(f"it is binary from byte {given + text_ends:,} on, and was searched up to there")
-                yield piece[:text_ends]
+        sent = 0
+        for chunk in read_chunks(self._descriptor):
+            if (text_ends := chunk.find(b"\0")) >= 0:
+                self.notes.append(f"it is binary from byte {sent + text_ends:,} on, and was searched up to there")
+                yield chunk[:text_ends]
                 return
-            if self._most and given >= self._most:
+            if self._most and sent >= self._most:
                 self.notes.append(f"only its first {self._most >> 20} MB were searched")
                 return
             if self._stop.is_set():
                 return
-            yield piece
-            given += len(piece)
+            yield chunk
+            sent += len(chunk)
 
     def _cut(self) -> None:
         note = f"of long lines only the first {MAX_LINE_BYTES:,} bytes were searched"
@@ -210,30 +215,30 @@ class _FileFeeder:
             self.notes.append(note)
 
 
-def _folder_options(folder: OpenDirectory, wanted: FileFilter, job: SearchJob) -> list[str]:
-    words = [
+def _folder_options(folder: OpenDirectory, file_filter: FileFilter, job: SearchJob) -> list[str]:
+    options = [
         *walk_options(folder.path, include_hidden=True, respect_gitignore=True),
         f"--max-filesize={MAX_FILE_BYTES}",
     ]
     if job.mode != "files_with_matches":
-        words.append("--glob=!*\n*")  # a name with a line break looks like two lines
-    return [*words, *ripgrep_type_options(wanted.name_patterns()), "--", "./"]
+        options.append("--glob=!*\n*")  # a name with a line break looks like two lines
+    return [*options, *ripgrep_type_options(file_filter.name_patterns()), "--", "./"]
 
 
 def _run_search(
-    job: SearchJob, search: GrepRequest, where: list[str], start: Callable[[list[str], GrepResults], ProcessResult]
+    job: SearchJob, search: GrepRequest, targets: list[str], start: Callable[[list[str], GrepResults], ProcessResult]
 ) -> tuple[ProcessResult, GrepResults]:
     """With ripgrep; with search_process if ripgrep is missing, does not run, or rejects the pattern."""
     program = find_ripgrep(search.context.workspace)
     if program:
         with contextlib.suppress(OSError):
-            words = ripgrep_command(program, job)
+            command = ripgrep_command(program, job)
             # Unsorted, ripgrep uses all cores. If there are too many matches to sort here, a sorted search ends early.
             results = GrepResults(search, in_order=search.folder is None)
-            ended = start([*words, *where], results)
+            ended = start([*command, *targets], results)
             if results.overflowed:
                 results = GrepResults(search)
-                ended = start([*words, "--sort=path", *where], results)
+                ended = start([*command, "--sort=path", *targets], results)
             results.sort_rows()
             if ended.status != _EXIT_ERROR or results.has_matches or "(os error " in ended.errors:
                 return ended, results
@@ -243,19 +248,19 @@ def _run_search(
 
 def ripgrep_command(program: str, job: SearchJob) -> list[str]:
     """The pattern and output options; the caller appends what to search."""
-    words = [program, "--no-config", "--with-filename", "--null", "--no-pre", "--no-search-zip"]
+    command = [program, "--no-config", "--with-filename", "--null", "--no-pre", "--no-search-zip"]
     if not _PLAIN_WORDS.fullmatch(job.pattern):
-        words.append("--crlf")  # a quarter slower, and useless for plain words
+        command.append("--crlf")  # a quarter slower, and useless for plain words
     if job.mode == "content":
         # grep_results cuts long lines; this only bounds them.
-        words += ["--no-heading", "--line-number", "--no-context-separator"]
-        words += ["--max-columns=2048", "--max-columns-preview"]
-        words += [f"--before-context={job.before}", f"--after-context={job.after}"]
+        command += ["--no-heading", "--line-number", "--no-context-separator"]
+        command += ["--max-columns=2048", "--max-columns-preview"]
+        command += [f"--before-context={job.before}", f"--after-context={job.after}"]
     else:
-        words.append("--count" if job.mode == "count" else "--files-with-matches")
-    words.append("--ignore-case" if job.ignore_case else "--case-sensitive")
-    words += ["--multiline", "--multiline-dotall"] if job.multiline else []
-    return [*words, "-e", job.pattern]
+        command.append("--count" if job.mode == "count" else "--files-with-matches")
+    command.append("--ignore-case" if job.ignore_case else "--case-sensitive")
+    command += ["--multiline", "--multiline-dotall"] if job.multiline else []
+    return [*command, "-e", job.pattern]
 
 
 def _multiline_hint(arguments: GrepArguments) -> list[str]:
@@ -264,32 +269,32 @@ def _multiline_hint(arguments: GrepArguments) -> list[str]:
 
 
 def _note_large_files(
-    folder: OpenDirectory, wanted: FileFilter, context: ToolContext, stop: threading.Event
+    folder: OpenDirectory, file_filter: FileFilter, context: ToolContext, stop: threading.Event
 ) -> list[str]:
     """Reports files that were not searched. Only if nothing matched, because it takes nearly as long as the search."""
-    found = looked = 0
+    large_count = checked = 0
 
     def take(paths: list[str]) -> bool:
-        nonlocal found, looked
-        look, descriptor = os.stat, folder.descriptor
+        nonlocal large_count, checked
+        stat_file, descriptor = os.stat, folder.descriptor
         for path in paths:
             with contextlib.suppress(OSError):
-                large = look(path, dir_fd=descriptor, follow_symlinks=False).st_size > MAX_FILE_BYTES
-                found += large and wanted.matches(path)
-        looked += len(paths)
-        return looked < MAX_SIZE_CHECKS
+                large = stat_file(path, dir_fd=descriptor, follow_symlinks=False).st_size > MAX_FILE_BYTES
+                large_count += large and file_filter.matches(path)
+        checked += len(paths)
+        return checked < MAX_SIZE_CHECKS
 
     list_files(
         find_ripgrep(context.workspace),
         folder,
-        ListOptions(include_hidden=True, name_patterns=wanted.name_patterns()),
+        ListOptions(include_hidden=True, name_patterns=file_filter.name_patterns()),
         take,
         stop,
     )
     limit = f"over {MAX_FILE_BYTES >> 20} MB were not searched: give one as path to search it"
-    if found:
-        return [f"{'at least ' if looked >= MAX_SIZE_CHECKS else ''}{found:,} files {limit}"]
-    return [f"files {limit}"] if looked >= MAX_SIZE_CHECKS else []
+    if large_count:
+        return [f"{'at least ' if checked >= MAX_SIZE_CHECKS else ''}{large_count:,} files {limit}"]
+    return [f"files {limit}"] if checked >= MAX_SIZE_CHECKS else []
 
 
 GREP = Tool("Grep", load_description("Grep"), GrepArguments, _grep, read_only=True)

@@ -131,12 +131,14 @@ class GrepResults:
             if not self._feed_row(record):
                 return
 
-    def _add(self, name: str, number: int, mark: str, text: str) -> None:
+    def _add(self, name: str, number: int, separator: str, text: str) -> None:
         if self._request.has_context and self._rows and self._last_line != (name, number - 1):
             self._rows.append("--")
         self._last_line = (name, number)
         self._lines += 1
-        row = f"{name}{mark}{number}{mark}{text}" if self._request.line_numbers else f"{name}{mark}{text}"
+        row = (
+            f"{name}{separator}{number}{separator}{text}" if self._request.line_numbers else f"{name}{separator}{text}"
+        )
         self._rows.append(row)
         self._characters += len(row) + 1
 
@@ -154,9 +156,9 @@ class GrepResults:
 
     def output(self, ended: ProcessResult, notes: list[str], stop: threading.Event) -> ToolOutput:
         """`notes`: what else is missing."""
-        broken = _error_message(ended)
-        if broken and not self.has_matches:
-            return error_output(f"the search failed: {visible_line(broken)}", "Correct the pattern.")
+        error = _error_message(ended)
+        if error and not self.has_matches:
+            return error_output(f"the search failed: {visible_line(error)}", "Correct the pattern.")
         mode = self._request.mode
         if mode == "content":
             rows, summary = self._rows, number_of(self._lines, "line")
@@ -165,15 +167,15 @@ class GrepResults:
             rows, limit, summary = self._count_rows(stop)
         else:
             rows, limit, summary = self._file_rows(stop)
-        every = [limit] if limit else []
+        all_notes = [limit] if limit else []
         unopened = parse_unopened(ended.errors)
         listed = ListingStatus(ended.stop_reason, unopened[:MAX_UNOPENED], len(unopened))
-        every += incomplete_notes(self._denied, listed, self._readable)
-        every += [*notes, f"the search broke off: {visible_line(broken)}"] if broken else notes
-        cut = "; ".join(every)
+        all_notes += incomplete_notes(self._denied, listed, self._readable)
+        all_notes += [*notes, f"the search broke off: {visible_line(error)}"] if error else notes
+        truncation = "; ".join(all_notes)
         if not rows:
-            return text_output(f"No matches{f' ({cut})' if cut else ''}.", "no matches", cut)
-        return text_output("\n".join([*rows, f"[{cut}]"] if cut else rows), summary, cut)
+            return text_output(f"No matches{f' ({truncation})' if truncation else ''}.", "no matches", truncation)
+        return text_output("\n".join([*rows, f"[{truncation}]"] if truncation else rows), summary, truncation)
 
     def _file_rows(self, stop: threading.Event) -> tuple[list[str], str, str]:
         search = self._request
@@ -193,17 +195,17 @@ class GrepResults:
     def _count_rows(self, stop: threading.Event) -> tuple[list[str], str, str]:
         rows: list[str] = []
         ordered = sorted(self._counts, key=lambda one: _sort_key(one[0]))
-        total = left = characters = 0
+        total = remaining = characters = 0
         for at, (path, count) in enumerate(ordered):
             full = len(rows) == self._request.limit or characters > MAX_CHARS
             if full or at == MAX_CHECKED or stop.is_set():
-                left = len(ordered) - at
+                remaining = len(ordered) - at
                 break
             if name := self._checked_name(path):
                 rows.append(f"{name}:{count}")
                 total += count
                 characters += len(rows[-1]) + 1
-        limit = f"{left:,} more files match: narrow the search or raise head_limit" if left else ""
+        limit = f"{remaining:,} more files match: narrow the search or raise head_limit" if remaining else ""
         return rows, limit, f"{total:,} in {number_of(len(rows), 'file')}"
 
 
@@ -222,13 +224,13 @@ def _format_line(data: bytes) -> str:
         text = decode_utf8(data)
     except UnicodeDecodeError:
         text = data.decode("cp1252", "replace")
-    cut = " [line cut]" if len(text) > MAX_LINE_CHARS else ""
-    return reveal_hidden(text[:MAX_LINE_CHARS]) + cut
+    note = " [line cut]" if len(text) > MAX_LINE_CHARS else ""
+    return reveal_hidden(text[:MAX_LINE_CHARS]) + note
 
 
 def _error_message(ended: ProcessResult) -> str:
     """What failed, apart from files that could not be opened: the last line is the most specific."""
-    told = [line.strip() for line in ended.errors.splitlines() if line.strip() and "(os error " not in line]
-    if told:
-        return told[-1][:500]
+    lines = [line.strip() for line in ended.errors.splitlines() if line.strip() and "(os error " not in line]
+    if lines:
+        return lines[-1][:500]
     return f"signal {-ended.status}" if ended.status < 0 and not ended.stop_reason else ""

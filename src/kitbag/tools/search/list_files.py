@@ -56,31 +56,31 @@ def _list_with_ripgrep(
     program: str, folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
 ) -> ListingStatus | None:
     """None if ripgrep does not work here."""
-    words = [
+    command = [
         program,
         "--files",
         "--null",
         *walk_options(folder.path, include_hidden=options.include_hidden, respect_gitignore=options.respect_gitignore),
     ]
-    words += [
+    command += [
         *ripgrep_type_options(options.name_patterns),
         *([f"--max-depth={options.max_depth}"] if options.max_depth else []),
     ]
     rest = b""
-    some = False
+    has_paths = False
 
     def taken(chunk: bytes) -> bool:
-        nonlocal rest, some
-        whole, end, rest = (rest + chunk).rpartition(b"\0")
-        some = some or bool(end)
-        return not end or take(os.fsdecode(whole).removeprefix("./").split("\0./"))
+        nonlocal rest, has_paths
+        complete, end, rest = (rest + chunk).rpartition(b"\0")
+        has_paths = has_paths or bool(end)
+        return not end or take(os.fsdecode(complete).removeprefix("./").split("\0./"))
 
     try:
-        ended = run_process([*words, "--", "./"], folder, taken, stop, TIMEOUT_SECONDS)
+        ended = run_process([*command, "--", "./"], folder, taken, stop, TIMEOUT_SECONDS)
     except OSError:
         return None
     unopened = parse_unopened(ended.errors)
-    if ended.status == _EXIT_ERROR and not some and not unopened:
+    if ended.status == _EXIT_ERROR and not has_paths and not unopened:
         return None
     return ListingStatus(ended.stop_reason, unopened[:MAX_UNOPENED], len(unopened))
 
@@ -97,7 +97,7 @@ def _list_with_walk(
     deadline = time.monotonic() + TIMEOUT_SECONDS
     unopened: list[str] = []
     above = parent_ignore_rules(folder.path)[0] if options.respect_gitignore else None
-    found = walk(
+    walked = walk(
         folder.descriptor,
         above,
         include_hidden=options.include_hidden,
@@ -106,11 +106,11 @@ def _list_with_walk(
         on_error=lambda path, _: unopened.append(path.rstrip("/")),
     )
     stopped: ProcessStopReason = ""
-    while some := [path for path, _, _ in islice(found, _BATCH_SIZE)]:
-        if not take(some):
+    while batch := [path for path, _, _ in islice(walked, _BATCH_SIZE)]:
+        if not take(batch):
             stopped = "enough"
             break
     else:
-        late = time.monotonic() >= deadline
-        stopped = "cancelled" if stop.is_set() else "time" if late else ""
+        timed_out = time.monotonic() >= deadline
+        stopped = "cancelled" if stop.is_set() else "time" if timed_out else ""
     return ListingStatus(stopped, tuple(unopened[:MAX_UNOPENED]), len(unopened))

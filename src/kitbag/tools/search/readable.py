@@ -30,24 +30,26 @@ class ReadFilter:
     def display_name(self, path: str) -> str:
         """The display name of a path below the authorized one; empty if it may not be read."""
         # The requested name, because a rule may be about the link that leads here.
-        whole = self._start + path
-        if (self._found_files and self._found_files.is_surely_readable(whole)) or can_read(
-            self._context, whole, self._authorized
+        full_path = self._start + path
+        if (self._found_files and self._found_files.is_surely_readable(full_path)) or can_read(
+            self._context, full_path, self._authorized
         ):
-            return self._display_path(whole)
+            return self._display_path(full_path)
         return ""
 
     def display_name_if_exists(self, path: str) -> str | None:
         """None if it does not exist any more."""
-        whole = self._start + path
-        if self._found_files and self._found_files.is_surely_readable(whole):
-            return self._display_path(whole)
-        return self.display_name(path) if os.path.lexists(whole) else None
+        full_path = self._start + path
+        if self._found_files and self._found_files.is_surely_readable(full_path):
+            return self._display_path(full_path)
+        return self.display_name(path) if os.path.lexists(full_path) else None
 
-    def _display_path(self, whole: str) -> str:
+    def _display_path(self, full_path: str) -> str:
         """As paths.display_path, for a path that is already normalized."""
         directory = self._context.directory
-        return visible_line(whole[len(directory.rstrip("/")) + 1 :] if is_inside(whole, directory) else whole)
+        return visible_line(
+            full_path[len(directory.rstrip("/")) + 1 :] if is_inside(full_path, directory) else full_path
+        )
 
     def describe_unopened(self, paths: tuple[str, ...], count: int) -> str:
         """The note about files and folders that could not be opened; `paths` are the first of them."""

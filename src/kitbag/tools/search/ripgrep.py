@@ -29,12 +29,12 @@ def find_ripgrep(workspace: Workspace) -> str:
 
 def walk_options(resolved: str, *, include_hidden: bool, respect_gitignore: bool) -> list[str]:
     """Which files are searched below a folder, as in walk."""
-    words = ["--no-config", "--no-ignore-dot", "--no-ignore-global", "--no-follow", "--color=never"]
+    options = ["--no-config", "--no-ignore-dot", "--no-ignore-global", "--no-follow", "--color=never"]
     if include_hidden:
-        words += ["--hidden", *(f"--glob=!{name}" for name in VCS_DIRECTORIES)]
+        options += ["--hidden", *(f"--glob=!{name}" for name in VCS_DIRECTORIES)]
     if not respect_gitignore:
-        words.append("--no-ignore")
+        options.append("--no-ignore")
     elif parent_ignore_rules(resolved)[1]:
         # The folder itself is ignored, so the rules above it do not apply; those in it do, as in a repository.
-        words += ["--no-ignore-parent", "--no-require-git"]
-    return words
+        options += ["--no-ignore-parent", "--no-require-git"]
+    return options

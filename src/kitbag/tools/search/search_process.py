@@ -76,11 +76,14 @@ def main(text: str) -> None:
 def _limit_memory() -> None:
     import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
     with contextlib.suppress(ValueError, OSError):  # not every system has it
         resource.setrlimit(
             resource.RLIMIT_AS,
-            (_MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, _MAX_MEMORY_BYTES), most),
+            (
+                _MAX_MEMORY_BYTES if hard_limit == resource.RLIM_INFINITY else min(hard_limit, _MAX_MEMORY_BYTES),
+                hard_limit,
+            ),
         )
 
 
@@ -97,10 +100,10 @@ def _open_files(job: SearchJob) -> Iterator[tuple[str, int]]:
         yield STANDARD_INPUT, 0
         return
     root = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-    wanted = FileFilter(job.glob, job.file_type, job.prefix)
+    file_filter = FileFilter(job.glob, job.file_type, job.prefix)
     above, _ = parent_ignore_rules(job.resolved)
     for path, name, folder in walk(root, above, include_hidden=True, on_error=_print_error):
-        if "\n" in path or not wanted.matches(path):
+        if "\n" in path or not file_filter.matches(path):
             continue
         try:
             descriptor = open_file(name, folder)
@@ -123,14 +126,14 @@ def _print_error(path: str, error: OSError) -> None:
 
 
 def _search_file(path: str, descriptor: int, job: SearchJob, pattern: re.Pattern[str]) -> None:
-    found = _matching_rows(descriptor, job, pattern)
+    rows = _matching_rows(descriptor, job, pattern)
     if job.mode == "content":
-        for number, mark, text in found:
-            _print_match(path, f"{number}{mark}{text[:_MAX_SHOWN_CHARS]}\n")
+        for number, separator, text in rows:
+            _print_match(path, f"{number}{separator}{text[:_MAX_SHOWN_CHARS]}\n")
     elif job.mode == "count":
-        if count := sum(1 for _ in found):
+        if count := sum(1 for _ in rows):
             _print_match(path, f"{count}\n")
-    elif next(found, None) is not None:
+    elif next(rows, None) is not None:
         _print_match(path, "")
 
 
@@ -151,13 +154,13 @@ def _matching_rows(descriptor: int, job: SearchJob, pattern: re.Pattern[str]) ->
 
 def _text_chunks(descriptor: int) -> Iterator[bytes]:
     """As ripgrep does: nothing of a file that starts binary, and the text before the first NUL byte of others."""
-    for number, piece in enumerate(read_chunks(descriptor)):
-        text_ends = piece.find(b"\0")
+    for number, chunk in enumerate(read_chunks(descriptor)):
+        text_ends = chunk.find(b"\0")
         if text_ends < 0:
-            yield piece
+            yield chunk
             continue
         if number or text_ends >= _BINARY_SNIFF_BYTES:
-            yield piece[:text_ends]
+            yield chunk[:text_ends]
         return
 
 
@@ -167,8 +170,8 @@ def _with_context(matches: Iterator[tuple[str, bool]], job: SearchJob) -> Iterat
     after = 0
     for number, (text, matched) in enumerate(matches, 1):
         if matched:
-            for earlier, kept in before:
-                yield earlier, "-", kept
+            for earlier, earlier_text in before:
+                yield earlier, "-", earlier_text
             before.clear()
             yield number, ":", text
             after = job.after if shows else 0

@@ -58,14 +58,14 @@ class IgnoreStack(NamedTuple):
 
     def enter(self, folder: int, path: str, names: Iterable[str]) -> "IgnoreStack":
         """`path` of the folder, with a trailing slash; empty where the walk starts."""
-        known = frozenset(names)
+        known_names = frozenset(names)
         rules, inside = self.rules, self.in_repository
-        if ".git" in known:
+        if ".git" in known_names:
             # A nested repository: the outer one's rules do not apply.
             rules, inside = (), True
             excluded = _read_ignore_file(folder, ".git/info/exclude", path)
             rules = (("", excluded),) if excluded else ()
-        if inside and ".gitignore" in known:
+        if inside and ".gitignore" in known_names:
             own = _read_ignore_file(folder, ".gitignore", path)
             rules = (("", own), *rules) if own else rules
         return IgnoreStack(rules, inside)
@@ -76,27 +76,27 @@ def parent_ignore_rules(resolved: str) -> tuple[IgnoreStack, bool]:
     explicitly."""
     if os.path.lexists(f"{resolved}/.git"):
         return IgnoreStack(), False
-    above = [os.path.dirname(resolved)]
-    while not os.path.lexists(f"{above[-1]}/.git"):
-        if above[-1] == "/":
+    parents = [os.path.dirname(resolved)]
+    while not os.path.lexists(f"{parents[-1]}/.git"):
+        if parents[-1] == "/":
             return IgnoreStack(), False
-        above.append(os.path.dirname(above[-1]))
-    ignoring = IgnoreStack()
-    top = above[-1]
-    for place in reversed(above):
+        parents.append(os.path.dirname(parents[-1]))
+    ignore = IgnoreStack()
+    top = parents[-1]
+    for directory in reversed(parents):
         with contextlib.suppress(OSError):
-            folder = open_directory(place)
+            folder = open_directory(directory)
             try:
-                path = place[len(top) :].strip("/")
-                ignoring = ignoring.enter(folder, f"{path}/" if path else "", _ignore_file_names(folder))
+                path = directory[len(top) :].strip("/")
+                ignore = ignore.enter(folder, f"{path}/" if path else "", _ignore_file_names(folder))
             finally:
                 os.close(folder)
-        next_part = resolved[len(place) :].strip("/").partition("/")[0]
-        if ignoring.ignores(f"{place[len(top) :]}/{next_part}".strip("/"), is_folder=True):
+        next_part = resolved[len(directory) :].strip("/").partition("/")[0]
+        if ignore.ignores(f"{directory[len(top) :]}/{next_part}".strip("/"), is_folder=True):
             return IgnoreStack(in_repository=True), True
     from_top = resolved[len(top) :].strip("/")
-    moved = tuple((f"{from_top[len(rules.start) :]}/", rules._replace(start="")) for _, rules in ignoring.rules)
-    return IgnoreStack(moved, in_repository=True), False
+    relocated = tuple((f"{from_top[len(rules.start) :]}/", rules._replace(start="")) for _, rules in ignore.rules)
+    return IgnoreStack(relocated, in_repository=True), False
 
 
 def walk(
@@ -116,36 +116,36 @@ def walk(
 def _walk(
     folder: int,
     path: str,
-    ignoring: IgnoreStack | None,
+    ignore: IgnoreStack | None,
     options: tuple[bool, int, Callable[[], bool], Callable[[str, OSError], None]],
 ) -> Iterator[tuple[str, str, int]]:
-    hidden, deepest, stopped, unreadable = options
+    include_hidden, max_depth, is_stopped, on_error = options
     try:
         with os.scandir(folder) as found:
             entries = sorted((os.fsencode(entry.name), entry.name, _entry_kind(entry)) for entry in found)
     except OSError as error:
-        unreadable(path, error)
+        on_error(path, error)
         return
-    if ignoring is not None:
-        ignoring = ignoring.enter(folder, path, (name for _, name, _ in entries))
+    if ignore is not None:
+        ignore = ignore.enter(folder, path, (name for _, name, _ in entries))
     for _, name, kind in entries:
-        if stopped():
+        if is_stopped():
             return
-        if not kind or name in VCS_DIRECTORIES or (name.startswith(".") and not hidden):
+        if not kind or name in VCS_DIRECTORIES or (name.startswith(".") and not include_hidden):
             continue
         below = path + name
-        if ignoring is not None and ignoring.ignores(below, is_folder=kind == "folder"):
+        if ignore is not None and ignore.ignores(below, is_folder=kind == "folder"):
             continue
         if kind == "file":
             yield below, name, folder
-        elif path.count("/") + 1 < deepest:
+        elif path.count("/") + 1 < max_depth:
             try:
                 deeper = os.open(name, DIRECTORY_FLAGS, dir_fd=folder)
             except OSError as error:
-                unreadable(below, error)
+                on_error(below, error)
                 continue
             try:
-                yield from _walk(deeper, f"{below}/", ignoring, options)
+                yield from _walk(deeper, f"{below}/", ignore, options)
             finally:
                 os.close(deeper)
 
@@ -182,12 +182,12 @@ def _read_ignore_file(folder: int, name: str, start: str) -> _IgnoreFile | None:
         return None
     finally:
         os.close(descriptor)
-    order = [rule for line in text.split("\n")[:_MAX_RULES] if (rule := _parse_rule(line)) is not None]
-    if not order:
+    rules = [rule for line in text.split("\n")[:_MAX_RULES] if (rule := _parse_rule(line)) is not None]
+    if not rules:
         return None
-    some = "|".join(f"(?:{pattern})" for pattern, _, _ in order)
-    last_first = tuple((re.compile(pattern), ignores, folders) for pattern, ignores, folders in reversed(order))
-    return _IgnoreFile(start, last_first, re.compile(some))
+    any_rule = "|".join(f"(?:{pattern})" for pattern, _, _ in rules)
+    last_first = tuple((re.compile(pattern), ignores, folders) for pattern, ignores, folders in reversed(rules))
+    return _IgnoreFile(start, last_first, re.compile(any_rule))
 
 
 def _parse_rule(line: str) -> tuple[str, bool, bool] | None:

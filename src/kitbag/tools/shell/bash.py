@@ -53,30 +53,30 @@ class _FinishedCommand(NamedTuple):
 
 
 async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
-    unusable = _check_command(arguments.command)
-    if unusable is not None:
-        return unusable
+    problem = _check_command(arguments.command)
+    if problem is not None:
+        return problem
     if not workspace_directory(context.directory, context.workspace):
         return _missing_directory_output(context)
-    judgement = context.decision or _decide_without_loop(arguments.command, context)
-    wanted = AgentCommand(
+    decision = context.decision or _decide_without_loop(arguments.command, context)
+    command = AgentCommand(
         arguments.command,
         context.directory,
         (arguments.timeout or DEFAULT_TIMEOUT_MS) / 1_000,
         context.workspace,
-        judgement,
+        decision,
         context.permissions.mode,
         context.session_id,
         environment=context.environment,
     )
     try:
         if arguments.run_in_background:
-            return await _start_in_background(arguments, wanted, context)
-        async with _record_changes(context, wanted):
-            done = await _run_in_foreground(wanted, context)
+            return await _start_in_background(arguments, command, context)
+        async with _record_changes(context, command):
+            done = await _run_in_foreground(command, context)
     except InvalidError as error:
         return error_output(f"the command did not run: {visible_line(error.problem)}", visible_line(error.fix))
-    return _render_output(wanted, done, context)
+    return _render_output(command, done, context)
 
 
 # --- before the run ---------------------------------------------------------------------------------------------
@@ -102,18 +102,18 @@ def _check_command(command: str) -> ToolOutput | None:
     return None
 
 
-async def _start_in_background(arguments: BashArguments, wanted: AgentCommand, context: ToolContext) -> ToolOutput:
+async def _start_in_background(arguments: BashArguments, command: AgentCommand, context: ToolContext) -> ToolOutput:
     delegation = context.delegation
     if delegation is None:
         return error_output("background commands are not available here", "Run it in the foreground, with a timeout.")
-    confinement_for(wanted)  # denies here what would be denied when it runs
-    seconds = wanted.timeout_seconds if arguments.timeout else 0.0  # no timeout unless one was set
+    confinement_for(command)  # denies here what would be denied when it runs
+    seconds = command.timeout_seconds if arguments.timeout else 0.0  # no timeout unless one was set
     report = await delegation.start_command(
-        wanted.text,
+        command.text,
         collapse_whitespace(reveal_hidden(arguments.description)),
-        wanted.directory,
+        command.directory,
         seconds,
-        wanted.decision,
+        command.decision,
     )
     if report.error:
         return error_output(f"the command was not started: {report.error}")
@@ -133,35 +133,35 @@ def _missing_directory_output(context: ToolContext) -> ToolOutput:
     root = workspace_directory(context.workspace.root, context.workspace)
     if not root or context.directory == root:
         return error_output(f"the directory {where} is not there any more", "Nothing can be run until it is.")
-    found = error_output(
+    output = error_output(
         f"the directory {where} is no folder of the workspace any more, so nothing was run",
         f"From now on commands start in {visible_line(root)}.",
     )
-    return found._replace(new_directory=root)
+    return output._replace(new_directory=root)
 
 
 def _decide_without_loop(command: str, context: ToolContext) -> PermissionDecision:
     """For use without the agent loop: only what needs no approval."""
-    judgement = context.permissions.decide("Bash", {"command": command}, context.directory)
-    return judgement if judgement.effect == "allow" else judgement._replace(effect="deny")
+    decision = context.permissions.decide("Bash", {"command": command}, context.directory)
+    return decision if decision.effect == "allow" else decision._replace(effect="deny")
 
 
-def _record_changes(context: ToolContext, wanted: AgentCommand) -> AbstractAsyncContextManager[None]:
+def _record_changes(context: ToolContext, command: AgentCommand) -> AbstractAsyncContextManager[None]:
     """Records what the command changes in the workspace, for undo. A command that only reads is not recorded."""
-    if context.change_recorder is None or wanted.decision.sandbox == "read-only":
+    if context.change_recorder is None or command.decision.sandbox == "read-only":
         return contextlib.nullcontext()
     from kitbag.permissions.decisions.command import is_read_only
     from kitbag.shell.analysis import analyze
 
-    if is_read_only(analyze(wanted.text)):
+    if is_read_only(analyze(command.text)):
         return contextlib.nullcontext()
-    return context.change_recorder.around_command(context.call_id)
+    return context.change_recorder.record_command(context.call_id)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------
 
 
-async def _run_in_foreground(wanted: AgentCommand, context: ToolContext) -> _FinishedCommand:
+async def _run_in_foreground(command: AgentCommand, context: ToolContext) -> _FinishedCommand:
     loop = asyncio.get_running_loop()
     output = CommandOutput()
 
@@ -173,10 +173,10 @@ async def _run_in_foreground(wanted: AgentCommand, context: ToolContext) -> _Fin
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(context.progress, text)
 
-        with DirectoryTracker(wanted.text) as trail:
-            traced = wanted._replace(text=trail.text, descriptors=trail.descriptors)
-            ran = run_agent_command(traced, stop, output.feed, tick)
-            return _FinishedCommand(ran, output.render(trail.prefix), trail.final_directory())
+        with DirectoryTracker(command.text) as trail:
+            traced = command._replace(text=trail.text, descriptors=trail.descriptors)
+            result = run_agent_command(traced, stop, output.feed, tick)
+            return _FinishedCommand(result, output.render(trail.prefix), trail.final_directory())
 
     return await run_in_own_thread(work)
 
@@ -184,50 +184,54 @@ async def _run_in_foreground(wanted: AgentCommand, context: ToolContext) -> _Fin
 # --- after the run ----------------------------------------------------------------------------------------------
 
 
-def _render_output(wanted: AgentCommand, done: _FinishedCommand, context: ToolContext) -> ToolOutput:
-    ran, output, _ = done
-    printed = output.text or (ran.text if not output.lines else "")
-    says = exit_meaning(wanted.text, ran.status) if not ran.stop_reason else ""
-    failed = bool(ran.stop_reason) or (ran.status != 0 and not says)
-    ended = _describe_end(ran, wanted.timeout_seconds)
-    moved, about_directory = _find_new_directory(done, context)
-    remarks = [*output.notes, *([f"[{format_exit_code(ran.status)}: {says}.]"] if says else []), *about_directory]
-    if not failed and leaves_background_jobs(wanted.text):
-        remarks.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
-    notes = [visible_line(note) for note in ran.notes]
-    remarks += [f"[{note}]" for note in notes]
+def _render_output(command: AgentCommand, done: _FinishedCommand, context: ToolContext) -> ToolOutput:
+    result, output, _ = done
+    printed = output.text or (result.text if not output.lines else "")
+    meaning = exit_meaning(command.text, result.status) if not result.stop_reason else ""
+    failed = bool(result.stop_reason) or (result.status != 0 and not meaning)
+    end = _describe_end(result, command.timeout_seconds)
+    new_directory, about_directory = _find_new_directory(done, context)
+    notes = [
+        *output.notes,
+        *([f"[{format_exit_code(result.status)}: {meaning}.]"] if meaning else []),
+        *about_directory,
+    ]
+    if not failed and leaves_background_jobs(command.text):
+        notes.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
+    runner_notes = [visible_line(note) for note in result.notes]
+    notes += [f"[{note}]" for note in runner_notes]
     if failed or _SANDBOX_ERROR.search(printed):
-        remarks += _advice(ran, wanted)
+        notes += _advice(result, command)
     body = printed if printed.strip() else NO_OUTPUT if not failed else ""
-    text = "\n".join(part for part in (ended if failed else "", body, *remarks) if part)
+    text = "\n".join(part for part in (end if failed else "", body, *notes) if part)
     count = number_of(output.lines, "line") if output.lines else "no output"
     summary = [
-        f"exit {_exit_code(ran)}" if not ran.stop_reason else ended.rstrip("."),
-        *([says] if says else []),
+        f"exit {_exit_code(result)}" if not result.stop_reason else end.rstrip("."),
+        *([meaning] if meaning else []),
         count,
     ]
-    summary += [f"now in {display_path(moved, context)}"] if moved else []
-    details = "\n".join(part for part in (printed, *(f"[{note}]" for note in notes)) if part)
+    summary += [f"now in {display_path(new_directory, context)}"] if new_directory else []
+    details = "\n".join(part for part in (printed, *(f"[{note}]" for note in runner_notes)) if part)
     return ToolOutput(
         (Text(text),),
-        ", ".join([*summary, *notes]),
+        ", ".join([*summary, *runner_notes]),
         is_error=failed,
         truncation=output.truncation,
         details=details,
-        new_directory=moved,
+        new_directory=new_directory,
     )
 
 
-def _exit_code(ran: CommandResult) -> int:
-    return ran.status if ran.status >= 0 else 128 - ran.status
+def _exit_code(result: CommandResult) -> int:
+    return result.status if result.status >= 0 else 128 - result.status
 
 
-def _describe_end(ran: CommandResult, seconds: float) -> str:
-    if ran.stop_reason == "time":
-        return f"Stopped after {seconds:g} s, when its time was over."
-    if ran.stop_reason == "output":
+def _describe_end(result: CommandResult, timeout_seconds: float) -> str:
+    if result.stop_reason == "time":
+        return f"Stopped after {timeout_seconds:g} s, when its time was over."
+    if result.stop_reason == "output":
         return f"Stopped after it had printed {format_size(MAX_OUTPUT_BYTES)}."
-    return format_exit_code(ran.status)
+    return format_exit_code(result.status)
 
 
 def _find_new_directory(done: _FinishedCommand, context: ToolContext) -> tuple[str, list[str]]:
@@ -243,14 +247,14 @@ def _find_new_directory(done: _FinishedCommand, context: ToolContext) -> tuple[s
     return "", [f"[Back in {visible_line(context.directory)}: {visible_line(end)} is no folder of the workspace.]"]
 
 
-def _advice(ran: CommandResult, wanted: AgentCommand) -> list[str]:
-    found: list[str] = []
-    if ran.stop_reason == "time":
-        found.append(f"[Use run_in_background, or a longer timeout: {MAX_TIMEOUT_MS} ms at most.]")
-    confinement = confinement_for(wanted)
-    if confinement is not None and not ran.stop_reason:
-        found.append(f"[Ran in: {describe_confinement(confinement)}]")
-    return found
+def _advice(result: CommandResult, command: AgentCommand) -> list[str]:
+    notes: list[str] = []
+    if result.stop_reason == "time":
+        notes.append(f"[Use run_in_background, or a longer timeout: {MAX_TIMEOUT_MS} ms at most.]")
+    confinement = confinement_for(command)
+    if confinement is not None and not result.stop_reason:
+        notes.append(f"[Ran in: {describe_confinement(confinement)}]")
+    return notes
 
 
 BASH = Tool("Bash", load_description("Bash"), BashArguments, _bash)

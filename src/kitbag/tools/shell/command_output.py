@@ -65,8 +65,8 @@ class CommandOutput:
 
     def render(self, exclude: str = "") -> RenderedOutput:
         """`exclude` is text that Kitbag added to the command; it is removed from the output."""
-        whole = self.size == len(self._head) + len(self._tail)
-        if whole:
+        is_complete = self.size == len(self._head) + len(self._tail)
+        if is_complete:
             head, overwritten = clean_terminal_output(bytes(self._head + self._tail))
             head = tail = head.replace(exclude, "") if exclude else head
         else:
@@ -74,31 +74,36 @@ class CommandOutput:
             tail, below = clean_terminal_output(_trim_to_line_start(bytes(self._tail[-_TAIL_BYTES:])))
             overwritten = above + below
         if head.count(_REPLACEMENT_CHARACTER) * 5 > len(head) > _MAX_BINARY_CHARS:
-            cut = f"all but the start of the output, which is not text ({format_size(self.size)})"
-            return RenderedOutput(head[:_MAX_BINARY_CHARS], self._line_count(), cut, (f"[Left out: {cut}.]",))
-        remarks = (_overwritten_note(overwritten),) if overwritten else ()
-        if whole and len(head) <= MAX_CHARS:
-            return RenderedOutput(head, self._line_count(), "", remarks)
-        return self._render_truncated(head, tail, remarks)
+            truncation = f"all but the start of the output, which is not text ({format_size(self.size)})"
+            return RenderedOutput(
+                head[:_MAX_BINARY_CHARS], self._line_count(), truncation, (f"[Left out: {truncation}.]",)
+            )
+        notes = (_overwritten_note(overwritten),) if overwritten else ()
+        if is_complete and len(head) <= MAX_CHARS:
+            return RenderedOutput(head, self._line_count(), "", notes)
+        return self._render_truncated(head, tail, notes)
 
     def _line_count(self) -> int:
         """As printed, including an unterminated last line."""
         return self._newlines + (self.size > 0 and not (self._tail or self._head).endswith(b"\n"))
 
-    def _render_truncated(self, head: str, tail: str, remarks: tuple[str, ...]) -> RenderedOutput:
+    def _render_truncated(self, head: str, tail: str, notes: tuple[str, ...]) -> RenderedOutput:
         first = head[:HEAD_CHARS]
         at = first.rfind("\n", HEAD_CHARS // 2)
         first = first[:at] if at > 0 and len(head) > len(first) else first
         last = tail[-(MAX_CHARS - HEAD_CHARS) :]
         at = last.find("\n", 0, len(last) // 2)
         last = last[at + 1 :] if at >= 0 and len(tail) > len(last) else last
-        every = self._line_count()
-        lines = every - first.count("\n") - last.count("\n") - 2
+        line_count = self._line_count()
+        lines = line_count - first.count("\n") - last.count("\n") - 2
         size = format_size(max(1, self.size - len(first.encode()) - len(last.encode())))
         what = f"{number_of(lines, 'line')} ({size})" if lines > 0 else size
-        mark = f"[... {what} left out here ...]"
+        omission_mark = f"[... {what} left out here ...]"
         return RenderedOutput(
-            f"{first}\n\n{mark}\n\n{last}", every, f"{what} in the middle of the output", (*remarks, _TRUNCATION_HINT)
+            f"{first}\n\n{omission_mark}\n\n{last}",
+            line_count,
+            f"{what} in the middle of the output",
+            (*notes, _TRUNCATION_HINT),
         )
 
 

@@ -40,10 +40,10 @@ class AgentCommand(NamedTuple):
 
 def confinement_for(request: AgentCommand) -> Confinement | None:
     """None: runs unconfined, as the user approved. Raises InvalidError if the mode does not allow that."""
-    judgement = request.decision
-    if judgement.effect == "deny" or (judgement.sandbox == "none" and request.mode in ("plan", "autonomous")):
-        raise InvalidError(f"{request.mode} mode does not run it: {judgement.reason}")
-    return None if judgement.sandbox == "none" else Confinement(judgement.sandbox, judgement.network)
+    decision = request.decision
+    if decision.effect == "deny" or (decision.sandbox == "none" and request.mode in ("plan", "autonomous")):
+        raise InvalidError(f"{request.mode} mode does not run it: {decision.reason}")
+    return None if decision.sandbox == "none" else Confinement(decision.sandbox, decision.network)
 
 
 def run_agent_command(
@@ -54,17 +54,19 @@ def run_agent_command(
 ) -> CommandResult:
     """Raises InvalidError, such as SandboxError, if it did not run."""
     confinement = confinement_for(request)
-    own = os.environ if request.environment is None else request.environment
+    base_environment = os.environ if request.environment is None else request.environment
     # A sandbox removes secrets itself.
-    given = dict(own) if confinement is not None else dict(_scrub_environment(tuple(own.items())))
-    given.pop("OLDPWD", None)  # it is not from a command of this session
-    given["PWD"] = request.directory
+    environment = (
+        dict(base_environment) if confinement is not None else dict(_scrub_environment(tuple(base_environment.items())))
+    )
+    environment.pop("OLDPWD", None)  # it is not from a command of this session
+    environment["PWD"] = request.directory
     if request.session_id:
-        given |= {"KITBAG_SESSION_ID": request.session_id, "CLAUDE_SESSION_ID": request.session_id}
+        environment |= {"KITBAG_SESSION_ID": request.session_id, "CLAUDE_SESSION_ID": request.session_id}
     command = ShellCommand(
         request.text,
         request.directory,
-        given,
+        environment,
         request.timeout_seconds,
         _MAX_RUNNER_CHARS,
         stop,

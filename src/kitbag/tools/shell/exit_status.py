@@ -43,12 +43,16 @@ def exit_meaning(command: str, status: int) -> str:
     """What a status means that is not an error; empty if it is or may be one."""
     if status != 1 or len(command) > _MAX_CHARS or _ENDS_EARLY.search(command):
         return ""
-    found = _scan_command(command)
-    if found.unsure or found.has_functions or any(one.frame.subshell or one.frame.compound for one in found.commands):
+    scanned = _scan_command(command)
+    if (
+        scanned.unsure
+        or scanned.has_functions
+        or any(one.frame.subshell or one.frame.compound for one in scanned.commands)
+    ):
         return ""
-    if any(_command_name(command, one) in _MAY_END_SHELL for one in found.commands):
+    if any(_command_name(command, one) in _MAY_END_SHELL for one in scanned.commands):
         return ""
-    before = [one for one in found.commands if one.frame.number == 0]  # the others are nested in words
+    before = [one for one in scanned.commands if one.frame.number == 0]  # the others are nested in words
     last = before.pop() if before else None
     meaning = _MEANINGS.get(_command_name(command, last), "") if last is not None else ""
     while meaning and last is not None and last.connector in ("&&", "|", "|&"):

@@ -49,10 +49,10 @@ class DirectoryTracker:
         """The reported path; empty if none was reported, None if the command is not tracked."""
         if self._read < 0:
             return None
-        told = b""
+        reported = b""
         with contextlib.suppress(BlockingIOError):
-            told = os.read(self._read, _MAX_PATH_BYTES)
-        path = os.fsdecode(told.removesuffix(b"\n"))
+            reported = os.read(self._read, _MAX_PATH_BYTES)
+        path = os.fsdecode(reported.removesuffix(b"\n"))
         return path if path.startswith("/") and "\0" not in path else ""
 
 

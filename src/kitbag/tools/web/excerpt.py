@@ -52,22 +52,22 @@ def relevant_excerpt(text: str, query: str) -> Excerpt:
     if not any(scores):
         return excerpt_window(text, 0)
     chosen = {0}
-    room = MAX_CHARS - (parts[0][1] - parts[0][0])
+    remaining_chars = MAX_CHARS - (parts[0][1] - parts[0][0])
     for at in sorted(range(len(parts)), key=lambda at: -scores[at]):
         size = parts[at][1] - parts[at][0] + 60  # plus a line about what is omitted
-        if scores[at] and at not in chosen and size <= room:
+        if scores[at] and at not in chosen and size <= remaining_chars:
             chosen.add(at)
-            room -= size
-    pieces: list[str] = []
+            remaining_chars -= size
+    shown_parts: list[str] = []
     end = 0
     for at in sorted(chosen):
         start = parts[at][0]
         if start > end:
-            pieces.append(f"[… {start - end:,} characters left out here, from offset={end} …]\n")
-        pieces.append(text[start : parts[at][1]])
+            shown_parts.append(f"[… {start - end:,} characters left out here, from offset={end} …]\n")
+        shown_parts.append(text[start : parts[at][1]])
         end = parts[at][1]
     note = f"The page has {len(text):,} characters. Shown are its beginning and what fits the prompt best."
-    return Excerpt("".join(pieces), f"{note} Read on anywhere with offset, or without prompt in order.")
+    return Excerpt("".join(shown_parts), f"{note} Read on anywhere with offset, or without prompt in order.")
 
 
 def _words(text: str) -> list[str]:
@@ -95,8 +95,8 @@ def _split_sections(text: str) -> list[tuple[int, int]]:
 
 def _score_sections(text: str, parts: list[tuple[int, int]], words: list[str]) -> list[float]:
     """Like BM25: rare words weigh more, repetitions less, words in headings double."""
-    wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
-    counts = [Counter(map(str.casefold, wanted.findall(text, start, end))) for start, end in parts]
+    query_words = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
+    counts = [Counter(map(str.casefold, query_words.findall(text, start, end))) for start, end in parts]
     weights = {word: math.log(1 + len(parts) / (1 + sum(word in found for found in counts))) for word in words}
     scores: list[float] = []
     for (start, end), found in zip(parts, counts, strict=True):

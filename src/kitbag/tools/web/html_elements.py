@@ -63,13 +63,13 @@ def is_hidden(token: HtmlToken, scope: ContentScope, in_content: bool) -> bool:
         return True
     if not _MAY_HIDE.search(token.raw, 0, _MAX_ATTRIBUTE_CHARS):
         return False
-    given = parse_attributes(token.raw)
-    style = "".join(given.get("style", "").split()).lower()
-    if "hidden" in given or given.get("aria-hidden") == "true" or _HIDING_STYLE.search(style):
-        return given.get("hidden") != "until-found"
-    if scope != "all" and given.get("role", "").lower() in _MENU_ROLES:
+    attributes = parse_attributes(token.raw)
+    style = "".join(attributes.get("style", "").split()).lower()
+    if "hidden" in attributes or attributes.get("aria-hidden") == "true" or _HIDING_STYLE.search(style):
+        return attributes.get("hidden") != "until-found"
+    if scope != "all" and attributes.get("role", "").lower() in _MENU_ROLES:
         return True
-    return _LINE_NUMBERS.search(given.get("class", "")) is not None
+    return _LINE_NUMBERS.search(attributes.get("class", "")) is not None
 
 
 def absolute_url(base: str, href: str) -> str:
@@ -78,18 +78,18 @@ def absolute_url(base: str, href: str) -> str:
     if not href or href.startswith("#") or len(href) > _MAX_URL_CHARS:
         return ""
     try:
-        whole = urljoin(base, href)
+        url = urljoin(base, href)
     except ValueError:
         return ""
-    if not whole.lower().startswith(("http://", "https://", "mailto:", "ftp://")):
+    if not url.lower().startswith(("http://", "https://", "mailto:", "ftp://")):
         return ""
-    return re.sub(r"[\s()<>]", lambda found: f"%{ord(found[0]):02X}", whole)
+    return re.sub(r"[\s()<>]", lambda found: f"%{ord(found[0]):02X}", url)
 
 
-def code_language(given: dict[str, str]) -> str:
-    named = given.get("data-lang") or given.get("data-language") or ""
-    if not named:
-        found = _LANGUAGE.search(given.get("class", ""))
-        named = found[1] if found else ""
-    named = named.strip().lower()
-    return named if re.fullmatch(r"[\w+#.-]{1,20}", named) and named not in ("default", "none", "text") else ""
+def code_language(attributes: dict[str, str]) -> str:
+    language = attributes.get("data-lang") or attributes.get("data-language") or ""
+    if not language:
+        found = _LANGUAGE.search(attributes.get("class", ""))
+        language = found[1] if found else ""
+    language = language.strip().lower()
+    return language if re.fullmatch(r"[\w+#.-]{1,20}", language) and language not in ("default", "none", "text") else ""

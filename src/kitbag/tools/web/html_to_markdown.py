@@ -59,8 +59,8 @@ def html_to_markdown(source: str, base_url: str, stop: threading.Event) -> Markd
     if len(page.text) >= _MIN_MAIN_CHARS or stop.is_set() or page.truncation:
         return page
     # The content may be in a menu element, or the main part may be empty.
-    whole = _Converter(base_url, "all", stop, deadline).convert(source)
-    return whole if not page.text or len(whole.text) > max(1_000, 10 * len(page.text)) else page
+    full_page = _Converter(base_url, "all", stop, deadline).convert(source)
+    return full_page if not page.text or len(full_page.text) > max(1_000, 10 * len(page.text)) else page
 
 
 class _Converter:
@@ -80,25 +80,27 @@ class _Converter:
         self._url_cache: dict[str, str] = {}
 
     def convert(self, source: str) -> MarkdownPage:
-        cut = ""
+        truncation = ""
         handlers: dict[str, Callable[[HtmlToken], None]] = {
             "text": self._on_text,
             "start": self._on_start,
             "end": self._on_end,
         }
-        for count, piece in enumerate(tokenize(source)):
-            handlers[piece.kind](piece)
-            if (count % _CHECK_INTERVAL == 0 or len(piece.raw) > _LONG_TOKEN_CHARS) and (cut := self._stop_reason()):
+        for count, token in enumerate(tokenize(source)):
+            handlers[token.kind](token)
+            if (count % _CHECK_INTERVAL == 0 or len(token.raw) > _LONG_TOKEN_CHARS) and (
+                truncation := self._stop_reason()
+            ):
                 break
         if self._stop.is_set():
-            return MarkdownPage("", "", cut)
+            return MarkdownPage("", "", truncation)
         while len(self._scopes) > 1 or self._tables:
             self._end_table()
         self._end_code()
         text = self._scopes[0].writer.text()
         if len(text) > MAX_CHARS:
-            text, cut = text[:MAX_CHARS], cut or f"it is longer than {MAX_CHARS:,} characters"
-        return MarkdownPage(self._title, text, cut)
+            text, truncation = text[:MAX_CHARS], truncation or f"it is longer than {MAX_CHARS:,} characters"
+        return MarkdownPage(self._title, text, truncation)
 
     def _stop_reason(self) -> str:
         if self._stop.is_set():
@@ -120,121 +122,121 @@ class _Converter:
 
     # Text
 
-    def _on_text(self, piece: HtmlToken) -> None:
+    def _on_text(self, token: HtmlToken) -> None:
         if self._is_title:
-            self._title = self._title or " ".join(html.unescape(piece.raw[:1_000]).split())
+            self._title = self._title or " ".join(html.unescape(token.raw[:1_000]).split())
             self._is_title = False
         elif not self._is_visible:
             return
         elif self._code is not None:
-            self._code.append(html.unescape(piece.raw))
+            self._code.append(html.unescape(token.raw))
         else:
-            self._blocks.write_text(piece.raw)
+            self._blocks.write_text(token.raw)
 
     # Tags
 
-    def _on_start(self, piece: HtmlToken) -> None:
-        name = piece.name
+    def _on_start(self, token: HtmlToken) -> None:
+        name = token.name
         if name == "title":
             self._is_title = self._skipping is None or self._skipping.name != "svg"
         elif name == "base":
-            self._base = absolute_url(self._base, parse_attributes(piece.raw).get("href", "")) or self._base
+            self._base = absolute_url(self._base, parse_attributes(token.raw).get("href", "")) or self._base
         elif name in VOID_ELEMENTS:
             if self._is_visible:
-                self._start_void(piece)
+                self._start_void(token)
         elif name in BLOCKS and self._code is None:
-            self._start_block(piece)
+            self._start_block(token)
         elif self._skipping is not None:
             self._skipping.nested += name == self._skipping.name
         elif self._code is not None and name in BLOCKS:
-            self._start_in_code(piece)
-        elif name in SKIPPED or name == "math" or (piece.raw and self._is_hidden(piece)):
-            self._start_skipped(piece)
+            self._start_in_code(token)
+        elif name in SKIPPED or name == "math" or (token.raw and self._is_hidden(token)):
+            self._start_skipped(token)
         elif self._code is not None:
-            self._start_in_code(piece)
+            self._start_in_code(token)
         elif self._is_visible:
-            self._start_inline(piece)
+            self._start_inline(token)
 
-    def _start_void(self, piece: HtmlToken) -> None:
-        if piece.name == "br":
+    def _start_void(self, token: HtmlToken) -> None:
+        if token.name == "br":
             if self._code is not None:
                 self._code.append("\n")
             else:
                 self._blocks.break_line()
-        elif piece.name == "hr" and self._code is None:
+        elif token.name == "hr" and self._code is None:
             self._blocks.end_line()
             self._blocks.write_block(["---"])
-        elif piece.name == "img" and self._code is None:
-            given = parse_attributes(piece.raw)
-            text = " ".join(given.get("alt", "").split())
-            if text and given.get("aria-hidden") != "true":
+        elif token.name == "img" and self._code is None:
+            attributes = parse_attributes(token.raw)
+            text = " ".join(attributes.get("alt", "").split())
+            if text and attributes.get("aria-hidden") != "true":
                 self._blocks.add_markup(f"![{text}]")
 
-    def _start_inline(self, piece: HtmlToken) -> None:
-        if piece.name == "a":
-            address = self._absolute_url(parse_attributes(piece.raw).get("href", ""))
+    def _start_inline(self, token: HtmlToken) -> None:
+        if token.name == "a":
+            address = self._absolute_url(parse_attributes(token.raw).get("href", ""))
             self._blocks.close_mark("a")  # links can't be nested
             self._blocks.open_mark("a", "", address or PAGE_ANCHOR)
-        elif piece.name in INLINE_MARKS:
-            sign = INLINE_MARKS[piece.name]
+        elif token.name in INLINE_MARKS:
+            sign = INLINE_MARKS[token.name]
             if not (self._blocks.heading and sign == "**"):
-                self._blocks.open_mark(piece.name, sign)
-        elif piece.name == "q":
+                self._blocks.open_mark(token.name, sign)
+        elif token.name == "q":
             self._blocks.add_markup("“")
 
-    def _start_skipped(self, piece: HtmlToken) -> None:
-        element = self._push(piece)
+    def _start_skipped(self, token: HtmlToken) -> None:
+        element = self._push(token)
         element.skips = True
-        if piece.name == "math" and self._is_visible:
-            formula = parse_attributes(piece.raw).get("alttext", "").strip()
+        if token.name == "math" and self._is_visible:
+            formula = parse_attributes(token.raw).get("alttext", "").strip()
             if not formula:
                 element.skips = False
                 return
             self._blocks.add_markup(f"${formula}$")
         self._skipping = element
 
-    def _start_block(self, piece: HtmlToken) -> None:
-        name, scope = piece.name, self._scopes[-1]
+    def _start_block(self, token: HtmlToken) -> None:
+        name, scope = token.name, self._scopes[-1]
         if scope.open and scope.open[-1].name == "p":
             self._pop()
         if name in ("tr", "td", "th") and scope.open and scope.open[0] is self._skipping:
             self._end_cell()  # the hidden cell before
-        if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(piece):
+        if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(token):
             return
         scope = self._scopes[-1]
         if name in IMPLICITLY_CLOSED:
             self._close_siblings(*IMPLICITLY_CLOSED[name])
-        if scope.writer.heading and self._start_in_heading(piece):
+        if scope.writer.heading and self._start_in_heading(token):
             return
         scope.writer.end_line()
-        element = self._push(piece)
+        element = self._push(token)
         if self._skipping is not None:
             return
-        if self._is_hidden(piece):
+        if self._is_hidden(token):
             element.skips = True
             self._skipping = element
             return
-        if name in CONTENT or (piece.raw and "main" in piece.raw and parse_attributes(piece.raw).get("role") == "main"):
+        if name in CONTENT or (token.raw and "main" in token.raw and parse_attributes(token.raw).get("role") == "main"):
             element.is_content = name != "article" or self._scope != "main"
             self._content_depth += element.is_content
         if self._is_visible or name == "h1":  # the page's title may precede its main part
-            self._open_block(element, piece)
+            self._open_block(element, token)
 
-    def _start_in_heading(self, piece: HtmlToken) -> bool:
+    def _start_in_heading(self, token: HtmlToken) -> bool:
         """Whether the element stays on the heading's line; if not, the unclosed heading ends here."""
         scope = self._scopes[-1]
-        if piece.name in ("div", "p", "hgroup", "header"):
-            self._push(piece).is_flat = True
+        if token.name in ("div", "p", "hgroup", "header"):
+            self._push(token).is_flat = True
             scope.writer.add_markup(" ")
             return True
         self._pop_to(f"h{scope.writer.heading}")
         return False
 
-    def _open_block(self, element: OpenElement, piece: HtmlToken) -> None:
+    def _open_block(self, element: OpenElement, token: HtmlToken) -> None:
         """Set up what a visible block element means for its content."""
         name, scope = element.name, self._scopes[-1]
-        if piece.raw and name in ("div", "figure", "pre"):
-            element.language = code_language(parse_attributes(piece.raw))
+        if token.raw and name in ("div", "figure", "pre"):
+            element.language = code_language(parse_attributes(token.raw))
         if name in HEADINGS:
             scope.writer.heading = HEADINGS[name]
         elif name == "blockquote":
@@ -242,7 +244,7 @@ class _Converter:
         elif name in ("ul", "menu", "dir"):
             scope.lists.append(0)
         elif name == "ol":
-            scope.lists.append(_parse_int(parse_attributes(piece.raw).get("start", ""), 1))
+            scope.lists.append(_parse_int(parse_attributes(token.raw).get("start", ""), 1))
         elif name == "li":
             number = scope.lists[-1] if scope.lists else 0
             sign = f"{number}. " if number else "- "
@@ -260,16 +262,16 @@ class _Converter:
             element.container = container
             blocks.containers.append(container)
 
-    def _start_in_code(self, piece: HtmlToken) -> None:
+    def _start_in_code(self, token: HtmlToken) -> None:
         """Expects only highlighting, and lines that are elements."""
-        if piece.name in ("table", "pre", "h1", "h2"):  # the end tag is missing
+        if token.name in ("table", "pre", "h1", "h2"):  # the end tag is missing
             self._end_code()
-            self._on_start(piece)
-        elif piece.name == "code" and piece.raw and not self._scopes[-1].open[-1].language:
-            self._scopes[-1].open[-1].language = code_language(parse_attributes(piece.raw))
+            self._on_start(token)
+        elif token.name == "code" and token.raw and not self._scopes[-1].open[-1].language:
+            self._scopes[-1].open[-1].language = code_language(parse_attributes(token.raw))
 
-    def _on_end(self, piece: HtmlToken) -> None:
-        name, skipping = piece.name, self._skipping
+    def _on_end(self, token: HtmlToken) -> None:
+        name, skipping = token.name, self._skipping
         if name == "title":
             self._is_title = False
         elif skipping is not None and name not in BLOCKS:
@@ -306,11 +308,11 @@ class _Converter:
 
     # Open elements
 
-    def _push(self, piece: HtmlToken) -> OpenElement:
+    def _push(self, token: HtmlToken) -> OpenElement:
         scope = self._scopes[-1]
-        element = OpenElement(piece.name, len(scope.writer.marks))
+        element = OpenElement(token.name, len(scope.writer.marks))
         scope.open.append(element)
-        scope.counts[piece.name] = scope.counts.get(piece.name, 0) + 1
+        scope.counts[token.name] = scope.counts.get(token.name, 0) + 1
         return element
 
     def _pop_to(self, name: str) -> None:
@@ -354,17 +356,17 @@ class _Converter:
             if element.name in borders:
                 return
 
-    def _is_hidden(self, piece: HtmlToken) -> bool:
-        return is_hidden(piece, self._scope, self._content_depth > 0)
+    def _is_hidden(self, token: HtmlToken) -> bool:
+        return is_hidden(token, self._scope, self._content_depth > 0)
 
     # Tables
 
-    def _start_table(self, piece: HtmlToken) -> bool:
+    def _start_table(self, token: HtmlToken) -> bool:
         """Whether it is part of a table; tables nested too deeply are not."""
         if not self._is_visible:
             return False
-        if piece.name == "table":
-            if len(self._tables) >= _MAX_TABLE_DEPTH or self._is_hidden(piece):
+        if token.name == "table":
+            if len(self._tables) >= _MAX_TABLE_DEPTH or self._is_hidden(token):
                 return False
             self._blocks.heading = 0
             self._blocks.end_line()
@@ -374,13 +376,13 @@ class _Converter:
             return False
         table, _ = self._tables[-1]
         self._end_cell()
-        if piece.name == "tr":
+        if token.name == "tr":
             table.start_row()
             return True
-        scope = ElementScope(parse_attributes(piece.raw), piece.name == "th")
+        scope = ElementScope(parse_attributes(token.raw), token.name == "th")
         self._scopes.append(scope)
-        if self._is_hidden(piece):
-            element = self._push(piece)
+        if self._is_hidden(token):
+            element = self._push(token)
             element.skips = True
             self._skipping = element
         return True
@@ -421,13 +423,13 @@ class _Converter:
 
     # URLs
 
-    def _absolute_url(self, written: str) -> str:
+    def _absolute_url(self, href: str) -> str:
         """As a link has it; empty for a link within the page."""
-        if written not in self._url_cache:
+        if href not in self._url_cache:
             if len(self._url_cache) > 10_000:
                 self._url_cache.clear()
-            self._url_cache[written] = absolute_url(self._base, written)
-        return self._url_cache[written]
+            self._url_cache[href] = absolute_url(self._base, href)
+        return self._url_cache[href]
 
 
 def _parse_int(text: str, otherwise: int) -> int:

@@ -70,9 +70,9 @@ def tokenize(text: str) -> Iterator[HtmlToken]:
 def _text_tokens(text: str, start: int, end: int) -> Iterator[HtmlToken]:
     """In chunks that convert quickly, none of which ends inside a reference."""
     while end - start > _MAX_TEXT_CHARS:
-        most = start + _MAX_TEXT_CHARS
-        reference = text.rfind("&", most - _MAX_REFERENCE_CHARS, most)
-        cut = reference if reference >= 0 else most
+        limit = start + _MAX_TEXT_CHARS
+        reference = text.rfind("&", limit - _MAX_REFERENCE_CHARS, limit)
+        cut = reference if reference >= 0 else limit
         yield HtmlToken("text", "", text[start:cut])
         start = cut
     if end > start:
@@ -104,5 +104,5 @@ def parse_attributes(raw: str) -> dict[str, str]:
 
 def html_text(markup: str) -> str:
     """The text of a short HTML fragment, on one line."""
-    words = (piece.raw for piece in tokenize(markup) if piece.kind == "text")
-    return " ".join(html.unescape("".join(words)).split())
+    texts = (token.raw for token in tokenize(markup) if token.kind == "text")
+    return " ".join(html.unescape("".join(texts)).split())

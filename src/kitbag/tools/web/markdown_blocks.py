@@ -221,24 +221,24 @@ class HtmlTable:
         """A cell that spans columns leaves the others empty; one that spans rows is repeated."""
         below: dict[int, tuple[int, str]] = {}
         rows: list[list[str]] = []
-        room = _MAX_TABLE_CHARS
+        remaining_chars = _MAX_TABLE_CHARS
         for row in self._rows:
-            made: list[str] = []
+            cells: list[str] = []
             for cell in row:
-                _fill_spanned(made, below)
+                _fill_spanned(cells, below)
                 text = re.sub(r"\n+", "<br>", cell.text).replace("|", "\\|")
                 for column in range(max(1, min(cell.colspan, _MAX_COLUMNS))):
                     if cell.rowspan > 1:
-                        again = "" if column or len(text) > _MAX_REPEATED_CHARS else text
-                        below[len(made)] = (min(cell.rowspan, _MAX_ROWSPAN) - 1, again)
-                    made.append("" if column else text)
-                if len(made) >= _MAX_COLUMNS:
+                        repeated = "" if column or len(text) > _MAX_REPEATED_CHARS else text
+                        below[len(cells)] = (min(cell.rowspan, _MAX_ROWSPAN) - 1, repeated)
+                    cells.append("" if column else text)
+                if len(cells) >= _MAX_COLUMNS:
                     break
-            _fill_spanned(made, below)
-            if made:
-                rows.append(made[:_MAX_COLUMNS])
-            room -= sum(map(len, made)) + 3 * len(made)
-            if room < 0:
+            _fill_spanned(cells, below)
+            if cells:
+                rows.append(cells[:_MAX_COLUMNS])
+            remaining_chars -= sum(map(len, cells)) + 3 * len(cells)
+            if remaining_chars < 0:
                 break
         return rows
 

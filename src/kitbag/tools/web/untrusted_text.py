@@ -18,8 +18,8 @@ _RESERVED_TAGS = re.compile(
 
 def untrusted_block(tag: str, attributes: dict[str, str], text: str) -> str:
     """Omits empty attributes."""
-    given = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value)
-    return f"<{tag}{given}>\n{_RESERVED_TAGS.sub('&lt;', reveal_hidden(text))}\n</{tag}>"
+    rendered = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value)
+    return f"<{tag}{rendered}>\n{_RESERVED_TAGS.sub('&lt;', reveal_hidden(text))}\n</{tag}>"
 
 
 def escape_reserved_tags(text: str) -> str:

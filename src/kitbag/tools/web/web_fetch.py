@@ -70,12 +70,12 @@ class _PageCache:
         self._pages: dict[str, tuple[float, FetchedPage]] = {}
 
     def get(self, url: str) -> FetchedPage | None:
-        until, got = self._pages.get(url, (0.0, None))
-        return got if until > time.monotonic() else None
+        until, page = self._pages.get(url, (0.0, None))
+        return page if until > time.monotonic() else None
 
-    def put(self, url: str, got: FetchedPage) -> None:
+    def put(self, url: str, page: FetchedPage) -> None:
         self._pages.pop(url, None)
-        self._pages[url] = (time.monotonic() + CACHE_SECONDS, got)
+        self._pages[url] = (time.monotonic() + CACHE_SECONDS, page)
         while len(self._pages) > MAX_CACHED_PAGES or self._size() > MAX_CACHED_SIZE:
             del self._pages[next(iter(self._pages))]
 
@@ -95,12 +95,12 @@ class _WebFetch:
             private = context.permissions.private_hosts(context.library.settings.get("fetch.private"))
             policy = HostPolicy(allow=(target.host,), allow_private=private)
             policy.check(target)
-            got = self._cache.get(target.url) or await self._get(target, policy)
+            page = self._cache.get(target.url) or await self._get(target, policy)
         except FetchError as error:
             return _redirect_output(error) or error_output(error.problem, error.fix)
-        if got.status < 300 and not got.truncation:
-            self._cache.put(target.url, got)
-        return await run_in_thread(lambda stop: _render_output(got, arguments, stop))
+        if page.status < 300 and not page.truncation:
+            self._cache.put(target.url, page)
+        return await run_in_thread(lambda stop: _render_output(page, arguments, stop))
 
     async def _get(self, target: FetchTarget, policy: HostPolicy) -> FetchedPage:
         fetched = await self._fetch(target, policy)
@@ -128,8 +128,8 @@ class _WebFetch:
 def _parse_url(url: str) -> FetchTarget:
     """Raises FetchError, also if the approved host could differ from the fetched one."""
     target = parse_url(url)
-    asked, problem = parse_host(url)
-    if problem or normalize_host(asked) != target.host:
+    approved_host, problem = parse_host(url)
+    if problem or normalize_host(approved_host) != target.host:
         raise FetchError(
             f"The host of this URL can be read in two ways, {display_host(target.host)} is one.",
             f"Write it as {target.url[:_MAX_LOCATION_CHARS]}",
@@ -154,25 +154,25 @@ def _redirect_output(error: FetchError) -> ToolOutput | None:
 
 
 def _read_page(fetched: "FetchResult", stop: threading.Event) -> FetchedPage:
-    cut = f"its body {fetched.truncation_reason}" if fetched.truncation_reason else ""
+    truncation = f"its body {fetched.truncation_reason}" if fetched.truncation_reason else ""
     retry_after = next((value for name, value in fetched.headers if name == "retry-after"), "")
-    got = FetchedPage(fetched.url, fetched.status, fetched.content_type, "", "", cut, retry_after=retry_after)
+    page = FetchedPage(fetched.url, fetched.status, fetched.content_type, "", "", truncation, retry_after=retry_after)
     if fetched.body.startswith(b"%PDF-") or image_type(fetched.body):
-        return got._replace(body=fetched.body)
+        return page._replace(body=fetched.body)
     text = _decode_text(fetched)
     if text is None:
-        return got._replace(body=fetched.body)
-    if got.content_type in _HTML or (not got.content_type and _LOOKS_HTML.match(text)):
+        return page._replace(body=fetched.body)
+    if page.content_type in _HTML or (not page.content_type and _LOOKS_HTML.match(text)):
         from kitbag.tools.web.html_to_markdown import html_to_markdown
 
-        page = html_to_markdown(text, fetched.url, stop)
-        return got._replace(
-            content_type=got.content_type or _HTML[0],
-            title=page.title,
-            text=page.text,
-            truncation=page.truncation or cut,
+        markdown = html_to_markdown(text, fetched.url, stop)
+        return page._replace(
+            content_type=page.content_type or _HTML[0],
+            title=markdown.title,
+            text=markdown.text,
+            truncation=markdown.truncation or truncation,
         )
-    return got._replace(text=text.replace("\r\n", "\n"))
+    return page._replace(text=text.replace("\r\n", "\n"))
 
 
 def _decode_text(fetched: "FetchResult") -> str | None:
@@ -185,94 +185,98 @@ def _decode_text(fetched: "FetchResult") -> str | None:
         except UnicodeDecodeError:
             return None
     if fetched.encoding == "utf-8" and "\ufffd" in text:
-        said = any(name == "content-type" and "charset" in value.lower() for name, value in fetched.headers)
+        has_charset = any(name == "content-type" and "charset" in value.lower() for name, value in fetched.headers)
         unusual = len(text) - len(text.encode("ascii", "ignore"))
-        if not said and 2 * text.count("\ufffd") > unusual:  # no declared charset, and not UTF-8
+        if not has_charset and 2 * text.count("\ufffd") > unusual:  # no declared charset, and not UTF-8
             return fetched.body.decode("cp1252", "replace")
     return text
 
 
-def _render_output(got: FetchedPage, arguments: WebFetchArguments, stop: threading.Event) -> ToolOutput:
-    if got.status >= 300:
-        return _http_error_output(got)
-    if got.body.startswith(b"%PDF-"):
-        return _pdf_output(got, arguments.offset, stop)
-    if got.body:
-        return _binary_output(got)
-    if not got.text.strip():
-        why = f" ({got.truncation})" if got.truncation else "; it may be one that only a browser's scripts can show"
-        return text_output(f"{got.url} has no text{why}.", "no text", got.truncation)
-    if arguments.offset >= len(got.text):
-        problem = f"the page has {len(got.text):,} characters, so there is nothing at offset {arguments.offset:,}"
+def _render_output(page: FetchedPage, arguments: WebFetchArguments, stop: threading.Event) -> ToolOutput:
+    if page.status >= 300:
+        return _http_error_output(page)
+    if page.body.startswith(b"%PDF-"):
+        return _pdf_output(page, arguments.offset, stop)
+    if page.body:
+        return _binary_output(page)
+    if not page.text.strip():
+        reason = (
+            f" ({page.truncation})" if page.truncation else "; it may be one that only a browser's scripts can show"
+        )
+        return text_output(f"{page.url} has no text{reason}.", "no text", page.truncation)
+    if arguments.offset >= len(page.text):
+        problem = f"the page has {len(page.text):,} characters, so there is nothing at offset {arguments.offset:,}"
         return error_output(problem, "Use a smaller offset.")
     from kitbag.tools.web.excerpt import excerpt_window, relevant_excerpt
 
     shown = (
-        relevant_excerpt(got.text, arguments.prompt)
+        relevant_excerpt(page.text, arguments.prompt)
         if not arguments.offset
-        else excerpt_window(got.text, arguments.offset)
+        else excerpt_window(page.text, arguments.offset)
     )
     notes = [shown.note] if shown.note else []
-    if got.truncation:
-        notes.append(f"The page is not whole: {got.truncation}.")
-    summary = f"{len(shown.text):,} characters of {untrusted_line(got.url, 200)}"
-    return text_output(_page_block(got, shown.text, notes), summary, " ".join(notes))
+    if page.truncation:
+        notes.append(f"The page is not whole: {page.truncation}.")
+    summary = f"{len(shown.text):,} characters of {untrusted_line(page.url, 200)}"
+    return text_output(_page_block(page, shown.text, notes), summary, " ".join(notes))
 
 
-def _page_block(got: FetchedPage, text: str, notes: list[str]) -> str:
-    page = untrusted_block("web-page", {"url": got.url, "type": got.content_type, "title": got.title[:300]}, text)
-    return "\n".join([page, f"[{' '.join(notes)}]"]) if notes else page
+def _page_block(page: FetchedPage, text: str, notes: list[str]) -> str:
+    rendered = untrusted_block(
+        "web-page", {"url": page.url, "type": page.content_type, "title": page.title[:300]}, text
+    )
+    return "\n".join([rendered, f"[{' '.join(notes)}]"]) if notes else rendered
 
 
-def _http_error_output(got: FetchedPage) -> ToolOutput:
+def _http_error_output(page: FetchedPage) -> ToolOutput:
     """The server returned an error: its status and the start of its body."""
     from http.client import responses
 
-    problem = f"{parse_url(got.url).display_url} answered {got.status} {responses.get(got.status, '')}".rstrip()
-    if got.status in (401, 403, 407):
+    problem = f"{parse_url(page.url).display_url} answered {page.status} {responses.get(page.status, '')}".rstrip()
+    if page.status in (401, 403, 407):
         fix = "It wants a sign-in, or does not answer programs. Look for the same elsewhere."
-    elif got.status in (404, 410):
+    elif page.status in (404, 410):
         fix = "Check the URL, or search for where it is now."
-    elif got.status in (429, 503):
-        wait = f" in {got.retry_after} seconds" if got.retry_after.isdigit() else ""
+    elif page.status in (429, 503):
+        wait = f" in {page.retry_after} seconds" if page.retry_after.isdigit() else ""
         fix = f"Try again later{wait}, or look for the same elsewhere."
     else:
-        fix = "Try another URL." if got.status < 500 else "Try again later, or look for the same elsewhere."
+        fix = "Try another URL." if page.status < 500 else "Try again later, or look for the same elsewhere."
     failed = error_output(problem, fix)
-    said = got.text.strip()[:_MAX_ERROR_CHARS]
-    if not said:
+    body_text = page.text.strip()[:_MAX_ERROR_CHARS]
+    if not body_text:
         return failed
-    return failed._replace(content=(*failed.content, Text(_page_block(got, said, []))))
+    return failed._replace(content=(*failed.content, Text(_page_block(page, body_text, []))))
 
 
-def _binary_output(got: FetchedPage) -> ToolOutput:
-    media_type, size = image_type(got.body), format_size(len(got.body))
-    where = untrusted_line(parse_url(got.url).display_url, 200)
+def _binary_output(page: FetchedPage) -> ToolOutput:
+    media_type, size = image_type(page.body), format_size(len(page.body))
+    where = untrusted_line(parse_url(page.url).display_url, 200)
     if not media_type:
-        kind = f"{got.content_type}, " if got.content_type else ""
+        kind = f"{page.content_type}, " if page.content_type else ""
         fix = "WebFetch reads text, PDF and images. Download it with a command if it is needed."
         return error_output(f"{where} is not text: {kind}{size}", fix)
-    if got.truncation or len(got.body) > MAX_IMAGE_BYTES:
+    if page.truncation or len(page.body) > MAX_IMAGE_BYTES:
         limit = f"images may have {format_size(MAX_IMAGE_BYTES)}"
         return error_output(
-            f"{where} is an image of {size}{' or more' if got.truncation else ''}; {limit}", "Use a smaller one."
+            f"{where} is an image of {size}{' or more' if page.truncation else ''}; {limit}", "Use a smaller one."
         )
-    image = Image(media_type, base64.b64encode(got.body).decode())
+    image = Image(media_type, base64.b64encode(page.body).decode())
     return ToolOutput((image,), f"{where}, {media_type}, {size}")
 
 
-def _pdf_output(got: FetchedPage, skipped: int, stop: threading.Event) -> ToolOutput:
+def _pdf_output(page: FetchedPage, skipped: int, stop: threading.Event) -> ToolOutput:
     """The text of its pages. `offset` counts pages here."""
     from kitbag.tools.files.pdf_text import read_pdf
 
-    if got.truncation:
+    if page.truncation:
         return error_output(
-            f"the PDF did not come whole: {got.truncation}", "Download it with a command if it is needed."
+            f"the PDF did not come whole: {page.truncation}", "Download it with a command if it is needed."
         )
-    where = untrusted_line(parse_url(got.url).display_url, 200)
+    where = untrusted_line(parse_url(page.url).display_url, 200)
     pages = f"{skipped + 1}-" if skipped else ""
     with open(os.memfd_create("page"), "w+b") as file:
-        file.write(got.body)
+        file.write(page.body)
         file.seek(0)
         outcome = read_pdf(file.fileno(), where, pages, stop)
     if outcome.is_error:
@@ -283,8 +287,8 @@ def _pdf_output(got: FetchedPage, skipped: int, stop: threading.Event) -> ToolOu
 
     text = "\n".join(part.text for part in outcome.content if isinstance(part, Text))
     body, _, note = text.rpartition("\n") if outcome.truncation and text.endswith("]") else (text, "", "")
-    whole = _page_block(got, body, []) + (f"\n{in_our_words(note)}" if note else "")
-    return ToolOutput((Text(whole),), outcome.summary, truncation=in_our_words(outcome.truncation))
+    page_text = _page_block(page, body, []) + (f"\n{in_our_words(note)}" if note else "")
+    return ToolOutput((Text(page_text),), outcome.summary, truncation=in_our_words(outcome.truncation))
 
 
 def make_web_fetch(route: "NetworkRoute | None" = None, limits: FetchLimits = LIMITS) -> Tool[WebFetchArguments]:

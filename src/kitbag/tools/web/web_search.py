@@ -47,14 +47,14 @@ async def _search_web(arguments: WebSearchArguments, context: ToolContext) -> To
         blocked = tuple(map(_parse_domain, arguments.blocked_domains))
         backend, address, key = _choose_backend(context.library.settings)
         where = backend.title
-        asked = backend.make_query(query, allowed, blocked, address, key)
-        found = await backend.search(asked)
+        search_query = backend.make_query(query, allowed, blocked, address, key)
+        results = await backend.search(search_query)
     except FetchError as error:
         fix = "The user's settings `search.backend` and `search.url` say where searches go."
         return error_output(f"the search did not reach {where}: {error.problem}", f"{error.fix} {fix}")
     except KitbagError as error:
         return error_output(error.problem, error.fix)
-    return _render_output(_filter_results(found, allowed, blocked), asked)
+    return _render_output(_filter_results(results, allowed, blocked), search_query)
 
 
 def _parse_domain(written: str) -> str:
@@ -71,8 +71,8 @@ def _choose_backend(settings: Settings) -> "tuple[SearchBackend, str, str]":
     """The backend, the user's URL if set, and the API key. Raises KitbagError."""
     from kitbag.tools.web.search_backends import BACKENDS
 
-    wanted, url = str(settings.get("search.backend")), str(settings.get("search.url")).strip().rstrip("/")
-    backend = next(one for one in BACKENDS if _is_selected(one, wanted, url))
+    backend_name, url = str(settings.get("search.backend")), str(settings.get("search.url")).strip().rstrip("/")
+    backend = next(one for one in BACKENDS if _is_selected(one, backend_name, url))
     if not url and not backend.base_url:
         fix = "Set it with `kitbag config set search.url https://…`."
         raise KitbagError(f"{backend.title} has no address: the user's setting `search.url` is empty", fix)
@@ -87,9 +87,9 @@ def _choose_backend(settings: Settings) -> "tuple[SearchBackend, str, str]":
     return backend, url, key
 
 
-def _is_selected(backend: "SearchBackend", wanted: str, url: str) -> bool:
-    if wanted != "auto":
-        return backend.name == wanted
+def _is_selected(backend: "SearchBackend", backend_name: str, url: str) -> bool:
+    if backend_name != "auto":
+        return backend.name == backend_name
     if url:
         return not backend.base_url
     if backend.key_variable:
@@ -98,43 +98,43 @@ def _is_selected(backend: "SearchBackend", wanted: str, url: str) -> bool:
 
 
 def _filter_results(
-    found: "list[WebSearchResult]", allowed: tuple[str, ...], blocked: tuple[str, ...]
+    results: "list[WebSearchResult]", allowed: tuple[str, ...], blocked: tuple[str, ...]
 ) -> "list[WebSearchResult]":
     """Valid results from wanted domains, without duplicates."""
-    kept: dict[tuple[str, str], WebSearchResult] = {}
-    for one in found:
+    by_target: dict[tuple[str, str], WebSearchResult] = {}
+    for result in results:
         try:
-            target = parse_url(one.url.strip())
+            target = parse_url(result.url.strip())
         except FetchError:
             continue
-        wanted = not allowed or _is_in_domains(target, allowed)
-        if not wanted or _is_in_domains(target, blocked) or len(target.url) > MAX_URL_CHARS:
+        is_allowed = not allowed or _is_in_domains(target, allowed)
+        if not is_allowed or _is_in_domains(target, blocked) or len(target.url) > MAX_URL_CHARS:
             continue
-        place = (target.host.removeprefix("www."), target.path.rstrip("/"))
-        kept.setdefault(place, one._replace(url=target.url))
-        if len(kept) == MAX_RESULTS:
+        key = (target.host.removeprefix("www."), target.path.rstrip("/"))
+        by_target.setdefault(key, result._replace(url=target.url))
+        if len(by_target) == MAX_RESULTS:
             break
-    return list(kept.values())
+    return list(by_target.values())
 
 
 def _is_in_domains(target: FetchTarget, domains: tuple[str, ...]) -> bool:
     return any(target.host == domain or target.host.endswith(f".{domain}") for domain in domains)
 
 
-def _render_output(found: "list[WebSearchResult]", asked: "WebSearchQuery") -> ToolOutput:
+def _render_output(results: "list[WebSearchResult]", query: "WebSearchQuery") -> ToolOutput:
     from kitbag.tools.web.html_tokens import html_text
 
-    where = f" on {', '.join(map(display_host, asked.allowed))}" if asked.allowed else ""
-    if not found:
-        text = f"{asked.title} found nothing{where}. Try other words, or fewer."
-        return text_output(text, f"nothing found by {asked.title}")
+    where = f" on {', '.join(map(display_host, query.allowed))}" if query.allowed else ""
+    if not results:
+        text = f"{query.title} found nothing{where}. Try other words, or fewer."
+        return text_output(text, f"nothing found by {query.title}")
     rows: list[str] = []
-    for number, one in enumerate(found, 1):
-        title = untrusted_line(html_text(one.title[:_MAX_MARKUP_CHARS]), MAX_TITLE_CHARS) or "(no title)"
-        snippet = untrusted_line(html_text(one.snippet[:_MAX_MARKUP_CHARS]), MAX_SNIPPET_CHARS)
-        rows += [f"{number}. {title}", f"   {one.url}", *([f"   {snippet}"] if snippet else [])]
-    text = untrusted_block("search-results", {"query": asked.query, "from": asked.title}, "\n".join(rows))
-    return text_output(text, f"{number_of(len(found), 'result')} from {asked.title}")
+    for number, result in enumerate(results, 1):
+        title = untrusted_line(html_text(result.title[:_MAX_MARKUP_CHARS]), MAX_TITLE_CHARS) or "(no title)"
+        snippet = untrusted_line(html_text(result.snippet[:_MAX_MARKUP_CHARS]), MAX_SNIPPET_CHARS)
+        rows += [f"{number}. {title}", f"   {result.url}", *([f"   {snippet}"] if snippet else [])]
+    text = untrusted_block("search-results", {"query": query.query, "from": query.title}, "\n".join(rows))
+    return text_output(text, f"{number_of(len(results), 'result')} from {query.title}")
 
 
 WEB_SEARCH: Final[Tool[Any]] = Tool(

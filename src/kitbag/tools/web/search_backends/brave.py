@@ -10,6 +10,6 @@ from kitbag.tools.web.search_backends.request import (
 
 
 async def search(query: WebSearchQuery) -> list[WebSearchResult]:
-    given = {"q": query.query_text[:400], "count": "20"}
-    answer = await send_query(query, "/res/v1/web/search", given, [("X-Subscription-Token", query.key)])
+    params = {"q": query.query_text[:400], "count": "20"}
+    answer = await send_query(query, "/res/v1/web/search", params, [("X-Subscription-Token", query.key)])
     return results_from_rows(json_rows(answer, query, "web", "results"), "url", "title", "description")

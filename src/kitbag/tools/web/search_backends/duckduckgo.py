@@ -34,27 +34,27 @@ async def search(query: WebSearchQuery) -> list[WebSearchResult]:
 def parse_results(page: str) -> list[WebSearchResult]:
     """Titles with URLs, each with the snippet that follows it, without ads."""
     found: list[WebSearchResult] = []
-    words: list[str] = []
+    texts: list[str] = []
     reading = ""
     """The element being read, a title or a snippet."""
     is_title = False
     address = ""
-    for piece in tokenize(page):
-        if piece.kind == "start" and not reading and "result" in piece.raw:
-            given = parse_attributes(piece.raw)
-            classes = given.get("class", "").split()
+    for token in tokenize(page):
+        if token.kind == "start" and not reading and "result" in token.raw:
+            attributes = parse_attributes(token.raw)
+            classes = attributes.get("class", "").split()
             is_title = any(name in classes for name in _TITLE_CLASSES)
             if is_title or any(name in classes for name in _SNIPPET_CLASSES):
-                reading, words, address = piece.name, [], given.get("href", "")
-        elif piece.kind == "end" and piece.name == reading:
-            text = "".join(words)
+                reading, texts, address = token.name, [], attributes.get("href", "")
+        elif token.kind == "end" and token.name == reading:
+            text = "".join(texts)
             if is_title:
                 found.append(WebSearchResult(_target_url(address), text))
             elif found and not found[-1].snippet:
                 found[-1] = found[-1]._replace(snippet=text)
             reading = ""
-        elif piece.kind == "text" and reading:
-            words.append(piece.raw)
+        elif token.kind == "text" and reading:
+            texts.append(token.raw)
     return [one for one in found if one.url]
 
 

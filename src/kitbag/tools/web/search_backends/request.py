@@ -61,8 +61,8 @@ async def send_query(
     target = parse_url(url)
     policy = HostPolicy(allow=(target.host,), allow_private=(target.host_port,) if query.is_user_configured else ())
     body = None if json is None else msgspec.json.encode(json)
-    more = (("Content-Type", "application/json"),) if body is not None else ()
-    answer = await call_api(url, policy=policy, headers=(*headers, *more), body=body, limits=LIMITS)
+    content_type = (("Content-Type", "application/json"),) if body is not None else ()
+    answer = await call_api(url, policy=policy, headers=(*headers, *content_type), body=body, limits=LIMITS)
     _check_status(answer, query)
     return answer
 

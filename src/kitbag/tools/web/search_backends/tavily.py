@@ -10,11 +10,11 @@ from kitbag.tools.web.search_backends.request import (
 
 
 async def search(query: WebSearchQuery) -> list[WebSearchResult]:
-    given = {
+    body = {
         "query": query.query[:400],
         "max_results": 20,
         "include_domains": list(query.allowed),
         "exclude_domains": list(query.blocked),
     }
-    answer = await send_query(query, "/search", headers=[("Authorization", f"Bearer {query.key}")], json=given)
+    answer = await send_query(query, "/search", headers=[("Authorization", f"Bearer {query.key}")], json=body)
     return results_from_rows(json_rows(answer, query, "results"), "url", "title", "content")
