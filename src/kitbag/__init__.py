@@ -1,11 +1,11 @@
 """Kitbag gives AI agents the right skills at the right moment, and proves it.
 
-`Agent` answers requests, `ask` does so without asyncio. `SkillRegistry` is a session's door to its skills, `Registry`
-is everything that was found, `pack` turns a task into a subagent's context. Names are imported when they are first
-used, so that `import kitbag` costs nothing.
+`Agent` runs prompts; `ask` does so without asyncio. `SkillRegistry` gives a session access to its skills, `Registry`
+holds everything found on disk, and `pack` turns a task into the context of a subagent. Names are imported on first
+use, so `import kitbag` is cheap.
 """
 
-TYPE_CHECKING = False  # what type checkers take for True; importing it from typing would cost as much as Python itself
+TYPE_CHECKING = False  # type checkers treat this as True; importing it from typing would double the start-up time
 if TYPE_CHECKING:
     from kitbag.agent.loop import Limits
     from kitbag.agent.run import Run

@@ -1,4 +1,4 @@
-"""`python -m kitbag` is `kitbag`."""
+"""Runs the command line for `python -m kitbag`."""
 
 from kitbag.cli import main
 

@@ -1,15 +1,15 @@
-"""What can go wrong, as values and as exceptions: the bottom layer, imports nothing of Kitbag.
+"""Diagnostics and exceptions: the bottom layer, which imports nothing from Kitbag.
 
-Reading a user's file never raises: what is wrong with it is a Diagnostic. Exceptions are for
-requests that can't be met, and each knows its exit code:
+Reading a user's file never raises: problems with it are Diagnostics. Exceptions are for requests that can't be
+fulfilled, and each has an exit code:
 
     KitbagError
-    ├── UsageError      2   the request itself is wrong
-    ├── NotFoundError   4   nothing has that name
-    ├── AmbiguousError  5   several things have that name
-    ├── InvalidError    6   the thing was found and can't be used, or it is refused
-    ├── ModelError      7   the model failed (models/provider)
-    └── LeftOutError   13   the workspace is not trusted (library/left_out)
+    ├── UsageError          2   the request itself is wrong
+    ├── NotFoundError       4   nothing has that name
+    ├── AmbiguousError      5   several things have that name
+    ├── InvalidError        6   found, but unusable or denied
+    ├── ModelError          7   the model failed (models/provider)
+    └── UntrustedItemError 13   the workspace is not trusted (library/untrusted_items)
 """
 
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 class Diagnostic(NamedTuple):
-    """One thing that is wrong with a file, where, and what to do about it."""
+    """One problem with a file: where it is and how to fix it."""
 
     severity: Severity
     code: str
-    """A stable word for this kind of problem, such as `yaml-recovered`."""
+    """A stable identifier for this kind of problem, such as `yaml-recovered`."""
     file: str
     line: int
-    """Counted from 1; 0 speaks of the whole file."""
+    """1-based; 0 means the whole file."""
     problem: str
     fix: str
 
@@ -38,7 +38,7 @@ class Diagnostic(NamedTuple):
 
 
 def worst_first(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Each once, in an order that does not change from run to run."""
+    """Sorts by severity and location, without duplicates; the order is deterministic."""
     return sorted(set(diagnostics), key=lambda d: (SEVERITIES.index(d.severity), *d[2:], d.code))
 
 

@@ -1,7 +1,7 @@
-"""What happens in a run, told to whoever watches: terminal, web page, MCP client, `--output-format stream-json`.
+"""Events of a run, for every subscriber: terminal, web page, MCP client, `--output-format stream-json`.
 
-An event follows the commit of what it tells. Only the deltas are told before: they are pieces of a message that
-is not whole yet. Each start has exactly one end.
+An event is emitted after the change it reports is committed. Only deltas come earlier: they are parts of a message
+that is still incomplete. Every start event has exactly one end event.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -30,7 +30,7 @@ class ThinkingDelta(NamedTuple):
 
 
 class Discarded(NamedTuple):
-    """The deltas since the last message are void: the reply broke off and is asked for again."""
+    """Drop the deltas since the last message: the reply broke off and is requested again."""
 
     reason: str
 
@@ -51,16 +51,16 @@ class ToolFinished(NamedTuple):
     name: str
     is_error: bool
     summary: str
-    """For a person, one line."""
+    """One line for the user."""
     seconds: float
     details: str = ""
-    """For a person who wants to see more: a diff, a list, what a command printed."""
+    """More detail for the user: a diff, a list, the output of a command."""
     result: str = ""
-    """What the model gets, as far as it is text."""
+    """What the model receives, as far as it is text."""
 
 
 class ToolProgress(NamedTuple):
-    """What goes on in a call that takes long; not kept."""
+    """Progress of a long-running call; not stored."""
 
     call_id: str
     text: str
@@ -71,7 +71,7 @@ class SkillLoaded(NamedTuple):
     tokens: int
     by: Literal["model", "user", "preload"]
     rights: str = ""
-    """What it allows and takes away until the person speaks again, in words."""
+    """Describes what it allows and denies until the user's next message."""
 
 
 class SkillUnloaded(NamedTuple):
@@ -80,21 +80,21 @@ class SkillUnloaded(NamedTuple):
 
 
 class Switched(NamedTuple):
-    """The person has made it another persona, model or mode since they spoke last, or it has lost skills that were
-    loaded; told when the model hears of it."""
+    """The user switched the persona, model or mode since their last message, or loaded skills were lost; emitted when
+    the model is notified."""
 
     what: Literal["persona", "model", "mode", "skills"]
     before: str
     after: str
-    """Names; empty: none."""
+    """Names; empty means none."""
     told: str = ""
-    """What the model is told; nothing where another model goes on."""
+    """The notice for the model; empty if another model continues."""
 
 
 class Compacted(NamedTuple):
     before: int
     after: int
-    """Tokens."""
+    """In tokens."""
 
 
 class Retrying(NamedTuple):
@@ -113,13 +113,13 @@ class TurnEnded(NamedTuple):
     turn: int
     usage: Usage
     cost: float | None
-    """US dollars; None where the price is not known."""
+    """US dollars; None if the price is unknown."""
 
 
 class RunEnded(NamedTuple):
     status: RunStatus
     text: str
-    """The last text of the model."""
+    """The model's last text."""
     turns: int
     usage: Usage
     cost: float | None

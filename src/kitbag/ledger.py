@@ -1,7 +1,7 @@
-"""What a model is shown, piece by piece: where each came from, what it costs, what was left out and why.
+"""The ledger of a prompt: every piece a model sees, with its source, its cost, and what was truncated or omitted.
 
-The texts of the entries, in order, are exactly the payload, and its tokens are the sum of theirs. Used
-by packing; a view of it is printed by `kitbag pack --explain`.
+The texts of the entries, in order, are exactly the payload; its token count is the sum of theirs. Used by packing;
+`kitbag pack --explain` prints it.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ class Entry(NamedTuple):
     kind: str
     """protocol, skills, skill, reference, task, output, identity, ..."""
     source: str
-    """A file, or what made the text."""
+    """A file, or the component that generated the text."""
     scope: str
     level: str
-    """For skills: L0 metadata, L1 the body, L2 a file beside it."""
+    """For skills: L0 metadata, L1 the body, L2 another file of the skill."""
     text: str
-    """Exactly as it stands in the payload; empty when it was omitted."""
+    """Exactly as it appears in the payload; empty if the entry was omitted."""
     tokens: int
     tokens_cut: int
-    """What is not there; for an omitted entry what it would have cost."""
+    """Tokens that were truncated; for an omitted entry, its full cost."""
     status: EntryStatus
     reason: str
 
@@ -62,5 +62,5 @@ class Ledger(NamedTuple):
 def full_entry(
     kind: str, source: str, text: str, count: Callable[[str], int], scope: str = "", level: str = ""
 ) -> Entry:
-    """An entry of which nothing is missing."""
+    """An entry with nothing truncated."""
     return Entry(kind, source, scope, level, text, count(text), 0, "kept", "")

@@ -1,7 +1,7 @@
-"""What is said between a person, a model and tools: the values every layer above speaks in, and their JSON form.
+"""Messages between user, model and tools: the values that all layers above exchange, and their JSON form.
 
-A conversation is a list of Messages with roles that alternate as providers want them; every ToolCall of an
-assistant's message has exactly one ToolResult in the message after it. Imports nothing of Kitbag but errors.
+A conversation is a list of Messages whose roles alternate, as providers require; every ToolCall in an assistant
+message has exactly one ToolResult in the next message. Imports only errors.
 """
 
 from typing import Any, Literal, NamedTuple, cast
@@ -22,13 +22,13 @@ class Image(NamedTuple):
 
 
 class Thinking(NamedTuple):
-    """What a model thought before it spoke; given back to the same provider as it came."""
+    """The model's reasoning before its answer; sent back unchanged to the same provider."""
 
     text: str
     provider: str
-    """Only the provider that wrote it can read `opaque`; for others the part is left out."""
+    """Only this provider can read `opaque`; requests to others omit the part."""
     opaque: str = ""
-    """A signature, or the whole thought encrypted, as JSON text of the provider's own."""
+    """A signature or the encrypted reasoning, as JSON text in the provider's format."""
 
 
 class ToolCall(NamedTuple):
@@ -36,10 +36,10 @@ class ToolCall(NamedTuple):
     name: str
     arguments: dict[str, Any]
     problem: str = ""
-    """Why the call is never executed, and what the model can do about it: its arguments can't be read, and `arguments`
-    is empty then, or the reply that holds it was cut off."""
+    """Why the call is not executed and what the model can do about it: either its arguments could not be parsed (then
+    `arguments` is empty), or the reply was cut off."""
     raw: str = ""
-    """The arguments as they came, where they could not be read."""
+    """The arguments as received, if they could not be parsed."""
 
 
 class ToolResult(NamedTuple):
@@ -57,9 +57,9 @@ class Message(NamedTuple):
 
     @property
     def text(self) -> str:
-        """A reply's pieces are one text; what a person said at different times stays apart."""
-        between = "" if self.role == "assistant" else "\n\n"
-        return between.join(part.text for part in self.parts if isinstance(part, Text))
+        """The text parts joined: a reply's without separator, a user's as separate paragraphs."""
+        separator = "" if self.role == "assistant" else "\n\n"
+        return separator.join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -71,7 +71,7 @@ class Message(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Tokens as the provider counted them. `input` is without what was read from or written to its cache."""
+    """Tokens as counted by the provider. `input` excludes cache reads and cache writes."""
 
     input: int = 0
     output: int = 0
@@ -114,7 +114,7 @@ def message_to_json(message: Message) -> dict[str, Any]:
 
 
 def part_from_json(value: object) -> Part:
-    """Raises InvalidError for what `part_to_json` never wrote."""
+    """Raises InvalidError for anything that `part_to_json` does not produce."""
     fields = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
     kind = _PART_TYPES.get(fields.pop("type", ""))
     if kind is None:

@@ -1,6 +1,6 @@
-"""Names of fields in stored records, kept apart from names in code: renaming a field in code changes no file.
+"""Names of fields in stored records, separate from names in code: renaming a field in code changes no stored file.
 
-Used by whatever writes values to the journal or to a file, and reads them again.
+Used by every module that stores values in the journal or in a file and reads them back.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ class RecordFields(Generic[T]):
     """`kind` is a NamedTuple or a msgspec.Struct."""
 
     def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
-        """`same`: stored under the name of the field. `renamed`: field="stored name"."""
+        """`same`: fields stored under their own name. `renamed`: field="stored name"."""
         self._make: Callable[..., T] = kind
         self._names = {name: name for name in same} | renamed
         wrong = set(self._names) ^ set(getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ()))
@@ -24,11 +24,11 @@ class RecordFields(Generic[T]):
         return {name: getattr(value, field) for field, name in self._names.items()}
 
     def known_fields(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments for the constructor; a record of an earlier version may lack some."""
+        """Constructor arguments for the fields that are present; a record of an earlier version may lack some."""
         return {field: body[name] for field, name in self._names.items() if name in body}
 
     def read(self, body: Mapping[str, Any], *, exact: bool = False) -> T:
-        """Raises TypeError when a field without a default is missing; where it is `exact`, also for unknown names."""
+        """Raises TypeError if a field without a default is missing and, if `exact`, for unknown names."""
         if exact and not set(self._names.values()) >= set(body):
             raise TypeError("the record has fields that this version does not know")
         return self._make(**self.known_fields(body))

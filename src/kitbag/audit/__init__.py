@@ -1,1 +1,1 @@
-"""What a skill can do, read from its files without running any of them."""
+"""Audits what a skill can do, by reading its files without running any of them."""

@@ -1,6 +1,6 @@
-"""Declared against used: commands without Bash, tools that are not on the list, promises of no network.
+"""Compares declared with used capabilities: commands without Bash, unlisted tools, promises of no network.
 
-Used by examine once an item's manifest is known.
+Used by examine_item once an item's manifest is known.
 """
 
 import fnmatch
@@ -23,27 +23,27 @@ _WRITERS: Final = ("Write", "Edit", "NotebookEdit")
 def find_undeclared(
     declared: ItemDeclarations, manifest: CapabilityManifest, item: AuditItem, sends: bool
 ) -> list[FileRemark]:
-    found: list[FileRemark] = []
+    remarks: list[FileRemark] = []
     access = declared.access
     if access.mode in ("allow", "none", "deny"):
-        found += _check_commands(access, manifest)
-        found += _check_tools(access, manifest)
+        remarks += _check_commands(access, manifest)
+        remarks += _check_tools(access, manifest)
     description = declared.description
-    outside = [host for host in manifest.hosts if not is_local_host(host)]
-    networked = sends or not _NETWORK_PROGRAMS.isdisjoint(manifest.programs)
-    promised = _NO_NETWORK.search(description)
-    if promised and (networked or (outside and manifest.scripts)):
-        used = ", ".join(outside[:3]) or ", ".join(sorted(_NETWORK_PROGRAMS.intersection(manifest.programs)))
-        found.append(
-            FileRemark("undeclared-capability", None, promised[0], f"the description promises no network; uses {used}")
+    external_hosts = [host for host in manifest.hosts if not is_local_host(host)]
+    uses_network = sends or not _NETWORK_PROGRAMS.isdisjoint(manifest.programs)
+    promise = _NO_NETWORK.search(description)
+    if promise and (uses_network or (external_hosts and manifest.scripts)):
+        used = ", ".join(external_hosts[:3]) or ", ".join(sorted(_NETWORK_PROGRAMS.intersection(manifest.programs)))
+        remarks.append(
+            FileRemark("undeclared-capability", None, promise[0], f"the description promises no network; uses {used}")
         )
-    promised = _READ_ONLY.search(description)
-    if promised and item.kind != "plugin":
+    promise = _READ_ONLY.search(description)
+    if promise and item.kind != "plugin":
         writers = [tool for tool in _WRITERS if tool in access.names]
         if writers:
             note = f"the description promises to change nothing; declares {', '.join(writers)}"
-            found.append(FileRemark("undeclared-capability", None, promised[0], note))
-    return found
+            remarks.append(FileRemark("undeclared-capability", None, promise[0], note))
+    return remarks
 
 
 def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[FileRemark]:
@@ -79,7 +79,7 @@ def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[Fi
 
 
 def _rule_matches(rule: str, command: str) -> bool:
-    """As a person reads `git log:*`; what it comes to when a command runs is decided by the permissions."""
+    """As a user reads `git log:*`; permissions decide what it means when a command runs."""
     if rule.endswith(":*"):
         return command == rule[:-2] or command.startswith(rule[:-2] + " ")
     if "*" in rule:

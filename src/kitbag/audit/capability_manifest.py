@@ -1,7 +1,7 @@
 """What one item can do: commands, references, variables, hosts, tools, scripts, hooks, servers, links, binaries.
 
-Collected file by file by `Collector`, and given out as a sorted value that does not depend on the machine.
-Used by examine, run and lockfile.
+`CapabilityCollector` gathers it file by file into a sorted value that does not depend on the machine. Used by
+examine_item, run and lockfile.
 """
 
 import os
@@ -22,12 +22,12 @@ _MAX_ENTRIES: Final = 2000
 _MAX_ANALYZED: Final = 40
 _MAX_ANALYZED_LENGTH: Final = 2000
 _MAX_SHELL_LENGTH: Final = 200_000
-_ENVIRONMENT = load_expression("manifest.environment")
+_ENVIRONMENT = load_expression("capability_manifest.environment")
 _ENVIRONMENT_WORDS: Final = ("environ", "getenv", "process.env", "env[", "$env:")
-_ASSIGNED = load_expression("manifest.assigned")
-_ORDINARY: Final = frozenset(load_words("manifest.ordinary"))
-_PROGRAM = load_expression("manifest.program")
-_KEYWORDS: Final = frozenset(load_words("manifest.keywords"))
+_ASSIGNED = load_expression("capability_manifest.assigned")
+_ORDINARY: Final = frozenset(load_words("capability_manifest.ordinary"))
+_PROGRAM = load_expression("capability_manifest.program")
+_KEYWORDS: Final = frozenset(load_words("capability_manifest.keywords"))
 _MENTIONED = re.compile(
     rf"`(?P<code>{'|'.join(CANONICAL_TOOLS)})`|\b(?P<tool>{'|'.join(CANONICAL_TOOLS)}) tool\b"
     r"|\b(?P<server>mcp__\w+__\w+)\b"
@@ -75,9 +75,9 @@ class CapabilityManifest(NamedTuple):
     hosts: tuple[str, ...]
     urls: tuple[str, ...]
     programs: tuple[str, ...]
-    """Programs that its shell code calls."""
+    """Programs that its shell code runs."""
     tools_declared: tuple[str, ...] | None
-    """None: the file has no list of tools."""
+    """None if the file has no list of tools."""
     tools_mentioned: tuple[str, ...]
     permission_mode: str
     hooks: tuple[str, ...]
@@ -88,7 +88,7 @@ class CapabilityManifest(NamedTuple):
 
     @property
     def has_capabilities(self) -> bool:
-        """It can do more than be read."""
+        """Whether it can do more than be read."""
         return any(
             (
                 self.commands,
@@ -125,12 +125,12 @@ class CapabilityManifest(NamedTuple):
 
 
 class CapabilityCollector:
-    """Adds up what the files of one item can do."""
+    """Collects what the files of one item can do."""
 
     def __init__(self, item: AuditItem, root: str) -> None:
         self.item = item
         self.base = os.path.normpath(item.folder if item.kind in ("skill", "plugin") else root)
-        """What a reference may not leave: the skill; of a single file, the workspace."""
+        """What a reference may not leave: the skill's folder or, for a single file, the workspace."""
         self.commands: list[ManifestCommand] = []
         self.references: list[ManifestReference] = []
         self.environment: set[str] = set()
@@ -145,7 +145,7 @@ class CapabilityCollector:
         self.binaries: list[ManifestBinary] = []
         self.analyzed_count = 0
         self.truncated_files: list[str] = []
-        """Files that have more than is listed."""
+        """Files that have more entries than listed."""
 
     def add_link(self, entry: AuditFile) -> None:
         target, leaves = read_link_target(entry, self.item.folder)
@@ -185,7 +185,7 @@ class CapabilityCollector:
                 self.mentioned_tools.add(match["code"] or match["tool"] or match["server"])
 
     def add_tokens(self, file: str, tokens: list[ReferenceToken], line_offset: int) -> None:
-        """`above`: lines of the file that stand before the text they were found in."""
+        """`line_offset`: lines of the file before the text in which the tokens were found."""
         for token in tokens[:MAX_TOKENS]:
             line = token.line + line_offset
             if token.kind == "command":
@@ -197,7 +197,7 @@ class CapabilityCollector:
                 self._add_reference(file, line, token.value, token.is_certain)
 
     def _add_programs(self, command: str) -> None:
-        """As the permissions see it: through wrappers, substitutions and disguises."""
+        """As permissions see the command: through wrappers, substitutions and obfuscation."""
         self.analyzed_count += 1
         if self.analyzed_count > _MAX_ANALYZED or len(command) > _MAX_ANALYZED_LENGTH:
             return
@@ -205,17 +205,20 @@ class CapabilityCollector:
             if part.words and part.words[0]:
                 self.programs.add(part.words[0])
 
-    def _add_reference(self, file: str, line: int, target: str, sure: bool) -> None:
+    def _add_reference(self, file: str, line: int, target: str, is_certain: bool) -> None:
         path = os.path.normpath(os.path.join(self.base, target))
-        if not sure and not os.path.lexists(path):
+        if not is_certain and not os.path.lexists(path):
             return
         inside = path == self.base or path.startswith(self.base + os.sep)
         self.references.append(ManifestReference(file, line, target, target[0] in "~/" or not inside))
 
     def _add_environment(self, source: AuditedText, shell: str) -> None:
         names: set[str] = set()
-        other = source.content.kind == "script" and source.language != "shell"
-        for text in (shell, source.text if other and any(source.has(word) for word in _ENVIRONMENT_WORDS) else ""):
+        is_other_script = source.content.kind == "script" and source.language != "shell"
+        for text in (
+            shell,
+            source.text if is_other_script and any(source.has(word) for word in _ENVIRONMENT_WORDS) else "",
+        ):
             for number, match in enumerate(_ENVIRONMENT.finditer(text)):
                 if number >= _MAX_ENTRIES:
                     break
@@ -247,16 +250,16 @@ class CapabilityCollector:
 
 
 def _shell_code(source: AuditedText) -> list[str]:
-    """What a shell would read: scripts, commands, fences marked as shell."""
+    """The code a shell would run: scripts, commands, fences marked as shell."""
     if source.content.kind == "script":
         return [source.text] if source.language == "shell" else []
-    found: list[str] = []
+    snippets: list[str] = []
     for region in source.regions:
         if region.role == "command" or (region.role == "shell" and region.language == "shell"):
             code = source.text[region.start : region.end]
-            found.append(
+            snippets.append(
                 code.lstrip("!`").rstrip("`\n")
                 if not code.startswith(("```", "~~~"))
                 else "\n".join(code.split("\n")[1:-1])
             )
-    return found
+    return snippets

@@ -1,6 +1,6 @@
-"""What a head or a settings file declares: tools, mode, hooks, servers, and settings that take protection away.
+"""What frontmatter or a settings file declares: tools, mode, hooks, servers, and settings that weaken protection.
 
-Used by run for items and by examine for JSON files; uses the library's readers, so that it sees what they see.
+Used by examine_item for items and JSON files; uses the library's readers, to see what they see.
 """
 
 import json
@@ -31,7 +31,7 @@ _BROAD_RULE = re.compile(r"(?:Bash|Write|Edit|WebFetch)(?:\(\s*(?:\*|:\*|\*\*|do
 
 
 class ItemDeclarations(NamedTuple):
-    """What an item says of itself."""
+    """What an item declares about itself."""
 
     name: str
     description: str
@@ -40,13 +40,13 @@ class ItemDeclarations(NamedTuple):
     """As written, one by one."""
     mode: str
     hooks: tuple[str, ...]
-    """The commands of its hooks, or the moments they belong to."""
+    """The commands of its hooks, or else their events."""
     servers: tuple[str, ...]
-    """`name: command or address`."""
+    """`name: command or URL`."""
     remarks: tuple[tuple[int, FileRemark], ...]
-    """With the line of the main file that each is about."""
+    """Each with its line in the main file."""
     prompt: str = ""
-    """The instructions of a file that is no Markdown, and the line they begin on."""
+    """The instructions of a file that is not Markdown, and the line they start on."""
     prompt_line: int = 0
 
 
@@ -54,7 +54,7 @@ NO_DECLARATIONS: Final = ItemDeclarations("", "", ToolAccess("inherit"), (), "",
 
 
 def read_declarations(item: AuditItem) -> ItemDeclarations:
-    """Of an item whose main file has a head. Never raises."""
+    """For an item whose main file has frontmatter. Never raises."""
     entry = next((entry for entry in item.files if entry.relative == item.main_file and entry.kind == "file"), None)
     if entry is None:
         return NO_DECLARATIONS
@@ -68,12 +68,12 @@ def read_declarations(item: AuditItem) -> ItemDeclarations:
     mode = _check_mode(document, dialect, item, remarks)
     hooks = _check_hooks(document, remarks)
     servers = _check_servers(document, remarks)
-    every_command = access.mode == "all" or ("Bash" in access.names and not _limits_bash(access))
-    if every_command and tools.key and item.kind in ("skill", "command"):
+    allows_every_command = access.mode == "all" or ("Bash" in access.names and not _limits_bash(access))
+    if allows_every_command and tools.key and item.kind in ("skill", "command"):
         remarks.append((document.find_line(tools.key), FileRemark("broad-tools", None, _excerpt(tools.value))))
     name = document.take("name").value
-    plain = [name for name in access.names if not any(rule.startswith(f"{name}(") for rule in access.specifiers)]
-    written = tuple(dict.fromkeys((*plain, *access.specifiers, *access.unknown))) if tools.key else ()
+    unrestricted = [name for name in access.names if not any(rule.startswith(f"{name}(") for rule in access.specifiers)]
+    written = tuple(dict.fromkeys((*unrestricted, *access.specifiers, *access.unknown))) if tools.key else ()
     return ItemDeclarations(
         collapse_whitespace(name) if isinstance(name, str) else "",
         collapse_whitespace(to_text(document.take("description").value or ""))[:2000],
@@ -90,8 +90,8 @@ def read_declarations(item: AuditItem) -> ItemDeclarations:
 def _read_prompt(document: AgentDocument) -> tuple[str, int]:
     if not document.is_data:
         return "", 0
-    found = document.take("prompt")
-    return (found.value, document.find_line(found.key)) if isinstance(found.value, str) else ("", 0)
+    field = document.take("prompt")
+    return (field.value, document.find_line(field.key)) if isinstance(field.value, str) else ("", 0)
 
 
 def _limits_bash(access: ToolAccess) -> bool:
@@ -99,11 +99,11 @@ def _limits_bash(access: ToolAccess) -> bool:
 
 
 def _check_mode(document: AgentDocument, dialect: str, item: AuditItem, remarks: list[tuple[int, FileRemark]]) -> str:
-    found = document.take("permission_mode")
+    field = document.take("permission_mode")
     mode = ""
-    if found.key:
-        known, _ = normalize_mode(found.value, dialect)
-        word = _excerpt(found.value)
+    if field.key:
+        known, _ = normalize_mode(field.value, dialect)
+        word = _excerpt(field.value)
         mode = word
         severity: Severity | None = None
         if known == "autonomous" or (known == "default" and _UNRESTRICTED.search(word)):
@@ -114,7 +114,7 @@ def _check_mode(document: AgentDocument, dialect: str, item: AuditItem, remarks:
             severity = "low"
         if severity:
             remarks.append(
-                (document.find_line(found.key), FileRemark("declared-mode", severity, f"{found.key}: {word}"))
+                (document.find_line(field.key), FileRemark("declared-mode", severity, f"{field.key}: {word}"))
             )
     sandbox = document.take("sandbox_mode")
     if sandbox.key and _UNRESTRICTED.search(_excerpt(sandbox.value)):
@@ -176,38 +176,38 @@ def _excerpt(value: object) -> str:
 
 
 def _find_commands(value: object) -> tuple[str, ...]:
-    """Every text below a key that names a command; else the keys themselves."""
-    found: list[str] = []
+    """Every string under a key that names a command; else the keys themselves."""
+    commands: list[str] = []
     pending: list[tuple[object, int]] = [(value, 0)]
-    while pending and len(found) < _MAX_TEXTS:
+    while pending and len(commands) < _MAX_TEXTS:
         inner, depth = pending.pop(0)
         if depth > _MAX_DEPTH:
             continue
         for key, content in as_map(inner).items():
             if key in ("command", "url", "prompt", "bash", "powershell", "run") and isinstance(content, str):
                 arguments = " ".join(str(word) for word in as_list(as_map(inner).get("args")))
-                found.append(collapse_whitespace(f"{content} {arguments}".strip())[:400])
+                commands.append(collapse_whitespace(f"{content} {arguments}".strip())[:400])
             else:
                 pending.append((content, depth + 1))
         pending += [(content, depth + 1) for content in as_list(inner)]
-    return tuple(dict.fromkeys(found)) or tuple(map(str, as_map(value)))
+    return tuple(dict.fromkeys(commands)) or tuple(map(str, as_map(value)))
 
 
 def _describe_servers(value: object) -> tuple[str, ...]:
-    found: list[str] = []
+    servers: list[str] = []
     maps = as_list(value) or [value]
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     for entry in maps:
         if isinstance(entry, str):
-            found.append(entry)
+            servers.append(entry)
         for name, server in as_map(entry).items():
-            how = _find_commands(server) if as_map(server) else ()
+            details = _find_commands(server) if as_map(server) else ()
             command = as_map(server).get("command")
             if isinstance(command, list):
-                how = (" ".join(str(word) for word in cast("list[object]", command)),)
-            found.append(collapse_whitespace(f"{name}: {'; '.join(how)}" if how else str(name))[:400])
-    return tuple(dict.fromkeys(found[:_MAX_TEXTS]))
+                details = (" ".join(str(word) for word in cast("list[object]", command)),)
+            servers.append(collapse_whitespace(f"{name}: {'; '.join(details)}" if details else str(name))[:400])
+    return tuple(dict.fromkeys(servers[:_MAX_TEXTS]))
 
 
 class DeclaredSettings(NamedTuple):
@@ -217,7 +217,7 @@ class DeclaredSettings(NamedTuple):
 
 
 def read_settings_file(content: FileContent) -> DeclaredSettings | None:
-    """Of a JSON file that tools take settings from; None for every other file."""
+    """For a JSON file that tools read settings from; None for any other file."""
     if content.name.lower() not in _SETTINGS_FILES or content.text is None:
         return None
     try:
@@ -242,46 +242,46 @@ def read_settings_file(content: FileContent) -> DeclaredSettings | None:
             servers += _describe_servers(fields[key])
             note(key, "declared-servers", None, f"{key}: {'; '.join(servers)}")
     for server in servers:
-        if loose := find_unpinned_package(server):
-            note(server.partition(": ")[0], "unpinned-install", "medium", server, f"no version: {loose}")
+        if package := find_unpinned_package(server):
+            note(server.partition(": ")[0], "unpinned-install", "medium", server, f"no version: {package}")
     for key, severity, excerpt in _find_risky_settings(fields):
         note(key, "risky-settings", severity, excerpt)
     return DeclaredSettings(hooks, servers, tuple(remarks))
 
 
 def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity | None, str]]:
-    found: list[tuple[str, Severity | None, str]] = []
+    risky: list[tuple[str, Severity | None, str]] = []
     permissions = as_map(fields.get("permissions"))
     mode = permissions.get("defaultMode", fields.get("defaultMode"))
     if isinstance(mode, str) and normalize_mode(mode, "claude")[0] == "autonomous":
-        found.append(("defaultMode", None, f"defaultMode: {mode}"))
-    wide = [
+        risky.append(("defaultMode", None, f"defaultMode: {mode}"))
+    broad = [
         rule
         for rule in as_list(permissions.get("allow"))
         if isinstance(rule, str) and _BROAD_RULE.fullmatch(rule.strip())
     ]
-    if wide:
-        found.append(("allow", None, f"allow: {', '.join(wide)}"))
+    if broad:
+        risky.append(("allow", None, f"allow: {', '.join(broad)}"))
     if fields.get("enableAllProjectMcpServers") is True:
-        found.append(("enableAllProjectMcpServers", None, "enableAllProjectMcpServers: true"))
+        risky.append(("enableAllProjectMcpServers", None, "enableAllProjectMcpServers: true"))
     env = [name for name in as_map(fields.get("env")) if _RISKY_ENV.fullmatch(name)]
     if env:
-        found.append(("env", None, f"env: {', '.join(sorted(env))}"))
+        risky.append(("env", None, f"env: {', '.join(sorted(env))}"))
     for key in _HELPERS:
         if fields.get(key):
-            found.append((key, "medium", f"{key}: {_excerpt(fields[key])}"))
+            risky.append((key, "medium", f"{key}: {_excerpt(fields[key])}"))
     if as_map(fields.get("sandbox")).get("enabled") is False:
-        found.append(("sandbox", None, "sandbox: off"))
+        risky.append(("sandbox", None, "sandbox: off"))
     for server in as_map(fields.get("mcpServers")).values():
         if as_map(server).get("trust") is True:
-            found.append(("trust", None, "trust: true"))
+            risky.append(("trust", None, "trust: true"))
         for key in ("autoApprove", "alwaysAllow"):
             if as_map(server).get(key):
-                found.append((key, "medium", f"{key}: {_excerpt(as_map(server)[key])}"))
+                risky.append((key, "medium", f"{key}: {_excerpt(as_map(server)[key])}"))
     for task in as_list(fields.get("tasks")):
         if as_map(as_map(task).get("runOptions")).get("runOn") == "folderOpen":
-            found.append(("runOn", None, f"runs when the folder is opened: {_excerpt(as_map(task).get('command'))}"))
-    return found
+            risky.append(("runOn", None, f"runs when the folder is opened: {_excerpt(as_map(task).get('command'))}"))
+    return risky
 
 
 def _strip_comments(text: str, name: str) -> str:

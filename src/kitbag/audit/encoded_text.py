@@ -1,6 +1,6 @@
-"""Long encoded texts: decoded here, bounded, to see whether they hold commands, programs or instructions.
+"""Decodes long encoded texts, within limits, to detect commands, programs or instructions in them.
 
-Decoding is not running. Used by examine.
+Decodes but never runs. Used by examine_item.
 """
 
 import base64
@@ -19,8 +19,8 @@ _BUDGET: Final = 1 << 20
 _MIN_REPORTED: Final = 400
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{40,}+(?:[ \t\"'\\+,]{0,6}\n[ \t\"'+]{0,40})?+)++={0,2}")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){40,}+(?![0-9A-Za-z])|(?:\\x[0-9a-fA-F]{2}){20,}+")
-_HARMLESS_BEFORE = load_expression("encoded.harmless_before")
-_ACTS = load_expression("encoded.acts")
+_HARMLESS_BEFORE = load_expression("encoded_text.harmless_before")
+_ACTS = load_expression("encoded_text.acts")
 
 
 def find_encoded_payloads(source: AuditedText) -> ScanResult:
@@ -32,52 +32,52 @@ def find_encoded_payloads(source: AuditedText) -> ScanResult:
             return ScanResult(hits, [] if data else ["encoded-payload"])
         if _HARMLESS_BEFORE.search(source.text[max(0, start - 120) : start]):
             continue
-        written = source.text[start : min(end, start + 2 * _MAX_DECODED)]
-        spent += len(written)
-        holds = _describe_payload(written)
-        if holds:
-            hits.append(RuleHit("encoded-payload", start, end, None, None, holds))
+        encoded = source.text[start : min(end, start + 2 * _MAX_DECODED)]
+        spent += len(encoded)
+        payload = _describe_payload(encoded)
+        if payload:
+            hits.append(RuleHit("encoded-payload", start, end, None, None, payload))
         elif end - start >= _MIN_REPORTED and not data and source.content.kind in ("script", "markdown"):
             hits.append(RuleHit("encoded-blob", start, end, None, None, f"{end - start:,} characters"))
     return ScanResult(hits, [])
 
 
 def _find_blobs(text: str) -> list[tuple[int, int]]:
-    places = [(match.start(), match.end()) for match in _BASE64.finditer(text)]
-    places += [(match.start(), match.end()) for match in _HEX.finditer(text)]
-    return sorted(set(places))
+    spans = [(match.start(), match.end()) for match in _BASE64.finditer(text)]
+    spans += [(match.start(), match.end()) for match in _HEX.finditer(text)]
+    return sorted(set(spans))
 
 
-def _describe_payload(written: str) -> str:
-    """What the decoded text holds; empty when nothing of it is recognised."""
-    for decoded in _decode_all(written):
+def _describe_payload(encoded: str) -> str:
+    """Describes the decoded content; empty if nothing in it is recognized."""
+    for decoded in _decode_all(encoded):
         magic = detect_magic(decoded)
         if magic in PROGRAMS:
             return f"decodes to: {magic}"
         text = decoded[:_MAX_DECODED].decode("utf-8", "replace")
         readable = sum(char.isprintable() or char in "\n\t\r" for char in text[:2000])
         if readable * 10 >= len(text[:2000]) * 9 and (match := _ACTS.search(text)):
-            around = text[max(0, match.start() - 30) : match.end() + 50]
-            return f"decodes to: {' '.join(around.split())}"
+            excerpt = text[max(0, match.start() - 30) : match.end() + 50]
+            return f"decodes to: {' '.join(excerpt.split())}"
     return ""
 
 
-def _decode_all(written: str) -> list[bytes]:
-    found: list[bytes] = []
-    if written.startswith("\\x"):
-        written = written.replace("\\x", "")
-    plain = re.sub(r"[^A-Za-z0-9+/_-]", "", written)
+def _decode_all(encoded: str) -> list[bytes]:
+    decoded: list[bytes] = []
+    if encoded.startswith("\\x"):
+        encoded = encoded.replace("\\x", "")
+    plain = re.sub(r"[^A-Za-z0-9+/_-]", "", encoded)
     if re.fullmatch(r"[0-9a-fA-F]+", plain) and len(plain) % 2 == 0:
-        found.append(binascii.unhexlify(plain))
+        decoded.append(binascii.unhexlify(plain))
     letters = plain.replace("-", "+").replace("_", "/")
     letters = letters[: len(letters) - (len(letters) % 4 == 1)]
     try:
-        found.append(base64.b64decode(letters + "=" * (-len(letters) % 4)))
+        decoded.append(base64.b64decode(letters + "=" * (-len(letters) % 4)))
     except (binascii.Error, ValueError):
-        return found
-    # Written backwards is the cheapest disguise of a disguise.
+        return decoded
+    # Reversed base64 is the cheapest extra obfuscation.
     try:
-        found.append(base64.b64decode(letters[::-1] + "=" * (-len(letters) % 4)))
+        decoded.append(base64.b64decode(letters[::-1] + "=" * (-len(letters) % 4)))
     except (binascii.Error, ValueError):
-        return found
-    return found
+        return decoded
+    return decoded

@@ -1,6 +1,6 @@
-"""One item, examined: each of its files is read once and shown to every detector, then all are seen together.
+"""Examines one item: reads each file once, runs every detector on it, then checks all files together.
 
-Used by run. Reads; never runs, never connects, follows no link.
+Used by run. Only reads; never runs anything, connects anywhere or follows links.
 """
 
 import hashlib
@@ -35,23 +35,23 @@ from kitbag.text.hidden_characters import collapse_whitespace, escape_for_termin
 from kitbag.text.reference_syntax import find_references
 
 TEXT_BUDGET: Final = 200 << 20
-"""Bytes of text that one audit looks at."""
+"""Bytes of text that one audit examines."""
 _MAX_PER_RULE: Final = 20
 _MAX_HITS: Final = 600
 _FIXTURES = re.compile(r"(?:^|/)(?:tests?|__tests__|fixtures?|testdata|test-data|samples?|corpus)/", re.IGNORECASE)
-_ABOUT_SECURITY = load_expression("examine.about_security")
+_ABOUT_SECURITY = load_expression("examine_item.about_security")
 _WORD = re.compile(r"[\w.-]+")
 
 
 class FileRecord(NamedTuple):
-    """One file as the lock file knows it."""
+    """One file as stored in the lock file."""
 
     path: str
     sha256: str
     size: int
     executable: bool
     acts: bool
-    """A change of it is a change of what the item can do, not only of its prose."""
+    """Changing it changes what the item can do, not only its prose."""
 
 
 class ExaminedItem(NamedTuple):
@@ -60,12 +60,12 @@ class ExaminedItem(NamedTuple):
     manifest: CapabilityManifest
     files: tuple[FileRecord, ...]
     findings: tuple[AuditFinding, ...]
-    """Suppressed ones too; worst first."""
+    """Including suppressed ones; worst first."""
     unread: tuple[UnreadPath, ...]
 
 
 class ReadBudget:
-    """What is left to read of all items together."""
+    """How much text may still be read, across all items."""
 
     __slots__ = ("left",)
 
@@ -88,11 +88,11 @@ class _Examination:
         self.files: list[FileRecord] = []
         self.unread: list[UnreadPath] = list(item.unread)
         self.partly_read: list[UnreadPath] = []
-        """Files that a finding of their own speaks of."""
+        """Files that already have a finding about being partly unread."""
         self.signs: list[exfiltration.ExfiltrationSign] = []
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
         self.mentioned_files: dict[str, set[str]] = {}
-        """Words of each text that are names of the item's other files."""
+        """For each text, the names of the item's other files that it mentions."""
         self.file_names = {os.path.basename(entry.relative) for entry in item.files}
         self.is_about_security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
 
@@ -108,7 +108,7 @@ class _Examination:
         for line, remark in self.declared.remarks:
             self._add_remarks(self.item.main_file, line, [remark])
         if self.declared.prompt:
-            # A block in YAML begins on the line after its key; in TOML and JSON the line is as good as can be told.
+            # A YAML block starts on the line after its key; for TOML and JSON the line is approximate.
             tokens = find_references(self.declared.prompt).tokens
             self.collector.add_tokens(self.item.main_file, tokens, self.declared.prompt_line)
         self.collector.hooks += self.declared.hooks
@@ -136,7 +136,7 @@ class _Examination:
         return any(sign.kind == "send" for sign in self.signs)
 
     def _location(self, relative: str) -> str:
-        """A file of the item as findings name it."""
+        """The path of an item's file as shown in findings."""
         path = os.path.join(os.path.relpath(self.item.folder, self.root), relative)
         return os.path.normpath(path)
 
@@ -210,11 +210,11 @@ class _Examination:
             + exfiltration.find_send_instructions(source)
             + exfiltration.find_leaked_credentials(source, addresses)
         )
-        stopped = {rule for scan in scans for rule in scan.exhausted}
-        stopped |= {"secret-exfiltration"} if exhausted else set()
-        stopped |= {"drop-host"} if too_many else set()
-        if stopped:
-            reason = f"more than can be examined for {', '.join(sorted(stopped))}"
+        exhausted_rules = {rule for scan in scans for rule in scan.exhausted}
+        exhausted_rules |= {"secret-exfiltration"} if exhausted else set()
+        exhausted_rules |= {"drop-host"} if too_many else set()
+        if exhausted_rules:
+            reason = f"more than can be examined for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
         self.mentioned_files[relative] = (
@@ -222,30 +222,30 @@ class _Examination:
         )
 
     def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
-        found = find_suppressions(source)
+        suppressions = find_suppressions(source)
         file = self._location(source.content.entry.relative)
-        judged = [made for hit in [*hits, *found.hits] if (made := rate_hit(source, hit, file)) is not None]
+        rated = [finding for hit in [*hits, *suppressions.hits] if (finding := rate_hit(source, hit, file)) is not None]
         findings, unused = apply_suppressions(
-            _distinct([self._adjust_for_security_text(made) for made in judged]), found.valid
+            _distinct([self._adjust_for_security_text(finding) for finding in rated]), suppressions.valid
         )
         self.findings += findings
         for suppression in unused:
             hit = patterns.RuleHit(
                 "suppression-unused", suppression.start, suppression.start, None, None, suppression.rule, True
             )
-            made = rate_hit(source, hit, file)
-            self.findings += [made.finding] if made else []
+            finding = rate_hit(source, hit, file)
+            self.findings += [finding.finding] if finding else []
 
-    def _adjust_for_security_text(self, made: RatedFinding) -> AuditFinding:
-        """A guide to security quotes what it is about; where nothing tells to run it, that is no use of it."""
-        finding, spot = made.finding, made.context
-        quotes = spot.role in ("shell", "code", "inline", "prose", "table")
+    def _adjust_for_security_text(self, rated: RatedFinding) -> AuditFinding:
+        """A security guide quotes attacks; unless its text says to run one, that is not a use of it."""
+        finding, context = rated.finding, rated.context
+        is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
         if (
             finding.severity == "high"
             and self.is_about_security
-            and quotes
+            and is_quotable
             and finding.rule != "hidden-characters"
-            and not instructs_to_act(spot)
+            and not instructs_to_act(context)
         ):
             return finding._replace(
                 severity="medium", confidence="low", note=finding.note or "in a text about security"
@@ -253,15 +253,17 @@ class _Examination:
         return finding
 
     def _check_across_files(self) -> None:
-        """What only shows in all files of the item."""
+        """Checks that need all files of the item."""
         pairs = exfiltration.pair_signs(self.signs)
         for pair in pairs:
             row, line = self._sign_line(pair.secret)
-            same = pair.send.file == pair.secret.file
-            where = (
-                f"line {self._sign_line(pair.send)[1]}" if same else f"{pair.send.file}:{self._sign_line(pair.send)[1]}"
+            same_file = pair.send.file == pair.secret.file
+            location = (
+                f"line {self._sign_line(pair.send)[1]}"
+                if same_file
+                else f"{pair.send.file}:{self._sign_line(pair.send)[1]}"
             )
-            note = f"{pair.secret.text}; sent: {where}"
+            note = f"{pair.secret.text}; sent: {location}"
             self._add_remarks(pair.secret.file, line, [FileRemark("secret-exfiltration", pair.severity, row, note)])
         paired = {pair.secret.file for pair in pairs}
         for sign in self.signs:
@@ -281,10 +283,10 @@ class _Examination:
         return sign.text, 0
 
     def _final_findings(self) -> list[AuditFinding]:
-        """Fixtures that nothing leads to are milder; of one rule in one file only so many are listed."""
+        """Downgrades findings in unreferenced fixtures; limits how many of one rule are listed per file."""
         counts: dict[tuple[str, str], int] = {}
         kept: list[AuditFinding] = []
-        # What two detectors say of one line is said once.
+        # Two detectors may report the same line.
         distinct = {
             (f.rule, f.file, f.line, f.note or f.excerpt): f
             for f in sorted(self.findings, key=finding_sort_key, reverse=True)
@@ -316,12 +318,12 @@ class _Examination:
 
 def _acts(content: FileContent) -> bool:
     if content.kind == "markdown":
-        return False  # what prose can do is in the manifest
+        return False  # the manifest covers what prose can do
     return active_content(content.entry.relative, content.data) is not None
 
 
 def _distinct(findings: list[AuditFinding]) -> list[AuditFinding]:
-    """Of one rule on one line the worst; and what another rule says better is left out."""
+    """Keeps the worst finding of each rule per line."""
     best: dict[tuple[str, int], AuditFinding] = {}
     for finding in sorted(findings, key=finding_sort_key):
         best.setdefault((finding.rule, finding.line), finding)
@@ -329,12 +331,12 @@ def _distinct(findings: list[AuditFinding]) -> list[AuditFinding]:
 
 
 def add_fingerprints(findings: list[AuditFinding], item: str) -> list[AuditFinding]:
-    """From the rule, the file and the text that was found: prose around it may change."""
+    """Hashes the rule, the file and the matched text, so that prose around it may change."""
     seen: dict[str, int] = {}
-    made: list[AuditFinding] = []
+    fingerprinted: list[AuditFinding] = []
     for finding in findings:
         base = f"{finding.rule}\0{finding.file}\0{finding.fingerprint or finding.excerpt}"
         seen[base] = seen.get(base, 0) + 1
         digest = hashlib.sha256(f"{base}\0{seen[base]}".encode("utf-8", "backslashreplace")).hexdigest()[:24]
-        made.append(finding._replace(item=item, fingerprint=digest))
-    return made
+        fingerprinted.append(finding._replace(item=item, fingerprint=digest))
+    return fingerprinted

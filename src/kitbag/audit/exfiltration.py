@@ -1,7 +1,7 @@
-"""Secrets that are read and data that is sent, in one file and in one item; and keys that go to strangers.
+"""Detects exfiltration: secrets that are read and data that is sent, in one file or item, and misdirected credentials.
 
-A service's own key in a request to that service is ordinary and not reported. Used by examine (places in one
-file) and run (what they come to together); uses addresses for whose host it is.
+A service's own key in a request to that service is ordinary and not reported. Used by examine_item; uses urls to
+tell whose host it is.
 """
 
 import re
@@ -24,8 +24,8 @@ _DUMP_WORDS: Final = ("env", "export -p", "declare -x", "set")
 _USES = load_expression("exfiltration.uses")
 _SEND = load_expression("exfiltration.send")
 _SEND_WORDS: Final = load_words("exfiltration.send_words")
-_SEND_INSTRUCTION = load_expression("exfiltration.told")
-_READ_INSTRUCTION = load_expression("exfiltration.read")
+_SEND_INSTRUCTION = load_expression("exfiltration.send_instruction")
+_READ_INSTRUCTION = load_expression("exfiltration.read_instruction")
 _ENV_SECRET = load_expression("exfiltration.env_secret")
 _NAMED_SECRET = re.compile(
     f"{_STRONG.pattern}|{_WEAK.pattern}|\\benvironment variables\\b|\\bapi keys?\\b", re.IGNORECASE
@@ -45,7 +45,7 @@ _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], .
 
 
 class ExfiltrationSign(NamedTuple):
-    """One half of an exfiltration."""
+    """One half of an exfiltration: reading a secret, or sending data."""
 
     kind: Literal["secret", "send"]
     strength: SignStrength
@@ -53,34 +53,34 @@ class ExfiltrationSign(NamedTuple):
     start: int
     line: int
     block: int
-    """What lies in one fence, command or script has one number."""
+    """Identifies the fence, command or script it is in."""
     runs: bool
     """In a script or a command, not only in an example."""
     text: str
 
 
 def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
-    """The places in code where secrets are read and where data is sent; True when there were too many to look at."""
-    found: list[ExfiltrationSign] = []
+    """Where code reads secrets and sends data; True if there were too many places to examine."""
+    signs: list[ExfiltrationSign] = []
     exhausted = False
     for regex, needed, strength in _SECRETS:
-        places = LineMatches(source, regex, needed)
-        exhausted |= places.exhausted
-        for start, _, match in places.found[:MAX_SIGNS]:
+        matches = LineMatches(source, regex, needed)
+        exhausted |= matches.exhausted
+        for start, _, match in matches.found[:MAX_SIGNS]:
             if not _USES.search(source.text[max(0, start - 80) : start]):
-                found += _make_sign(source, "secret", strength, start, match[0])
-    places = LineMatches(source, _SEND, _SEND_WORDS)
-    for start, _, match in places.found[:MAX_SIGNS]:
+                signs += _make_sign(source, "secret", strength, start, match[0])
+    matches = LineMatches(source, _SEND, _SEND_WORDS)
+    for start, _, match in matches.found[:MAX_SIGNS]:
         hosts = find_hosts(command_window(source, start)[1])
         if not (hosts and all(is_local_host(host) for host in hosts)):
-            found += _make_sign(source, "send", "strong", start, match[0])
-    return found, exhausted or places.exhausted
+            signs += _make_sign(source, "send", "strong", start, match[0])
+    return signs, exhausted or matches.exhausted
 
 
 def _make_sign(
     source: AuditedText, kind: Literal["secret", "send"], strength: SignStrength, start: int, text: str
 ) -> list[ExfiltrationSign]:
-    """None where it is only spoken of."""
+    """Empty if the text only mentions it."""
     role, _ = source.role_at(start)
     begin, _ = source.line_text_at(start)
     if role in PROSE_ROLES or is_warned_about(source.context_at(start), start - begin):
@@ -106,24 +106,24 @@ class ExfiltrationPair(NamedTuple):
 
 
 def pair_signs(signs: list[ExfiltrationSign]) -> list[ExfiltrationPair]:
-    """Secrets and sends of one item that belong together, one for each file with a secret."""
+    """Matching reads and sends of one item, one pair per file that reads a secret."""
     sends = [sign for sign in signs if sign.kind == "send"][: 2 * MAX_SIGNS]
-    made: dict[str, ExfiltrationPair] = {}
+    pairs: dict[str, ExfiltrationPair] = {}
     for secret in [sign for sign in signs if sign.kind == "secret" and sends][: 10 * MAX_SIGNS]:
         pair = _best_pair(secret, sends)
-        known = made.get(secret.file)
+        known = pairs.get(secret.file)
         if pair is not None and (known is None or (known.severity == "medium" and pair.severity == "high")):
-            made[secret.file] = pair
-    return [made[file] for file in sorted(made)]
+            pairs[secret.file] = pair
+    return [pairs[file] for file in sorted(pairs)]
 
 
 def _best_pair(secret: ExfiltrationSign, sends: list[ExfiltrationSign]) -> ExfiltrationPair | None:
-    together = [send for send in sends if send.file == secret.file and send.block == secret.block]
+    same_block = [send for send in sends if send.file == secret.file and send.block == secret.block]
     if secret.strength == "weak":
-        near = [send for send in together if send.line == secret.line]
-        return ExfiltrationPair(secret, near[0], "medium") if near else None
-    if together:
-        return ExfiltrationPair(secret, min(together, key=lambda send: abs(send.start - secret.start)), "high")
+        same_line = [send for send in same_block if send.line == secret.line]
+        return ExfiltrationPair(secret, same_line[0], "medium") if same_line else None
+    if same_block:
+        return ExfiltrationPair(secret, min(same_block, key=lambda send: abs(send.start - secret.start)), "high")
     running = [send for send in sends if send.runs]
     if secret.runs and running:
         return ExfiltrationPair(secret, running[0], "high")
@@ -131,7 +131,7 @@ def _best_pair(secret: ExfiltrationSign, sends: list[ExfiltrationSign]) -> Exfil
 
 
 def find_send_instructions(source: AuditedText) -> list[RuleHit]:
-    """A sentence that wants a secret file read and sent somewhere."""
+    """Sentences that ask for a secret file to be read and sent."""
     hits: list[RuleHit] = []
     for start, end, _ in LineMatches(source, _NAMED_SECRET, _NAMED_WORDS).found[:MAX_SIGNS]:
         role, language = source.role_at(start)
@@ -147,11 +147,11 @@ def find_send_instructions(source: AuditedText) -> list[RuleHit]:
 
 
 def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> list[RuleHit]:
-    """A provider's credential in a command, or a script, whose only hosts are not the provider's."""
+    """A provider's credential in a command or script whose only hosts are not the provider's."""
     hits: list[RuleHit] = []
     if not addresses or not any(source.has(word) for word in _PROVIDER_WORDS):
         return hits
-    outside = [address.host for address in addresses if not is_local_host(address.host)]
+    external_hosts = [address.host for address in addresses if not is_local_host(address.host)]
     sends = len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
     for start, end, match in LineMatches(source, _ENV_SECRET, _PROVIDER_WORDS).found[: 5 * MAX_SIGNS]:
         tool = match["tool"]
@@ -160,12 +160,12 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
         if owners is None:
             continue
         role, _ = source.role_at(start)
-        if role in ("prose", "table", "remark", "head"):
+        if role in ("prose", "table", "script-comment", "frontmatter"):
             continue
         _, window = command_window(source, start)
         hosts = [host for host in find_hosts(window) if not is_local_host(host)]
         if not hosts and role == "script" and sends:
-            hosts = outside
+            hosts = external_hosts
         if hosts and not any(owner in host for owner in owners for host in hosts):
             hits.append(RuleHit("credential-to-stranger", start, end, None, None, f"{name} and {hosts[0]}"))
     return hits

@@ -1,4 +1,4 @@
-"""The expressions and word lists of expressions.toml, by name. Used by the detectors; imports none of them."""
+"""Loads regular expressions and word lists from expressions.toml by name. Used by the detectors."""
 
 import functools
 import re
@@ -21,7 +21,7 @@ def load_expression(name: str) -> "re.Pattern[str]":
 
 
 def load_words(name: str) -> tuple[str, ...]:
-    """`module.name`, in the order of the file."""
+    """`module.name`, in file order."""
     module, _, key = name.partition(".")
     return tuple(_document()[module][key]["words"])
 

@@ -1,6 +1,6 @@
-"""What is wrong with a file before its text is looked at: programs, false names, archives, links, pipes.
+"""Checks a file before its text is examined: programs, misleading names, archives, links, pipes.
 
-Used by examine; uses file_types.
+Used by examine_item; uses file_types.
 """
 
 import os
@@ -31,80 +31,80 @@ class FileRemark(NamedTuple):
 
 
 def check_entry(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
-    """Names, links and special files; nothing is opened."""
-    found: list[FileRemark] = []
+    """Checks names, links and special files; opens nothing."""
+    remarks: list[FileRemark] = []
     hidden = find_hidden(entry.relative)
     if hidden:
-        found.append(
+        remarks.append(
             FileRemark("hidden-characters", "high", entry.relative, f"in the file's name: {format_code_points(hidden)}")
         )
     if entry.kind == "special":
-        found.append(FileRemark("special-file", None, entry.relative))
+        remarks.append(FileRemark("special-file", None, entry.relative))
     if entry.kind == "link":
-        found += _check_link(entry, folder, root)
-    return found
+        remarks += _check_link(entry, folder, root)
+    return remarks
 
 
 def read_link_target(entry: AuditFile, folder: str) -> tuple[str, bool]:
-    """Where a link says it leads, and whether that is outside of its item. The target itself is not touched."""
+    """The target as written in the link, and whether it is outside the item. Does not touch the target."""
     try:
-        written = os.readlink(entry.path)
+        target = os.readlink(entry.path)
         real = os.path.realpath(entry.path)
     except OSError:
         return "", True
     inside = real == folder or real.startswith(folder.rstrip("/") + "/")
-    return written, not inside
+    return target, not inside
 
 
 def _check_link(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
-    written, outside = read_link_target(entry, folder)
-    shown = f"{entry.relative} -> {written}"
+    target, outside = read_link_target(entry, folder)
+    excerpt = f"{entry.relative} -> {target}"
     if not outside:
         return []
     real = os.path.realpath(entry.path)
     in_root = real == root or real.startswith(root.rstrip("/") + "/")
-    if in_root and not os.path.isabs(written):
-        # One skill linked from several tools' folders; the target is audited at its own place.
-        return [FileRemark("link-outside", "low", shown, "to another place of the same repository; not followed")]
-    return [FileRemark("link-outside", None, shown, "" if os.path.exists(entry.path) else "it leads nowhere here")]
+    if in_root and not os.path.isabs(target):
+        # One skill linked from several tools' folders; its target is audited where it is.
+        return [FileRemark("link-outside", "low", excerpt, "to another place of the same repository; not followed")]
+    return [FileRemark("link-outside", None, excerpt, "" if os.path.exists(entry.path) else "it leads nowhere here")]
 
 
 def check_content(content: FileContent) -> list[FileRemark]:
-    """What its bytes are, against what its name says."""
-    found: list[FileRemark] = []
+    """Compares the content with what the name suggests."""
+    remarks: list[FileRemark] = []
     name, magic = content.name, content.magic
     if content.problem and content.size <= HASH_LIMIT:
         return [FileRemark("not-read", None, name, content.problem)]
     expected = expected_magic(name)
     if magic in PROGRAMS:
-        disguised = bool(expected) or content.kind != "other"
-        found.append(FileRemark("type-mismatch" if disguised else "program-file", None, name, magic))
+        is_disguised = bool(expected) or content.kind != "other"
+        remarks.append(FileRemark("type-mismatch" if is_disguised else "program-file", None, name, magic))
     elif expected and magic not in expected and content.size:
-        found.append(_mismatch_remark(content, magic))
+        remarks.append(_mismatch_remark(content, magic))
     elif magic and content.kind != "other" and not expected:
-        found.append(FileRemark("type-mismatch", None, name, f"{magic} with the name of a text"))
+        remarks.append(FileRemark("type-mismatch", None, name, f"{magic} with the name of a text"))
     elif content.text is None and not magic and content.size:
-        found.append(_unknown_binary_remark(content))
+        remarks.append(_unknown_binary_remark(content))
     if is_archive(magic):
-        found += _check_archive(content)
+        remarks += _check_archive(content)
     elif magic == "picture" and _has_appended_data(content.data):
-        found.append(FileRemark("active-picture", None, name, "an archive or script behind the picture"))
+        remarks.append(FileRemark("active-picture", None, name, "an archive or script behind the picture"))
     if content.truncated and content.text is not None:
         severity: Severity = "low" if is_data_file(name) else "medium"
         note = f"{content.size:,} bytes; only the first {len(content.data):,} were examined"
-        found.append(FileRemark("not-read", severity, name, note))
+        remarks.append(FileRemark("not-read", severity, name, note))
     if file_extension(name) == "svg" and content.text is not None and "<script" in content.text.lower():
-        found.append(FileRemark("active-picture", None, name, "a script in the picture"))
-    return found
+        remarks.append(FileRemark("active-picture", None, name, "a script in the picture"))
+    return remarks
 
 
 def _mismatch_remark(content: FileContent, magic: str) -> FileRemark:
-    what = magic or ("text" if content.text is not None else "unknown bytes")
+    actual = magic or ("text" if content.text is not None else "unknown bytes")
     text = content.text or ""
     if content.text is not None and text.lstrip().startswith(("<svg", "<?xml", "version https://git-lfs")):
         return FileRemark("type-mismatch", "low", content.name, "a text that stands for the file")
     severity: Severity | None = "medium" if not magic and content.text is None else None
-    return FileRemark("type-mismatch", severity, content.name, f"it is {what}")
+    return FileRemark("type-mismatch", severity, content.name, f"it is {actual}")
 
 
 def _unknown_binary_remark(content: FileContent) -> FileRemark:

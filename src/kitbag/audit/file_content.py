@@ -1,6 +1,6 @@
-"""One file, read once: its hash, what it is, its text. Bounded; waits for no pipe and follows no link.
+"""Reads one file once: its hash, type and text. Bounded, non-blocking, follows no link.
 
-Used by examine. Uses file_types and text.source.
+Used by examine_item; uses file_types and text.source_files.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from kitbag.audit.findings import AuditFile
 from kitbag.text.source_files import SourceError, decode_text, open_regular_file, parent_boundary
 
 TEXT_LIMIT: Final = 512 << 10
-"""Of a text as much is examined; longer ones are told apart as not wholly read."""
+"""How much of a text is examined; longer ones are reported as partly read."""
 HASH_LIMIT: Final = 64 << 20
 _CHUNK = 1 << 20
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]")
@@ -27,12 +27,12 @@ class FileContent(NamedTuple):
     data: bytes
     """The first TEXT_LIMIT bytes."""
     text: str | None
-    """None: not a text."""
+    """None if it is not text."""
     kind: TextKind
     language: str
     magic: str
     truncated: bool
-    """The text has more than was examined."""
+    """The text is longer than what was examined."""
     problem: str = ""
     """Why nothing, or not everything, was read."""
 
@@ -42,7 +42,7 @@ class FileContent(NamedTuple):
 
 
 def read_content(entry: AuditFile) -> FileContent:
-    """Never raises for what the file is: then `problem` says why there is nothing."""
+    """Never raises for content: `problem` says why nothing was read."""
     try:
         descriptor, _ = open_regular_file(entry.path, parent_boundary(entry.path))
     except SourceError as error:
@@ -85,6 +85,6 @@ def _decode(data: bytes, cut: bool) -> str | None:
         text, _ = decode_text(data, cut)
     except SourceError:
         return None
-    # Bytes that only happen to have no NUL among them.
+    # Binary data that happens to contain no NUL.
     sample = text[:65536]
     return None if len(_CONTROL.findall(sample)) * 20 > len(sample) else text

@@ -1,6 +1,6 @@
-"""What a file is by its first bytes, what its name says it is, and whether the two agree: data and look-up.
+"""File types by content (magic bytes) and by name, and whether the two agree: tables and lookup functions.
 
-Used by contents and file_checks.
+Used by file_content and file_checks.
 """
 
 import re
@@ -65,7 +65,7 @@ _EXPECTED: Final[dict[str, frozenset[str]]] = {
 }
 DOCUMENTS: Final = frozenset(load_words("file_types.documents"))
 PICKLES: Final = frozenset(load_words("file_types.pickles"))
-"""Formats that run code when they are loaded."""
+"""Formats that run code when loaded."""
 
 _TEXT_KINDS: Final[dict[str, TextKind]] = {
     **dict.fromkeys(load_words("file_types.markdown"), "markdown"),
@@ -84,7 +84,7 @@ def file_extension(name: str) -> str:
 
 
 def detect_magic(start: bytes) -> str:
-    """What the first bytes say; empty for text and for what is not known."""
+    """The type by the first bytes; empty for text and unknown types."""
     if start[:4] == b"RIFF":
         return "picture" if start[8:12] == b"WEBP" else "sound" if start[8:12] == b"WAVE" else "film"
     if start[4:8] == b"ftyp":
@@ -95,11 +95,11 @@ def detect_magic(start: bytes) -> str:
         return ""
     if start[:2] == b"BM" and b"\0" not in start[:64]:
         return ""
-    return next((name for mark, name in _MAGIC if start.startswith(mark)), "")
+    return next((name for signature, name in _MAGIC if start.startswith(signature)), "")
 
 
 def _is_windows_program(start: bytes) -> bool:
-    """Two letters are not enough: a text may begin with them."""
+    """The two letters are not enough: a text may start with them."""
     return b"\0" in start[:64]
 
 
@@ -125,7 +125,7 @@ def is_data_file(name: str) -> bool:
 
 
 def detect_language(name: str, start: str) -> str:
-    """`shell`, `python`, `javascript`, `powershell`, else the file's ending or nothing."""
+    """`shell`, `python`, `javascript`, `powershell`, else the file extension or nothing."""
     ending = file_extension(name)
     first = start.split("\n", 1)[0] if start.startswith("#!") else ""
     if ending in _SHELL or name.lower() in _SCRIPT_NAMES or _SHELL_NAME.search(first):
@@ -140,13 +140,13 @@ def detect_language(name: str, start: str) -> str:
 
 
 def is_encrypted(magic: str, data: bytes) -> bool:
-    """A password is needed for what is in the archive, as far as its headers say so."""
+    """Whether the archive needs a password, as far as its headers tell."""
     if magic == "zip archive":
         return _encrypted_zip(data)
     if magic == "7z archive":
         return b"\x06\xf1\x07\x01" in data[-4096:] or b"\x06\xf1\x07\x01" in data[:4096]
     if magic == "rar archive":
-        # RAR 4: the flag of the main header; RAR 5: an encryption header right behind the mark.
+        # RAR 4: a flag in the main header; RAR 5: an encryption header right after the signature.
         five = data[:8] == b"Rar!\x1a\x07\x01\0"
         return data[12:13] == b"\x04" if five else bool(data[10:12] and struct.unpack("<H", data[10:12])[0] & 0x80)
     return False

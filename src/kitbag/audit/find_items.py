@@ -1,7 +1,7 @@
-"""Which skills, agents, commands and plugins lie below a path, and which files belong to each.
+"""Finds skills, agents, commands and plugins below a path, and the files that belong to each.
 
-Names only: nothing is opened but heads of Markdown files that may be agents. No link is followed, and the
-walk is bounded in folders, files and depth; what is left out is said. Used by run.
+Works by name: opens only the start of Markdown files that may be agents. Follows no link; limits folders, files and
+depth, and reports what it omits. Used by run.
 """
 
 import contextlib
@@ -47,29 +47,31 @@ _DATA_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 
 class AuditTarget(NamedTuple):
     root: str
-    """Absolute; what paths in findings and lock files are relative to."""
+    """Absolute; paths in findings and lock files are relative to it."""
     requested_paths: tuple[str, ...]
-    """What was asked for, relative to the root."""
+    """Relative to the root."""
     items: tuple[AuditItem, ...]
     unread: tuple[UnreadPath, ...]
 
 
 def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
-    """No path is the workspace. `lock_file` is not part of what is audited. Raises UsageError for a bad path,
-    InvalidError for one that a link leads out of the workspace."""
-    tops = [_resolve_path(path) for path in paths] or [os.path.realpath(find_places().project)]
-    root = os.path.commonpath([find_audit_root(top) for top in tops])
+    """Without a path, the workspace. Excludes `lock_file`. Raises UsageError for a bad path, InvalidError if a link
+    leads out of the workspace."""
+    resolved = [_resolve_path(path) for path in paths] or [os.path.realpath(find_places().project)]
+    root = os.path.commonpath([find_audit_root(path_found) for path_found in resolved])
     items: dict[tuple[str, str], AuditItem] = {}
     unread: set[UnreadPath] = set()
-    for top, path in zip(tops, paths or ("",), strict=True):
-        found = _Walk(top, root, lock_file).run() if os.path.isdir(top) else _single_file(top, root)
+    for path_found, path in zip(resolved, paths or ("",), strict=True):
+        found = (
+            _Walk(path_found, root, lock_file).run() if os.path.isdir(path_found) else _single_file(path_found, root)
+        )
         if path and not found.items:
-            what = f"{path}: no skill, agent, command or plugin there"
-            raise UsageError(what, "give a folder with SKILL.md in it or below it, an agent's file, or a workspace")
+            problem = f"{path}: no skill, agent, command or plugin there"
+            raise UsageError(problem, "give a folder with SKILL.md in it or below it, an agent's file, or a workspace")
         items.update({(item.path, item.kind): item for item in found.items})
         unread.update(found.unread)
-    asked = tuple(os.path.relpath(top, root) for top in tops)
-    return AuditTarget(root, asked, tuple(items[key] for key in sorted(items)), tuple(sorted(unread)))
+    requested = tuple(os.path.relpath(path_found, root) for path_found in resolved)
+    return AuditTarget(root, requested, tuple(items[key] for key in sorted(items)), tuple(sorted(unread)))
 
 
 def _resolve_path(path: str) -> str:
@@ -77,15 +79,15 @@ def _resolve_path(path: str) -> str:
     if "\0" in path or not os.path.exists(path):
         raise UsageError(f"{path}: there is no such path", fix)
     check_path_links(path)
-    top = os.path.realpath(path)
-    if not os.path.isdir(top) and not os.path.isfile(top):
+    resolved = os.path.realpath(path)
+    if not os.path.isdir(resolved) and not os.path.isfile(resolved):
         raise UsageError(f"{path} is neither a file nor a folder", fix)
-    # A skill is its whole folder, whichever way it is named.
-    return os.path.dirname(top) if os.path.basename(top).lower() == "skill.md" else top
+    # A skill is its whole folder, even if its file is given.
+    return os.path.dirname(resolved) if os.path.basename(resolved).lower() == "skill.md" else resolved
 
 
 def find_audit_root(path: str) -> str:
-    """The git root, so that the same files have the same names wherever the audit starts; else the path itself."""
+    """The git root, so that paths are the same wherever the audit starts; else the path itself."""
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     places = find_places(folder)
     outermost = places.project_dirs[-1] if places.project_dirs else folder
@@ -124,7 +126,7 @@ def _has_frontmatter(path: str) -> bool:
 
 
 def _kind_by_folder(folders: list[str], name: str) -> AuditItemKind | None:
-    """What a file is because of where it lies; None when that says nothing."""
+    """The kind of a file by its location; None if that is not conclusive."""
     lower = [folder.lower() for folder in folders]
     at_home = not _AGENT_ROOTS.isdisjoint(lower)
     markdown = name.lower().endswith(_MARKDOWN_SUFFIXES)
@@ -148,7 +150,7 @@ def _is_data_file(name: str) -> bool:
 
 
 class _ItemBuilder:
-    """An item while its files are being collected."""
+    """An item whose files are still being collected."""
 
     __slots__ = ("entries", "folder", "kind", "main", "unread")
 
@@ -172,7 +174,7 @@ class _Walk:
         self.folders = 0
         self.omitted: dict[_ItemBuilder, int] = {}
         self.workspace = _ItemBuilder("workspace", root, "")
-        """What steers agents in a workspace and belongs to no item of its own."""
+        """Files that steer agents in a workspace and belong to no other item."""
 
     def run(self) -> _FoundItems:
         pending: list[tuple[str, int, _ItemBuilder | None]] = [(self.top, 0, None)]
@@ -180,8 +182,8 @@ class _Walk:
             folder, depth, owner = pending.pop()
             pending += reversed(self._read_folder(folder, depth, owner))
         for owner, count in self.omitted.items():
-            what = f"{count:,} more files or folders: an audit reads at most {MAX_FILES:,} files"
-            owner.unread.append(UnreadPath(self._relative(owner.folder), f"{what} and {MAX_FOLDERS:,} folders"))
+            reason = f"{count:,} more files or folders: an audit reads at most {MAX_FILES:,} files"
+            owner.unread.append(UnreadPath(self._relative(owner.folder), f"{reason} and {MAX_FOLDERS:,} folders"))
         items = [self._build_item(owner) for owner in self.builders] + self.single_file_items
         if self.workspace.entries or self.workspace.unread:
             items.append(self._build_item(self.workspace))
@@ -203,10 +205,10 @@ class _Walk:
             unread.append(UnreadPath(self._relative(path), "and more of this kind"))
 
     def _count_omitted(self, owner: _ItemBuilder | None, count: int = 1) -> None:
-        """A limit was reached. What is left out so is a finding: it could be anything."""
+        """Counts files beyond a limit. They become a finding, because they could contain anything."""
         if count:
-            meant = owner or self.workspace
-            self.omitted[meant] = self.omitted.get(meant, 0) + count
+            builder = owner or self.workspace
+            self.omitted[builder] = self.omitted.get(builder, 0) + count
 
     def _read_folder(
         self, folder: str, depth: int, owner: _ItemBuilder | None
@@ -219,9 +221,9 @@ class _Walk:
                 self._count_omitted(owner)
             return []
         try:
-            with os.scandir(folder) as found:
-                entries = sorted(itertools.islice(found, MAX_FOLDERS), key=lambda entry: entry.name)
-                self._count_omitted(owner, sum(1 for _ in found))
+            with os.scandir(folder) as scan:
+                entries = sorted(itertools.islice(scan, MAX_FOLDERS), key=lambda entry: entry.name)
+                self._count_omitted(owner, sum(1 for _ in scan))
         except OSError as error:
             self._add_unread(owner, folder, f"can't be listed: {(error.strerror or '').lower()}")
             return []
@@ -239,20 +241,20 @@ class _Walk:
     def _find_owner(
         self, folder: str, depth: int, names: dict[str, str], owner: _ItemBuilder | None
     ) -> _ItemBuilder | None:
-        """The item that the folder begins, or the one that it is part of."""
+        """The item that starts at this folder, or the one it is part of."""
         skill = names.get("skill.md")
         inside = owner is not None and owner.kind == "skill" and not (self._may_contain_skills(owner))
         if skill and not inside:
-            made = _ItemBuilder("skill", folder, skill)
+            builder = _ItemBuilder("skill", folder, skill)
         elif owner is None and self._is_plugin(folder, names):
-            made = _ItemBuilder("plugin", folder, "")
+            builder = _ItemBuilder("plugin", folder, "")
         else:
             return owner
-        self.builders.append(made)
-        return made
+        self.builders.append(builder)
+        return builder
 
     def _may_contain_skills(self, owner: _ItemBuilder) -> bool:
-        """A repository or plugin may have a skill at its top and others below; elsewhere what is below is its own."""
+        """A repository or plugin may have a skill at its top and others below; otherwise all below is its own."""
         if owner.folder != self.top:
             return False
         return any(os.path.lexists(os.path.join(self.top, name)) for name in (".git", ".claude-plugin", "skills"))
@@ -297,10 +299,10 @@ class _Walk:
     def _single_file_kind(self, entry: "os.DirEntry[str]", folders: list[str]) -> AuditItemKind | None:
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             return None
-        inside = os.path.relpath(os.path.dirname(entry.path), self.top).split(os.sep)
-        # A folder that was asked for by its name counts; the folders above the root do not.
-        kind = _kind_by_folder([os.path.basename(self.top), *inside, *folders], entry.name)
-        if kind is None and inside == ["."] and entry.name.lower().endswith(".md") and not self._is_repository():
+        subfolders = os.path.relpath(os.path.dirname(entry.path), self.top).split(os.sep)
+        # The name of the requested folder counts; folders above the root do not.
+        kind = _kind_by_folder([os.path.basename(self.top), *subfolders, *folders], entry.name)
+        if kind is None and subfolders == ["."] and entry.name.lower().endswith(".md") and not self._is_repository():
             lower = entry.name.lower()
             kind = "agent" if lower not in _DOCUMENTS and lower not in _STEERING_FILES else None
         if kind is None or _is_data_file(entry.name) or _has_frontmatter(entry.path) or kind == "command":
@@ -317,7 +319,7 @@ class _Walk:
         )
 
     def _is_steering_file(self, name: str, folders: list[str]) -> bool:
-        """Files that tell agents what to do, or tools what to run."""
+        """Files that instruct agents or configure what tools run."""
         lower = [folder.lower() for folder in folders]
         if ".vscode" in lower:
             return name.lower() in _VSCODE_FILES

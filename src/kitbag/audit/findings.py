@@ -1,4 +1,4 @@
-"""The values an audit is about: what was looked at, what was found, what was not read.
+"""The values of an audit: items, files, findings, and what was not read.
 
 Used by every module of this package; imports none of them.
 """
@@ -16,19 +16,19 @@ MAX_EXCERPT: Final = 160
 
 
 class AuditFile(NamedTuple):
-    """One name in a folder, as the walk met it; nothing of it has been read."""
+    """A directory entry as found by the walk; not read yet."""
 
     path: str
     """Absolute."""
     relative: str
-    """To the item's folder."""
+    """Relative to the item's folder."""
     kind: AuditFileKind
     size: int
     executable: bool
 
 
 class UnreadPath(NamedTuple):
-    """What was not looked at, and why. Never dropped silently."""
+    """What was not examined, and why. Never dropped silently."""
 
     path: str
     """Relative to the audit's root."""
@@ -36,15 +36,15 @@ class UnreadPath(NamedTuple):
 
 
 class AuditItem(NamedTuple):
-    """A skill, an agent, a command, a plugin, or what a workspace brings besides."""
+    """A skill, an agent, a command, a plugin, or the rest of a workspace."""
 
     kind: AuditItemKind
     folder: str
-    """Absolute: what belongs to it lies below. For an item of one file, the folder of that file."""
+    """Absolute; its files are below. For a single-file item, the folder of that file."""
     path: str
     """Relative to the audit's root: the folder of a skill, the file of an agent."""
     main_file: str
-    """The file with its instructions, relative to the folder; empty when it has none."""
+    """The file with its instructions, relative to the folder; empty if there is none."""
     files: tuple[AuditFile, ...]
     unread: tuple[UnreadPath, ...] = ()
 
@@ -56,16 +56,16 @@ class AuditFinding(NamedTuple):
     file: str
     """Relative to the audit's root."""
     line: int
-    """Counted from 1; 0 speaks of the whole file."""
+    """1-based; 0 means the whole file."""
     excerpt: str
-    """One line, already safe to show."""
+    """One line, safe to show."""
     note: str = ""
-    """What is special about this place; the rule says the rest."""
+    """Details of this occurrence; the rule explains the rest."""
     item: str = ""
     fingerprint: str = ""
-    """The same for the same thing, wherever it moves inside its file."""
+    """Stays the same if the matched text moves inside its file."""
     suppressed: str = ""
-    """The reason that the file gives for not reporting it."""
+    """The reason given in the file for ignoring it."""
 
     @property
     def location(self) -> str:
@@ -73,7 +73,7 @@ class AuditFinding(NamedTuple):
 
 
 def finding_sort_key(finding: AuditFinding) -> tuple[object, ...]:
-    """Worst first, then by place: the same in every run."""
+    """Worst first, then by location; deterministic."""
     return (SEVERITIES.index(finding.severity), finding.file, finding.line, finding.rule, finding.excerpt)
 
 

@@ -1,6 +1,6 @@
-"""Text that a person can't see: hidden characters by what they can do, and instructions in comments.
+"""Detects text that a reader can't see: hidden characters, rated by what they can do, and instructions in comments.
 
-Used by examine; uses text.hidden, which knows what belongs to emoji, joined scripts and right-to-left text.
+Used by examine_item; uses text.hidden_characters, which knows emoji, joining scripts and right-to-left text.
 """
 
 import re
@@ -17,12 +17,12 @@ _MAX_CHARACTERS: Final = 5000
 _LINES = re.compile(r"[^\n]{1,2000}")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-_MARKS = frozenset((0x200E, 0x200F, 0x061C))
+_DIRECTION_MARKS = frozenset((0x200E, 0x200F, 0x061C))
 _OVERRIDES = frozenset((0x202D, 0x202E))
 _ISOLATES = frozenset((0x202A, 0x202B, 0x202C, 0x2066, 0x2067, 0x2068, 0x2069))
 _ZERO_WIDTH = frozenset((0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0x2063, 0x2064, 0xFEFF))
-_ADDRESSED = load_expression("hidden_checks.addressed")
-_ORDERED = load_expression("hidden_checks.ordered")
+_ADDRESSED = load_expression("hidden_text.addressed")
+_ORDERED = load_expression("hidden_text.ordered")
 _ACTS = re.compile(
     r"https?://|\b(?:curl|wget|bash|\.ssh|\.env|api[ _-]?keys?|tokens?|secrets?|passwords?|credentials?|environment)\b",
     re.I,
@@ -37,15 +37,15 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
     right_to_left = _RIGHT_TO_LEFT.search(text) is not None
     found_so_far = 0
     for line in _LINES.finditer(text):
-        row = line[0]
-        if row.isascii() and row.isprintable():
+        line_text = line[0]
+        if line_text.isascii() and line_text.isprintable():
             continue
-        found = find_hidden(row)
+        found = find_hidden(line_text)
         found_so_far += len(found)
         if right_to_left:
-            found = [(at, point) for at, point in found if point not in _MARKS]
+            found = [(at, point) for at, point in found if point not in _DIRECTION_MARKS]
         if found:
-            severity = rate_hidden_characters(row, found)
+            severity = rate_hidden_characters(line_text, found)
             if severity is not None:
                 start = line.start() + found[0][0]
                 note = format_code_points(found)
@@ -59,14 +59,14 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
 
 
 def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity | None:
-    """None where a writing system needs the character."""
-    worst: list[Severity] = []
-    places = {at for at, _ in found}
+    """None if a writing system needs the characters."""
+    severities: list[Severity] = []
+    offsets = {at for at, _ in found}
     for at, point in found:
-        if at + 1 in places and at + 2 in places and at + 3 in places:
-            return "high"  # a run of them carries a text
-        worst.append(_rate_character(line, at, point, at + 1 in places or at - 1 in places))
-    return min(worst, key=("high", "medium", "low", "info").index) if set(worst) != {"info"} else None
+        if at + 1 in offsets and at + 2 in offsets and at + 3 in offsets:
+            return "high"  # a run of them can encode text
+        severities.append(_rate_character(line, at, point, at + 1 in offsets or at - 1 in offsets))
+    return min(severities, key=("high", "medium", "low", "info").index) if set(severities) != {"info"} else None
 
 
 def _rate_character(line: str, at: int, point: int, has_neighbor: bool) -> Severity:
@@ -77,7 +77,7 @@ def _rate_character(line: str, at: int, point: int, has_neighbor: bool) -> Sever
         return "low" if _RIGHT_TO_LEFT.search(line) else "high"
     if point in _ZERO_WIDTH:
         if point == 0x200B and (_UNSPACED.match(before) or _UNSPACED.match(after)):
-            return "info"  # where a line may break in a script without blanks
+            return "info"  # a line-break opportunity in a script without spaces
         return "high" if (_is_word(before) and _is_word(after)) or has_neighbor else "medium"
     if 0xFE00 <= point <= 0xFE0F:
         return "high" if has_neighbor else "low"
@@ -103,7 +103,7 @@ def find_mixed_words(source: AuditedText) -> list[RuleHit]:
 
 
 def find_hidden_instructions(source: AuditedText) -> list[RuleHit]:
-    """Comments that speak to the agent and tell it to act."""
+    """Comments that address the agent and tell it to act."""
     hits: list[RuleHit] = []
     for region in source.regions:
         if region.role != "comment" or len(hits) >= _MAX_LINES:

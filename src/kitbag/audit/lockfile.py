@@ -1,4 +1,4 @@
-"""`kitbag.lock`: what items could do when somebody looked at them, and what has changed since.
+"""`kitbag.lock`: the capabilities of items when they were reviewed, and what has changed since.
 
 Deterministic: sorted, no times, no absolute paths. Used by the command line; uses run's report.
 """
@@ -28,8 +28,8 @@ Capabilities = dict[str, tuple[str, ...]]
 
 
 def list_capabilities(manifest: CapabilityManifest) -> Capabilities:
-    """What a new entry of widens what the item can do; empty kinds are left out."""
-    found: dict[str, tuple[str, ...]] = {
+    """Capabilities by kind; a new entry widens what the item can do. Omits empty kinds."""
+    by_kind: dict[str, tuple[str, ...]] = {
         "commands": tuple(command.text for command in manifest.commands),
         "references": tuple(f"@{entry.target}" for entry in manifest.references),
         "environment": manifest.environment,
@@ -41,11 +41,11 @@ def list_capabilities(manifest: CapabilityManifest) -> Capabilities:
         "servers": manifest.servers,
         "links": tuple(f"{link.path} -> {link.target}" for link in manifest.links),
     }
-    return {kind: tuple(sorted(set(values))) for kind, values in found.items() if values}
+    return {kind: tuple(sorted(set(values))) for kind, values in by_kind.items() if values}
 
 
 def build_lock(report: AuditReport) -> dict[str, object]:
-    """Nothing of what lies around the items: caches and packages are another on each machine."""
+    """Only the items: caches and packages around them differ between machines."""
     return {"version": VERSION, "items": [_lock_entry(one) for one in report.examined]}
 
 
@@ -67,12 +67,12 @@ def _lock_entry(one: ExaminedItem) -> dict[str, object]:
 
 
 def format_lock(value: dict[str, object]) -> str:
-    """Only ASCII, so that any tool shows it as it is."""
+    """ASCII only, so that any tool shows it correctly."""
     return json.dumps(value, indent=2, sort_keys=True) + "\n"
 
 
 def write_lock(path: str, report: AuditReport) -> None:
-    """Whole or not at all; never through a link."""
+    """Writes atomically, never through a link."""
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
         raise UsageError(f"{path} is not a plain file; nothing was written", "give another name with -o")
@@ -90,20 +90,20 @@ def write_lock(path: str, report: AuditReport) -> None:
 
 
 class LockedItem(NamedTuple):
-    """One item as the lock file has it."""
+    """One item as recorded in the lock file."""
 
     kind: str
     name: str
     path: str
     capabilities: Capabilities
     files: dict[str, str]
-    """Path -> hash, with a mark for the executable bit."""
+    """Path -> hash, with a suffix for the executable bit."""
     active_files: frozenset[str]
     fingerprints: frozenset[str]
 
 
 def read_lock(path: str) -> tuple[LockedItem, ...]:
-    """Raises UsageError when there is none or it can't be used."""
+    """Raises UsageError if it is missing or unusable."""
     fix = "write it with: kitbag lock"
     try:
         data, _, more = read_bytes(path, boundary_for_file(path), _MAX_BYTES)
@@ -154,11 +154,11 @@ class ItemChange(NamedTuple):
     status: str
     """`new`, `gone`, `moved` or `changed`."""
     previous_path: str
-    """Where it was before it moved."""
+    """Its path before it moved."""
     added: Capabilities
     removed: Capabilities
     files: tuple[PluginFileChange, ...]
-    """Files that can act."""
+    """Changed files that affect capabilities."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -175,20 +175,20 @@ class ItemChange(NamedTuple):
 
 class LockComparison(NamedTuple):
     changes: tuple[ItemChange, ...]
-    """Only items that can do something else now; changed prose is no change here."""
+    """Only items whose capabilities changed; changes of prose do not count."""
     findings: tuple[AuditFinding, ...]
-    """Those that are new, and one for each kind of change."""
+    """New findings, and one for each kind of change."""
 
 
 def compare_with_lock(report: AuditReport, lock: tuple[LockedItem, ...]) -> LockComparison:
     old = _match_items(report, lock)
-    found: list[ItemChange] = []
+    item_changes: list[ItemChange] = []
     findings: list[AuditFinding] = []
     for one in report.examined:
         before = old.get((one.item.kind, one.item.path))
         change = _item_change(one, before)
         if change is not None:
-            found.append(change)
+            item_changes.append(change)
             findings += _change_findings(one, change)
         known = before.fingerprints if before is not None else frozenset[str]()
         moved = before is not None and before.path != one.item.path
@@ -196,44 +196,46 @@ def compare_with_lock(report: AuditReport, lock: tuple[LockedItem, ...]) -> Lock
     used = {(locked.kind, locked.path) for locked in old.values()}
     for locked in lock:
         if (locked.kind, locked.path) not in used and report.covers(locked.path):
-            found.append(ItemChange(locked.kind, locked.name, locked.path, "gone", "", {}, locked.capabilities, ()))
+            item_changes.append(
+                ItemChange(locked.kind, locked.name, locked.path, "gone", "", {}, locked.capabilities, ())
+            )
     return LockComparison(
-        tuple(sorted(found, key=lambda change: (change.path, change.kind))),
+        tuple(sorted(item_changes, key=lambda change: (change.path, change.kind))),
         tuple(sorted(findings, key=finding_sort_key)),
     )
 
 
 def _match_items(report: AuditReport, lock: tuple[LockedItem, ...]) -> dict[tuple[str, str], LockedItem]:
-    """By path; what is at no known path by its name, if only one thing is called so."""
+    """Matches by path; moved items by name, if it is unambiguous."""
     by_path = {(locked.kind, locked.path): locked for locked in lock}
     keys = {(one.item.kind, one.item.path) for one in report.examined}
-    free: dict[tuple[str, str], list[LockedItem]] = {}
+    unmatched: dict[tuple[str, str], list[LockedItem]] = {}
     for locked in lock:
         if (locked.kind, locked.path) not in keys and locked.name:
-            free.setdefault((locked.kind, locked.name), []).append(locked)
-    made: dict[tuple[str, str], LockedItem] = {}
+            unmatched.setdefault((locked.kind, locked.name), []).append(locked)
+    matched: dict[tuple[str, str], LockedItem] = {}
     for one in report.examined:
         key = (one.item.kind, one.item.path)
-        same_name = free.get((one.item.kind, item_name(one)), [])
+        same_name = unmatched.get((one.item.kind, item_name(one)), [])
         if key in by_path:
-            made[key] = by_path[key]
+            matched[key] = by_path[key]
         elif len(same_name) == 1:
-            made[key] = same_name.pop()
-    return made
+            matched[key] = same_name.pop()
+    return matched
 
 
 def _item_change(one: ExaminedItem, before: LockedItem | None) -> ItemChange | None:
     now = _current_item(one)
-    acting = {path: mark for path, mark in now.files.items() if path in now.active_files}
+    active = {path: fingerprint for path, fingerprint in now.files.items() if path in now.active_files}
     if before is None:
-        files = diff_files({}, acting)
+        files = diff_files({}, active)
         return ItemChange(now.kind, now.name, now.path, "new", "", now.capabilities, {}, tuple(files))
-    acted = {path: mark for path, mark in before.files.items() if path in before.active_files}
+    active_before = {path: fingerprint for path, fingerprint in before.files.items() if path in before.active_files}
     added, removed = (
         _difference(now.capabilities, before.capabilities),
         _difference(before.capabilities, now.capabilities),
     )
-    files = diff_files(acted, acting)
+    files = diff_files(active_before, active)
     moved = before.path != now.path
     if not (added or removed or files or moved):
         return None
@@ -242,18 +244,18 @@ def _item_change(one: ExaminedItem, before: LockedItem | None) -> ItemChange | N
 
 
 def _difference(these: Capabilities, those: Capabilities) -> Capabilities:
-    found = {kind: tuple(v for v in values if v not in those.get(kind, ())) for kind, values in these.items()}
-    return {kind: values for kind, values in found.items() if values}
+    added = {kind: tuple(v for v in values if v not in those.get(kind, ())) for kind, values in these.items()}
+    return {kind: values for kind, values in added.items() if values}
 
 
 def _change_findings(one: ExaminedItem, change: ItemChange) -> list[AuditFinding]:
     file = os.path.normpath(os.path.join(change.path, one.item.main_file)) if one.item.kind == "skill" else change.path
-    made: list[AuditFinding] = []
+    findings: list[AuditFinding] = []
 
-    def add(rule: str, place: str, excerpt: str, severity: Severity | None = None) -> None:
-        known = load_rules()[rule]
+    def add(rule: str, file_path: str, excerpt: str, severity: Severity | None = None) -> None:
+        audit_rule = load_rules()[rule]
         shown = escape_for_terminal(collapse_whitespace(excerpt))[:400]
-        made.append(AuditFinding(rule, severity or known.severity, known.confidence, place, 0, shown))
+        findings.append(AuditFinding(rule, severity or audit_rule.severity, audit_rule.confidence, file_path, 0, shown))
 
     if change.status in ("new", "moved"):
         word = f"a new {change.kind}" if change.status == "new" else f"moved here from {change.previous_path}"
@@ -265,32 +267,32 @@ def _change_findings(one: ExaminedItem, change: ItemChange) -> list[AuditFinding
         add("capability-added", file, f"{kind.replace('_', ' ')}: {'; '.join(values[:_MAX_LISTED])}{more}")
     folder = change.path if one.item.kind in ("skill", "plugin") else os.path.dirname(change.path)
     for entry in change.files:
-        place = os.path.normpath(os.path.join(folder, entry.path))
+        file_path = os.path.normpath(os.path.join(folder, entry.path))
         if entry.sign == "-":
-            add("capability-removed", place, f"{entry.path}: removed")
+            add("capability-removed", file_path, f"{entry.path}: removed")
         else:
-            add("content-changed", place, f"{entry.path}: {'new' if entry.sign == '+' else 'changed'}")
+            add("content-changed", file_path, f"{entry.path}: {'new' if entry.sign == '+' else 'changed'}")
     if change.removed:
         kinds = "; ".join(
             f"{kind.replace('_', ' ')}: {', '.join(values[:_MAX_LISTED])}" for kind, values in change.removed.items()
         )
         add("capability-removed", file, kinds)
-    return add_fingerprints(made, one.item.path)
+    return add_fingerprints(findings, one.item.path)
 
 
 def list_differences(report: AuditReport, lock: tuple[LockedItem, ...]) -> list[tuple[str, str]]:
-    """(path, what) of everything that is not as the lock file says; prose too."""
-    found: list[tuple[str, str]] = []
+    """(path, description) of every difference from the lock file, prose included."""
+    found_differences: list[tuple[str, str]] = []
     old = {(locked.kind, locked.path): locked for locked in lock}
     for one in report.examined:
         before = old.pop((one.item.kind, one.item.path), None)
         now = _current_item(one)
         if before is None:
-            found.append((now.path, f"a {now.kind} that the lock file does not have"))
+            found_differences.append((now.path, f"a {now.kind} that the lock file does not have"))
             continue
         for change in diff_files(before.files, now.files):
             word = {"+": "new file", "~": "changed file", "-": "missing file"}[change.sign]
-            found.append((now.path, f"{word}: {change.path}"))
+            found_differences.append((now.path, f"{word}: {change.path}"))
         if before.capabilities != now.capabilities:
             kinds = sorted(
                 {
@@ -298,10 +300,10 @@ def list_differences(report: AuditReport, lock: tuple[LockedItem, ...]) -> list[
                     *_difference(before.capabilities, now.capabilities),
                 }
             )
-            found.append((now.path, f"other capabilities: {', '.join(kinds)}"))
-    found += [
+            found_differences.append((now.path, f"other capabilities: {', '.join(kinds)}"))
+    found_differences += [
         (locked.path, f"a {locked.kind} that is no longer there")
         for locked in old.values()
         if report.covers(locked.path)
     ]
-    return sorted(found)
+    return sorted(found_differences)

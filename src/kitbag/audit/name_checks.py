@@ -1,4 +1,4 @@
-"""Names that pass for others: look-alikes among the items and of what is built in, and names of tools.
+"""Detects names that imitate others: look-alikes of other items, built-in items and tools.
 
 Used by run.
 """
@@ -22,16 +22,16 @@ class NamedItem(NamedTuple):
     path: str
     name: str
     builtin: bool
-    """It lies where the built-in ones lie."""
+    """It is one of the built-in items."""
 
 
 def builtin_names() -> frozenset[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for kind in ITEM_KINDS:
         folder = os.path.join(_BUILTIN, kind)
         if os.path.isdir(folder):
-            found.update(os.path.splitext(name)[0] for name in os.listdir(folder))
-    return frozenset(found)
+            names.update(os.path.splitext(name)[0] for name in os.listdir(folder))
+    return frozenset(names)
 
 
 def is_builtin(folder: str) -> bool:
@@ -39,19 +39,19 @@ def is_builtin(folder: str) -> bool:
 
 
 def check_names(items: Iterable[NamedItem]) -> dict[str, list[FileRemark]]:
-    """By the item's path."""
+    """Remarks by the item's path."""
     named = [item for item in items if item.name]
     protected = {*CANONICAL_TOOLS, *CHAT_COMMANDS, *builtin_names()}
     by_skeleton: dict[str, set[str]] = {}
     for name in (*protected, *(item.name for item in named)):
         by_skeleton.setdefault(confusable_skeleton(remove_hidden(name)), set()).add(name)
     keys = {normalize_name(name) for name in protected}
-    found: dict[str, list[FileRemark]] = {}
+    remarks_by_path: dict[str, list[FileRemark]] = {}
     for item in named:
-        remarks = found.setdefault(item.path, [])
+        remarks = remarks_by_path.setdefault(item.path, [])
         if normalize_name(item.name) in keys:
             if not item.builtin:
-                # The chat's own commands always win, and in another case it is another word to a person.
+                # The chat's own commands always win, and a different case reads as a different word.
                 shadows = item.name in protected and item.name not in CHAT_COMMANDS
                 remarks.append(FileRemark("reserved-name", None if shadows else "low", item.name))
             continue
@@ -60,7 +60,7 @@ def check_names(items: Iterable[NamedItem]) -> dict[str, list[FileRemark]]:
             for other in by_skeleton[confusable_skeleton(remove_hidden(item.name))]
             if normalize_name(other) != normalize_name(item.name)
         }
-        # Of two that look alike the plain one is imitated.
+        # Of two look-alikes, the plainer one is the original.
         imitated = max(others, key=lambda other: (_plainness(other, protected), other), default="")
         if imitated and _plainness(imitated, protected) > _plainness(item.name, protected):
             remarks.append(
@@ -72,7 +72,7 @@ def check_names(items: Iterable[NamedItem]) -> dict[str, list[FileRemark]]:
             remarks.append(
                 FileRemark("look-alike-name", None, item.name, f"mixes alphabets{_describe_non_ascii(item.name)}")
             )
-    return found
+    return remarks_by_path
 
 
 def _plainness(name: str, protected: set[str]) -> tuple[bool, bool, int]:
@@ -85,7 +85,7 @@ def _describe_non_ascii(name: str) -> str:
 
 
 def _mixes_alphabets(name: str) -> bool:
-    """Latin and Cyrillic or Greek letters in one word."""
+    """Latin mixed with Cyrillic or Greek letters in one word."""
     for word in name.replace("_", "-").replace(" ", "-").split("-"):
         alphabets = {unicodedata.name(char, "").split(" ")[0] for char in word if char.isalpha()}
         if "LATIN" in alphabets and alphabets & {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}:

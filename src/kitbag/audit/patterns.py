@@ -1,7 +1,7 @@
-"""Runs the patterns of rules.toml over one text, in time that does not depend on who wrote it.
+"""Matches the patterns of rules.toml against one text, in bounded time even for hostile input.
 
-Words are searched first, the expression only in the line around one; how much is examined is bounded for each
-pattern, and going over the bound is reported. Used by examine; uses regions and rules.
+Searches for words first, and applies the expression only to lines around them; each pattern examines a limited
+amount of text and reports if it reached the limit. Used by examine_item; uses regions and rules.
 """
 
 import re
@@ -15,7 +15,7 @@ from kitbag.library.names import confusable_skeleton
 from kitbag.text.hidden_characters import remove_hidden
 
 MAX_EXAMINED: Final = 60_000
-"""Characters that one pattern looks at in one file; an honest file has far less."""
+"""Characters that one pattern examines in one file; ordinary files have far fewer."""
 MAX_WINDOW: Final = 2000
 _CONTINUED = re.compile(r"(?:\\|\||&&)[ \t]*\n")
 _DISGUISE = re.compile(r"''|\"\"|\\(?=[a-z])|\$\{IFS\}|\$IFS(?![A-Z_])|\$@")
@@ -28,11 +28,11 @@ class RuleHit(NamedTuple):
     start: int
     end: int
     severity: Severity | None = None
-    """None: as the rule says."""
+    """None: the rule's severity."""
     confidence: Confidence | None = None
     note: str = ""
     is_final: bool = False
-    """The detector has looked at what stands around it; its severity is final."""
+    """The detector considered the context; do not adjust the severity."""
 
 
 class ScanResult(NamedTuple):
@@ -52,20 +52,20 @@ def scan_patterns(source: AuditedText) -> ScanResult:
 
 
 def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str], hits: list[RuleHit]) -> bool:
-    """False when there was too much to look at."""
+    """False if there was too much to examine."""
     examined = 0
-    written = pattern.where in ("text", "prose")
+    is_prose = pattern.where in ("text", "prose")
     after = -1
     for offset in _occurrences(source.lower, words):
         if offset < after:
             continue
-        begin, window = text_window(source, offset) if written else command_window(source, offset)
+        begin, window = text_window(source, offset) if is_prose else command_window(source, offset)
         after = begin + len(window)
         examined += len(window) + 64
         if examined > MAX_EXAMINED:
             return False
-        # A hit at the end of a window may need what follows it: the next window begins in this one's last line.
-        for start, end in _matches(pattern.regex, window, written):
+        # A match at the end of a window may need the next lines: the next window starts in this one's last line.
+        for start, end in _matches(pattern.regex, window, is_prose):
             role, language = source.role_at(begin + start)
             if _applies_to_role(role, language, pattern.where):
                 severity = (
@@ -74,14 +74,14 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
                     else pattern.severity
                 )
                 hits.append(RuleHit(pattern.rule, begin + start, begin + end, severity, pattern.confidence))
-        if written:
+        if is_prose:
             newline = source.text.find("\n", offset, after)
             after = newline if newline >= 0 else after
     return True
 
 
 def _occurrences(text: str, words: list[str]) -> Iterator[int]:
-    """Of any of the words, from left to right."""
+    """Offsets of any of the words, from left to right."""
     if len(words) == 1:
         word, at = words[0], text.find(words[0])
         while at >= 0:
@@ -97,11 +97,11 @@ class LineMatch(NamedTuple):
     start: int
     end: int
     match: "re.Match[str]"
-    """Its own offsets count from the line."""
+    """Its offsets are relative to the line."""
 
 
 class LineMatches:
-    """Matches of an expression in the lines around words, bounded like the patterns."""
+    """Matches of an expression in lines around words, bounded like the patterns."""
 
     __slots__ = ("exhausted", "found")
 
@@ -123,15 +123,15 @@ class LineMatches:
             self.found += [LineMatch(begin + m.start(), begin + m.end(), m) for m in regex.finditer(row)]
 
 
-def _matches(regex: "re.Pattern[str]", window: str, written: bool) -> list[tuple[int, int]]:
-    found = [(match.start(), match.end()) for match in regex.finditer(window)]
-    if found:
-        return found
-    # What is disguised is searched once more without the disguise; then only the line is known.
+def _matches(regex: "re.Pattern[str]", window: str, is_prose: bool) -> list[tuple[int, int]]:
+    spans = [(match.start(), match.end()) for match in regex.finditer(window)]
+    if spans:
+        return spans
+    # Obfuscated text is searched again in plain form; then only the line is known.
     plain = ""
-    if written and not window.isascii():
+    if is_prose and not window.isascii():
         plain = confusable_skeleton(remove_hidden(window))
-    elif not written and _DISGUISE.search(window):
+    elif not is_prose and _DISGUISE.search(window):
         plain = deobfuscate(window)
     if plain and regex.search(plain):
         stripped = len(window) - len(window.lstrip())
@@ -140,12 +140,12 @@ def _matches(regex: "re.Pattern[str]", window: str, written: bool) -> list[tuple
 
 
 def deobfuscate(command: str) -> str:
-    r"""`cu''rl`, `c\url` and `cat${IFS}x` as a shell reads them."""
+    r"""Converts `cu''rl`, `c\url` and `cat${IFS}x` to what a shell sees."""
     return _DISGUISE.sub(lambda match: " " if match[0].startswith(("$I", "${I")) else "", command)
 
 
 def command_window(source: AuditedText, offset: int) -> tuple[int, str]:
-    """The command around an offset, with its continuation lines; newlines as blanks, so that offsets stay."""
+    """The command around an offset with its continuation lines; newlines become spaces, so offsets stay the same."""
     text = source.text
     begin, row = source.line_text_at(offset)
     end = begin + len(row)
@@ -154,7 +154,7 @@ def command_window(source: AuditedText, offset: int) -> tuple[int, str]:
             break
         following = text[end : end + 200]
         if row.lstrip(" \t>").startswith("|"):
-            break  # a row of a table
+            break  # a table row
         ends_open = _CONTINUED.search(text[max(begin, end - 4) : end + 1])
         if not ends_open and not following.lstrip("\n \t").startswith(("|", "&&")):
             break
@@ -174,7 +174,7 @@ def command_window(source: AuditedText, offset: int) -> tuple[int, str]:
 
 
 def text_window(source: AuditedText, offset: int) -> tuple[int, str]:
-    """The line around an offset and its neighbours, for sentences go on; of one length with the text."""
+    """The line around an offset and its neighbors, since sentences wrap; has the same length as the text it covers."""
     text = source.text
     begin, row = source.line_text_at(offset)
     end = begin + len(row)
@@ -195,4 +195,4 @@ def _applies_to_role(role: RegionRole, language: str, where: str) -> bool:
         return role in ("prose", "comment", "table")
     if where == "text":
         return role in PROSE_ROLES or (role == "code" and language in _TEXT_CODE) or role == "config"
-    return role != "prose" and role != "head"
+    return role != "prose" and role != "frontmatter"

@@ -1,7 +1,7 @@
-"""Writes to what starts by itself or decides what an agent may do: start-up files, schedules, hooks, settings, memory.
+"""Detects writes to start-up files, schedules, hooks, agent settings and agent memory.
 
-A target is searched by its name; it counts when the command or statement around it writes there. Used by
-examine; uses patterns for the window.
+Finds a target by name; it counts if the command or statement around it writes there. Used by examine_item; uses
+patterns.
 """
 
 import re
@@ -18,9 +18,9 @@ class _WriteTarget(NamedTuple):
     words: tuple[str, ...]
     regex: "re.Pattern[str]"
     is_strong: bool
-    """Nothing honest writes there as a rule."""
+    """Rarely a legitimate target."""
     max_example_severity: Severity
-    """The most that it is in an example."""
+    """The maximum severity in an example."""
 
 
 def _target(rule: str, name: str, strong: bool = False, example: Severity = "high") -> _WriteTarget:
@@ -61,10 +61,10 @@ def find_persistent_writes(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
     exhausted: list[str] = []
     for target in _TARGETS:
-        places = LineMatches(source, target.regex, target.words)
-        for start, end, _ in places.found[:_MAX_MATCHES]:
+        matches = LineMatches(source, target.regex, target.words)
+        for start, end, _ in matches.found[:_MAX_MATCHES]:
             hits += _check_match(source, target, start, end)
-        if places.exhausted or len(places.found) > _MAX_MATCHES:
+        if matches.exhausted or len(matches.found) > _MAX_MATCHES:
             exhausted.append(target.rule)
     return ScanResult(hits, exhausted)
 
@@ -74,8 +74,8 @@ def _check_match(source: AuditedText, target: _WriteTarget, start: int, end: int
     at = start - begin
     role, language = source.role_at(start)
     if role in PROSE_ROLES:
-        told = _TELLS.search(window[max(0, at - _NEAR) : at])
-        how = "told" if told else "written" if _shell_writes(window, at, end - begin) else ""
+        instruction = _TELLS.search(window[max(0, at - _NEAR) : at])
+        how = "instructed" if instruction else "written" if _shell_writes(window, at, end - begin) else ""
     elif _shell_writes(window, at, end - begin) or (language != "shell" and _CODE_WRITES.search(window)):
         how = "written"
     else:
@@ -88,14 +88,14 @@ def _shell_writes(window: str, start: int, end: int) -> bool:
     before = window[max(0, start - _NEAR) : start]
     if _REDIRECT.search(before) or _TEE.search(before):
         return True
-    # Of a copy the last name is the one that is written.
+    # A copy writes to its last argument.
     if _COPIES.search(before) and _ENDS.match(window[end:].lstrip("/.*\"'")):
         return True
     return _IN_PLACE.search(before) is not None
 
 
 def _is_written_later(source: AuditedText, before: str) -> bool:
-    """`rc = Path.home() / ".bashrc"`, and further down `rc.write_text(...)` or `>> "$rc"`."""
+    """`rc = Path.home() / ".bashrc"`, and later `rc.write_text(...)` or `>> "$rc"`."""
     assigned = _ASSIGNED.search(before[-260:])
     if assigned is None:
         return False
@@ -110,10 +110,10 @@ def _is_written_later(source: AuditedText, before: str) -> bool:
 def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str) -> Severity | None:
     runs = role in ("command", "script", "config")
     if target.rule == "agent-memory-write":
-        if how == "told" or role in ("prose", "inline", "table"):
+        if how == "instructed" or role in ("prose", "inline", "table"):
             return None
         return "medium" if runs else "low"
-    if how == "told":
+    if how == "instructed":
         return "medium" if target.is_strong else "low"
     if (
         target.rule == "startup-write"

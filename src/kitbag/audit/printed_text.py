@@ -1,6 +1,6 @@
-"""Whether a place in shell code is only printed or searched for: the argument of echo or grep, a help text.
+"""Whether shell code only prints or searches for a text: an argument of echo or grep, a help text.
 
-Used by judge. In doubt it is run.
+Used by severity. In doubt, it is run.
 """
 
 import re
@@ -22,14 +22,14 @@ def is_printed(source: AuditedText, offset: int) -> bool:
     column = offset - begin
     quote = _open_quote(row[:column])
     if quote >= 0 and _PRINTER.search(row[max(0, quote - 400) : quote]):
-        # `echo "..." | sh` is no longer only printed.
+        # `echo "..." | sh` does more than print.
         closing = row.find(row[quote], column)
         return closing >= 0 and "|" not in row[closing:] and not row[closing:].lstrip("\"'").lstrip().startswith(">")
     return _in_help_text(source, offset, begin)
 
 
 def _open_quote(before: str) -> int:
-    """Where the quote begins that is open at the end; -1 when none is."""
+    """The offset of the quote that is open at the end; -1 if none is."""
     opened, at = -1, 0
     while at < len(before):
         char = before[at]
@@ -45,7 +45,7 @@ def _open_quote(before: str) -> int:
 
 
 def _in_help_text(source: AuditedText, offset: int, begin: int) -> bool:
-    """Inside `cat <<EOF` that goes to the screen."""
+    """Inside a `cat <<EOF` that only prints."""
     before = source.text[max(0, begin - _LOOKBACK) : begin]
     opened = list(_HEREDOC.finditer(before))
     last = opened[-1] if opened else None

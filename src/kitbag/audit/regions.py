@@ -1,7 +1,7 @@
-"""Where in a file a place is: code that runs, an example, prose, a comment, the head.
+"""Classifies each position in a file: code that runs, an example, prose, a comment, frontmatter.
 
-Markdown is cut into fences, comments and the head; everything else is worked out for the few places that
-matter. Linear in the text. Used by every detector; uses text.frontmatter and text.reference_syntax.
+Splits Markdown into fences, comments and frontmatter up front, and computes the rest on demand. Linear in the text.
+Used by every detector; uses text.frontmatter and text.reference_syntax.
 """
 
 import bisect
@@ -16,12 +16,24 @@ from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.reference_syntax import ReferenceToken, find_references
 
 RegionRole = Literal[
-    "command", "script", "remark", "shell", "code", "inline", "prose", "table", "comment", "head", "config"
+    "command",
+    "script",
+    "script-comment",
+    "shell",
+    "code",
+    "inline",
+    "prose",
+    "table",
+    "comment",
+    "frontmatter",
+    "config",
 ]
 RUNNING_ROLES: Final[frozenset[RegionRole]] = frozenset(("command", "script"))
-"""Runs without a model's doing, or when it does what it was told."""
+"""Runs on its own, or when the agent follows its instructions."""
 EXAMPLE_ROLES: Final[frozenset[RegionRole]] = frozenset(("shell", "code", "inline"))
-PROSE_ROLES: Final[frozenset[RegionRole]] = frozenset(("prose", "table", "comment", "head", "inline", "remark"))
+PROSE_ROLES: Final[frozenset[RegionRole]] = frozenset(
+    ("prose", "table", "comment", "frontmatter", "inline", "script-comment")
+)
 
 _FENCE = re.compile(
     r"^(?:[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*)$", re.MULTILINE
@@ -37,7 +49,7 @@ MIXED_WORD = re.compile(
 )
 _LOOK_ALIKES: Final = str.maketrans({letter: confusable_skeleton(letter) for letter in _CYRILLIC})
 _TICKS = re.compile(r"`+")
-_REMARK = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
+_COMMENT_LINE = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
 MAX_TOKENS: Final = 2000
 _MAX_HEADINGS: Final = 20_000
 _LINE_LIMIT: Final = 2000
@@ -52,15 +64,15 @@ class TextRegion(NamedTuple):
 
 
 class TextContext(NamedTuple):
-    """A place in a text, with what stands around it."""
+    """A position in a text and its surroundings."""
 
     role: RegionRole
     language: str
     line: int
     line_text: str
-    """The whole line, at most 2,000 characters of it."""
+    """The whole line, at most 2,000 characters."""
     introduction: str
-    """What introduces it: the line above a fence, the heading, the start of a list."""
+    """What introduces it: the line above a fence, the start of a list, the comments above."""
     heading: str
 
 
@@ -105,7 +117,7 @@ class AuditedText:
         self.body_start = len(self.text) - len(parts.body) if parts.frontmatter is not None else 0
         if parts.frontmatter is not None:
             self.frontmatter = self.text[: self.body_start]
-            self.regions.append(TextRegion(0, self.body_start, "head", ""))
+            self.regions.append(TextRegion(0, self.body_start, "frontmatter", ""))
         self._read_fences()
         tokens = find_references(self.text[self.body_start :]).tokens[: MAX_TOKENS + 1]
         lines = self.text.count("\n", 0, self.body_start)
@@ -124,13 +136,13 @@ class AuditedText:
         text, at = self.text, self.body_start
         while (fence := _FENCE.search(text, at)) is not None:
             self._read_comments(at, fence.start())
-            mark, info = fence["mark"], fence["info"].strip()
-            if mark[0] == "`" and "`" in info:
+            marker, info = fence["mark"], fence["info"].strip()
+            if marker[0] == "`" and "`" in info:
                 at = fence.end()
                 continue
-            closing = _CLOSING[mark[0]].search(text, fence.end())
-            while closing is not None and len(closing["mark"]) < len(mark):
-                closing = _CLOSING[mark[0]].search(text, closing.end())
+            closing = _CLOSING[marker[0]].search(text, fence.end())
+            while closing is not None and len(closing["mark"]) < len(marker):
+                closing = _CLOSING[marker[0]].search(text, closing.end())
             end = closing.end() if closing else len(text)
             word = re.split(r"[\s{,:]", info.lower().lstrip("{."), maxsplit=1)[0]
             role: RegionRole = "shell" if word in _SHELLS else "code"
@@ -145,7 +157,7 @@ class AuditedText:
             self.regions.append(TextRegion(opened, start, "comment", ""))
 
     def has(self, word: str) -> bool:
-        """Whether a word, in lower case, stands anywhere in the text; many detectors ask for the same ones."""
+        """Whether the text contains a lowercase word; cached, because many detectors ask for the same words."""
         known = self._words.get(word)
         if known is None:
             known = self._words[word] = word in self.lower
@@ -159,7 +171,7 @@ class AuditedText:
         return self.text.count("\n", 0, offset) + 1
 
     def line_text_at(self, offset: int) -> tuple[int, str]:
-        """Where the line begins, and the line; of a very long one the part around the offset."""
+        """The start of the line, and the line; for a very long one, the part around the offset."""
         begin = self.text.rfind("\n", max(0, offset - _LINE_LIMIT), offset) + 1 or max(0, offset - _LINE_LIMIT)
         if offset < _LINE_LIMIT and self.text.rfind("\n", 0, offset) < 0:
             begin = 0
@@ -183,7 +195,7 @@ class AuditedText:
     def _find_role(self, offset: int, begin: int, row: str, region: TextRegion | None) -> tuple[RegionRole, str]:
         if self.content.kind != "markdown":
             if self.content.kind == "script":
-                return ("remark" if _REMARK.match(row) else "script"), self.language
+                return ("script-comment" if _COMMENT_LINE.match(row) else "script"), self.language
             return "config", self.language
         if region is not None:
             return region.role, region.language
@@ -192,9 +204,9 @@ class AuditedText:
         return ("inline", "") if _in_code(row, offset - begin) else ("prose", "")
 
     def _comments_above(self, begin: int) -> str:
-        """Two lines of a script: a comment there may speak of the line."""
+        """The two lines above in a script, if they are comments."""
         above = self.text[max(0, begin - 400) : begin].split("\n")[-3:]
-        return " ".join(line.strip() for line in above if _REMARK.match(line))
+        return " ".join(line.strip() for line in above if _COMMENT_LINE.match(line))
 
     def _introduction(self, top: int, begin: int, role: RegionRole) -> str:
         """The last lines of prose above; inside a fence also the comments right above the line."""
@@ -202,7 +214,7 @@ class AuditedText:
         above = self.text[max(0, top - _LOOKBACK) : top].rstrip()
         lines = above.split("\n")
         if role in ("prose", "inline", "table"):
-            # The sentence may have begun on the line above; a list or table is introduced by the line before it.
+            # The sentence may start on the line above; a list or table is introduced by the line before it.
             near = [lines[-1]] if lines and self.text[top - 2 : top] != "\n\n" else []
             intro = next((line for line in reversed(lines[-40:]) if line.rstrip().endswith(":")), "")
             return " ".join([*near, intro])
@@ -212,14 +224,14 @@ class AuditedText:
     def _heading(self, top: int) -> str:
         """The two headings above, closest last."""
         if self._headings is None:
-            found = itertools.islice(_HEADING.finditer(self.text), _MAX_HEADINGS)
-            self._headings = [(match.start(), match[1]) for match in found]
+            headings = itertools.islice(_HEADING.finditer(self.text), _MAX_HEADINGS)
+            self._headings = [(match.start(), match[1]) for match in headings]
         at = bisect.bisect_left(self._headings, (top, ""))
         return " / ".join(text for _, text in self._headings[max(0, at - 2) : at])
 
 
 def _in_code(row: str, column: int) -> bool:
-    """Whether a column stands between two runs of as many backticks."""
+    """Whether a column is inside a code span."""
     opened: tuple[int, int] | None = None
     for run in _TICKS.finditer(row):
         size = run.end() - run.start()

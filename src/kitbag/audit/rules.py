@@ -1,6 +1,6 @@
-"""The rules of rules.toml: what is reported, why, and the patterns that are data.
+"""The rules of rules.toml: what is reported, why, and their patterns.
 
-Used by patterns, judge, sarif and the command line.
+Used by patterns, severity, sarif and the command line.
 """
 
 import functools
@@ -17,7 +17,7 @@ NEVER_SUPPRESSED: Final = frozenset(
         "suppression-unused", "capability-added", "content-changed", "capability-removed",
     )
 )  # fmt: skip
-"""What hides text must not be able to hide itself; a lock file, not a comment, accepts changes."""
+"""Hidden text must not be able to suppress itself; changes are accepted by a lock file, not by a comment."""
 
 
 class AuditRule(NamedTuple):
@@ -37,7 +37,7 @@ class RulePattern(NamedTuple):
     severity: Severity
     confidence: Confidence
     max_example_severity: Severity
-    """The most that it is in an example, which nobody may ever run."""
+    """The maximum severity in an example, which may never run."""
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def _load_document() -> list[dict[str, object]]:
 
 @functools.cache
 def load_rules() -> dict[str, AuditRule]:
-    """By id, in the order of the file."""
+    """By id, in file order."""
     return {
         str(raw["id"]): AuditRule(**{field: cast("Any", raw[field]) for field in AuditRule._fields})
         for raw in _load_document()
@@ -57,10 +57,10 @@ def load_rules() -> dict[str, AuditRule]:
 
 @functools.cache
 def load_patterns() -> tuple[RulePattern, ...]:
-    found: list[RulePattern] = []
+    loaded: list[RulePattern] = []
     for raw in _load_document():
         for pattern in cast("list[dict[str, object]]", raw.get("pattern", [])):
-            found.append(
+            loaded.append(
                 RulePattern(
                     str(raw["id"]),
                     tuple(cast("list[str]", pattern["words"])),
@@ -71,4 +71,4 @@ def load_patterns() -> tuple[RulePattern, ...]:
                     cast("Severity", pattern.get("example", "high")),
                 )
             )
-    return tuple(found)
+    return tuple(loaded)

@@ -1,6 +1,6 @@
-"""An audit from paths to a report: finds the items, examines each, compares their names.
+"""Runs an audit, from paths to a report: finds the items, examines each, compares their names.
 
-The door of this package: used by the command line and by lockfile.
+The entry point of this package. Used by the command line and by lockfile.
 """
 
 import os
@@ -23,18 +23,18 @@ CAUTION: Final = (
 class AuditReport(NamedTuple):
     root: str
     requested_paths: tuple[str, ...]
-    """What was asked for, relative to the root."""
+    """Relative to the root."""
     examined: tuple[ExaminedItem, ...]
     unread: tuple[UnreadPath, ...]
-    """Of the walk itself; what an item could not read is with the item, and a finding."""
+    """From the walk itself; what an item could not read is listed with the item, as a finding."""
 
     @property
     def findings(self) -> list[AuditFinding]:
-        """Without those that are suppressed; worst first."""
+        """Without suppressed ones; worst first."""
         return sorted((f for one in self.examined for f in one.findings if not f.suppressed), key=finding_sort_key)
 
     def covers(self, path: str) -> bool:
-        """Whether a path, relative to the root, is part of what was asked for."""
+        """Whether a path, relative to the root, was requested."""
         return any(top in (".", path) or path.startswith(top + os.sep) for top in self.requested_paths)
 
     @property
@@ -43,16 +43,16 @@ class AuditReport(NamedTuple):
 
 
 def run_audit(paths: tuple[str, ...], lock_file: str = "") -> AuditReport:
-    """`lock_file` is left out of it. Raises UsageError for a path that can't be audited."""
+    """Excludes `lock_file`. Raises UsageError for a path that can't be audited."""
     target = find_items(paths, lock_file)
     budget = ReadBudget()
     examined = [examine_item(item, target.root, budget) for item in target.items]
     names = check_names(
         NamedItem(f"{one.item.kind} {one.item.path}", item_name(one), is_builtin(one.item.folder)) for one in examined
     )
-    done: list[ExaminedItem] = []
+    checked: list[ExaminedItem] = []
     for one in examined:
-        found: list[AuditFinding] = []
+        name_findings: list[AuditFinding] = []
         for remark in names.get(f"{one.item.kind} {one.item.path}", []):
             rule = load_rules()[remark.rule]
             file = os.path.normpath(os.path.join(os.path.relpath(one.item.folder, target.root), one.item.main_file))
@@ -66,13 +66,13 @@ def run_audit(paths: tuple[str, ...], lock_file: str = "") -> AuditReport:
                 excerpt,
                 escape_for_terminal(remark.note),
             )
-            found += add_fingerprints([finding], one.item.path)
-        done.append(one._replace(findings=tuple(sorted((*one.findings, *found), key=finding_sort_key))))
-    return AuditReport(target.root, target.requested_paths, tuple(done), target.unread)
+            name_findings += add_fingerprints([finding], one.item.path)
+        checked.append(one._replace(findings=tuple(sorted((*one.findings, *name_findings), key=finding_sort_key))))
+    return AuditReport(target.root, target.requested_paths, tuple(checked), target.unread)
 
 
 def item_name(examined: ExaminedItem) -> str:
-    """What it declares to be called, else what its file or folder is called."""
+    """The declared name, else the name of its file or folder."""
     if examined.declared.name and examined.item.kind != "command":
         return examined.declared.name
     return fallback_name(examined.item)
@@ -120,7 +120,7 @@ def finding_to_json(finding: AuditFinding) -> dict[str, object]:
 
 
 def report_to_json(report: AuditReport, findings: list[AuditFinding]) -> dict[str, object]:
-    """The same text for the same files, wherever they lie."""
+    """The same for the same files, wherever they are."""
     return {
         "version": VERSION,
         "counts": count_findings(report, findings),

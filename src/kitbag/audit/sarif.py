@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, for code hosts and editors. Used by the command line."""
+"""Formats a report as SARIF 2.1.0, for code hosts and editors. Used by the command line."""
 
 from importlib.metadata import version
 from typing import Final
@@ -14,7 +14,7 @@ _SCORES: Final[dict[Severity, str]] = {"high": "8.0", "medium": "5.0", "low": "2
 
 
 def report_to_sarif(report: AuditReport, findings: list[AuditFinding]) -> dict[str, object]:
-    """Suppressed findings are results too, marked as suppressed in the source."""
+    """Includes suppressed findings, marked as suppressed in source."""
     known = list(load_rules().values())
     index = {rule.id: at for at, rule in enumerate(known)}
     results = [_result(finding, index[finding.rule]) for finding in [*findings, *report.suppressed]]
@@ -49,15 +49,15 @@ def _rule(rule: AuditRule) -> dict[str, object]:
 def _result(finding: AuditFinding, index: int) -> dict[str, object]:
     rule = load_rules()[finding.rule]
     note = f" ({finding.note})" if finding.note else ""
-    place: dict[str, object] = {"artifactLocation": {"uri": quote(finding.file), "uriBaseId": "%SRCROOT%"}}
+    location: dict[str, object] = {"artifactLocation": {"uri": quote(finding.file), "uriBaseId": "%SRCROOT%"}}
     if finding.line:
-        place["region"] = {"startLine": finding.line, "snippet": {"text": finding.excerpt}}
+        location["region"] = {"startLine": finding.line, "snippet": {"text": finding.excerpt}}
     result: dict[str, object] = {
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": f"{rule.title}: {finding.excerpt}{note}. {rule.fix}"},
-        "locations": [{"physicalLocation": place}],
+        "locations": [{"physicalLocation": location}],
         "partialFingerprints": {"kitbagAudit/v1": finding.fingerprint},
         "properties": {"severity": finding.severity, "confidence": finding.confidence, "item": finding.item},
     }

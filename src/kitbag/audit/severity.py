@@ -1,6 +1,7 @@
-"""From a hit to a finding: how serious it is at the place where it stands, and how it is shown.
+"""Turns a hit into a finding: how severe it is in its context, and its excerpt.
 
-Milder where a text only warns of the thing, quotes it, or where code merely holds it as a text. Used by examine.
+Less severe if a text only warns about it or quotes it, or if code only contains it as a string. Used by
+examine_item; uses warning_context and printed_text.
 """
 
 import re
@@ -19,8 +20,8 @@ from kitbag.text.hidden_characters import collapse_whitespace, escape_for_termin
 TEXT_RULES: Final = frozenset(
     ("concealment", "instruction-override", "unasked-action", "remote-instructions", "hidden-comment")
 )
-_SHELL_RULES: Final = frozenset(load_words("judge.shell_rules"))
-_RUNS_TEXT = load_expression("judge.runs_text")
+_SHELL_RULES: Final = frozenset(load_words("severity.shell_rules"))
+_RUNS_TEXT = load_expression("severity.runs_text")
 _RUN_WORDS: Final = ("system(", "popen", "subprocess", "exec", "spawn", "check_output", "shell=true", "run(")
 _EXPRESSION = re.compile(r"\\s|\\b|\\\||\.\*|\[\^|\(\?:|re\.compile|\\S|\.\+|regex", re.IGNORECASE)
 _NEGATED = re.compile(
@@ -39,54 +40,54 @@ class RatedFinding(NamedTuple):
 
 
 def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | None:
-    """None when the place says the opposite of what the rule is about."""
+    """None if the text says the opposite of what the rule is about."""
     rule = load_rules()[hit.rule]
-    spot = source.context_at(hit.start)
+    context = source.context_at(hit.start)
     begin, _ = source.line_text_at(hit.start)
     severity: Severity = hit.severity or rule.severity
     confidence: Confidence = hit.confidence or rule.confidence
     note = hit.note
     if not hit.is_final:
-        milder = _find_mitigation(source, hit, spot, hit.start - begin)
-        if milder == "none":
+        mitigation = _find_mitigation(source, hit, context, hit.start - begin)
+        if mitigation == "none":
             return None
-        if milder:
-            limit, reason = milder
+        if mitigation:
+            limit, reason = mitigation
             if cap_severity(severity, limit) != severity:
                 severity, confidence, note = (
                     cap_severity(severity, limit),
                     "low",
                     "; ".join(filter(None, (note, reason))),
                 )
-        elif spot.role == "comment" and hit.rule in TEXT_RULES:
+        elif context.role == "comment" and hit.rule in TEXT_RULES:
             hit, severity, note = hit._replace(rule="hidden-comment"), "high", f"{hit.rule}, in a comment"
-    excerpt = make_excerpt(spot.line_text, hit.start - begin)
-    same = collapse_whitespace(source.text[hit.start : min(hit.end, hit.start + 1000)])
+    excerpt = make_excerpt(context.line_text, hit.start - begin)
+    matched_text = collapse_whitespace(source.text[hit.start : min(hit.end, hit.start + 1000)])
     finding = AuditFinding(
         hit.rule,
         severity,
         confidence,
         file,
-        spot.line,
+        context.line,
         excerpt,
         escape_for_terminal(collapse_whitespace(note)),
-        fingerprint=same,
+        fingerprint=matched_text,
     )
-    return RatedFinding(finding, spot, hit.start)
+    return RatedFinding(finding, context, hit.start)
 
 
 _Mitigation = tuple[Severity, str] | Literal["", "none"]
 
 
 def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, column: int) -> _Mitigation:
-    """The most that it can be here and why; "" when nothing speaks for it."""
-    row = context.line_text
+    """The maximum severity in this context and why; "" if nothing mitigates it."""
+    line = context.line_text
     if hit.rule in TEXT_RULES:
         if not _STARTS_NEGATED.match(source.text, hit.start) and _NEGATED.search(_same_clause(source, hit.start)):
             return ("low", "spoken of as something bad") if hit.rule == "instruction-override" else "none"
-        if context.role == "remark":
+        if context.role == "script-comment":
             return "medium", "in a comment of a script"
-        if context.role not in ("comment", "config") and (_QUOTED.search(row[:column]) or context.role == "code"):
+        if context.role not in ("comment", "config") and (_QUOTED.search(line[:column]) or context.role == "code"):
             return ("low" if is_warned_about(context, column) else "medium"), "quoted"
     if is_warned_about(context, column):
         return "low", "spoken of as something bad"
@@ -100,15 +101,15 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
-    if context.role == "config" and source.content.kind == "config" and hit.rule in _SHELL_RULES and _is_listing(row):
+    if context.role == "config" and source.content.kind == "config" and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
 
 def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
-    """A command line inside a program is a text until something runs it."""
+    """A command line inside a program is a string until something runs it."""
     start = max(0, hit.start - 300)
-    near = source.text[start : hit.end + 300]
+    nearby = source.text[start : hit.end + 300]
     runs_itself = _RUNS_ITSELF.search(source.text[hit.start : hit.end])
     if _EXPRESSION.search(source.text[hit.start if runs_itself else max(0, hit.start - 40) : hit.end]):
         return "low", "an expression that searches for it"
@@ -116,7 +117,7 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
         return ""
     if runs_itself:
         return ""
-    if _RUNS_TEXT.search(near):
+    if _RUNS_TEXT.search(nearby):
         return ""
     if any(source.has(word) for word in _RUN_WORDS):
         return "medium", "a text in a program"
@@ -124,7 +125,7 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
 
 
 def _is_listing(row: str) -> bool:
-    """Not the value of something that is run."""
+    """Not the value of a key that is run."""
     return (
         re.search(
             r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\"",
@@ -135,16 +136,16 @@ def _is_listing(row: str) -> bool:
 
 
 def _same_clause(source: AuditedText, start: int) -> str:
-    """`Never delete anything without asking`, but not `do not worry, and run it without asking`."""
+    """The clause before the hit: all of `Never delete anything`, but not `do not worry` of `do not worry, and run`."""
     before = ORDERS.sub(" ", source.text[max(0, start - 120) : start])
     return re.split(r"[.!?,;:]\s|\n\s*\n|\n\s*[-*|#\d]|\b(?:and|then|but|just)\b", before)[-1]
 
 
 def make_excerpt(line: str, column: int) -> str:
-    """One safe line around a place."""
+    """One line around a position, safe to show."""
     start = max(0, column - 50) if len(line) > MAX_EXCERPT else 0
     part = line[start : start + 4 * MAX_EXCERPT]
-    shown = escape_for_terminal(collapse_whitespace(part))
-    if len(shown) > MAX_EXCERPT:
-        shown = shown[: MAX_EXCERPT - 1] + "…"
-    return ("…" if start else "") + shown
+    excerpt = escape_for_terminal(collapse_whitespace(part))
+    if len(excerpt) > MAX_EXCERPT:
+        excerpt = excerpt[: MAX_EXCERPT - 1] + "…"
+    return ("…" if start else "") + excerpt

@@ -1,6 +1,6 @@
-"""What reaches an interpreter: pipelines that end in one, fetched values that are evaluated, downloads that are run.
+"""Detects what reaches an interpreter: pipelines into a shell, evaluated values, executed downloads, unpinned installs.
 
-Used by examine; uses patterns for the window around a place and addresses for whose host it is.
+Used by examine_item; uses patterns.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, ScanResult, command_window, deobfuscate
 from kitbag.audit.regions import PROSE_ROLES, AuditedText
 
-# The program at the end of a pipeline, behind wrappers such as `sudo -E env A=1`.
+# The program at the end of a pipeline, after wrappers such as `sudo -E env A=1`.
 _SINK = load_expression("shell_checks.sink")
 _SHELL = re.compile(r"(?:ba|da|z|k|a|fi|c|tc)?sh")
 _FETCH = load_expression("shell_checks.fetch")
@@ -25,7 +25,7 @@ _SEPARATOR = re.compile(r";|&&|\|\|")
 
 
 def find_pipes_to_shell(source: AuditedText) -> ScanResult:
-    """`curl ... | sh` and `... | base64 -d | sh`, at any length and behind any wrapper."""
+    """`curl ... | sh` and `... | base64 -d | sh`, of any length and after any wrapper."""
     hits: list[RuleHit] = []
     examined = 0
     if "|" not in source.text:
@@ -60,7 +60,7 @@ def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> lis
 
 
 def _reads_code(sink: "re.Match[str]") -> bool:
-    """The program takes its code from the pipe, and not only data."""
+    """Whether the program runs what it reads from the pipe, instead of treating it as data."""
     program, rest = sink["program"], sink["rest"].strip()
     if program in ("source", "."):
         return "/dev/stdin" in rest or rest == "-"
@@ -74,13 +74,13 @@ def _reads_code(sink: "re.Match[str]") -> bool:
 
 
 def _pipeline_before(before: str) -> str:
-    """The pipeline up to the sink; what stands in one group with it counts too."""
+    """The pipeline up to the sink, including a group that feeds it."""
     if before.rstrip().endswith(("}", ")")):
         return before
     return _SEPARATOR.split(before)[-1]
 
 
-# --- a value that was fetched or decoded, and is evaluated later -----------------------------------------------------
+# --- Fetched or decoded values that are evaluated later ---------------------------------------------------------------
 
 _FETCHED = load_expression("shell_checks.fetched")
 _FETCH_WORDS: Final = load_words("shell_checks.fetch_words")
@@ -95,7 +95,7 @@ _TO_SHELL = re.compile(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b")
 
 
 def find_evaluated_values(source: AuditedText) -> ScanResult:
-    """`code = requests.get(url).text` and later `exec(code)`; the same in JavaScript and shell."""
+    """`code = requests.get(url).text` and later `exec(code)`, also in JavaScript and shell."""
     hits: list[RuleHit] = []
     fetched = LineMatches(source, _FETCHED, _FETCH_WORDS)
     decoded: dict[str, bool] = {}
@@ -117,7 +117,7 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
     return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
 
 
-# --- a file that was downloaded, and is run later --------------------------------------------------------------------
+# --- Downloaded files that are run later ------------------------------------------------------------------------------
 
 _SAVED = load_expression("shell_checks.saved")
 _OUTPUT = re.compile(
@@ -131,8 +131,8 @@ _LOOKAHEAD = 1500
 
 def find_executed_downloads(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
-    places = LineMatches(source, _SAVED, ("curl", "wget", "urlretrieve", "iwr", "invoke-webrequest", "aria2c"))
-    for start, end, match in places.found[:_MAX_MATCHES]:
+    matches = LineMatches(source, _SAVED, ("curl", "wget", "urlretrieve", "iwr", "invoke-webrequest", "aria2c"))
+    for start, end, match in matches.found[:_MAX_MATCHES]:
         name = _saved_name(match)
         if not name or "://" not in match[0]:
             continue
@@ -146,7 +146,7 @@ def find_executed_downloads(source: AuditedText) -> ScanResult:
         )
         if runs.search(after):
             hits.append(RuleHit("download-and-run", start, end))
-    return ScanResult(hits, ["download-and-run"] if places.exhausted or len(places.found) > _MAX_MATCHES else [])
+    return ScanResult(hits, ["download-and-run"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
 
 
 def _saved_name(match: "re.Match[str]") -> str:
@@ -160,7 +160,7 @@ def _saved_name(match: "re.Match[str]") -> str:
     return named["name"] if named else ""
 
 
-# --- packages in whatever version there is ---------------------------------------------------------------------------
+# --- Packages without a pinned version --------------------------------------------------------------------------------
 
 _INSTALL = load_expression("shell_checks.install")
 _INSTALL_WORDS: Final = load_words("shell_checks.install_words")
@@ -170,31 +170,31 @@ _TAKES_VALUE: Final = frozenset(load_words("shell_checks.takes_value"))
 
 def find_unpinned_installs(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
-    places = LineMatches(source, _INSTALL, _INSTALL_WORDS)
-    for start, end, match in places.found[:_MAX_MATCHES]:
-        loose = _first_unpinned(match["tool"], match["rest"])
-        if loose:
+    matches = LineMatches(source, _INSTALL, _INSTALL_WORDS)
+    for start, end, match in matches.found[:_MAX_MATCHES]:
+        package = _first_unpinned(match["tool"], match["rest"])
+        if package:
             role, _ = source.role_at(start)
             runs = role in ("command", "script", "config")
-            if role in ("prose", "remark") and match["tool"] in ("npx", "uvx", "bunx"):
-                continue  # the tool is spoken of
-            note = f"no version: {loose}"
+            if role in ("prose", "script-comment") and match["tool"] in ("npx", "uvx", "bunx"):
+                continue  # prose that mentions the tool
+            note = f"no version: {package}"
             hits.append(RuleHit("unpinned-install", start, end, "medium" if runs else "low", None, note, True))
-    return ScanResult(hits, ["unpinned-install"] if places.exhausted or len(places.found) > _MAX_MATCHES else [])
+    return ScanResult(hits, ["unpinned-install"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
 
 
 def find_unpinned_package(command: str) -> str:
-    """The package that a command installs or runs in whatever version there is; empty when there is none."""
+    """The package that a command installs or runs without a pinned version; empty if there is none."""
     match = _INSTALL.search(command)
     return _first_unpinned(match["tool"], match["rest"]) if match else ""
 
 
 def _first_unpinned(tool: str, rest: str) -> str:
-    # In JSON the arguments stand in a list, behind a key.
-    found = [word for word in re.split(r"[\s\"',]+", re.sub(r"\"\w+\"\s*:\s*\[?", " ", rest)) if word]
+    # In JSON the arguments are a list after a key.
+    arguments = [word for word in re.split(r"[\s\"',]+", re.sub(r"\"\w+\"\s*:\s*\[?", " ", rest)) if word]
     packages: list[str] = []
     skip = False
-    for word in found:
+    for word in arguments:
         if skip:
             skip = False
             if word and tool in _RUNNERS:

@@ -1,7 +1,7 @@
-"""`kitbag-audit: ignore RULE-ID reason`, in a comment of Markdown or of a script: which findings it covers.
+"""`kitbag-audit: ignore RULE-ID reason` in a comment: which findings it suppresses.
 
-It covers its own line and the next one that is not blank; where that begins a fence, the whole fence. What hides
-text, and what speaks of the audit itself, can't be suppressed. Used by examine.
+It covers its own line and the next non-blank one; if that starts a fence, the whole fence. Rules about hidden text
+and about the audit itself can't be suppressed. Used by examine_item.
 """
 
 import re
@@ -26,21 +26,21 @@ class Suppression(NamedTuple):
     reason: str
     first: int
     last: int
-    """Lines that it covers."""
+    """First and last line it covers."""
     start: int
 
 
 class Suppressions(NamedTuple):
     valid: list[Suppression]
     hits: list[RuleHit]
-    """What is wrong with them."""
+    """Problems with suppressions."""
 
 
 def find_suppressions(source: AuditedText) -> Suppressions:
-    found: list[Suppression] = []
+    valid: list[Suppression] = []
     hits: list[RuleHit] = []
     if _DIRECTIVE not in source.lower:
-        return Suppressions(found, hits)
+        return Suppressions(valid, hits)
     for number, match in enumerate(_SUPPRESSION.finditer(source.text)):
         if number >= _MAX_SUPPRESSIONS:
             break
@@ -50,15 +50,15 @@ def find_suppressions(source: AuditedText) -> Suppressions:
         rule, _, reason = rest.partition(" ")
         reason = reason.strip(" -:—")
         if rule not in load_rules() or rule in NEVER_SUPPRESSED:
-            what = "can't be suppressed" if rule in load_rules() else "no such rule"
+            problem = "can't be suppressed" if rule in load_rules() else "no such rule"
             hits.append(
-                RuleHit("suppression-unknown", match.start(), match.end(), None, None, f"{rule[:60]}: {what}", True)
+                RuleHit("suppression-unknown", match.start(), match.end(), None, None, f"{rule[:60]}: {problem}", True)
             )
         elif not _REASON.search(reason):
             hits.append(RuleHit("suppression-no-reason", match.start(), match.end(), None, None, rule, True))
         else:
             first = source.line_at(match.start())
-            found.append(
+            valid.append(
                 Suppression(
                     rule,
                     escape_for_terminal(collapse_whitespace(reason)),
@@ -67,11 +67,11 @@ def find_suppressions(source: AuditedText) -> Suppressions:
                     match.start(),
                 )
             )
-    return Suppressions(found, hits)
+    return Suppressions(valid, hits)
 
 
 def _is_comment(source: AuditedText, match: "re.Match[str]") -> bool:
-    """Markdown has comments in `<!-- -->`, and `#` inside of fences; a fence that shows a comment is an example."""
+    """Markdown comments are `<!-- -->`, and `#` inside fences; a comment shown in a fence is an example."""
     if source.content.kind != "markdown":
         return match["open"] != "<!--" or source.content.name.endswith((".html", ".xml", ".svg"))
     region = source.region_at(match.start())
@@ -96,7 +96,7 @@ def _last_covered_line(source: AuditedText, end: int) -> int:
 def apply_suppressions(
     findings: list[AuditFinding], suppressions: list[Suppression]
 ) -> tuple[list[AuditFinding], list[Suppression]]:
-    """The findings, each with the reason that covers it, and the suppressions that cover none."""
+    """The findings, suppressed ones with their reason, and the suppressions that cover none."""
     used: set[Suppression] = set()
     marked: list[AuditFinding] = []
     for finding in findings:

@@ -1,6 +1,6 @@
-"""URLs and hosts in a text, and what is suspicious about where they lead.
+"""Finds URLs and hosts in a text, and rates suspicious ones.
 
-Used by examine for findings and for the manifest, by shell_checks and exfiltration.
+Used by examine_item for findings and the manifest, and by exfiltration, severity and capability_checks.
 """
 
 import functools
@@ -14,7 +14,7 @@ from kitbag.audit.patterns import RuleHit, ScanResult
 from kitbag.audit.regions import AuditedText
 
 MAX_URLS: Final = 2000
-_URL = load_expression("addresses.url")
+_URL = load_expression("urls.url")
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
 _WEBHOOK = re.compile(
@@ -22,20 +22,20 @@ _WEBHOOK = re.compile(
 )
 _NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,15}|0\d+(?:\.\d+){0,3}", re.IGNORECASE)
 
-_DROP_HOSTS: Final = frozenset(load_words("addresses.drops"))
-_URL_SHORTENERS: Final = frozenset(load_words("addresses.short"))
+_DROP_HOSTS: Final = frozenset(load_words("urls.drops"))
+_URL_SHORTENERS: Final = frozenset(load_words("urls.short"))
 _CHAT_HOOKS: Final = {
     "discord.com": "/api/webhooks",
     "discordapp.com": "/api/webhooks",
     "hooks.slack.com": "/services",
     "api.telegram.org": "/bot",
 }
-_INSTALLERS: Final = frozenset(load_words("addresses.installers"))
+_INSTALLERS: Final = frozenset(load_words("urls.installers"))
 _INSTALLER_PATHS: Final = (
     "https://raw.githubusercontent.com/Homebrew/install/",
     "https://raw.githubusercontent.com/nvm-sh/nvm/",
 )
-_IMITATED: Final = load_words("addresses.imitated")
+_IMITATED: Final = load_words("urls.imitated")
 
 
 class FoundUrl(NamedTuple):
@@ -47,28 +47,28 @@ class FoundUrl(NamedTuple):
 
 
 def find_urls(text: str) -> tuple[list[FoundUrl], bool]:
-    """In order; True when there were more than are looked at."""
-    found: list[FoundUrl] = []
+    """In order; True if there were more than the limit."""
+    urls: list[FoundUrl] = []
     if "://" not in text:
-        return found, False
+        return urls, False
     for match in _URL.finditer(text):
-        if len(found) >= MAX_URLS:
-            return found, True
+        if len(urls) >= MAX_URLS:
+            return urls, True
         address = _parse_url(match.start(), match[0])
         if address is not None:
-            found.append(address)
-    return found, False
+            urls.append(address)
+    return urls, False
 
 
-def _parse_url(start: int, written: str) -> FoundUrl | None:
-    url = written.rstrip(_TRAILING)
+def _parse_url(start: int, text: str) -> FoundUrl | None:
+    url = text.rstrip(_TRAILING)
     rest = url.split("://", 1)[1]
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    user, _, place = authority.rpartition("@")
-    if place.startswith("["):
-        host = place[1:].partition("]")[0]
+    user, _, host_port = authority.rpartition("@")
+    if host_port.startswith("["):
+        host = host_port[1:].partition("]")[0]
     else:
-        host = place.partition(":")[0]
+        host = host_port.partition(":")[0]
     host = host.lower().rstrip(".")
     if (
         not host
@@ -86,13 +86,13 @@ def find_hosts(text: str) -> tuple[str, ...]:
 
 
 def only_known_installers(text: str) -> bool:
-    """Every address in it is the installer of a well-known project."""
-    found, _ = find_urls(text)
-    return bool(found) and all(
+    """Whether every URL in the text is the installer of a well-known project."""
+    urls, _ = find_urls(text)
+    return bool(urls) and all(
         address.url.startswith("https://")
         and not address.user
         and (address.host in _INSTALLERS or address.url.startswith(_INSTALLER_PATHS))
-        for address in found
+        for address in urls
     )
 
 
@@ -112,7 +112,7 @@ def is_local_host(host: str) -> bool:
 
 
 _WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
-"""Name servers that everybody uses, and the address that stands for any."""
+"""Public name servers, and placeholder addresses."""
 _DOCUMENTATION: Final = tuple(
     ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 )
@@ -123,17 +123,17 @@ def _is_subdomain(host: str, names: frozenset[str]) -> bool:
     return any(".".join(parts[at:]) in names for at in range(len(parts) - 1))
 
 
-def check_urls(source: AuditedText, found: list[FoundUrl]) -> ScanResult:
+def check_urls(source: AuditedText, urls: list[FoundUrl]) -> ScanResult:
     hits: list[RuleHit] = []
     seen: set[tuple[str, str]] = set()
-    for address in found:
+    for address in urls:
         rule, severity, note = _classify_url(address)
         if not rule or (rule, address.url) in seen:
             continue
         seen.add((rule, address.url))
         role, _ = source.role_at(address.start)
-        if role in ("prose", "inline", "table", "head") and severity == "high":
-            severity = "medium"  # an address that is named is not yet used
+        if role in ("prose", "inline", "table", "frontmatter") and severity == "high":
+            severity = "medium"  # a mentioned URL is not used yet
         hits.append(RuleHit(rule, address.start, address.start + len(address.url), severity, None, note))
     return ScanResult(hits, [])
 
@@ -158,15 +158,15 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
         return "short-url", "medium", host
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
         return "deceptive-url", "high", "letters of other alphabets in the host's name"
-    for known in _IMITATED:
+    for imitated in _IMITATED:
         if (
-            f"{known}." in f"{host}."
-            and not (host == known or host.endswith(f".{known}"))
-            and _starts_part(host, known)
+            f"{imitated}." in f"{host}."
+            and not (host == imitated or host.endswith(f".{imitated}"))
+            and _starts_part(host, imitated)
         ):
-            after = host[host.find(known) + len(known) + 1 :]
+            after = host[host.find(imitated) + len(imitated) + 1 :]
             if len(after) != 2:  # google.com.au
-                return "deceptive-url", "high", f"looks like {known}"
+                return "deceptive-url", "high", f"looks like {imitated}"
     return "", "info", ""
 
 

@@ -1,6 +1,6 @@
-"""Whether a text warns of something or tells to do it: a security guide quotes what it forbids.
+"""Whether a text warns about something or instructs to do it: a security guide quotes what it forbids.
 
-Only ever makes a finding milder, and only where nothing runs by itself. Used by judge.
+Only ever lowers a severity, and never for code that runs on its own. Used by severity, examine_item, exfiltration.
 """
 
 import re
@@ -10,23 +10,23 @@ from kitbag.audit.expressions import load_expression
 from kitbag.audit.regions import RUNNING_ROLES, TextContext
 
 # `Never skip this step` and `do not ask` are orders, not warnings.
-ORDERS = load_expression("warnings_in.orders")
-# Within three words: `do not close the window and run this` is an order again.
-_FORBIDS = load_expression("warnings_in.forbids")
-_SPEAKS_OF = load_expression("warnings_in.speaks_of")
-_TELLS = load_expression("warnings_in.tells")
+ORDERS = load_expression("warning_context.orders")
+# Within three words: `do not close the window and run this` is an order.
+_FORBIDS = load_expression("warning_context.forbids")
+_SPEAKS_OF = load_expression("warning_context.speaks_of")
+_TELLS = load_expression("warning_context.tells")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
 
 
 def is_warned_about(context: TextContext, column: int) -> bool:
-    """The place is spoken of as something bad. Never true of what runs by itself, nor of what is hidden."""
-    if context.role in RUNNING_ROLES or context.role in ("comment", "config", "head"):
+    """Whether the text presents it as something bad. Never true for code that runs on its own, or for hidden text."""
+    if context.role in RUNNING_ROLES or context.role in ("comment", "config", "frontmatter"):
         return False
-    if context.role == "remark":
+    if context.role == "script-comment":
         return True
     if context.role in ("shell", "code"):
-        own = context.line_text.split("#", 1)[1] if "#" in context.line_text else ""
-        return _warns(own) or _warns(_last_sentence(context.introduction)) or _heading_warns(context)
+        comment = context.line_text.split("#", 1)[1] if "#" in context.line_text else ""
+        return _warns(comment) or _warns(_last_sentence(context.introduction)) or _heading_warns(context)
     return (
         _warns(_sentence_at(context.line_text, column))
         or _warns(_last_sentence(context.introduction))
@@ -35,12 +35,12 @@ def is_warned_about(context: TextContext, column: int) -> bool:
 
 
 def instructs_to_act(context: TextContext) -> bool:
-    """What stands around it wants it done."""
-    around = (
+    """Whether the surrounding text asks for it to be done."""
+    surroundings = (
         f"{_outside(context.line_text) if context.role not in ('shell', 'code') else ''}"
         f" {_last_sentence(context.introduction)} {context.heading}"
     )
-    return _TELLS.search(around) is not None
+    return _TELLS.search(surroundings) is not None
 
 
 def _heading_warns(context: TextContext) -> bool:
@@ -63,7 +63,7 @@ def _last_sentence(text: str) -> str:
 
 
 def _sentence_at(row: str, column: int) -> str:
-    """The sentence of a line that a place is in; of code spans only the outside tells anything."""
+    """The sentence around a column, with the content of code spans removed."""
     start = 0
     for end in _SENTENCE_END.finditer(row):
         if end.start() > column:

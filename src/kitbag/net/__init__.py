@@ -1,4 +1,4 @@
-"""The one guarded way to fetch anything from the network: `fetch` waits asynchronously, `fetch_now` blocks.
+"""The only way to fetch anything from the network: `fetch` is asynchronous, `fetch_sync` blocks.
 
-Knows nothing of tools and rules; permissions ask it how hosts compare. Importing it imports no HTTP library.
+Knows nothing about tools and rules; permissions use it to compare hosts. Importing it imports no HTTP library.
 """

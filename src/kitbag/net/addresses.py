@@ -1,5 +1,5 @@
-"""Which IP addresses are public, by tables of our own: what `ipaddress` calls global differs between Python
-versions and leaves out multicast, NAT64, 6to4 and others that lead inside. Used before and after connecting.
+"""Classifies IP addresses as public or not, with our own tables: what `ipaddress` calls global differs between Python
+versions and omits multicast, NAT64, 6to4 and others that lead to internal networks. Used before and after connecting.
 """
 
 import functools
@@ -12,9 +12,9 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 class AddressClass(NamedTuple):
     reason: str
-    """Why it is not public, as words after "it is"; empty when it is public."""
+    """Why it is not public, to follow "it is"; empty if it is public."""
     can_be_allowed: bool = False
-    """Whether a name that the user opened may lead here. The rest must be named by their address."""
+    """Whether a name that the user allowed may resolve to it. Others must be allowed by address."""
 
 
 _PUBLIC = AddressClass("")
@@ -59,7 +59,7 @@ _BLOCKED_NETWORKS = (
     ("ff00::/8", "multicast", False),
 )
 _ISATAP = (0x00005EFE, 0x02005EFE)
-"""The third quarter of an IPv6 address whose last one is an IPv4 address to tunnel to."""
+"""The third quarter of an IPv6 address that embeds an IPv4 address for tunneling."""
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def _global_unicast() -> ipaddress.IPv6Network:
 
 
 def parse_address(text: str) -> IPAddress | None:
-    """None for a name, for a scoped address, and for every spelling but the usual one."""
+    """None for a name, a scoped address, and any unusual notation."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -84,9 +84,9 @@ def parse_address(text: str) -> IPAddress | None:
 
 
 def classify_address(address: IPAddress) -> AddressClass:
-    for network, found in _blocked_networks():
+    for network, address_class in _blocked_networks():
         if address.version == network.version and address in network:
-            return found
+            return address_class
     if address.version == 6:
         if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
             return AddressClass("an IPv4 address behind ISATAP")

@@ -1,7 +1,7 @@
-"""A response's body, decompressed as it comes and never beyond a limit. Used by `fetch`; uses zlib.
+"""A response body, decompressed while it arrives and limited in size. Used by `fetch`; uses zlib.
 
-Only what is asked for is understood: gzip and deflate, once. A small body that unfolds to a huge one is cut at
-the limit after a few more kilobytes, however it was made.
+Supports only what the request accepts: one layer of gzip or deflate. A decompression bomb is cut at the limit after
+a few more kilobytes.
 """
 
 import zlib
@@ -13,11 +13,11 @@ from kitbag.net.errors import FetchError
 ACCEPTED_CODINGS: Final = "gzip, deflate"
 _MAX_OUTPUT = 64 * 1024
 _MAX_INPUT = 4 * 1024
-"""How much is given to zlib at once; what follows the end of a member is copied each time, so it is little."""
+"""How much zlib gets at once; small, because data after the end of a member is copied each time."""
 
 
 class ResponseBody:
-    """Give it what comes with `feed` until that says no more is wanted; then ask `ends_early`."""
+    """Call `feed` with each chunk until it returns False; then check `is_incomplete`."""
 
     __slots__ = ("_coding", "_inflater", "content", "exceeded_limit", "limit")
 
@@ -25,7 +25,7 @@ class ResponseBody:
         self.content = bytearray()
         self.limit = limit
         self.exceeded_limit = False
-        """Whether there was more than the limit."""
+        """Whether the body was larger than the limit."""
         self._coding = _single_coding(codings)
         self._inflater = _Inflater(self._coding) if self._coding in ("gzip", "deflate") else None
 
@@ -37,9 +37,9 @@ class ResponseBody:
                 "response",
             )
         for piece in (data,) if self._inflater is None else self._inflater.pieces(data):
-            room = self.limit - len(self.content)
-            self.content += piece[:room]
-            if len(piece) > room:
+            remaining = self.limit - len(self.content)
+            self.content += piece[:remaining]
+            if len(piece) > remaining:
                 self.exceeded_limit = True
                 return False
         return True
@@ -50,9 +50,9 @@ class ResponseBody:
 
 
 def _single_coding(codings: str) -> str:
-    """The one coding, empty when there is none; several are one that is not known."""
-    found = [coding.strip().lower() for coding in codings.split(",")]
-    named = [coding.removeprefix("x-") for coding in found if coding not in ("", "identity")]
+    """The content coding, empty if none; several codings are joined into an unknown one."""
+    codings_found = [coding.strip().lower() for coding in codings.split(",")]
+    named = [coding.removeprefix("x-") for coding in codings_found if coding not in ("", "identity")]
     return named[0] if len(named) == 1 else "+".join(named)
 
 
@@ -67,7 +67,7 @@ class _Inflater:
 
     @property
     def is_open(self) -> bool:
-        """Whether something began that has not ended."""
+        """Whether a member has started and not ended."""
         return bool(self._start) or (self._engine is not None and not self._engine.eof)
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ class _Inflater:
                     return
                 self._engine = zlib.decompressobj(self._window(data))
             elif self._engine.eof:
-                # Members of gzip may follow each other; anything else after the end is padding.
+                # gzip members may be concatenated; anything else after the end is padding.
                 if self._coding != "gzip" or data[:1] != b"\x1f":
                     self._ended = True
                     return
@@ -106,6 +106,6 @@ class _Inflater:
     def _window(self, start: bytes) -> int:
         if self._coding == "gzip":
             return zlib.MAX_WBITS | 16
-        # Deflate should be in a zlib wrapper, and is often sent without.
+        # Deflate should have a zlib wrapper, but is often sent without.
         wrapped = start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
         return zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS

@@ -1,8 +1,8 @@
-"""Connections that can only go where they were checked to go. Imported by `fetch` when something is fetched.
+"""Connections that can only reach checked addresses. Imported by `fetch` when something is fetched.
 
-A name is looked up once for each connection, by us; if any address of the answer is not public none is used;
-the connection is made to a checked address, and who is at its other end is checked again. TLS and the Host
-header keep the name. Every byte read is counted. Beneath it is a network backend of httpcore2.
+We resolve a name once per connection; if any of its addresses is not public, none is used. We connect to a checked
+address and check the peer again. TLS and the Host header keep the name. Every byte read is counted. Implemented as a
+network backend of httpcore2.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from kitbag.net.policy import HostPolicy, not_public_error
 from kitbag.net.urls import FetchTarget
 
 Resolver = Callable[[str], Awaitable[Sequence[str]]]
-"""From a host name to its addresses, as text. An OSError says that there are none."""
+"""From a host name to its addresses, as text. Raises OSError if there are none."""
 MAX_ATTEMPTS: Final = 4
-"""Addresses of one name that are tried until one can be connected to."""
+"""How many addresses of one name are tried."""
 
 
 async def resolve_host(host: str) -> Sequence[str]:
-    """What the system says. In a thread that nobody waits for at exit, since a lookup can't be stopped."""
+    """Resolves with the system resolver, in a daemon thread, since a lookup can't be canceled."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[str]] = loop.create_future()
 
@@ -50,7 +50,7 @@ async def resolve_host(host: str) -> Sequence[str]:
             problem = error
         except UnicodeError as error:
             problem = OSError(str(error))
-        with contextlib.suppress(RuntimeError):  # the loop may be gone when the answer comes
+        with contextlib.suppress(RuntimeError):  # the loop may be closed when the answer arrives
             loop.call_soon_threadsafe(deliver, addresses, problem)
 
     threading.Thread(target=work, name="kitbag-look-up", daemon=True).start()
@@ -58,11 +58,11 @@ async def resolve_host(host: str) -> Sequence[str]:
 
 
 class OverLimitError(Exception):
-    """More was sent than is read. The one who knows what was being read says so in words."""
+    """More was sent than allowed. The caller, which knows what was read, turns it into a message."""
 
 
 class ByteMeter:
-    """Counts what is read, and says how much more may be."""
+    """Counts bytes read, and limits how many more may be read."""
 
     __slots__ = ("count", "limit")
 
@@ -75,7 +75,7 @@ class ByteMeter:
 
     @property
     def remaining(self) -> int:
-        """One more than the limit, since only the byte after it shows that there is too much."""
+        """One more than the limit, because only the byte after it proves that there is too much."""
         return self.limit + 1 - self.count
 
 
@@ -107,7 +107,7 @@ class MeteredStream(httpcore2.AsyncNetworkStream):
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):
-    """The network as one request may use it: one host and port, and only at addresses that are allowed."""
+    """The network as one request may use it: one host and port, and only allowed addresses."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         resolver: Resolver | None,
         network: httpcore2.AsyncNetworkBackend | None,
     ) -> None:
-        """Without a policy any address will do: for a proxy, which the user named."""
+        """Without a policy any address is allowed: for a proxy that the user configured."""
         self._target = target
         self._policy = policy
         self._meter = meter
@@ -125,7 +125,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         self._network = network or cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
         self._stream: httpcore2.AsyncNetworkStream | None = None
         self.peer = ""
-        """The address that was connected to."""
+        """The address of the peer."""
 
     async def connect_tcp(
         self,
@@ -181,11 +181,11 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         self, addresses: Sequence[IPAddress], port: int, timeout: float | None
     ) -> httpcore2.AsyncNetworkStream:
         tried = addresses[:MAX_ATTEMPTS]
-        share = None if timeout is None else timeout / len(tried)
+        attempt_timeout = None if timeout is None else timeout / len(tried)
         problem: Exception = httpcore2.ConnectError()
         for address in tried:
             try:
-                stream = await self._network.connect_tcp(str(address), port, share)
+                stream = await self._network.connect_tcp(str(address), port, attempt_timeout)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 problem = error
                 continue
@@ -206,14 +206,14 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
             raise not_public_error(self._target, "this machine, by its own public address")
 
     async def close(self) -> None:
-        """What was connected, also when it came to nothing: the library forgets a TLS greeting that is cancelled."""
+        """Closes the connection even if the request failed: httpcore2 forgets a canceled TLS handshake."""
         if self._stream is not None:
             with anyio.CancelScope(shield=True):
                 await self._stream.aclose()
 
 
 def _interleave_families(addresses: Sequence[IPAddress]) -> list[IPAddress]:
-    """The first one's family first, then one of each, so that a network without IPv6 costs one attempt."""
+    """Alternates address families, starting with the first one's, so that a network without IPv6 costs one attempt."""
     first = [address for address in addresses if address.version == addresses[0].version]
     other = [address for address in addresses if address.version != addresses[0].version]
     pairs = itertools.zip_longest(first, other)

@@ -1,7 +1,7 @@
-"""What a response's bytes are: its media type, whether it is text, and the text. Used by `fetch` for its result.
+"""Interprets a response body: its media type, whether it is text, and its encoding. Used by `fetch`.
 
-Encodings are looked up in a table of our own, because Python also knows some that are no encodings of text and
-some whose decoding takes quadratic time.
+Encodings come from our own table, because Python's codecs include some that are not text encodings and some that
+decode in quadratic time.
 """
 
 import codecs
@@ -15,7 +15,7 @@ _META = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?([A-Za-z0-9_:.
 _DECLARATION = re.compile(rb"<\?xml[^>]{0,100}?\sencoding\s{0,5}=\s{0,5}[\"']([A-Za-z0-9_:.-]{1,40})")
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _SNIFFED = 1024
-# As browsers read them: what calls itself Latin-1 or ASCII is windows-1252, GB2312 is GBK.
+# As in browsers: Latin-1 and ASCII are windows-1252, GB2312 is GBK.
 _NAMES = {
     "utf-8": "utf8 unicode11utf8",
     "utf-16-le": "utf16 utf16le ucs2",
@@ -50,13 +50,13 @@ _ENCODINGS = {name: encoding for encoding, names in _NAMES.items() for name in n
 
 
 def parse_media_type(header: str) -> str:
-    """`text/html`, in lower case and without parameters; empty when the header is not one."""
-    found = header.partition(";")[0].strip().lower()
-    return found if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", found) else ""
+    """`text/html`, in lower case and without parameters; empty if the header is invalid."""
+    media_type = header.partition(";")[0].strip().lower()
+    return media_type if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", media_type) else ""
 
 
 def detect_encoding(header: str, body: bytes) -> str:
-    """The encoding to read the body with; empty when it is not text."""
+    """The encoding of the body; empty if it is not text."""
     kind = parse_media_type(header)
     if not _TEXT_TYPES.fullmatch(kind) and (kind or b"\0" in body[:_SNIFFED]):
         return ""
@@ -70,7 +70,7 @@ def detect_encoding(header: str, body: bytes) -> str:
     if in_page is None and kind in ("text/html", "application/xhtml+xml"):
         in_page = _META.search(body, 0, _SNIFFED)
     if in_page and (known := _find_encoding(in_page[1].decode("ascii"))):
-        # A page that could be searched as ASCII is not in UTF-16, whatever it says.
+        # A page that can be searched as ASCII is not UTF-16, whatever it declares.
         return "utf-8" if known.startswith("utf-16") else known
     return "utf-8"
 
@@ -80,5 +80,5 @@ def _find_encoding(name: str) -> str:
 
 
 def decode_body(body: bytes, encoding: str, complete: bool) -> str:
-    """What can't be read becomes U+FFFD; a character that the end of a cut body split is left out."""
+    """Invalid bytes become U+FFFD; a character split by truncation is dropped."""
     return codecs.getincrementaldecoder(encoding)("replace").decode(body, final=complete)

@@ -1,6 +1,6 @@
-"""What goes wrong when something is fetched. Raised by every module of this package, shown by whoever fetches.
+"""Errors of a fetch. Raised by every module of this package, shown by the caller.
 
-No text here holds a query, a password or anything a server sent: those may be secrets or terminal sequences.
+No message contains a query, a password or anything a server sent: those may be secrets or terminal sequences.
 """
 
 from typing import Literal, NamedTuple
@@ -8,15 +8,15 @@ from typing import Literal, NamedTuple
 from kitbag.errors import KitbagError
 
 FetchErrorKind = Literal["url", "policy", "address", "network", "certificate", "time", "limit", "redirect", "response"]
-"""What was in the way: the URL itself, the user's rules, where it leads, or how the other side answers."""
+"""What failed: the URL itself, the user's rules, the address it leads to, or the server's response."""
 
 
 class FetchRedirect(NamedTuple):
-    """One step of the way from the URL that was asked for to the one that answered."""
+    """One redirect between the requested URL and the final one."""
 
     status: int
     url: str
-    """Where it led, whole: the query is in it."""
+    """The full target URL, including its query."""
     is_cross_host: bool
 
 
@@ -25,4 +25,4 @@ class FetchError(KitbagError):
         super().__init__(problem, fix)
         self.kind: FetchErrorKind = kind
         self.redirects: tuple[FetchRedirect, ...] = ()
-        """The steps before this happened; the last one is the one that was refused, if a redirect was."""
+        """The redirects before the error; if one was refused, it is the last."""

@@ -1,7 +1,7 @@
-"""One request and its response over a guarded connection of its own. Imported by `fetch` when it fetches.
+"""One request and its response over its own guarded connection. Imported by `fetch` when something is fetched.
 
-Here the errors of httpcore2 become sentences; nothing above sees them. A proxy, where the caller names one, does
-the looking up: then only the host's name is checked, not where it leads.
+Maps the errors of httpcore2 to FetchErrors; no caller sees them. If the caller names a proxy, the proxy resolves
+names: then only the host name is checked, not its address.
 """
 
 import contextlib
@@ -24,26 +24,26 @@ _RETRY_FIX = "Try again later, or fetch the page from another place."
 
 
 class NetworkRoute(NamedTuple):
-    """What a fetch goes through, where that is not the system's own."""
+    """Overrides for how a request reaches the network; by default the system's."""
 
     resolver: Resolver | None = None
     network: httpcore2.AsyncNetworkBackend | None = None
-    """What connects to an address, below all checks."""
+    """Connects to an address, below all checks."""
     tls: ssl.SSLContext | None = None
-    """Which certificates are trusted. It must check them."""
+    """Which certificates are trusted. It must verify certificates."""
     proxy: str = ""
     """`http://host:port` of an HTTP proxy."""
 
 
 class RequestPayload(NamedTuple):
-    """What goes along with a request to an interface that the user named; nothing does with a page."""
+    """Headers and body for an API that the user configured; empty for a page."""
 
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
 
 
 class HttpExchange:
-    """A response whose head has come."""
+    """A response whose headers have arrived."""
 
     __slots__ = ("_limits", "_meter", "_response", "headers", "peer", "status")
 
@@ -56,10 +56,10 @@ class HttpExchange:
         self._limits = limits
 
     def values(self, name: str) -> list[bytes]:
-        return [value for found, value in self.headers if found == name]
+        return [value for header_name, value in self.headers if header_name == name]
 
     async def read_into(self, body: ResponseBody) -> str:
-        """Until the end or a limit. Why the body is not whole, as words after "its body"; empty when it is."""
+        """Reads to the end or a limit. Returns why the body is incomplete, to follow "its body"; else empty."""
         self._meter.allow(self._limits.wire_bytes)
         try:
             async with contextlib.aclosing(self._response.aiter_stream()) as chunks:
@@ -106,17 +106,17 @@ async def open_exchange(
 
 
 def _build_request(target: FetchTarget, method: str, limits: FetchLimits, payload: RequestPayload) -> httpcore2.Request:
-    usual = {"Host": target.authority, "User-Agent": user_agent(), "Accept": _ACCEPTED_TYPES}
+    defaults = {"Host": target.authority, "User-Agent": user_agent(), "Accept": _ACCEPTED_TYPES}
     length = {} if payload.body is None else {"Content-Length": str(len(payload.body))}
     framing = {"Accept-Encoding": ACCEPTED_CODINGS, "Connection": "close", **length}
-    headers = list({**usual, **dict(payload.headers), **framing}.items())
-    patience = {"connect": limits.connect_timeout, "read": limits.idle_timeout, "write": limits.idle_timeout}
-    content, more = payload.body or b"", {"timeout": patience}
-    return httpcore2.Request(method, _wire_url(target), headers=headers, content=content, extensions=more)
+    headers = list({**defaults, **dict(payload.headers), **framing}.items())
+    timeouts = {"connect": limits.connect_timeout, "read": limits.idle_timeout, "write": limits.idle_timeout}
+    content, extensions = payload.body or b"", {"timeout": timeouts}
+    return httpcore2.Request(method, _wire_url(target), headers=headers, content=content, extensions=extensions)
 
 
 def _wire_url(target: FetchTarget) -> httpcore2.URL:
-    """In parts, so that it is not parsed a second time and differently."""
+    """Built from parts, so that the URL is not parsed a second time, differently."""
     return httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
 
 
@@ -148,7 +148,7 @@ def _proxy_target(url: str, target: FetchTarget) -> FetchTarget:
 
 @contextlib.contextmanager
 def _map_errors(target: FetchTarget, limits: FetchLimits) -> Generator[None]:
-    """Errors until the head has come. Library texts may quote what a server sent, so none is passed on."""
+    """Maps errors before the headers arrive. Discards library messages, which may quote what a server sent."""
     host = display_host(target.host)
     try:
         yield

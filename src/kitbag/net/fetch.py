@@ -1,9 +1,8 @@
-"""Fetches one URL, whatever feature asks for it. Uses policy, guarded connections and the bounded body.
+"""Fetches one URL, for every feature. Uses policy, exchange and the size-limited body.
 
-GET and HEAD only, nothing of the user's sent along: no cookies, no credentials, no Referer, no proxy from the
-environment. Redirects are followed here, each through the same checks as the first URL. Nothing is tried twice,
-no connection is used twice. `call` is for an interface that the user named, with a key of theirs: it follows none.
-Importing this imports no HTTP library; fetching does.
+GET and HEAD only, without cookies, credentials, Referer or the environment's proxy. Follows redirects, each with the
+same checks as the first URL; never retries, never reuses a connection. `call_api` is for an API that the user
+configured, with their key; it follows no redirects. Importing this imports no HTTP library; fetching does.
 """
 
 import time
@@ -37,32 +36,32 @@ _DEFAULT_LIMITS = FetchLimits()
 
 class Timings(NamedTuple):
     first_response: float
-    """Seconds until the last response began, redirects included."""
+    """Seconds until the last response started, redirects included."""
     total: float
 
 
 class FetchResult(NamedTuple):
-    """What came back, whatever its status. All of it is data from outside: escape it before showing it."""
+    """The response, whatever its status. All of it is untrusted: escape it before showing it."""
 
     url: str
-    """Where it came from in the end, in one spelling."""
+    """The final URL, normalized."""
     status: int
     headers: tuple[tuple[str, str], ...]
-    """The ones that say something about the body, names in lower case."""
+    """Headers that describe the body, with lowercase names."""
     content_type: str
-    """`text/html`, without parameters; empty when the server gave none that can be read."""
+    """`text/html`, without parameters; empty if missing or invalid."""
     encoding: str
-    """Of the text; empty when the body is not text."""
+    """Of the text; empty if the body is not text."""
     body: bytes
     redirects: tuple[FetchRedirect, ...]
     truncation_reason: str
-    """Why the body is not whole, as words after "its body"; empty when it is."""
+    """Why the body is incomplete, to follow "its body"; empty if it is complete."""
     address: str
-    """The IP address that answered; a proxy's when there is one."""
+    """The IP address that answered; the proxy's if there is one."""
     timings: Timings
 
     def __repr__(self) -> str:
-        # Event loops write the result of a task out, and logs may: a body is too long for that, a query too private.
+        # Event loops and logs may print a task's result: a body is too long for that, a query too private.
         return f"<Fetched {self.status}, {len(self.body):,} bytes of {self.url.partition('?')[0]}>"
 
     @property
@@ -71,7 +70,7 @@ class FetchResult(NamedTuple):
 
     @property
     def text(self) -> str | None:
-        """None when the body is not text."""
+        """None if the body is not text."""
         return decode_body(self.body, self.encoding, complete=not self.truncation_reason) if self.encoding else None
 
 
@@ -83,7 +82,7 @@ async def fetch(
     method: Method = "GET",
     route: "NetworkRoute | None" = None,
 ) -> FetchResult:
-    """Raises FetchError for all that goes wrong outside. Can be cancelled at any time."""
+    """Raises FetchError for every external failure. Can be canceled at any time."""
     if method not in ("GET", "HEAD"):
         raise UsageError("Only GET and HEAD are sent.", "Use a command for anything else; it can be asked about.")
     return await _run_fetch(_FetchState(policy, limits, method, route), url, limits)
@@ -98,7 +97,7 @@ async def call_api(
     limits: FetchLimits = _DEFAULT_LIMITS,
     route: "NetworkRoute | None" = None,
 ) -> FetchResult:
-    """A POST if there is a body, else a GET. What is sent may be secret, so no redirect is followed."""
+    """A POST if there is a body, else a GET. Follows no redirect, because what is sent may be secret."""
     from kitbag.net.exchange import RequestPayload
 
     limits = limits._replace(redirects=0)
@@ -128,7 +127,7 @@ def fetch_sync(
     method: Method = "GET",
     route: "NetworkRoute | None" = None,
 ) -> FetchResult:
-    """For code that is not asynchronous."""
+    """For synchronous code."""
     import asyncio
 
     try:
@@ -139,7 +138,7 @@ def fetch_sync(
 
 
 class _FetchState:
-    """One fetch under way: what is known of it so far, so that a limit can end it anywhere."""
+    """The progress of one fetch, so that a timeout can end it anywhere."""
 
     __slots__ = (
         "_body",
@@ -185,14 +184,14 @@ class _FetchState:
             target = self._follow_redirect(target, location, seen)
 
     async def _request(self, target: FetchTarget) -> tuple[int, str] | None:
-        """The status and Location of a redirect; None when the response is the last one, and read."""
+        """The status and Location of a redirect; None if the response is final and its body was read."""
         from kitbag.net.body import ResponseBody
         from kitbag.net.exchange import NetworkRoute, RequestPayload, open_exchange
 
         self._policy.check(target)
         self._target = target
-        way, sent = self._route or NetworkRoute(), self._payload or RequestPayload()
-        async with open_exchange(target, self._method, self._policy, self._limits, way, sent) as response:
+        route, sent = self._route or NetworkRoute(), self._payload or RequestPayload()
+        async with open_exchange(target, self._method, self._policy, self._limits, route, sent) as response:
             self._first_response_at = time.monotonic()
             if response.status in _REDIRECTING and response.values("location"):
                 return response.status, _read_location(target, response.values("location"))
@@ -202,8 +201,8 @@ class _FetchState:
             self._truncation_reason = await response.read_into(self._body)
         return None
 
-    def _follow_redirect(self, target: FetchTarget, found: tuple[int, str], seen: set[str]) -> FetchTarget:
-        status, location = found
+    def _follow_redirect(self, target: FetchTarget, redirect: tuple[int, str], seen: set[str]) -> FetchTarget:
+        status, location = redirect
         try:
             following = resolve_redirect(target, location)
         except FetchError as error:
@@ -224,9 +223,9 @@ class _FetchState:
     def handle_timeout(self) -> None:
         self._truncation_reason = f"did not come whole in {self._limits.total_timeout:g} seconds"
         if self._body is None:
-            where = self._target.display_url if self._target else "The URL"
+            source = self._target.display_url if self._target else "The URL"
             raise FetchError(
-                f"{where} did not answer in {self._limits.total_timeout:g} seconds.",
+                f"{source} did not answer in {self._limits.total_timeout:g} seconds.",
                 "Try again later, or fetch the page from another place.",
                 "time",
             )
@@ -241,12 +240,12 @@ class _FetchState:
                 "limit",
             )
         content = bytes(body.content)
-        kept = {name: value.decode("latin-1")[:_HEADER_CHARACTERS] for name, value in reversed(response.headers)}
-        content_type = kept.get("content-type", "")
+        headers = {name: value.decode("latin-1")[:_HEADER_CHARACTERS] for name, value in reversed(response.headers)}
+        content_type = headers.get("content-type", "")
         return FetchResult(
             url=target.url,
             status=response.status,
-            headers=tuple((name, kept[name]) for name in _KEPT_HEADERS if name in kept),
+            headers=tuple((name, headers[name]) for name in _KEPT_HEADERS if name in headers),
             content_type=parse_media_type(content_type),
             encoding=detect_encoding(content_type, content),
             body=content,
@@ -258,10 +257,10 @@ class _FetchState:
 
 
 def _read_location(target: FetchTarget, values: list[bytes]) -> str:
-    """One place, whatever is said twice."""
+    """The target of a redirect; several identical headers count as one."""
     try:
         (location,) = {value.decode() for value in values}
-    except ValueError:  # several different ones, or bytes that are no text
+    except ValueError:  # conflicting values, or bytes that are not text
         raise _redirect_error(target, "it does not say clearly where it leads") from None
     return location
 

@@ -1,8 +1,7 @@
-"""Host names in one spelling, and the patterns that rules name them with. Used by URLs, by fetch policy and by
-permission rules; uses `idna` for names that aren't ASCII, when one comes.
+"""Normalizes host names and matches host patterns. Used by urls, policy and permission rules; uses `idna` on demand.
 
-`docs.x.com` is that host only; `*.x.com` is every host below x.com at any depth, not x.com itself; a `*`
-anywhere else stays inside its label, so `docs.*.com` is docs.x.com and not docs.a.b.com; `*` is every host.
+`docs.x.com` is that host only; `*.x.com` is every host below x.com at any depth, not x.com itself; a `*` anywhere
+else stays inside its label, so `docs.*.com` matches docs.x.com and not docs.a.b.com; `*` is every host.
 """
 
 import re
@@ -22,7 +21,7 @@ LOCAL_SUFFIXES: Final = (
     "lan",
     "home.arpa",
 )
-"""Names that belong to a machine or a local network, whatever a resolver says about them."""
+"""Names of a machine or a local network, whatever a resolver returns for them."""
 _LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _PATTERN_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -31,7 +30,7 @@ _MAX_HOST_LENGTH = 253
 
 
 def normalize_host(text: str) -> str:
-    """Lower case, ASCII, no trailing dot; an IPv6 address compressed and without brackets. Else a ValueError."""
+    """Lower case, ASCII, no trailing dot; an IPv6 address compressed and without brackets. Raises ValueError."""
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
         if ":" not in text:
@@ -45,7 +44,7 @@ def normalize_host(text: str) -> str:
     labels = host.split(".")
     if len(host) > _MAX_HOST_LENGTH or not all(_LABEL.fullmatch(label) for label in labels):
         raise ValueError("its host is not a name that can be looked up")
-    # What resolvers read as an IPv4 address in an unusual base or with parts left out is one by the last label.
+    # Resolvers accept IPv4 addresses in other bases or with fewer parts; the last label reveals them.
     if _NUMBER.fullmatch(labels[-1]) and not _is_ipv4(host):
         raise ValueError("its host is an IPv4 address in an unusual spelling; write it as four decimal numbers")
     return host
@@ -80,19 +79,19 @@ def _ascii_name(text: str) -> str:
 
 
 def is_ip_address(host: str) -> bool:
-    """Of a normal host: whether it is an IP address and not a name."""
+    """Whether a normalized host is an IP address."""
     return ":" in host or _is_ipv4(host)
 
 
 def is_local_name(host: str) -> bool:
-    """Of a normal host: a name without a dot, or one that only a local network gives out."""
+    """Whether a normalized host has no dot, or a suffix that only local networks use."""
     if is_ip_address(host):
         return False
     return "." not in host or any(host.endswith(f".{suffix}") for suffix in LOCAL_SUFFIXES)
 
 
 def display_host(host: str) -> str:
-    """A normal host for people: one from another script in both forms, so that look-alikes show."""
+    """A normalized host for display: internationalized names in both forms, so that look-alikes are visible."""
     if not any(label.startswith("xn--") for label in host.split(".")):
         return f"[{host}]" if ":" in host else host
     import idna
@@ -104,7 +103,7 @@ def display_host(host: str) -> str:
 
 
 def normalize_host_pattern(text: str) -> str:
-    """The pattern in one spelling. A UsageError when it could match nothing or not what it seems to."""
+    """Normalizes a pattern. Raises UsageError if it could match nothing, or not what it seems to."""
     try:
         return _normalize_pattern(text.strip())
     except ValueError as error:
@@ -117,35 +116,35 @@ def normalize_host_pattern(text: str) -> str:
 def _normalize_pattern(text: str) -> str:
     if text == "*" or "*" not in text:
         return text if text == "*" else normalize_host(text)
-    below = "*." if text.startswith("*.") else ""
-    rest = text.removeprefix(below)
+    prefix = "*." if text.startswith("*.") else ""
+    rest = text.removeprefix(prefix)
     if "*" not in rest:
         rest = normalize_host(rest)
         if is_ip_address(rest):
             raise ValueError("there are no hosts below an address")
-        return below + rest
+        return prefix + rest
     rest = rest.lower().removesuffix(".")
     if not all(_PATTERN_LABEL.fullmatch(label) for label in rest.split(".")):
         raise ValueError("beside a * only letters, digits, - and dots may stand")
-    return below + rest
+    return prefix + rest
 
 
 def host_matches(pattern: str, host: str) -> bool:
-    """Whether the host is one the pattern names. What is no pattern or no host matches nothing: check rules
-    with `normal_pattern` when they are read, and refuse a URL that `parse_target` refuses."""
+    """Whether the pattern matches the host. Invalid patterns and hosts match nothing: validate rules with
+    `normalize_host_pattern` when loading them, and reject URLs that `parse_url` rejects."""
     try:
-        wanted, given = _normalize_pattern(pattern.strip()), normalize_host(host)
+        normal_pattern, normal_host = _normalize_pattern(pattern.strip()), normalize_host(host)
     except ValueError:
         return False
-    if wanted in ("*", given):
+    if normal_pattern in ("*", normal_host):
         return True
-    if "*" not in wanted or is_ip_address(given):
+    if "*" not in normal_pattern or is_ip_address(normal_host):
         return False
-    labels = given.split(".")
-    below = wanted.startswith("*.")
-    parts = wanted.removeprefix("*.").split(".")
-    deeper = len(labels) - len(parts)
-    if deeper < 1 if below else deeper:
+    labels = normal_host.split(".")
+    any_depth = normal_pattern.startswith("*.")
+    parts = normal_pattern.removeprefix("*.").split(".")
+    extra_labels = len(labels) - len(parts)
+    if extra_labels < 1 if any_depth else extra_labels:
         return False
     return all(map(_label_matches, reversed(parts), reversed(labels)))
 

@@ -1,4 +1,4 @@
-"""Where a fetch may go and how much it may take: the user's rules for hosts, and the limits.
+"""Which hosts may be fetched, by the user's rules, and the limits of a fetch.
 
 Used by `fetch` for the first URL and for every redirect.
 """
@@ -15,26 +15,26 @@ from kitbag.net.urls import FetchTarget, parse_url
 
 class FetchLimits(NamedTuple):
     total_timeout: float = 30
-    """For everything: names, connections, redirects and the body."""
+    """Seconds for everything: resolving, connecting, redirects and the body."""
     connect_timeout: float = 10
     idle_timeout: float = 15
-    """Without a single byte."""
+    """Seconds without a single byte."""
     wire_bytes: int = 10 * 1024 * 1024
-    """Of the body as it is sent, framing included."""
+    """Of the body as sent, framing included."""
     body_bytes: int = 10 * 1024 * 1024
-    """Of the body when it is decompressed."""
+    """Of the decompressed body."""
     header_bytes: int = 64 * 1024
     headers: int = 200
     redirects: int = 5
     on_excess: Literal["cut", "refuse"] = "cut"
-    """A body that is longer, slower or ends early: keep what came and say so, or refuse it."""
+    """For a body that is too long, too slow or incomplete: truncate it and say so, or refuse it."""
 
 
 class HostPolicy:
-    """Which hosts the user's rules let a fetch reach. An empty `allow` is every public host.
+    """Which hosts the user's rules allow. An empty `allow` means every public host.
 
-    `allow_private` opens single places, each a `host:port`, that are not public. It must come from the user's own
-    settings, never from a workspace, a model or a server.
+    `allow_private` allows individual non-public hosts, each as `host:port`. It must come from the user's own settings,
+    never from a workspace, a model or a server.
     """
 
     __slots__ = ("allow", "allow_private", "deny")
@@ -48,7 +48,7 @@ class HostPolicy:
         return target.host_port in self.allow_private
 
     def check(self, target: FetchTarget) -> None:
-        """Of the host as it is named; where it leads is checked when it is connected to."""
+        """Checks the host by name; its addresses are checked when connecting."""
         host = display_host(target.host)
         for pattern in self.deny:
             if host_matches(pattern, target.host):
@@ -70,13 +70,15 @@ class HostPolicy:
             raise not_public_error(target, "a name of this machine or of a local network")
 
     def check_address(self, target: FetchTarget, address: IPAddress) -> None:
-        """Of one address that the target leads to. A place that is opened by name leads to networks inside, not to
-        link-local and reserved addresses: those must be opened by their address."""
-        found = classify_address(address)
-        named = parse_address(target.host) is not None
-        if not found.reason or (self.allows_private(target) and (named or found.can_be_allowed)):
+        """Checks one address that the target resolves to. A host that is allowed by name may resolve to internal
+        networks, but not to link-local and reserved addresses: those must be allowed by address."""
+        address_class = classify_address(address)
+        is_literal = parse_address(target.host) is not None
+        if not address_class.reason or (self.allows_private(target) and (is_literal or address_class.can_be_allowed)):
             return
-        raise not_public_error(target, found.reason if named else f"at {address}, which is {found.reason}")
+        raise not_public_error(
+            target, address_class.reason if is_literal else f"at {address}, which is {address_class.reason}"
+        )
 
 
 def not_public_error(target: FetchTarget, what: str) -> FetchError:

@@ -1,6 +1,6 @@
-"""URLs read strictly and once: what is checked is what is connected to, because nothing parses them again.
+"""Parses URLs strictly and only once: what is checked is what is connected to.
 
-Used by `fetch` for the first URL and for every redirect, and by permission rules for what a model asks for.
+Used by `fetch` for the first URL and for every redirect, and by permission rules for URLs that a model requests.
 """
 
 import re
@@ -19,23 +19,23 @@ _MAX_DISPLAY_LENGTH = 120
 
 
 class FetchTarget(NamedTuple):
-    """A URL taken apart."""
+    """A parsed URL."""
 
     scheme: str
     host: str
-    """In one spelling, an IPv6 address without brackets."""
+    """Normalized; an IPv6 address without brackets."""
     port: int
     path: str
-    """With the query, in ASCII, as it is sent. The fragment is nobody's business but the reader's."""
+    """With the query, in ASCII, as sent; without the fragment."""
 
     @property
     def authority(self) -> str:
-        """As in a Host header: the port only when it is not the scheme's own."""
+        """As in a Host header: the port only if it is not the scheme's default."""
         return self._bracketed_host if self.port == PORTS[self.scheme] else self.host_port
 
     @property
     def host_port(self) -> str:
-        """`host:port`, as the user's policy names it."""
+        """As in `allow_private` of the user's policy."""
         return f"{self._bracketed_host}:{self.port}"
 
     @property
@@ -48,7 +48,7 @@ class FetchTarget(NamedTuple):
 
     @property
     def display_url(self) -> str:
-        """For messages: without the query, which may hold secrets."""
+        """For messages: without the query, which may contain secrets."""
         port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
         path = self.path.partition("?")[0]
         if len(path) > _MAX_DISPLAY_LENGTH:
@@ -57,12 +57,12 @@ class FetchTarget(NamedTuple):
 
 
 def parse_url(url: str) -> FetchTarget:
-    """What is not plainly an http or https URL is a FetchError that quotes nothing of it."""
+    """Raises FetchError, quoting nothing of the URL, unless it is clearly an http or https URL."""
     if len(url) > MAX_URL_LENGTH:
         raise _url_error(f"it is longer than {MAX_URL_LENGTH} characters")
-    found = _FORBIDDEN.search(url)
-    if found:
-        what = "a backslash" if found[0] == "\\" else f"the character U+{ord(found[0]):04X}"
+    forbidden = _FORBIDDEN.search(url)
+    if forbidden:
+        what = "a backslash" if forbidden[0] == "\\" else f"the character U+{ord(forbidden[0]):04X}"
         raise _url_error(f"it has {what} in it", "Percent-encode what is meant to be in it, a space as %20.")
     scheme, rest = _split_scheme(url)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
@@ -73,9 +73,9 @@ def parse_url(url: str) -> FetchTarget:
 
 
 def resolve_redirect(target: FetchTarget, location: str) -> FetchTarget:
-    """Where a Location header leads. It obeys the same rules as the first URL."""
+    """The target of a Location header, checked like the first URL."""
     if _SCHEME.fullmatch(location) or _FORBIDDEN.search(location) or len(location) > MAX_URL_LENGTH:
-        return parse_url(location)  # whole, or wrong in a way that urljoin would tidy away
+        return parse_url(location)  # absolute, or invalid in a way that urljoin would hide
     import urllib.parse
 
     try:

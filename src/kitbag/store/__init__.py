@@ -1,1 +1,1 @@
-"""What is kept: the one place that writes anything durable, and redacts it."""
+"""Durable storage: the only package that writes state, and the redaction of everything it writes."""

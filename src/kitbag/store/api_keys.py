@@ -1,7 +1,7 @@
-"""Keys of models that a person typed instead of setting a variable: `keys.toml` in the Kitbag home, for them alone.
+"""API keys that the user entered instead of setting a variable: `keys.toml` in the Kitbag home, readable only by them.
 
-Used by runtime/sources, which gives them to the choice of a model and to the journal's redactor, and by setup. They are
-never put into the environment of this process or of any other.
+Used by assembly/model_sources, which passes them to the model choice and to the journal's redactor, and by setup.
+They never enter the environment of any process.
 """
 
 import json
@@ -26,14 +26,14 @@ _ASSIGNMENT: Final = re.compile(r"(?:export\s+)?[A-Z_][A-Z0-9_]*=\S", re.ASCII)
 
 class StoredKeys(NamedTuple):
     keys: dict[str, str]
-    """By the variable that would hold each."""
+    """By the name of the environment variable that would hold each."""
     problem: str = ""
-    """Why none of them is used; empty: nothing is wrong."""
+    """Why none of the keys is used; empty if nothing is wrong."""
     fix: str = ""
 
 
 def read_keys(kitbag_home: str) -> StoredKeys:
-    """Never raises. A file that others could read or write is not used."""
+    """Never raises. Ignores a file that other users could read or write."""
     path = os.path.join(kitbag_home, KEYS_FILE)
     try:
         status = os.lstat(path)
@@ -55,7 +55,7 @@ def read_keys(kitbag_home: str) -> StoredKeys:
 
 
 def _parse_keys(data: bytes) -> dict[str, str]:
-    """Raises ValueError, whose words never hold a key."""
+    """Raises ValueError; its message never contains a key."""
     import tomllib
 
     if len(data) > _MAX_BYTES:
@@ -77,7 +77,7 @@ def _parse_keys(data: bytes) -> dict[str, str]:
 
 
 def store_key(kitbag_home: str, variable: str, key: str) -> None:
-    """Raises UsageError for what is no key or no name, InvalidError where it can't be written."""
+    """Raises UsageError for an invalid key or name, InvalidError if the file can't be written."""
     if problem := key_problem(key):
         raise UsageError(problem, "give the key alone, as the provider shows it")
     if not is_variable_name(variable):
@@ -87,26 +87,26 @@ def store_key(kitbag_home: str, variable: str, key: str) -> None:
 
 
 def delete_key(kitbag_home: str, variable: str) -> bool:
-    """False: none was kept. Raises InvalidError where the file can't be read or written."""
+    """False if no key was stored. Raises InvalidError if the file can't be read or written."""
     if not os.path.lexists(os.path.join(kitbag_home, KEYS_FILE)):
         return False
     with private_files.hold_lock(kitbag_home, _LOCK_FILE):
-        known = _load_keys(kitbag_home)
-        if variable not in known:
+        keys = _load_keys(kitbag_home)
+        if variable not in keys:
             return False
-        _write(kitbag_home, {name: key for name, key in known.items() if name != variable})
+        _write(kitbag_home, {name: key for name, key in keys.items() if name != variable})
         return True
 
 
 def _load_keys(kitbag_home: str) -> dict[str, str]:
-    found = read_keys(kitbag_home)
-    if found.problem:  # what is in it would be lost
-        raise InvalidError(f"{os.path.join(kitbag_home, KEYS_FILE)}: {found.problem}", found.fix)
-    return found.keys
+    stored = read_keys(kitbag_home)
+    if stored.problem:  # writing would lose its content
+        raise InvalidError(f"{os.path.join(kitbag_home, KEYS_FILE)}: {stored.problem}", stored.fix)
+    return stored.keys
 
 
 def _write(kitbag_home: str, keys: dict[str, str]) -> None:
-    # A key is printable ASCII, of which JSON makes what TOML reads.
+    # A key is printable ASCII, for which a JSON string is also a TOML string.
     lines = [f"{name} = {json.dumps(key)}\n" for name, key in sorted(keys.items())]
     private_files.write(kitbag_home, KEYS_FILE, "".join((_FILE_HEADER, "\n[keys]\n", *lines)).encode())
 
@@ -116,7 +116,7 @@ def is_variable_name(name: str) -> bool:
 
 
 def key_problem(key: str) -> str:
-    """Why that is no key, in words that do not hold it; empty: it may be one."""
+    """Why this is not a key, without quoting it; empty if it may be one."""
     if not key:
         return "there is no key"
     if len(key) > _MAX_KEY_LENGTH:

@@ -1,7 +1,7 @@
-"""Bytes that are kept so that a change can be taken back: each content once, named by its SHA-256, for this user alone.
+"""Content-addressed storage for undo: each content is stored once, named by its SHA-256, readable only by the user.
 
-Used by agent/changes and agent/undo. Uses private_files for places and locks. Bounded: what was not used for a month
-goes, and the oldest goes first when there is too much; whoever prunes is told how much went.
+Used by agent/undo; uses private_files for directories and locks. Bounded: content unused for a month is pruned, and
+the oldest goes first when there is too much.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ MAX_BYTES: Final = 1 << 30
 MAX_DAYS: Final = 30
 _DAY = 86_400.0
 _MAX_SINGLE_SYNCS = 100
-"""With more, it is quicker to have the system write all that waits."""
+"""Above this, one `sync` of the whole system is faster."""
 _LOCK = f"{FOLDER}/.lock"
 _PRUNED = f"{FOLDER}/.pruned"
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -31,7 +31,7 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class PruneResult(NamedTuple):
-    """What was removed, and what is left."""
+    """What was removed, and how much remains."""
 
     files: int
     bytes: int
@@ -40,7 +40,7 @@ class PruneResult(NamedTuple):
 
 class _StoredFile(NamedTuple):
     used_at: float
-    """When it was kept, or asked to be kept, last."""
+    """When it was last stored, or requested to be stored."""
     size: int
     path: str
 
@@ -50,7 +50,7 @@ def content_digest(data: bytes) -> str:
 
 
 class ContentStore:
-    """Several processes may use one folder at the same time."""
+    """Several processes may use one store at the same time."""
 
     def __init__(self, kitbag_home: str) -> None:
         self._home = kitbag_home
@@ -60,28 +60,28 @@ class ContentStore:
         return os.path.join(self._home, FOLDER)
 
     def put(self, data: bytes) -> str:
-        """The name to get it back by. On the disk when this returns, so that a crash does not lose it."""
-        with self.open_writer() as many:
-            digest = many.put(data)
-            many.make_durable([digest])
+        """Returns the digest to get it back. Durable when this returns."""
+        with self.open_writer() as writer:
+            digest = writer.put(data)
+            writer.make_durable([digest])
         return digest
 
     @contextlib.contextmanager
     def open_writer(self) -> Generator["ContentWriter", None, None]:
-        """To keep many; what is to outlive a failure of power has to be made durable."""
+        """For storing many; call `make_durable` for content that must survive a power failure."""
         with (
-            private_files.hold_lock(self._home, _LOCK, shared=True),  # nothing is pruned meanwhile
-            private_files.open_directory(self._home, FOLDER) as inside,
+            private_files.hold_lock(self._home, _LOCK, shared=True),  # prevents pruning meanwhile
+            private_files.open_directory(self._home, FOLDER) as directory_fd,
         ):
-            yield ContentWriter(self.folder, inside)
+            yield ContentWriter(self.folder, directory_fd)
 
     def get(self, digest: str) -> bytes | None:
-        """None when it is not kept, or no longer, or is damaged: what comes back is what was put."""
+        """None if it is not stored, was pruned, or is damaged: returned content always matches its digest."""
         if not _DIGEST.fullmatch(digest):
             return None
-        with private_files.open_directory(self._home, FOLDER) as inside:
+        with private_files.open_directory(self._home, FOLDER) as directory_fd:
             try:
-                descriptor = os.open(_relative_path(digest), _READ_FLAGS, dir_fd=inside)
+                descriptor = os.open(_relative_path(digest), _READ_FLAGS, dir_fd=directory_fd)
             except OSError:
                 return None
         with open(descriptor, "rb") as file:
@@ -89,15 +89,15 @@ class ContentStore:
         return data if content_digest(data) == digest else None
 
     def has(self, digest: str) -> bool:
-        """Quicker than `get`, and without a look at the bytes."""
+        """Faster than `get`; does not verify the content."""
         return bool(_DIGEST.fullmatch(digest)) and os.path.isfile(os.path.join(self.folder, _relative_path(digest)))
 
     def digests(self) -> set[str]:
-        """Of all that is kept."""
-        return {os.path.basename(found.path) for found in self._stored_files()}
+        """Digests of all stored content."""
+        return {os.path.basename(file.path) for file in self._stored_files()}
 
     def prune_if_due(self, max_bytes: int = MAX_BYTES, max_days: float = MAX_DAYS) -> PruneResult | None:
-        """Once a day; None when it is not time yet, or another process is at it."""
+        """At most once a day; None if it is not due, or another process is pruning."""
         with contextlib.suppress(OSError):
             if time.time() - os.stat(os.path.join(self._home, _PRUNED)).st_mtime < _DAY:
                 return None
@@ -107,31 +107,31 @@ class ContentStore:
             return None
 
     def prune(self, max_bytes: int = MAX_BYTES, max_days: float = MAX_DAYS, lock_timeout: float = 30.0) -> PruneResult:
-        """What was used within the last day stays in any case: somebody may rely on it."""
+        """Keeps everything used within the last day, since a session may rely on it."""
         with private_files.hold_lock(self._home, _LOCK, lock_timeout):
             private_files.write(self._home, _PRUNED, b"")
             now = time.time()
-            every = sorted(self._stored_files())
-            left, files, size = sum(found.size for found in every), 0, 0
-            for found in every:
-                age = now - found.used_at
-                if age < _DAY or (age < max_days * _DAY and left <= max_bytes):
+            stored = sorted(self._stored_files())
+            remaining, files, size = sum(file.size for file in stored), 0, 0
+            for file in stored:
+                age = now - file.used_at
+                if age < _DAY or (age < max_days * _DAY and remaining <= max_bytes):
                     continue
                 with contextlib.suppress(OSError):
-                    os.unlink(found.path)
-                    left, files, size = left - found.size, files + 1, size + found.size
+                    os.unlink(file.path)
+                    remaining, files, size = remaining - file.size, files + 1, size + file.size
             self._remove_leftovers(now)
-        return PruneResult(files, size, left)
+        return PruneResult(files, size, remaining)
 
     def _stored_files(self) -> Iterable[_StoredFile]:
         for entry in self._entries():
             if _DIGEST.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    yield _StoredFile(found.st_mtime, found.st_size, entry.path)
+                    status = entry.stat(follow_symlinks=False)
+                    yield _StoredFile(status.st_mtime, status.st_size, entry.path)
 
     def _remove_leftovers(self, now: float) -> None:
-        """Of a process that was killed while it wrote."""
+        """Removes temporary files of a process that was killed while writing."""
         for entry in self._entries():
             with contextlib.suppress(OSError):
                 if entry.name.startswith(".") and now - entry.stat(follow_symlinks=False).st_mtime > _DAY:
@@ -139,8 +139,8 @@ class ContentStore:
 
     def _entries(self) -> Iterable["os.DirEntry[str]"]:
         try:
-            with os.scandir(self.folder) as shelves:
-                names = [entry.path for entry in shelves if entry.is_dir(follow_symlinks=False)]
+            with os.scandir(self.folder) as subdirectories:
+                names = [entry.path for entry in subdirectories if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return
         except OSError as error:
@@ -151,11 +151,11 @@ class ContentStore:
 
 
 class ContentWriter:
-    """Puts many; of one thread at a time."""
+    """Stores many contents; not thread-safe."""
 
-    def __init__(self, place: str, inside: int) -> None:
-        self._path = place
-        self._directory_fd = inside
+    def __init__(self, path: str, directory_fd: int) -> None:
+        self._path = path
+        self._directory_fd = directory_fd
         self._new_subdirectories: set[str] = set()
 
     def put(self, data: bytes) -> str:
@@ -167,58 +167,58 @@ class ContentWriter:
         return digest
 
     def make_durable(self, digests: Iterable[str]) -> None:
-        """What is not there is passed over."""
-        shelves: set[str] = set()
-        wanted = set(digests)
+        """Ignores digests that are not stored."""
+        subdirectories: set[str] = set()
+        requested = set(digests)
         try:
-            if len(wanted) > _MAX_SINGLE_SYNCS:
+            if len(requested) > _MAX_SINGLE_SYNCS:
                 return os.sync()
-            for digest in wanted:
+            for digest in requested:
                 if _DIGEST.fullmatch(digest) and self._sync(_relative_path(digest)):
-                    shelves.add(digest[:2])
-            for shelf in (*shelves, *(["."] if shelves & self._new_subdirectories else [])):
-                self._sync(shelf)
+                    subdirectories.add(digest[:2])
+            for subdirectory in (*subdirectories, *(["."] if subdirectories & self._new_subdirectories else [])):
+                self._sync(subdirectory)
         except OSError as error:
             raise storage_error("written", self._path, error) from error
         return None
 
     def _write_if_new(self, digest: str, data: bytes) -> None:
-        """Under its name at once: one that was cut short is known by its size here, and by its digest in `get`."""
-        place, shelf = _relative_path(digest), digest[:2]
+        """Writes under the final name: a truncated file is detected by its size here, and by its digest in `get`."""
+        path, subdirectory = _relative_path(digest), digest[:2]
         try:
             try:
-                return self._write(place, data)
+                return self._write(path, data)
             except FileNotFoundError:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(shelf, 0o700, dir_fd=self._directory_fd)
-                self._new_subdirectories.add(shelf)
-                return self._write(place, data)
+                    os.mkdir(subdirectory, 0o700, dir_fd=self._directory_fd)
+                self._new_subdirectories.add(subdirectory)
+                return self._write(path, data)
         except FileExistsError:
-            if self._is_complete(place, len(data)):
+            if self._is_complete(path, len(data)):
                 return None
-        temporary = f"{shelf}/.{secrets.token_hex(8)}"
+        temporary = f"{subdirectory}/.{secrets.token_hex(8)}"
         self._write(temporary, data)
-        os.rename(temporary, place, src_dir_fd=self._directory_fd, dst_dir_fd=self._directory_fd)
+        os.rename(temporary, path, src_dir_fd=self._directory_fd, dst_dir_fd=self._directory_fd)
         return None
 
-    def _is_complete(self, place: str, size: int) -> bool:
-        """A use counts against its age."""
-        found = os.stat(place, dir_fd=self._directory_fd, follow_symlinks=False)
-        if found.st_size != size or not stat.S_ISREG(found.st_mode):
+    def _is_complete(self, path: str, size: int) -> bool:
+        """Also renews the time of last use."""
+        status = os.stat(path, dir_fd=self._directory_fd, follow_symlinks=False)
+        if status.st_size != size or not stat.S_ISREG(status.st_mode):
             return False
-        if time.time() - found.st_mtime > _DAY / 2:
-            os.utime(place, dir_fd=self._directory_fd, follow_symlinks=False)
+        if time.time() - status.st_mtime > _DAY / 2:
+            os.utime(path, dir_fd=self._directory_fd, follow_symlinks=False)
         return True
 
-    def _write(self, place: str, data: bytes) -> None:
-        descriptor = os.open(place, _CREATE_FLAGS, 0o600, dir_fd=self._directory_fd)
+    def _write(self, path: str, data: bytes) -> None:
+        descriptor = os.open(path, _CREATE_FLAGS, 0o600, dir_fd=self._directory_fd)
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(descriptor, left) :]
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(place, dir_fd=self._directory_fd)
+                os.unlink(path, dir_fd=self._directory_fd)
             raise
         finally:
             os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Named moments at which a test may end this process as a power cut would: at once, with nothing tidied up.
+"""Named points at which a test can kill this process as a power failure would, without any cleanup.
 
-`KITBAG_FAULT_AT=tool-done` kills it there, `tool-done:3` when it comes there for the third time. Called where something
-has just been written, sent or done; without the variable it costs a comparison. Used by whoever promises to survive it.
+`KITBAG_FAULT_AT=tool-done` kills it there, `tool-done:3` the third time. Called right after something was written,
+sent or done; without the variable it costs one comparison. Used by code that must survive a crash.
 """
 
 import os

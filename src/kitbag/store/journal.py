@@ -1,8 +1,8 @@
-"""The journal: everything that must outlive a crash, in order, each record written once and never changed.
+"""The journal: everything that must survive a crash, in order; records are written once and never changed.
 
-`append` and `write` return when the record is on the disk. Those who write at the same time share one commit.
-Every body passes the redactor here and nowhere else. Several processes may have one journal open. Used by
-approvals, transcripts and tasks; the file is journal_file's.
+`append` and `write` return when the record is on disk. Concurrent writers share one commit. Every body passes the
+redactor here and nowhere else. Several processes may open the same journal. Used by approvals, transcripts and
+tasks; uses journal_file for the SQLite file.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _INSERT = (
 )
 _SELECT = "SELECT seq, stream, at, kind, body FROM records WHERE "
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-# The next name after each, so that the time depends on how many streams there are and not on how many records.
+# Jumps to the next stream name, so that the time depends on the number of streams, not of records.
 _STREAMS = """
 WITH RECURSIVE found (stream) AS (
   SELECT min(stream) FROM records WHERE stream >= :prefix
@@ -45,7 +45,7 @@ SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 
 class JournalRecord(NamedTuple):
     seq: int
-    """Grows with every record of the journal, whatever its stream; whoever sees one can see all before it."""
+    """Increases with every record of the journal, across streams; a reader that sees one can see all before it."""
     stream: str
     at: str
     kind: str
@@ -53,7 +53,7 @@ class JournalRecord(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """A record that is to be written."""
+    """A record to be written."""
 
     stream: str
     kind: str
@@ -61,12 +61,12 @@ class JournalEntry(NamedTuple):
 
 
 def journal_path(kitbag_home: str) -> str:
-    """The journal of a machine's user."""
+    """The journal of the current user on this machine."""
     return os.path.join(kitbag_home, "state", "journal.db")
 
 
 class _Batch:
-    """What one caller wants written, and what came of it."""
+    """The records of one caller, and the result of writing them."""
 
     __slots__ = ("done", "error", "future", "rows", "seqs")
 
@@ -79,7 +79,7 @@ class _Batch:
 
     def result(self) -> list[int | None]:
         if self.error is not None:
-            # A new one each time: the same failure is raised in the tasks of many callers.
+            # A new exception each time: the same failure is raised in several tasks.
             raise StoreError(self.error.problem, self.error.fix) from self.error
         return self.seqs
 
@@ -102,7 +102,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: str, redactor: Redactor) -> "Journal":
-        """Makes the file when there is none. A damaged one is set aside: `saved` says so, and so does a record."""
+        """Creates the file if there is none. Sets a damaged one aside, which `recovery` and a record report."""
         return cls(open_journal_file(path), redactor)
 
     @property
@@ -118,9 +118,9 @@ class Journal:
         return self._redactor
 
     def add_secrets(self, secrets: Iterable[str]) -> None:
-        """These too, from now on."""
-        if found := [secret for secret in secrets if self._redactor.redact_known(secret) == secret]:
-            self._redactor = self._redactor.with_secrets(found)
+        """Redacts these secrets too, from now on."""
+        if unknown := [secret for secret in secrets if self._redactor.redact_known(secret) == secret]:
+            self._redactor = self._redactor.with_secrets(unknown)
 
     def __enter__(self) -> "Journal":
         return self
@@ -129,7 +129,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Writes what is still waiting. May be called twice."""
+        """Writes pending records. May be called twice."""
         with self._writing:
             if self._closed:
                 return
@@ -148,19 +148,19 @@ class Journal:
     # Writing
 
     def append(self, stream: str, kind: str, body: object) -> int:
-        """The number of the record, which is durable now."""
+        """The number of the record, which is now durable."""
         return _written_seqs(self._commit_batch(self._batch([JournalEntry(stream, kind, body)])))[0]
 
     def append_all(self, entries: Iterable[JournalEntry]) -> list[int]:
-        """All of them next to each other, or none."""
+        """Writes all of them consecutively, or none."""
         return _written_seqs(self._commit_batch(self._batch(entries)))
 
     def append_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
-        """None when a record with this key is there already, from whatever process: the first one wins."""
+        """None if a record with this key exists, from any process: the first one wins."""
         return self._commit_batch(self._batch([JournalEntry(stream, kind, body)], key))[0]
 
     async def write(self, stream: str, kind: str, body: object) -> int:
-        """`append` that leaves the event loop free. When it is cancelled, the record may be written or not."""
+        """Like `append`, without blocking the event loop. If cancelled, the record may or may not be written."""
         return _written_seqs(await self._submit(self._batch([JournalEntry(stream, kind, body)])))[0]
 
     async def write_all(self, entries: Iterable[JournalEntry]) -> list[int]:
@@ -170,23 +170,23 @@ class Journal:
         return (await self._submit(self._batch([JournalEntry(stream, kind, body)], key)))[0]
 
     async def write_all_once(self, key: str, entries: Iterable[JournalEntry]) -> bool:
-        """All of them next to each other, or, when one was written with this key before, none."""
+        """Writes all of them consecutively, or none if the key exists."""
         return (await self._submit(self._batch(entries, key)))[0] is not None
 
     def _batch(self, entries: Iterable[JournalEntry], key: str | None = None) -> _Batch:
-        """The key is that of the first."""
+        """`key` belongs to the first entry."""
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         keys = itertools.chain([key], itertools.repeat(None))
-        given = zip(entries, keys, strict=False)
+        rows = zip(entries, keys, strict=False)
         return _Batch(
             [
-                (_check_name(stream), at, _check_name(kind), self._encode_body(body), own)
-                for (stream, kind, body), own in given
+                (_check_name(stream), at, _check_name(kind), self._encode_body(body), row_key)
+                for (stream, kind, body), row_key in rows
             ]
         )
 
     def _encode_body(self, body: object) -> str:
-        """Only ASCII, so that no character in it, not even half of one, is beyond what a file can hold."""
+        """ASCII only, so that any character, even a lone surrogate, can be stored."""
         try:
             text = _ENCODER.encode(body)
             return (
@@ -202,7 +202,7 @@ class Journal:
             raise StoreError(f"{self.path} was opened by another process", "open it after the fork")
 
     def _commit_batch(self, batch: _Batch) -> list[int | None]:
-        """Whoever gets the lock writes for all who wait for it."""
+        """The caller that gets the lock writes for all waiting callers."""
         self._check_usable()
         if not batch.rows:
             return []
@@ -225,7 +225,7 @@ class Journal:
                     self._thread.start()
         self._waiting.append(batch)
         self._wake.release()
-        if self._closed:  # between the first line and here
+        if self._closed:  # closed since the check above
             self._fail(self._take_waiting())
         await batch.future
         return batch.result()
@@ -247,13 +247,13 @@ class Journal:
         return batches
 
     def _commit_waiting(self) -> None:
-        """With the lock held. A failure is told to those it belongs to; only an interruption is raised."""
+        """Call with the lock held. Reports a failure to the batches it belongs to; only raises an interruption."""
         batches = self._take_waiting()
         if not batches:
             return
         try:
             failure = self._commit(batches)
-            # One that can't be written is no reason to lose the others.
+            # A batch that can't be written must not fail the others.
             if failure is not None and len(batches) > 1 and not failure.busy:
                 for batch in batches:
                     alone = self._commit([batch])
@@ -262,7 +262,7 @@ class Journal:
                 for batch in batches:
                     batch.error = failure.error
         except BaseException:
-            # The records of the others, and perhaps ours, wait for the next one who writes.
+            # The unwritten batches wait for the next writer.
             unsettled = [batch for batch in batches if not batch.seqs and batch.error is None]
             self._waiting.extendleft(reversed(unsettled))
             self._wake.release()
@@ -272,23 +272,23 @@ class Journal:
 
     def _commit(self, batches: list[_Batch]) -> "_CommitFailure | None":
         writer = self._file.writer
-        made: list[list[int | None]] = []
+        written: list[list[int | None]] = []
         try:
             self._begin()
             for batch in batches:
-                made.append(_insert(writer, batch.rows))
+                written.append(_insert(writer, batch.rows))
             writer.execute("COMMIT")
         except sqlite3.Error as error:
-            made.clear()
+            written.clear()
             self._roll_back()
             journal_file.flag_damage(self.path, error)
             return _CommitFailure(store_error(self.path, error), journal_file.is_busy(error))
         finally:
             if writer.in_transaction:  # interrupted
-                made.clear()
+                written.clear()
                 self._roll_back()
-            if len(made) == len(batches):
-                for batch, seqs in zip(batches, made, strict=True):
+            if len(written) == len(batches):
+                for batch, seqs in zip(batches, written, strict=True):
                     batch.seqs = seqs
         return None
 
@@ -299,7 +299,7 @@ class Journal:
                 self._file.writer.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.Error as error:
-                # SQLite waits by itself, but not in each of its states.
+                # SQLite's own busy timeout does not cover every state.
                 if not journal_file.is_busy(error) or time.monotonic() > end:
                     raise
                 time.sleep(POLL_SECONDS)
@@ -321,7 +321,7 @@ class Journal:
             if batch.future is not None:
                 by_loop.setdefault(batch.future.get_loop(), []).append(batch.future)
         for loop, futures in by_loop.items():
-            with contextlib.suppress(RuntimeError):  # its loop has ended
+            with contextlib.suppress(RuntimeError):  # its event loop has ended
                 loop.call_soon_threadsafe(_settle, futures)
         with self._committed:
             self._committed.notify_all()
@@ -334,7 +334,7 @@ class Journal:
     # Reading
 
     def read(self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE) -> Iterator[JournalRecord]:
-        """Of one stream or of all, in order, so many at a time. Nothing is held between two records."""
+        """Records of one stream or of all, in order, `page` at a time. Holds no lock between records."""
         condition = "seq > ?" if stream is None else "stream = ? AND seq > ?"
         query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
         while True:
@@ -350,7 +350,7 @@ class Journal:
         return self._record(rows[0]) if rows else None
 
     def last_seq(self) -> int:
-        """Of all records; 0 when there is none."""
+        """Across all streams; 0 if there is no record."""
         rows = self._query("SELECT seq FROM records ORDER BY seq DESC LIMIT 1", ())
         return int(rows[0][0]) if rows else 0
 
@@ -358,18 +358,18 @@ class Journal:
         return [str(row[0]) for row in self._query(_STREAMS, {"prefix": prefix})]
 
     def wait(self, after: int, timeout: float) -> bool:
-        """Whether there is a record after this one before the time is over; from another process too."""
+        """Whether a record after `after` appears within the timeout, from any process."""
         end = time.monotonic() + timeout
         while self.last_seq() <= after:
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 return False
             with self._committed:
-                self._committed.wait(min(left, POLL_SECONDS))
+                self._committed.wait(min(remaining, POLL_SECONDS))
         return True
 
     async def wait_async(self, after: int, timeout: float | None = None) -> bool:
-        """`wait` that leaves the event loop free; without a time it waits until it is cancelled."""
+        """Like `wait`, without blocking the event loop; without a timeout it waits until cancelled."""
         loop = asyncio.get_running_loop()
         watch = self._watches.setdefault(loop, JournalWatch(loop, self.last_seq))
         try:
@@ -395,7 +395,7 @@ class Journal:
 
 
 def _insert(writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]") -> list[int | None]:
-    """Where the first has a key that is taken, the others are not written either."""
+    """If the key of the first row exists, none of the rows is written."""
     seqs: list[int | None] = []
     for row in rows:
         if seqs and seqs[0] is None:
@@ -412,7 +412,7 @@ class _CommitFailure(NamedTuple):
 
 def _settle(futures: list["asyncio.Future[None]"]) -> None:
     for future in futures:
-        if not future.done():  # cancelled meanwhile
+        if not future.done():  # not cancelled meanwhile
             future.set_result(None)
 
 
@@ -421,7 +421,7 @@ def _written_seqs(seqs: list[int | None]) -> list[int]:
 
 
 def _check_name(text: str) -> str:
-    """Streams and kinds are our own words."""
+    """Stream and kind names come from our own code."""
     if not text or not text.isprintable():
         raise ValueError(f"{text!r} can't name records")
     return text

@@ -1,7 +1,7 @@
-"""The SQLite file of the journal: how it is opened, brought up to date, and saved when it is damaged.
+"""The SQLite file of the journal: opens it, migrates it, and recovers it if it is damaged.
 
-Whoever has the file open shares one lock for as long as that lasts, so a damaged file is set aside only when
-nobody writes to it any more. Used by the journal alone; it uses private_files.
+Every process that has the file open holds a shared lock, so a damaged file is set aside only when no process
+writes to it. Used only by the journal; uses private_files.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
 APPLICATION_ID: Final = 0x4B424A31
-"""Written into the file, so that nothing else is taken for a journal."""
+"""Stored in the file, so that no other database is mistaken for a journal."""
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         "CREATE TABLE records (seq INTEGER PRIMARY KEY AUTOINCREMENT, stream TEXT NOT NULL, at TEXT NOT NULL,"
@@ -27,29 +27,29 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TRIGGER records_last BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are kept'); END",
     ),
 )
-"""Each brings a file from the version before to the next one; a file's version is how many it has seen."""
+"""Each migrates a file to the next version; the version of a file is the number of migrations applied."""
 VERSION: Final = len(MIGRATIONS)
 BUSY_SECONDS: Final = 30.0
 PRAGMAS: Final = ("synchronous = FULL", "trusted_schema = OFF", "foreign_keys = ON", "cell_size_check = ON")
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CHECK_SUFFIX = ".check"
-"""Left beside a file in which damage was met, for the next one who opens it."""
+"""Created next to a file in which damage was detected, for the next process that opens it."""
 _COPY_PREFIX = ".copy-"
 _REBUILT_SUFFIX = ".new"
-"""What is made of a damaged file, until it takes its place."""
+"""The rebuilt file, until it replaces the damaged one."""
 _SEQ_GAP = 1_000_000
-"""Numbers that are left out after damage, since some of them may have been given to records that are lost."""
+"""Sequence numbers skipped after damage, since lost records may have used some of them."""
 _BATCH = 1000
 
 
 class JournalRecovery(NamedTuple):
-    """What became of a damaged file."""
+    """What happened to a damaged file."""
 
     folder: str
-    """Where it was set aside, as it was."""
+    """The folder that now holds the damaged file, unchanged."""
     records: int
-    """How many records, from the first, could be read and are kept."""
+    """How many records, from the first, were readable and are kept."""
     problem: str
 
 
@@ -58,7 +58,7 @@ class JournalFile(NamedTuple):
     writer: sqlite3.Connection
     reader: sqlite3.Connection
     lock_fd: int
-    """Holds the lock that says it is open."""
+    """A descriptor that holds the shared lock while the file is open."""
     recovery: JournalRecovery | None
 
 
@@ -76,28 +76,28 @@ class _JournalPath(NamedTuple):
 
 
 def open_journal_file(path: str) -> JournalFile:
-    """Raises StoreError. The directory that holds the file is Kitbag's own; the one above it is the user's."""
+    """Raises StoreError. The directory of the file is Kitbag's own; its parent is the user's."""
     directory, name = os.path.split(os.path.abspath(path))
-    place = _JournalPath(*os.path.split(directory), name)
+    file = _JournalPath(*os.path.split(directory), name)
     with contextlib.ExitStack() as undo:
-        # One after the other, so that two don't make, change or save the file at once.
-        undo.enter_context(private_files.hold_lock(place.base, place.beside(".opening")))
-        guard = private_files.acquire_lock(place.base, place.beside(".lock"), shared=True)
-        saved = None
+        # One process at a time creates, migrates or recovers the file.
+        undo.enter_context(private_files.hold_lock(file.base, file.beside(".opening")))
+        lock_fd = private_files.acquire_lock(file.base, file.beside(".lock"), shared=True)
+        recovery = None
         try:
             try:
-                _prepare_file(place)
-                writer, reader = _connect(place)
+                _prepare_file(file)
+                writer, reader = _connect(file)
             except _DamageError as damage:
-                saved, writer, reader = _recover(place, guard, str(damage))
+                recovery, writer, reader = _recover(file, lock_fd, str(damage))
         except BaseException:
-            os.close(guard)
+            os.close(lock_fd)
             raise
-        return JournalFile(place.path, writer, reader, guard, saved)
+        return JournalFile(file.path, writer, reader, lock_fd, recovery)
 
 
 def store_error(path: str, error: sqlite3.Error) -> StoreError:
-    """What SQLite says, in words that tell what to do."""
+    """Translates an SQLite error into a problem with a fix."""
     code = error_code(error)
     if code in _BUSY_CODES:
         return StoreError(f"{path} was kept busy by another process for too long", "try again when it is done")
@@ -124,7 +124,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def flag_damage(path: str, error: sqlite3.Error) -> None:
-    """So that the next one who opens the file looks through all of it."""
+    """Makes the next process that opens the file check all of it."""
     if error_code(error) in _DAMAGE_CODES:
         directory, name = os.path.split(path)
         with contextlib.suppress(StoreError):
@@ -145,41 +145,41 @@ def _detect_damage(path: str) -> Generator[None, None, None]:
         raise store_error(path, error) from error
 
 
-def _prepare_file(place: _JournalPath) -> None:
-    """A file of our own and no link; made 0600, which SQLite takes over for the files beside it."""
-    with private_files.open_directory(place.base, place.folder) as inside:
+def _prepare_file(file: _JournalPath) -> None:
+    """Ensures a regular file of our own with mode 0600, which SQLite also uses for the files next to it."""
+    with private_files.open_directory(file.base, file.folder) as directory_fd:
         try:
             for suffix in ("", "-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):
-                    status = os.stat(place.name + suffix, dir_fd=inside, follow_symlinks=False)
+                    status = os.stat(file.name + suffix, dir_fd=directory_fd, follow_symlinks=False)
                     if not stat.S_ISREG(status.st_mode):
-                        raise StoreError(f"{place.path}{suffix} is a link or no file", "move it away")
+                        raise StoreError(f"{file.path}{suffix} is a link or no file", "move it away")
                     if stat.S_IMODE(status.st_mode) & 0o077:
-                        os.chmod(place.name + suffix, 0o600, dir_fd=inside)
-            with contextlib.suppress(FileNotFoundError):  # what was made of a damaged one, now or before a crash
-                if not os.path.lexists(place.path):
-                    os.rename(place.name + _REBUILT_SUFFIX, place.name, src_dir_fd=inside, dst_dir_fd=inside)
-                    os.fsync(inside)
+                        os.chmod(file.name + suffix, 0o600, dir_fd=directory_fd)
+            with contextlib.suppress(FileNotFoundError):  # the rebuilt file, from now or from before a crash
+                if not os.path.lexists(file.path):
+                    os.rename(file.name + _REBUILT_SUFFIX, file.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+                    os.fsync(directory_fd)
             # An existing file is not opened here: closing it would drop the locks SQLite holds in this process.
             with contextlib.suppress(FileExistsError):
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                os.close(os.open(place.name, flags, 0o600, dir_fd=inside))
+                os.close(os.open(file.name, flags, 0o600, dir_fd=directory_fd))
         except OSError as error:
-            raise private_files.storage_error("written", place.path, error) from error
+            raise private_files.storage_error("written", file.path, error) from error
 
 
-def _connect(place: _JournalPath) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    with _detect_damage(place.path), contextlib.ExitStack() as undo:
-        writer = undo.enter_context(contextlib.closing(_connection(place.path)))
-        _migrate(place, writer)
-        reader = undo.enter_context(contextlib.closing(_connection(place.path)))
+def _connect(file: _JournalPath) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    with _detect_damage(file.path), contextlib.ExitStack() as undo:
+        writer = undo.enter_context(contextlib.closing(_connection(file.path)))
+        _migrate(file, writer)
+        reader = undo.enter_context(contextlib.closing(_connection(file.path)))
         reader.execute("PRAGMA query_only = ON")
-        if private_files.read(place.base, place.beside(_CHECK_SUFFIX)) is not None:
-            found = str(reader.execute("PRAGMA integrity_check(1)").fetchone()[0])
-            if found != "ok":
-                raise _DamageError(found)
-            with contextlib.suppress(OSError):  # then it is looked through again the next time
-                os.unlink(place.path + _CHECK_SUFFIX)
+        if private_files.read(file.base, file.beside(_CHECK_SUFFIX)) is not None:
+            result = str(reader.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            if result != "ok":
+                raise _DamageError(result)
+            with contextlib.suppress(OSError):  # if this fails, it is checked again next time
+                os.unlink(file.path + _CHECK_SUFFIX)
         undo.pop_all()
         return writer, reader
 
@@ -203,14 +203,14 @@ def _connection(path: str) -> sqlite3.Connection:
     return connection
 
 
-def _migrate(place: _JournalPath, writer: sqlite3.Connection) -> None:
+def _migrate(file: _JournalPath, writer: sqlite3.Connection) -> None:
     version = _read_pragma(writer, "user_version")
     application = _read_pragma(writer, "application_id")
     tables = writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if tables and application != APPLICATION_ID:
-        raise StoreError(f"{place.path} is a database of something else", "move it away")
+        raise StoreError(f"{file.path} is a database of something else", "move it away")
     if version > VERSION:
-        raise StoreError(f"{place.path} was written by a newer Kitbag (version {version})", "use that one")
+        raise StoreError(f"{file.path} was written by a newer Kitbag (version {version})", "use that one")
     if str(writer.execute("PRAGMA journal_mode").fetchone()[0]) != "wal":
         writer.execute("PRAGMA journal_mode = WAL")
     if version < VERSION:
@@ -231,88 +231,88 @@ def _read_pragma(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _recover(
-    place: _JournalPath, guard: int, problem: str
+    file: _JournalPath, lock_fd: int, problem: str
 ) -> tuple[JournalRecovery, sqlite3.Connection, sqlite3.Connection]:
-    """Moves the damaged file away as it is, and takes over its records up to the first that can't be read.
+    """Moves the damaged file away unchanged, and copies its records up to the first unreadable one.
 
-    The new file is whole before the old one is moved: whenever this is cut off, the next one to open it can go on.
+    The new file is complete before the old one is moved: after a crash at any point, the next process can continue.
     """
     import shutil
 
-    if not private_files.try_lock(guard, timeout=0):
+    if not private_files.try_lock(lock_fd, timeout=0):
         raise StoreError(
-            f"{place.path} is damaged ({problem}), and another Kitbag has it open", "end that one, and try again"
+            f"{file.path} is damaged ({problem}), and another Kitbag has it open", "end that one, and try again"
         )
-    fresh = place._replace(name=place.name + _REBUILT_SUFFIX)
-    with private_files.open_directory(place.base, place.folder) as inside:
-        aside = _make_backup_folder(inside, place)
-        saved = JournalRecovery(os.path.join(os.path.dirname(place.path), aside), 0, problem)
+    rebuilt = file._replace(name=file.name + _REBUILT_SUFFIX)
+    with private_files.open_directory(file.base, file.folder) as directory_fd:
+        backup_folder = _make_backup_folder(directory_fd, file)
+        recovery = JournalRecovery(os.path.join(os.path.dirname(file.path), backup_folder), 0, problem)
         try:
             for suffix in ("", "-wal", "-shm"):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(fresh.name + suffix, dir_fd=inside)
-            for left_over in [name for name in os.listdir(inside) if name.startswith(_COPY_PREFIX)]:
-                shutil.rmtree(os.path.join(os.path.dirname(place.path), left_over), ignore_errors=True)
-            saved = _copy_readable_records(fresh, place.path, saved)
-            with private_files.open_directory(os.path.dirname(place.path), aside) as folder:
-                for suffix in ("-wal", "-shm", ""):  # without its file, a log would be taken for garbage
+                    os.unlink(rebuilt.name + suffix, dir_fd=directory_fd)
+            for leftover in [name for name in os.listdir(directory_fd) if name.startswith(_COPY_PREFIX)]:
+                shutil.rmtree(os.path.join(os.path.dirname(file.path), leftover), ignore_errors=True)
+            recovery = _copy_readable_records(rebuilt, file.path, recovery)
+            with private_files.open_directory(os.path.dirname(file.path), backup_folder) as backup_fd:
+                for suffix in ("-wal", "-shm", ""):  # a WAL without its file would be treated as garbage
                     with contextlib.suppress(FileNotFoundError):
-                        os.rename(place.name + suffix, place.name + suffix, src_dir_fd=inside, dst_dir_fd=folder)
-                os.fsync(folder)
+                        os.rename(file.name + suffix, file.name + suffix, src_dir_fd=directory_fd, dst_dir_fd=backup_fd)
+                os.fsync(backup_fd)
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(place.name + _CHECK_SUFFIX, dir_fd=inside)
+                os.unlink(file.name + _CHECK_SUFFIX, dir_fd=directory_fd)
         except OSError as error:
-            raise private_files.storage_error("set aside", place.path, error) from error
+            raise private_files.storage_error("set aside", file.path, error) from error
     try:
-        _prepare_file(place)
-        writer, reader = _connect(place)
+        _prepare_file(file)
+        writer, reader = _connect(file)
     except _DamageError as error:
-        raise StoreError(f"{place.path} can't be made: {error}", "see that the disk works") from error
-    private_files.try_lock(guard, timeout=0, shared=True)
-    return saved, writer, reader
+        raise StoreError(f"{file.path} can't be made: {error}", "see that the disk works") from error
+    private_files.try_lock(lock_fd, timeout=0, shared=True)
+    return recovery, writer, reader
 
 
-def _make_backup_folder(inside: int, place: _JournalPath) -> str:
+def _make_backup_folder(directory_fd: int, file: _JournalPath) -> str:
     for number in range(1, 10_000):
-        name = f"{place.name}.damaged-{number}"
+        name = f"{file.name}.damaged-{number}"
         try:
-            os.mkdir(name, 0o700, dir_fd=inside)
+            os.mkdir(name, 0o700, dir_fd=directory_fd)
         except FileExistsError:
-            if os.listdir(os.path.join(os.path.dirname(place.path), name)):
+            if os.listdir(os.path.join(os.path.dirname(file.path), name)):
                 continue
         except OSError as error:
-            raise private_files.storage_error("set aside", place.path, error) from error
+            raise private_files.storage_error("set aside", file.path, error) from error
         return name
-    raise StoreError(f"{place.path} was set aside too often", "remove old folders named `.damaged-`")
+    raise StoreError(f"{file.path} was set aside too often", "remove old folders named `.damaged-`")
 
 
-def _copy_readable_records(fresh: _JournalPath, damaged: str, saved: JournalRecovery) -> JournalRecovery:
-    """Into a new file, with a record of what has happened."""
+def _copy_readable_records(rebuilt: _JournalPath, damaged: str, recovery: JournalRecovery) -> JournalRecovery:
+    """Copies into a new file, with a record of what happened."""
     import json
     from datetime import UTC, datetime
 
-    _prepare_file(fresh)
+    _prepare_file(rebuilt)
     try:
-        writer, reader = _connect(fresh)
+        writer, reader = _connect(rebuilt)
         with contextlib.closing(writer), contextlib.closing(reader):
             highest = 0
             writer.execute("BEGIN IMMEDIATE")
             for row in _readable_rows(damaged):
                 writer.execute("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", row)
-                saved, highest = saved._replace(records=saved.records + 1), max(highest, int(row[0]))
+                recovery, highest = recovery._replace(records=recovery.records + 1), max(highest, int(row[0]))
             at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            note = (highest + _SEQ_GAP, "journal", at, "damaged", json.dumps(saved._asdict()))
+            note = (highest + _SEQ_GAP, "journal", at, "damaged", json.dumps(recovery._asdict()))
             writer.execute("INSERT INTO records (seq, stream, at, kind, body) VALUES (?, ?, ?, ?, ?)", note)
             writer.execute("COMMIT")
     except sqlite3.Error as error:
-        raise store_error(fresh.path, error) from error
+        raise store_error(rebuilt.path, error) from error
     except _DamageError as error:
-        raise StoreError(f"{fresh.path} can't be made: {error}", "see that the disk works") from error
-    return saved
+        raise StoreError(f"{rebuilt.path} can't be made: {error}", "see that the disk works") from error
+    return recovery
 
 
 def _readable_rows(damaged: str) -> Iterator[tuple[int, str, str, str, str, str | None]]:
-    """From a copy: to open a database is to change it."""
+    """Reads from a copy, because opening a database modifies it."""
     import shutil
     import tempfile
 
@@ -324,12 +324,12 @@ def _readable_rows(damaged: str) -> Iterator[tuple[int, str, str, str, str, str 
             contextlib.suppress(sqlite3.Error),
             contextlib.closing(sqlite3.connect(os.path.join(copy, "journal"), isolation_level=None)) as connection,
         ):
-            # Else SQLite reads nothing of a file that is shorter than it should be.
+            # Otherwise SQLite refuses to read a truncated file.
             connection.execute("PRAGMA writable_schema = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
             last = 0
             while True:
-                # By the numbers of the table itself: an index may be what is damaged.
+                # By row id, because an index may be what is damaged.
                 rows = connection.execute(
                     "SELECT seq, stream, at, kind, body, key FROM records NOT INDEXED"
                     " WHERE seq > ? ORDER BY seq LIMIT ?",

@@ -1,6 +1,6 @@
-"""Waits, in an event loop, for a journal to grow, whoever writes to it: this process or another.
+"""Waits, in an event loop, for new records in a journal, from this process or another.
 
-One timer a loop looks for all who wait. Used by the journal.
+One timer per loop polls for all waiters. Used by the journal.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kitbag.store.private_files import StoreError
 
 POLL_SECONDS = 0.02
-"""What another process writes is seen after this time; what this one writes is seen at once."""
+"""The delay for records of another process; records of this process are noticed immediately."""
 
 
 class JournalWatch:
@@ -28,7 +28,7 @@ class JournalWatch:
         return not self._waiters
 
     async def wait(self, after: int, timeout: float | None) -> bool:
-        """Whether there is a record after this one before the time is over."""
+        """Whether a record after `after` appears within the timeout."""
         waiter = (after, self._loop.create_future())
         self._waiters.append(waiter)
         try:
@@ -45,7 +45,7 @@ class JournalWatch:
                 self._timer = None
 
     def check(self, written: int | None = None) -> None:
-        """`written`: a record that is there, so that nobody need ask for the last one."""
+        """`written`: the number of a record known to exist, which saves a query."""
         open_waiters = [(after, future) for after, future in self._waiters if not future.done()]
         if not open_waiters:
             return

@@ -1,8 +1,8 @@
-"""How state is written: for this user alone, whole or not at all, and never through a symbolic link.
+"""Writes state for the current user only, atomically, and never through a symbolic link.
 
-A place is a base that the user chose (the Kitbag home, or a project's folder) and a path below it; every part
-of that path is opened relative to the one before, so that nobody can put a link in between. Used by the journal
-and by whoever keeps a file.
+A file is given as a base that the user chose (the Kitbag home or a project's folder) and a path below it; every part
+of that path is opened relative to its parent, so that no link can be swapped in. Used by the journal and by every
+module that stores a file.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 
 class StoreError(InvalidError):
-    """What is kept can't be read or written; says why, and what to do."""
+    """Stored state can't be read or written; says why and how to fix it."""
 
 
 @contextlib.contextmanager
 def open_directory(base: str, path: str = "") -> Generator[int, None, None]:
-    """A descriptor of the directory, which is made if it is not there. Below the base only the user may enter."""
-    place = os.path.join(base, path)
+    """A descriptor of the directory, created if missing. Below the base, only the user can access directories."""
+    full_path = os.path.join(base, path)
     try:
         descriptor = _open_base(base)
     except OSError as error:
@@ -38,42 +38,42 @@ def open_directory(base: str, path: str = "") -> Generator[int, None, None]:
                 os.close(descriptor)
                 descriptor = inner
         except OSError as error:
-            raise storage_error("used", place, error) from error
+            raise storage_error("used", full_path, error) from error
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 def write(base: str, path: str, data: bytes) -> None:
-    """Puts a file in place of the one that was there; after a crash it is the old or the new one, never a part."""
+    """Replaces a file atomically: after a crash it has the old or the new content, never a part."""
     import secrets
 
     folder, name = os.path.split(path)
-    place = os.path.join(base, path)
-    with open_directory(base, folder) as inside:
+    full_path = os.path.join(base, path)
+    with open_directory(base, folder) as directory_fd:
         temporary = f".{name}.{secrets.token_hex(8)}"
         try:
-            _reject_link(inside, name, place)
+            _reject_link(directory_fd, name, full_path)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, 0o600, dir_fd=inside)
+            descriptor = os.open(temporary, flags, 0o600, dir_fd=directory_fd)
             try:
                 with open(descriptor, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                os.rename(temporary, name, src_dir_fd=inside, dst_dir_fd=inside)
+                os.rename(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
             except BaseException:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=inside)
+                    os.unlink(temporary, dir_fd=directory_fd)
                 raise
-            os.fsync(inside)
+            os.fsync(directory_fd)
         except OSError as error:
-            raise storage_error("written", place, error) from error
+            raise storage_error("written", full_path, error) from error
 
 
 def read(base: str, path: str) -> bytes | None:
-    """The whole file; None when there is none."""
-    place = os.path.join(base, path)
+    """The whole file; None if it does not exist."""
+    full_path = os.path.join(base, path)
     try:
         descriptor = _open_base(base, make=False)
         try:
@@ -81,27 +81,27 @@ def read(base: str, path: str) -> bytes | None:
                 inner = os.open(part, _DIRECTORY_FLAGS, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
-            # Not blocking: a pipe in its place must not hold us.
+            # Non-blocking, because it could be a pipe.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(os.path.basename(path), flags, dir_fd=descriptor)
         finally:
             os.close(descriptor)
         with open(file, "rb") as opened:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise StoreError(f"{place} is not a file", "move it away")
+                raise StoreError(f"{full_path} is not a file", "move it away")
             data = opened.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise storage_error("read", place, error) from error
+        raise storage_error("read", full_path, error) from error
     if len(data) > _MAX_BYTES:
-        raise StoreError(f"{place} is longer than {_MAX_BYTES:,} bytes", "move it away")
+        raise StoreError(f"{full_path} is longer than {_MAX_BYTES:,} bytes", "move it away")
     return data
 
 
 @contextlib.contextmanager
 def hold_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool = False) -> Generator[int, None, None]:
-    """One process at a time, or many that share it. The kernel lets go when the process ends, however it ends."""
+    """An exclusive or shared lock between processes. The kernel releases it when the process ends, however it ends."""
     descriptor = acquire_lock(base, path, timeout, shared)
     try:
         yield descriptor
@@ -112,25 +112,27 @@ def hold_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool
 def acquire_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool = False) -> int:
     """A descriptor that holds the lock until it is closed."""
     folder, name = os.path.split(path)
-    place = os.path.join(base, path)
-    with open_directory(base, folder) as inside:
+    full_path = os.path.join(base, path)
+    with open_directory(base, folder) as directory_fd:
         try:
-            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=inside)
+            descriptor = os.open(
+                name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory_fd
+            )
         except OSError as error:
-            raise storage_error("used", place, error) from error
+            raise storage_error("used", full_path, error) from error
     try:
         if not try_lock(descriptor, timeout, shared):
-            raise StoreError(f"another Kitbag holds {place}", "try again when it is done")
+            raise StoreError(f"another Kitbag holds {full_path}", "try again when it is done")
     except BaseException as error:
         os.close(descriptor)
         if isinstance(error, OSError):
-            raise storage_error("used", place, error) from error
+            raise storage_error("used", full_path, error) from error
         raise
     return descriptor
 
 
 def try_lock(descriptor: int, timeout: float, shared: bool = False) -> bool:
-    """Takes the lock, or changes the one that is held from shared to sole and back."""
+    """Takes the lock, or converts a held one between shared and exclusive."""
     import fcntl
     import time
 
@@ -146,22 +148,22 @@ def try_lock(descriptor: int, timeout: float, shared: bool = False) -> bool:
 
 
 def set_aside(base: str, path: str) -> str:
-    """Gives a damaged file another name, which it returns; nothing is ever deleted or overwritten."""
+    """Renames a damaged file and returns its new path; never deletes or overwrites anything."""
     folder, name = os.path.split(path)
-    place = os.path.join(base, path)
-    with open_directory(base, folder) as inside:
-        taken = set(os.listdir(inside))
+    full_path = os.path.join(base, path)
+    with open_directory(base, folder) as directory_fd:
+        taken = set(os.listdir(directory_fd))
         for number in range(1, 10_000):
-            other = f"{name}.damaged-{number}"
-            if other in taken:
+            new_name = f"{name}.damaged-{number}"
+            if new_name in taken:
                 continue
             try:
-                os.rename(name, other, src_dir_fd=inside, dst_dir_fd=inside)
-                os.fsync(inside)
+                os.rename(name, new_name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+                os.fsync(directory_fd)
             except OSError as error:
-                raise storage_error("set aside", place, error) from error
-            return os.path.join(base, folder, other)
-    raise StoreError(f"{place} was set aside too often", "remove old copies named `.damaged-`")
+                raise storage_error("set aside", full_path, error) from error
+            return os.path.join(base, folder, new_name)
+    raise StoreError(f"{full_path} was set aside too often", "remove old copies named `.damaged-`")
 
 
 def storage_error(action: str, path: str, error: OSError) -> StoreError:
@@ -187,7 +189,7 @@ def _split_path(path: str) -> list[str]:
 
 
 def _open_base(base: str, make: bool = True) -> int:
-    # The way to the base is the user's own choice, links included.
+    # The path to the base is the user's choice, links included.
     if make:
         os.makedirs(base, mode=0o700, exist_ok=True)
     return os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -207,7 +209,7 @@ def _open_subdirectory(descriptor: int, part: str) -> int:
     return inner
 
 
-def _reject_link(inside: int, name: str, place: str) -> None:
+def _reject_link(directory_fd: int, name: str, full_path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISLNK(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode):
-            raise StoreError(f"{place} is a symbolic link; nothing was written", "put a real file in its place")
+        if stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
+            raise StoreError(f"{full_path} is a symbolic link; nothing was written", "put a real file in its place")

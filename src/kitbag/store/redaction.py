@@ -1,7 +1,7 @@
-"""Takes secrets out of what is stored: known values in all their spellings, and what looks like a secret.
+"""Removes secrets from what is stored: known values in all their encodings, and anything that looks like a secret.
 
-Only what is written down passes here: what a person approves and what runs stays as it is. Used by the
-journal for every record. Knows secrets by value (the environment), by shape and by name.
+Applies only to stored text: what a user approves and what runs stays unchanged. Used by the journal for every
+record. Recognizes secrets by value (from the environment), by pattern and by name.
 """
 
 import json
@@ -14,59 +14,62 @@ from kitbag.store.secrets_by_pattern import HEADER_WORDS, TOKEN_PREFIXES, TextSp
 
 REDACTED = "[REDACTED]"
 MIN_SECRET_LENGTH = 6
-"""A known value that is shorter would be found in too much that is no secret."""
+"""Shorter known values would match too much ordinary text."""
 _MIN_SUBSTRING_LENGTH = 12
-"""A plain word or number that is shorter counts only where it stands alone."""
+"""Shorter plain words and numbers match only as whole words."""
 _MAX_CACHED_CHARS = 2_000_000
-"""Characters of texts that are remembered to hold no secret."""
+"""Total length of cached texts without secrets."""
 _MAX_CACHED_TEXT = 20_000
 _LOWERCASE_MARKERS = (*HEADER_WORDS, *NAME_WORDS)
 _ASCII_LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 class Redactor:
-    """Safe to share between threads: what it finds never changes."""
+    """Safe to share between threads: its matches never change."""
 
-    __slots__ = ("_alone", "_anywhere", "_clean", "_clean_size", "_signs")
+    __slots__ = ("_clean", "_clean_size", "_markers", "_substrings", "_whole_words")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        alone: set[str] = set()
-        anywhere: set[str] = set()
+        whole_words: set[str] = set()
+        substrings: set[str] = set()
         for secret in secrets:
             for value in _secret_values(secret):
-                (alone if _is_plain_word(value) else anywhere).add(value)
-                anywhere.update(_encodings(value))
-        self._alone = tuple(sorted(alone, key=len, reverse=True))
-        self._anywhere = tuple(sorted(anywhere - alone, key=len, reverse=True))
-        self._signs = (*{json.dumps(form)[1:-1] for form in (*self._alone, *self._anywhere)}, *TOKEN_PREFIXES)
+                (whole_words if _is_plain_word(value) else substrings).add(value)
+                substrings.update(_encodings(value))
+        self._whole_words = tuple(sorted(whole_words, key=len, reverse=True))
+        self._substrings = tuple(sorted(substrings - whole_words, key=len, reverse=True))
+        self._markers = (
+            *{json.dumps(value)[1:-1] for value in (*self._whole_words, *self._substrings)},
+            *TOKEN_PREFIXES,
+        )
         self._clean: set[str] = set()
-        """Texts without a secret: keys, prompts and much else are written again and again."""
+        """Texts without a secret: keys, prompts and others are written repeatedly."""
         self._clean_size = 0
 
     @classmethod
     def from_environment(
         cls, environment: Mapping[str, str], is_secret: Callable[[str], bool] = has_secret_value
     ) -> "Redactor":
-        """Knows the values of the variables whose names look like a secret's."""
+        """Knows the values of environment variables whose names suggest a secret."""
         return cls(value for name, value in environment.items() if is_secret(name))
 
     def with_secrets(self, secrets: Iterable[str]) -> "Redactor":
-        """Another one, which knows these too."""
-        more = Redactor(secrets)
-        more._alone = tuple(sorted({*self._alone, *more._alone}, key=len, reverse=True))
-        more._anywhere = tuple(sorted({*self._anywhere, *more._anywhere}, key=len, reverse=True))
-        more._signs = tuple({*self._signs, *more._signs})
-        return more
+        """A new redactor that also knows these secrets."""
+        combined = Redactor(secrets)
+        combined._whole_words = tuple(sorted({*self._whole_words, *combined._whole_words}, key=len, reverse=True))
+        combined._substrings = tuple(sorted({*self._substrings, *combined._substrings}, key=len, reverse=True))
+        combined._markers = tuple({*self._markers, *combined._markers})
+        return combined
 
     @property
     def known_values(self) -> tuple[str, ...]:
-        """All that is known, in every spelling: for one who has to wait until a text that comes in pieces is whole."""
-        return (*self._alone, *self._anywhere)
+        """All known values in every encoding, for redacting a stream."""
+        return (*self._whole_words, *self._substrings)
 
     def may_contain_secrets(self, as_json: str) -> bool:
-        """Of a value in JSON's ASCII: whether it is worth a closer look. Without signs, `value` changes nothing."""
-        for sign in self._signs:
-            if sign in as_json:
+        """Whether an ASCII JSON text is worth a closer look. If not, `redact_value` changes nothing."""
+        for marker in self._markers:
+            if marker in as_json:
                 return True
         lowered = as_json.lower()
         return any(word in lowered for word in _LOWERCASE_MARKERS)
@@ -88,38 +91,38 @@ class Redactor:
         self._clean_size += len(text) + MIN_SECRET_LENGTH
 
     def redact_known(self, text: str) -> str:
-        """Only the known values go; what merely looks like a secret stays. For answers that a person reads."""
+        """Redacts only known values, not what merely looks like a secret. For answers that the user reads."""
         return _replace_spans(text, sorted(self._known_spans(text))) if len(text) >= MIN_SECRET_LENGTH else text
 
     def redact_value(self, value: object) -> object:
-        """Of what JSON can hold, a copy: every text in it, keys too, and what a key says is a secret."""
+        """A redacted copy of a JSON value: every string in it, keys included, and values whose key names a secret."""
         if isinstance(value, str):
             return self.redact_text(value)
         if value is None or isinstance(value, (int, float)):
             return value
         if isinstance(value, (dict, Mapping)):
-            made: dict[object, object] = {}
+            redacted: dict[object, object] = {}
             clean = self._clean
             for key, item in cast("Mapping[object, object]", value).items():
                 name = self.redact_text(key) if isinstance(key, str) and key not in clean else key
-                while name in made:  # two secrets as keys must not become one entry
+                while name in redacted:  # two secret keys must not become one entry
                     name = f"{name}+"
                 if not isinstance(item, str):
-                    made[name] = self.redact_value(item)
+                    redacted[name] = self.redact_value(item)
                 elif isinstance(key, str) and is_secret_field(key, item):
-                    made[name] = REDACTED
+                    redacted[name] = REDACTED
                 else:
-                    made[name] = item if item in clean else self.redact_text(item)
-            return made
+                    redacted[name] = item if item in clean else self.redact_text(item)
+            return redacted
         if isinstance(value, (list, tuple)):
             return [self.redact_value(item) for item in cast("Iterable[object]", value)]
         return value
 
     def _known_spans(self, text: str) -> Iterator[TextSpan]:
-        for secret in self._anywhere:
+        for secret in self._substrings:
             if secret in text:
                 yield from _occurrences(text, secret)
-        for secret in self._alone:
+        for secret in self._whole_words:
             for start, end in _occurrences(text, secret):
                 if not text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
                     yield start, end
@@ -127,7 +130,7 @@ class Redactor:
     def _spans(self, text: str) -> Iterator[TextSpan]:
         yield from self._known_spans(text)
         lowered = text.lower()
-        if len(lowered) != len(text):  # a few letters become two
+        if len(lowered) != len(text):  # a few letters become two in lower case
             lowered = text.translate(_ASCII_LOWER)
         yield from find_pattern_secrets(text, lowered)
         yield from find_named_secrets(text, lowered)
@@ -147,11 +150,11 @@ def _replace_spans(text: str, spans: list[TextSpan]) -> str:
 
 
 def _occurrences(text: str, secret: str) -> Iterator[TextSpan]:
-    """All of them, also where one begins before the one before it ends."""
+    """All occurrences, including overlapping ones."""
     at = text.find(secret)
     if at < 0:
         return
-    # The next can't begin before the place where the secret continues as it begins.
+    # The next one can't start before the secret's own period.
     period = next(shift for shift in range(1, len(secret) + 1) if secret.startswith(secret[shift:]))
     while at >= 0:
         yield at, at + len(secret)
@@ -159,7 +162,7 @@ def _occurrences(text: str, secret: str) -> Iterator[TextSpan]:
 
 
 def _secret_values(secret: str) -> Iterator[str]:
-    """The value itself, and the password when it is a URL with one."""
+    """The value itself, and the password if it is a URL with one."""
     from urllib.parse import unquote
 
     value = secret.strip()
@@ -178,22 +181,22 @@ def _is_plain_word(value: str) -> bool:
 
 
 def _encodings(value: str) -> Iterator[str]:
-    """As it looks in a URL, in JSON, in HTML, in hexadecimal and inside base64."""
+    """The value as encoded in a URL, JSON, HTML, hexadecimal and base64."""
     import base64
     import html
     from urllib.parse import quote, quote_plus
 
     data = value.encode("utf-8", "surrogateescape")
     percent = quote(data, safe="")
-    spellings = {percent, percent.lower(), quote(data), quote_plus(data)}
+    encodings = {percent, percent.lower(), quote(data), quote_plus(data)}
     for escaped in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
-        spellings |= {escaped, escaped.replace("/", "\\/"), json.dumps(escaped)[1:-1]}
-    spellings |= {html.escape(value), value.replace("'", "'\\''"), value.replace("'", "'\"'\"'")}
-    spellings |= {data.hex(), data.hex().upper()}
+        encodings |= {escaped, escaped.replace("/", "\\/"), json.dumps(escaped)[1:-1]}
+    encodings |= {html.escape(value), value.replace("'", "'\\''"), value.replace("'", "'\"'\"'")}
+    encodings |= {data.hex(), data.hex().upper()}
     for before in range(3):
-        # Inside a longer text each byte can fall on three places; what the neighbours change is left off.
+        # In longer base64 text the value has one of three alignments; drops characters that depend on its neighbors.
         encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
-        sure = encoded[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
-        spellings |= {sure, sure.replace("+", "-").replace("/", "_")}
-    # A copy of the value itself is found as such, or only where it stands alone.
-    return (spelling for spelling in spellings if spelling != value and len(spelling) >= MIN_SECRET_LENGTH)
+        stable = encoded[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
+        encodings |= {stable, stable.replace("+", "-").replace("/", "_")}
+    # The value itself is matched separately, possibly only as a whole word.
+    return (encoding for encoding in encodings if encoding != value and len(encoding) >= MIN_SECRET_LENGTH)

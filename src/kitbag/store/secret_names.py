@@ -1,6 +1,6 @@
-"""Which names look like a secret's: of environment variables, of settings, of fields.
+"""Recognizes names of secrets: environment variables, settings, fields.
 
-Used by redaction, and above it by whatever gives an environment to a command. Imports nothing of Kitbag.
+Used by redaction, and by everything that builds an environment for a command. Imports nothing from Kitbag.
 """
 
 import re
@@ -10,7 +10,7 @@ _SECRET_NAME = re.compile(
     r"|^(?:AWS|AZURE|GCP|GOOGLE|VAULT)_|(?:DATABASE|REDIS|MONGO\w*|POSTGRES\w*|MYSQL|AMQP|BROKER|WEBHOOK)_?UR[IL]",
     re.IGNORECASE,
 )
-# Kept from commands with the rest, but what they hold is a place or a choice: to redact it would tear up plain text.
+# Also withheld from commands, but their values are paths or options: redacting them would damage ordinary text.
 _HARMLESS_VALUE = re.compile(
     r"(?:^|_)(?:REGION|ZONE|PROFILE|SOCK(?:ET)?|FILE|PATH|DIR|HOME|LOCATION|PAGER|TYPE|MODE|METHOD|TTL|LIFETIME|LAYOUT"
     r"|PARALLELISM|ENABLED|DISABLED|LIMIT|LENGTH|COUNT|SIZE|VERSION|OUTPUT|FORMAT|PROVIDER|PREFIX|NAME|PROJECT|LEVEL"
@@ -21,10 +21,10 @@ _HARMLESS_VALUE = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """An environment variable that no text may ask for and no command is given."""
+    """An environment variable that no text may reference and no command receives."""
     return _SECRET_NAME.search(name) is not None
 
 
 def has_secret_value(name: str) -> bool:
-    """Looks secret, and its value is one too: `AWS_REGION` and `SSH_AUTH_SOCK` are kept back, not redacted."""
+    """Secret by name and by value: `AWS_REGION` and `SSH_AUTH_SOCK` are withheld from commands, but not redacted."""
     return is_secret_name(name) and _HARMLESS_VALUE.search(name) is None

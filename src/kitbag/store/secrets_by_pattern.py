@@ -1,7 +1,7 @@
-"""Secrets that are known by their look: tokens of known issuers, private keys, authorization headers, URLs.
+"""Finds secrets by their format: tokens of known issuers, private keys, authorization headers, URLs.
 
-Each shape starts with a fixed text, is tried only where a word may start, and reads on only as long as it
-matches, so the time stays linear whatever the text. Used by redaction; imports nothing of Kitbag.
+Each pattern starts with a fixed prefix, is tried only at the start of a word, and never backtracks far, so the time
+is linear in the text. Used by redaction; imports nothing from Kitbag.
 """
 
 import re
@@ -15,10 +15,10 @@ _REFERENCE = re.compile(
     r"\$[A-Za-z_{(]|%\w+%|[<{\[(*]|\.\.\.|x{3,}$|(?:os|process|env|config|settings|self|this|args)\.", re.IGNORECASE
 )
 
-# Fixed start: what follows. The start may stand after any character that is no letter or digit.
+# Prefix: what follows. The prefix must not follow a letter or digit.
 _TOKEN_PATTERNS: dict[str, str] = {
     "sk-ant-": r"[A-Za-z0-9_-]{10,}",
-    # Some 16 letters and digits in one piece: `sk-folding-cube-1` is the name of a style.
+    # At least 16 letters and digits in a row: `sk-folding-cube-1` is the name of a style.
     "sk-": r"(?:[A-Za-z0-9]{1,12}[-_]){0,4}(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}[A-Za-z0-9_-]*",
     "sk_live_": r"[A-Za-z0-9]{10,}",
     "sk_test_": r"[A-Za-z0-9]{10,}",
@@ -72,26 +72,26 @@ _SIGNED = re.compile(r"""[?&]sig=([^\s&"'<>#\\]{8,})""")
 
 
 def mixes_letters_and_digits(text: str) -> bool:
-    """Letters and digits in one piece: few words are."""
+    """Letters next to digits, which is rare in words."""
     return _MIXED.search(text) is not None
 
 
 def is_secret_reference(text: str) -> bool:
-    """`$NAME`, `<your key>`, `os.environ`: stands for a secret and is none."""
+    """`$NAME`, `<your key>`, `os.environ`: refers to a secret without being one."""
     return _REFERENCE.match(text) is not None
 
 
 TOKEN_PREFIXES = (*_TOKEN_PATTERNS, "eyJ", "-----BEGIN ", "://", "sig=")
-"""A text without any of these, and without the words of the headers, holds no such secret."""
+"""A text without any of these, and without HEADER_WORDS, contains no secret with a known pattern."""
 HEADER_WORDS = ("authorization", "bearer")
 
 
 def find_pattern_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
-    """Where in the text the secrets stand. `lowered` is the text in lower case, character for character."""
-    # Asked for first: most texts hold none, and a search that isn't begun costs nothing.
-    for start in _TOKEN_PATTERNS:
-        if start in text:
-            yield from _find_prefixed_tokens(text, start, _token_pattern(start))
+    """Spans of secrets. `lowered` is the text in lower case, with the same offsets."""
+    # Substring checks first: most texts contain none of the prefixes.
+    for prefix in _TOKEN_PATTERNS:
+        if prefix in text:
+            yield from _find_prefixed_tokens(text, prefix, _token_pattern(prefix))
     if "eyJ" in text:
         yield from _find_jwts(text)
     if "-----BEGIN " in text:
@@ -104,23 +104,23 @@ def find_pattern_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
 
 @cache
 def _token_pattern(start: str) -> re.Pattern[str]:
-    """Made when it is first met: few texts hold any, and to make all of them takes longer than to start Python."""
+    """Compiled on first use: few texts need any, and compiling all takes longer than starting Python."""
     return re.compile(re.escape(start) + _TOKEN_PATTERNS[start])
 
 
-def _find_prefixed_tokens(text: str, start: str, shape: re.Pattern[str]) -> Iterator[TextSpan]:
-    at = text.find(start)
+def _find_prefixed_tokens(text: str, prefix: str, pattern: re.Pattern[str]) -> Iterator[TextSpan]:
+    at = text.find(prefix)
     while at >= 0:
-        match = None if at and text[at - 1].isalnum() else shape.match(text, at)
+        match = None if at and text[at - 1].isalnum() else pattern.match(text, at)
         if match:
             yield match.span()
-        at = text.find(start, match.end() if match else at + len(start))
+        at = text.find(prefix, match.end() if match else at + len(prefix))
 
 
 def _find_jwts(text: str) -> Iterator[TextSpan]:
     at = text.find("eyJ")
     while at >= 0:
-        # Only at the start of a run, so that each run is read once.
+        # Only at the start of a run, so that each run is scanned once.
         inside = at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")
         match = None if inside else _JWT.match(text, at)
         if match:
@@ -130,19 +130,19 @@ def _find_jwts(text: str) -> Iterator[TextSpan]:
 
 def _find_private_keys(text: str) -> Iterator[TextSpan]:
     at = text.find("-----BEGIN ")
-    foot = 0
+    footer = 0
     while at >= 0:
-        head = _PRIVATE_KEY.match(text, at)
+        header = _PRIVATE_KEY.match(text, at)
         end = at + 1
-        if head:
-            # The next foot is looked for once, however many heads stand before it.
-            if 0 <= foot < head.end():
-                foot = text.find("-----END ", head.end())
-            tail = _KEY_END.match(text, foot) if 0 <= foot <= head.end() + _MAX_KEY_LENGTH else None
-            # A key that was cut off is still most of a key.
-            body = None if tail else _KEY_BODY.match(text, head.end())
-            end = tail.end() if tail else body.end() if body else head.end()
-            yield head.start(), end
+        if header:
+            # The next END line is searched once, however many BEGIN lines precede it.
+            if 0 <= footer < header.end():
+                footer = text.find("-----END ", header.end())
+            footer_match = _KEY_END.match(text, footer) if 0 <= footer <= header.end() + _MAX_KEY_LENGTH else None
+            # A truncated key is still most of a key.
+            body = None if footer_match else _KEY_BODY.match(text, header.end())
+            end = footer_match.end() if footer_match else body.end() if body else header.end()
+            yield header.start(), end
         at = text.find("-----BEGIN ", end)
 
 

@@ -1,6 +1,6 @@
-"""A text that comes in pieces, in which a secret may be spread over two: what may be the beginning of one is held back.
+"""Redacts text that arrives in chunks: holds back what may be the start of a secret split across two chunks.
 
-Used by whoever shows a reply while it comes.
+Used by everything that shows a reply while it streams.
 """
 
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 class StreamingRedactor:
     def __init__(self, redact: Callable[[str], str], secrets: Iterable[str]) -> None:
-        """`hide` takes whole secrets out of a text."""
+        """`redact` removes complete secrets from a text."""
         self._redact = redact
         self._pending = ""
         self._secrets = tuple(filter(None, secrets))
@@ -17,9 +17,9 @@ class StreamingRedactor:
             self._by_first.setdefault(secret[0], []).append(secret)
         self._longest = max(map(len, self._secrets), default=0)
 
-    def feed(self, piece: str) -> str:
-        """What may be shown now."""
-        text = self._pending + piece
+    def feed(self, chunk: str) -> str:
+        """The text that can be shown now."""
+        text = self._pending + chunk
         start = self._before_whole_secrets(text, self._find_partial_secret(text))
         self._pending = text[start:]
         return self._redact(text[:start])
@@ -29,7 +29,7 @@ class StreamingRedactor:
         return self._redact(text)
 
     def _find_partial_secret(self, text: str) -> int:
-        """Where the end of a text begins a secret, without being all of it."""
+        """The offset where the text ends with the incomplete start of a secret."""
         for at in range(max(0, len(text) - self._longest + 1), len(text)):
             for secret in self._by_first.get(text[at], ()):
                 if len(secret) > len(text) - at and secret.startswith(text[at:]):
@@ -37,12 +37,12 @@ class StreamingRedactor:
         return len(text)
 
     def _before_whole_secrets(self, text: str, start: int) -> int:
-        """The same place, or where a whole secret begins that reaches beyond it: cut in two it would not be found."""
+        """The same offset, or the start of a complete secret that extends beyond it: split, it would not match."""
         if start == len(text):
             return start
         while True:
             around = ((max(0, start - len(secret) + 1), start + len(secret) - 1, secret) for secret in self._secrets)
-            found = [at for first, last, secret in around if (at := text.find(secret, first, last)) >= 0]
-            if not found:
+            starts = [at for first, last, secret in around if (at := text.find(secret, first, last)) >= 0]
+            if not starts:
                 return start
-            start = min(found)
+            start = min(starts)

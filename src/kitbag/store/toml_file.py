@@ -1,6 +1,6 @@
-"""Changes a TOML file of the person's own: one process at a time, whole or not at all, comments and order kept.
+"""Edits one of the user's TOML files: locked, atomic, preserving comments and order.
 
-Used by whatever writes to their settings from above: rules that were agreed to, and setup.
+Used by rules/save_rule for approved rules, and by setup.
 """
 
 import os
@@ -12,7 +12,7 @@ from kitbag.store import private_files
 
 
 def edit_toml(path: str, edit: Callable[[Any], None]) -> None:
-    """`change` gets tomlkit's document. Raises InvalidError, and then nothing was written."""
+    """`edit` receives tomlkit's document. Raises InvalidError if nothing was written."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 

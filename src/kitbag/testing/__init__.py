@@ -1,4 +1,4 @@
-"""For those who test what they build on Kitbag: a scripted model, in the process or over loopback HTTP.
+"""Testing tools for programs built on Kitbag: a scripted model, in process or over loopback HTTP.
 
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 """

@@ -1,6 +1,6 @@
-"""The three wire protocols from the provider's side: what a request shows, and a reply as events or as one document.
+"""The server side of the three wire protocols: parses a request, renders a reply as events or as one document.
 
-Used by server. Written from the providers' documentation, not from the adapters, so that the two check each other.
+Used by server. Written from the providers' documentation, not from our adapters, so that each checks the other.
 """
 
 import json
@@ -22,11 +22,11 @@ _STOP_REASONS: dict[Protocol, dict[str, str]] = {
 }
 
 WireEvent = tuple[str, dict[str, Any] | str]
-"""The event's name, empty where the protocol has none, and its data."""
+"""The event's name (empty if the protocol has none) and its data."""
 
 
 def _new_id(prefix: str) -> str:
-    """Another one for each reply: programs take messages of one id for one message."""
+    """A new id for each reply: clients treat messages with the same id as one message."""
     return f"{prefix}{os.urandom(12).hex()}"
 
 
@@ -41,22 +41,24 @@ def summarize_request(protocol: Protocol, body: dict[str, Any]) -> Seen:
     system += "".join(
         content_text(item.get("content")) for item in items if item.get("role") in ("system", "developer")
     )
-    talk = [item for item in items if item.get("role") not in ("system", "developer")]
+    conversation = [item for item in items if item.get("role") not in ("system", "developer")]
     turns, replying = 0, False
-    for item in talk:
+    for item in conversation:
         is_reply = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
         turns += is_reply and not replying
         replying = is_reply
     tail: list[str] = []
-    for item in reversed(talk):
+    for item in reversed(conversation):
         if item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning"):
             break
         tail.insert(0, content_text(item.get("content", item.get("output"))))
-    return Seen(system, "\n".join(tail), content_text(talk[0].get("content")) if talk else "", turns, tools)
+    return Seen(
+        system, "\n".join(tail), content_text(conversation[0].get("content")) if conversation else "", turns, tools
+    )
 
 
 def content_text(content: object) -> str:
-    """All text of a message's content, tool results included."""
+    """All text in a message's content, including tool results."""
     if isinstance(content, str):
         return content
     pieces: list[str] = []
@@ -69,8 +71,8 @@ def content_text(content: object) -> str:
 def reply_usage(step: Step, body: dict[str, Any]) -> Usage:
     if step.usage is not None:
         return step.usage
-    said = estimate_tokens(step.text + step.thinking + "".join(call[2] for call in step.calls))
-    return Usage(estimate_tokens(json.dumps(body, ensure_ascii=False)), said)
+    output_tokens = estimate_tokens(step.text + step.thinking + "".join(call[2] for call in step.calls))
+    return Usage(estimate_tokens(json.dumps(body, ensure_ascii=False)), output_tokens)
 
 
 def reply_events(protocol: Protocol, step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
@@ -83,7 +85,7 @@ def reply_events(protocol: Protocol, step: Step, usage: Usage, model: str) -> It
 
 
 def reply_document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[str, Any]:
-    """The reply of a request that did not ask for a stream."""
+    """The reply to a request without streaming."""
     if protocol == "anthropic":
         return {
             "id": _new_id("msg_"), "type": "message", "role": "assistant", "model": model,
@@ -96,8 +98,8 @@ def reply_document(protocol: Protocol, step: Step, usage: Usage, model: str) -> 
         if step.calls:
             message["tool_calls"] = [_chat_call(at, call) for at, call in enumerate(step.calls)]
         choice = {"index": 0, "message": message, "finish_reason": _stop_reason("chat", step)}
-        head = {"id": _new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": model}
-        return {**head, "choices": [choice], "usage": _chat_usage(usage)}
+        common = {"id": _new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": model}
+        return {**common, "choices": [choice], "usage": _chat_usage(usage)}
     return _response_document(step, usage, model, "completed", [item for _, item in _response_items(step)])
 
 
@@ -120,7 +122,7 @@ def _anthropic_usage(usage: Usage) -> dict[str, int]:
 
 
 def _anthropic_blocks(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(what it grows by, the whole block)"""
+    """Pairs of (the text that is streamed, the whole block)."""
     if step.thinking:
         yield step.thinking, {"type": "thinking", "thinking": step.thinking, "signature": "signed"}
     if step.text:
@@ -142,13 +144,13 @@ def _anthropic_events(step: Step, usage: Usage, model: str) -> Iterator[WireEven
     yield "ping", {"type": "ping"}
     deltas = {"thinking": "thinking_delta", "text": "text_delta", "tool_use": "input_json_delta"}
     fields = {"thinking": "thinking", "text": "text", "tool_use": "partial_json"}
-    for index, (grown, block) in enumerate(_anthropic_blocks(step)):
+    for index, (streamed, block) in enumerate(_anthropic_blocks(step)):
         kind = block["type"]
         empty: dict[str, Any] = {**block, **({"input": {}} if kind == "tool_use" else {fields[kind]: ""})}
         if kind == "thinking":
             empty["signature"] = ""
         yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
-        for piece in _chunks(grown):
+        for piece in _chunks(streamed):
             delta = {"type": deltas[kind], fields[kind]: piece}
             yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
         if kind == "thinking":
@@ -174,10 +176,10 @@ def _chat_call(at: int, call: tuple[str, str, str]) -> dict[str, Any]:
 
 
 def _chat_events(step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
-    head = {"id": _new_id("chatcmpl-"), "object": "chat.completion.chunk", "created": 0, "model": model}
+    common = {"id": _new_id("chatcmpl-"), "object": "chat.completion.chunk", "created": 0, "model": model}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> WireEvent:
-        return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        return "", {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
     for piece in _chunks(step.thinking):
@@ -189,7 +191,7 @@ def _chat_events(step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:
         for piece in _chunks(call[2]):
             yield chunk({"tool_calls": [{"index": at, "function": {"arguments": piece}}]})
     yield chunk({}, _stop_reason("chat", step))
-    yield "", {**head, "choices": [], "usage": _chat_usage(usage)}
+    yield "", {**common, "choices": [], "usage": _chat_usage(usage)}
     yield "", "[DONE]"
 
 
@@ -203,9 +205,9 @@ def _response_items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
         item = {"type": "message", "id": _new_id("msg_"), "role": "assistant", "status": "completed"}
         item |= {"content": content}
         yield step.text, item
-    for call_id, written, arguments in step.calls:
-        # `server/tool` is the tool of a namespace, as some programs offer the tools of an MCP server.
-        namespace, _, name = written.rpartition("/")
+    for call_id, qualified_name, arguments in step.calls:
+        # `server/tool` is a tool in a namespace: some clients offer the tools of an MCP server this way.
+        namespace, _, name = qualified_name.rpartition("/")
         item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name}
         item |= {"namespace": namespace} if namespace else {}
         yield arguments, {**item, "arguments": arguments, "status": "completed"}
@@ -243,23 +245,25 @@ def _response_events(step: Step, usage: Usage, model: str) -> Iterator[WireEvent
         "function_call": "response.function_call_arguments.delta",
     }
     items = list(_response_items(step))
-    for index, (grown, item) in enumerate(items):
+    for index, (streamed, item) in enumerate(items):
         empty: dict[str, dict[str, Any]] = {
             "reasoning": {"summary": []},
             "message": {"content": []},
             "function_call": {"arguments": ""},
         }
-        begun: dict[str, Any] = {**item, **empty[item["type"]]}
-        yield event("response.output_item.added", output_index=index, item=begun)
-        for piece in _chunks(grown):
-            place = {"summary_index": 0} if item["type"] == "reasoning" else {"content_index": 0}
-            yield event(kinds[item["type"]], output_index=index, item_id=item["id"], delta=piece, **place)
+        started: dict[str, Any] = {**item, **empty[item["type"]]}
+        yield event("response.output_item.added", output_index=index, item=started)
+        for piece in _chunks(streamed):
+            index_field = {"summary_index": 0} if item["type"] == "reasoning" else {"content_index": 0}
+            yield event(kinds[item["type"]], output_index=index, item_id=item["id"], delta=piece, **index_field)
         if item["type"] == "function_call":
             done = "response.function_call_arguments.done"
             yield event(done, output_index=index, item_id=item["id"], arguments=item["arguments"])
         yield event("response.output_item.done", output_index=index, item=item)
-    whole = _response_document(step, usage, model, "completed", [item for _, item in items])
-    yield event("response.incomplete" if whole["status"] == "incomplete" else "response.completed", response=whole)
+    document = _response_document(step, usage, model, "completed", [item for _, item in items])
+    yield event(
+        "response.incomplete" if document["status"] == "incomplete" else "response.completed", response=document
+    )
 
 
 def _as_dict(value: object) -> dict[str, Any]:

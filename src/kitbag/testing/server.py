@@ -1,7 +1,7 @@
-"""A scripted model behind loopback HTTP, in the wire protocols of Anthropic and OpenAI: real sockets, real streams.
+"""A scripted model behind loopback HTTP, speaking the wire protocols of Anthropic and OpenAI over real sockets.
 
-Used by tests and by `python -m kitbag.testing.serve script.json`; other programs can talk to it as to a provider.
-Every request is kept in `requests`, so that a test can see exactly what was sent.
+Used by tests and by `python -m kitbag.testing.serve script.json`; any client of these providers can talk to it.
+`requests` records every request, so that a test can check exactly what was sent.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class ReceivedRequest(NamedTuple):
     headers: dict[str, str]
     body: dict[str, Any]
     raw: bytes
-    """The body as it came."""
+    """The body as received."""
 
     @property
     def size(self) -> int:
@@ -39,17 +39,17 @@ class ReceivedRequest(NamedTuple):
 
 
 class ModelServer:
-    """`with ModelServer(script) as server:` listens on a free port of 127.0.0.1, in a thread of its own."""
+    """`with ModelServer(script) as server:` listens on a free port of 127.0.0.1, in its own thread."""
 
     def __init__(self, script: Script, port: int = 0, *, chunk: int = 0, newline: str = "\n") -> None:
-        """`chunk`: send in pieces of so many bytes, wherever they cut; `newline`: `\\r\\n` is allowed, too."""
+        """`chunk`: send in chunks of this many bytes; `newline`: the line ending of events, `\\n` or `\\r\\n`."""
         self.script = script
         self.requests: list[ReceivedRequest] = []
         self.connections = 0
-        """Open now."""
+        """Currently open."""
         self.open_streams = 0
         self.problem = ""
-        """Why it could not be started."""
+        """Why the server failed to start."""
         self._port = port
         self._chunk = chunk
         self._newline = newline
@@ -67,7 +67,7 @@ class ModelServer:
         return self._ready.is_set()
 
     def environment(self) -> dict[str, str]:
-        """What points every program that knows these variables to this server."""
+        """Environment variables that point clients to this server."""
         return {
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": "test-key-anthropic",
@@ -91,7 +91,7 @@ class ModelServer:
             self._thread.join(10)
 
     async def serve(self) -> None:
-        """Until it is stopped."""
+        """Serves until stopped."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
             server = await asyncio.start_server(self._handle_connection, "127.0.0.1", self._port)
@@ -121,8 +121,8 @@ class ModelServer:
         method, target, *_ = (*lines[0].split(" "), "", "")
         pairs = [line.partition(":") for line in lines[1:] if line]
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        written = headers.get("content-length", "0")
-        length = min(int(written), _MAX_BODY_BYTES) if written.isascii() and written.isdigit() else 0
+        length_header = headers.get("content-length", "0")
+        length = min(int(length_header), _MAX_BODY_BYTES) if length_header.isascii() and length_header.isdigit() else 0
         raw = await reader.readexactly(length)
         path = target.split("?")[0]
         try:
@@ -130,8 +130,8 @@ class ModelServer:
         except ValueError:
             return await _respond(writer, 400, {"error": {"message": "the body is no JSON"}})
         body = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-        found: list[Protocol] = [protocol for end, protocol in PATHS.items() if path.endswith(f"/{end}")]
-        protocol = found[0] if found else None
+        matching: list[Protocol] = [protocol for end, protocol in PATHS.items() if path.endswith(f"/{end}")]
+        protocol = matching[0] if matching else None
         if method != "POST" or protocol is None:
             return await self._answer_other(writer, path, body)
         self.requests.append(ReceivedRequest(path, headers, body, raw))
@@ -167,9 +167,9 @@ class ModelServer:
         body: dict[str, Any],
     ) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        told = list(reply_events(protocol, step, reply_usage(step, body), str(body.get("model", "scripted"))))
-        kept, after = _apply_fault(told, fault, protocol)
-        for event in kept:
+        events = list(reply_events(protocol, step, reply_usage(step, body), str(body.get("model", "scripted"))))
+        sent, after = _apply_fault(events, fault, protocol)
+        for event in sent:
             await self._send(writer, self._encode(event))
         if after == "reset":
             writer.transport.abort()
@@ -197,7 +197,7 @@ class ModelServer:
 
 
 async def _disconnects_within(reader: asyncio.StreamReader, seconds: float) -> bool:
-    """Whether the other side hung up before the time was over."""
+    """Whether the client disconnected within the time."""
     try:
         return not await asyncio.wait_for(reader.read(1), seconds)
     except TimeoutError:
@@ -205,7 +205,7 @@ async def _disconnects_within(reader: asyncio.StreamReader, seconds: float) -> b
 
 
 def _apply_fault(events: list[WireEvent], fault: Fault | None, protocol: Protocol) -> tuple[list[WireEvent], str]:
-    """Which events are sent, and what happens then."""
+    """The events to send, and the fault to apply after them."""
     if fault is None:
         return events, ""
     if fault.kind == "error-event":
@@ -216,10 +216,10 @@ def _apply_fault(events: list[WireEvent], fault: Fault | None, protocol: Protoco
             return [*events[:3], ("", {"error": error})], ""
         return [*events[:3], ("error", {**error, "type": "error"})], ""
     if fault.kind in ("cut-text", "cut-call", "reset", "idle"):
-        # Half of the pieces of the text, or all but the last pieces of the call's arguments.
-        wanted = ("input_json_delta", "tool_calls", "function_call_arguments.delta") if fault.kind == "cut-call" else ()
-        growing = [at for at, event in enumerate(events) if _is_delta(event, wanted)]
-        keep = growing[len(growing) // 2] + 1 if growing else len(events) // 2
+        # Half of the text deltas, or half of the deltas of the call's arguments.
+        words = ("input_json_delta", "tool_calls", "function_call_arguments.delta") if fault.kind == "cut-call" else ()
+        deltas = [at for at, event in enumerate(events) if _is_delta(event, words)]
+        keep = deltas[len(deltas) // 2] + 1 if deltas else len(events) // 2
         return events[:keep], fault.kind
     if fault.kind == "no-end":
         return [event for event in events if not _is_end(event)], ""

@@ -1,1 +1,1 @@
-"""Text as people write it: reading files, heads, hidden characters, token counts. Knows no skills or agents."""
+"""Reads text that people write: files, frontmatter, Markdown, hidden characters. Knows no skills or agents."""

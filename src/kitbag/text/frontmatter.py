@@ -1,7 +1,7 @@
-"""The head of a file (`---`, YAML, `---`) and the body after it, from whatever a person produced.
+"""Splits a file into frontmatter (`---`, YAML, `---`) and body, and parses the frontmatter, however malformed.
 
-Used by every loader in `library`. Order of trials: a line reader for plain heads, YAML, pieces at
-known keys, nothing. Never raises for content; what was recovered and how is a list of problems.
+Used by every loader in `library`. Tries plain_frontmatter first, then safe_yaml, then each known field on its own.
+Never raises for content; reports what was recovered and how as a list of problems.
 """
 
 import contextlib
@@ -44,13 +44,13 @@ class Frontmatter(NamedTuple):
     metadata: Metadata
     problems: tuple[FileProblem, ...]
     present: bool
-    """There was a head, closed or not."""
+    """The file has frontmatter, closed or not."""
     body_prefix: str
-    """As much of the body as happened to be read: for a description where none is given."""
+    """The part of the body that was read anyway; the fallback for a missing description."""
 
 
 class SplitDocument(NamedTuple):
-    """A text cut at its fences."""
+    """A text split at the `---` fences."""
 
     frontmatter: str | None
     frontmatter_line: int
@@ -62,24 +62,26 @@ class SplitDocument(NamedTuple):
 def read_frontmatter(
     path: str, known_fields: frozenset[str], boundary: PathBoundary | None
 ) -> tuple[FileStamp, Frontmatter]:
-    """Only the start of the file is read. Raises SourceError when it is no readable text file."""
+    """Reads only the start of the file. Raises SourceError if it is not a readable text file."""
     descriptor, status = open_regular_file(path, boundary)
     try:
         data = os.read(descriptor, _CHUNK)
-        head = _fast_frontmatter(data)
-        if head is not None:
-            return file_stamp(status), head
+        frontmatter = _fast_frontmatter(data)
+        if frontmatter is not None:
+            return file_stamp(status), frontmatter
         data = _read_full_frontmatter(descriptor, data)
     except OSError as error:
         raise source_error_from_os(error) from error
     finally:
         os.close(descriptor)
-    cut = len(data) < status.st_size
-    return file_stamp(status), parse_frontmatter(*decode_text(data, cut), known_fields=known_fields, truncated=cut)
+    truncated = len(data) < status.st_size
+    return file_stamp(status), parse_frontmatter(
+        *decode_text(data, truncated), known_fields=known_fields, truncated=truncated
+    )
 
 
 def _read_full_frontmatter(descriptor: int, data: bytes) -> bytes:
-    """Reads on until the head is closed, and enough of the body to describe it."""
+    """Reads on until the frontmatter is closed, plus enough of the body for a description."""
     if not data.lstrip(_LEADING_BYTES).startswith(b"-"):
         return data
     start = data.find(b"-")
@@ -95,7 +97,7 @@ def _read_full_frontmatter(descriptor: int, data: bytes) -> bytes:
 
 
 def _fast_frontmatter(data: bytes) -> Frontmatter | None:
-    """The common case: LF, UTF-8, a plain head inside the first block, something after it."""
+    """The common case: LF, UTF-8, plain frontmatter within the first chunk, followed by more text."""
     if not data.startswith(b"---\n"):
         return None
     end = data.find(b"\n---", 3)
@@ -116,7 +118,7 @@ def _fast_frontmatter(data: bytes) -> Frontmatter | None:
 def parse_frontmatter(
     text: str, problems: list[FileProblem], known_fields: frozenset[str], truncated: bool = False
 ) -> Frontmatter:
-    """`cut`: the file has more than `text`."""
+    """`truncated`: the file is longer than `text`."""
     parts = split_frontmatter(text, truncated)
     problems = [*problems, *parts.problems]
     if parts.frontmatter is None:
@@ -126,14 +128,14 @@ def parse_frontmatter(
 
 
 def read_body(path: str, boundary: PathBoundary | None) -> tuple[str, int, FileStamp, list[FileProblem]]:
-    """What follows the head, the line it starts on, and the stamp of the file it came from."""
+    """The body, the line it starts on, the stamp of the file, and problems."""
     text, stamp, problems = read_text(path, boundary)
     parts = split_frontmatter(text)
     return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
 
 
 def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
-    """Cut at a first line `---` and the next line that is just `---` (or more of them)."""
+    """Splits at `---` on the first line and the next line that consists of three or more dashes."""
     stripped = text.lstrip("\n \t")
     if not stripped.startswith("---"):
         return SplitDocument(None, 0, text, 1, [])
@@ -164,14 +166,14 @@ def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
 
 
 def _unclosed_problem(line: int, last: int) -> FileProblem:
-    what = "the head is never closed; lines that look like fields were taken for it"
-    return FileProblem("warning", "head-unclosed", line, what, f"add a line `---` after line {last}")
+    problem = "the head is never closed; lines that look like fields were taken for it"
+    return FileProblem("warning", "head-unclosed", line, problem, f"add a line `---` after line {last}")
 
 
 def _too_long_problem() -> FileProblem:
-    """To whoever relies on the head it is the same: fields may be missing."""
-    what = f"the head is longer than {FRONTMATTER_LIMIT // 1024} KiB; only that much of it is used"
-    return FileProblem("warning", "head-unclosed", 1, what, "move what is not a field below the closing `---`")
+    """Reported like unclosed frontmatter, because the effect is the same: fields may be missing."""
+    problem = f"the head is longer than {FRONTMATTER_LIMIT // 1024} KiB; only that much of it is used"
+    return FileProblem("warning", "head-unclosed", 1, problem, "move what is not a field below the closing `---`")
 
 
 def _find_closing_line(lines: list[str]) -> int | None:
@@ -192,24 +194,24 @@ def _find_unclosed_end(lines: list[str]) -> int:
 
 
 def parse_metadata(text: str, first_line: int, known_fields: frozenset[str], problems: list[FileProblem]) -> Metadata:
-    """The fields of a head's text; `problems` grows by what was wrong."""
+    """Parses the fields of frontmatter text; appends to `problems`."""
     plain = parse_plain_frontmatter(text)
     if plain is not None:
         return plain
     try:
-        value, odd = parse_yaml(text + "\n")
+        value, yaml_problems = parse_yaml(text + "\n")
     except YamlError as error:
         return _recover_fields(error.problem, text, first_line, known_fields, problems)
-    if odd and odd[-1].code == "yaml-documents":
-        # Fields behind a mark of YAML's own are fields to a person; a tool list must not get lost there.
-        return _recover_fields(odd[-1], text, first_line, known_fields, problems)
-    problems += [FileProblem("warning", o.code, first_line + o.line, o.problem, o.fix) for o in odd]
+    if yaml_problems and yaml_problems[-1].code == "yaml-documents":
+        # A user means fields after YAML's own document marker as fields too; a tool list there must not be lost.
+        return _recover_fields(yaml_problems[-1], text, first_line, known_fields, problems)
+    problems += [FileProblem("warning", o.code, first_line + o.line, o.problem, o.fix) for o in yaml_problems]
     if isinstance(value, dict):
         return value
     if not value:
         return {}
-    what = "the head is not a list of `key: value` lines"
-    problems.append(FileProblem("warning", "head-not-fields", first_line, what, "write `name:` and `description:`"))
+    problem = "the head is not a list of `key: value` lines"
+    problems.append(FileProblem("warning", "head-not-fields", first_line, problem, "write `name:` and `description:`"))
     return _parse_fields_separately(text, known_fields)
 
 
@@ -221,18 +223,18 @@ def _recover_fields(
     if not metadata:
         problems.append(FileProblem("error", reason.code, line, reason.problem, reason.fix))
         return metadata
-    key, what = _explain_yaml_problem(reason, text.split("\n"))
+    key, problem = _explain_yaml_problem(reason, text.split("\n"))
     fix = reason.fix
     if reason.code == "yaml-invalid":
         fix = "put the value in double quotes, or below `key: |` with two spaces before each line"
-    # `argument-hint: [a] [b]` is what everybody writes, and nothing is lost by it.
+    # `argument-hint: [a] [b]` is common, and recovering it loses nothing.
     severity = "info" if key == "argument-hint" else "warning"
-    problems.append(FileProblem(severity, "yaml-recovered", line, f"{what}; read field by field instead", fix))
+    problems.append(FileProblem(severity, "yaml-recovered", line, f"{problem}; read field by field instead", fix))
     return metadata
 
 
 def _explain_yaml_problem(reason: YamlProblem, lines: list[str]) -> tuple[str, str]:
-    """The field that YAML stumbled over, and what is wrong with it for somebody who does not know YAML."""
+    """The field that made YAML fail, and the problem in plain words."""
     above = (match[1] for line in reversed(lines[: reason.line + 1]) if (match := _KEY_LINE.match(line)))
     key = next(above, "")
     if key and "mapping values are not allowed" in reason.problem:
@@ -243,7 +245,7 @@ def _explain_yaml_problem(reason: YamlProblem, lines: list[str]) -> tuple[str, s
 
 
 def _parse_fields_separately(text: str, known_fields: frozenset[str]) -> Metadata:
-    """The head cut at lines that start a field, each piece read alone. In prose only known fields count."""
+    """Splits the text at lines that start a field and parses each field alone. After prose, only known fields count."""
     metadata: Metadata = {}
     key, start = "", 0
     lines = text.split("\n")
@@ -267,21 +269,22 @@ def _parse_fields_separately(text: str, known_fields: frozenset[str]) -> Metadat
 
 
 def _possible_field_starts(lines: list[str], known_fields: frozenset[str]) -> list[bool]:
-    """For each line, whether a field that nobody knows may begin there behind prose: only if no prose follows it.
+    """For each line, whether an unknown field may start there after prose: only if no prose follows it.
 
-    From the last line to the first, so that each is looked at once, however many there are."""
-    found = [True] * (len(lines) + 1)
+    Goes backwards, so that each line is examined once.
+    """
+    possible = [True] * (len(lines) + 1)
     for at in range(len(lines) - 1, -1, -1):
         match = _KEY_LINE.match(lines[at])
         if match and match[1] in known_fields:
             continue
         is_field = match and match[1].islower() and match[1] not in _TRANSCRIPT_LABELS
-        found[at] = found[at + 1] if is_field else not lines[at].strip()
-    return found
+        possible[at] = possible[at + 1] if is_field else not lines[at].strip()
+    return possible
 
 
 def _parse_field(key: str, lines: list[str]) -> Metadata:
-    """One field; behind prose also those that nobody knows."""
+    """Parses one field; for prose fields, also the unknown fields after it."""
     text = "\n".join(lines)
     try:
         value, _ = parse_yaml(text + "\n")
@@ -294,7 +297,7 @@ def _parse_field(key: str, lines: list[str]) -> Metadata:
 
 
 def _literal_value(text: str) -> str:
-    """What a person meant by a value that YAML can't read."""
+    """The value a user meant by text that YAML can't parse."""
     raw = "\n".join(line for line in text.split("\n") if line[:2] not in ("#", "# ")).strip()
     if re.match(_BLOCK_INDICATOR, raw):
         import textwrap
@@ -304,20 +307,20 @@ def _literal_value(text: str) -> str:
         if raw[0] == '"' and "\\u" in raw:
             import json
 
-            with contextlib.suppress(ValueError):  # written by a JSON encoder: an emoji is a pair of escapes
+            with contextlib.suppress(ValueError):  # from a JSON encoder: an emoji is a surrogate pair of escapes
                 return str(json.loads(raw, strict=False))
         raw = raw[1:-1]
     return raw.replace("\\n", "\n")
 
 
 def _closes_early(raw: str) -> bool:
-    """`"a" or "b"` is not one quoted text, `"say "hi" now"` is."""
+    """True for `"a" or "b"`, which is not one quoted string; false for `"say "hi" now"`, which is."""
     at = raw.index(raw[0], 1)
     return at < len(raw) - 1 and not raw[at - 1].isspace() and not raw[at + 1].isalnum()
 
 
 def find_field_line(path: str, field: str, boundary: PathBoundary | None) -> int:
-    """Where a field stands in a file, for a diagnostic; 1 when it is not found."""
+    """The line of a field in a file, for a diagnostic; 1 if not found."""
     try:
         parts = split_frontmatter(read_text(path, boundary, FRONTMATTER_LIMIT)[0])
     except SourceError:
@@ -326,7 +329,7 @@ def find_field_line(path: str, field: str, boundary: PathBoundary | None) -> int
 
 
 def key_line(text: str, key: str, first_line: int = 2) -> int:
-    """The line a field stands on, for a diagnostic; the head's first line when it is not found."""
+    """The line of a field in frontmatter text, for a diagnostic; the opening fence if not found."""
     for at, line in enumerate(text.split("\n")):
         if line.startswith(f"{key}:"):
             return first_line + at
@@ -337,7 +340,7 @@ _NOT_PROSE = r"\s*(#{1,6}(\s|$)|```|~~~|<!--|!\[|\[!\[|-{3,}\s*$|={3,}\s*$|\||>\
 
 
 def first_paragraph(body: str, limit: int = 1024) -> str:
-    """The first lines of prose in a Markdown text, else its first heading."""
+    """The first paragraph of prose in a Markdown text, else its first heading."""
     words: list[str] = []
     heading = ""
     fence = ""
@@ -361,5 +364,5 @@ def first_paragraph(body: str, limit: int = 1024) -> str:
         words.append(text)
         if sum(map(len, words)) > limit:
             break
-    found = " ".join(words) or heading
-    return found if len(found) <= limit else found[: limit - 1].rstrip() + "…"
+    text_found = " ".join(words) or heading
+    return text_found if len(text_found) <= limit else text_found[: limit - 1].rstrip() + "…"

@@ -1,28 +1,28 @@
-"""Characters a person can't see: found, named, removed or made visible.
+"""Finds, names, removes or reveals characters that a reader can't see.
 
-Everything that a model or a terminal is shown goes through here. Letters of every script, accents,
-emoji with their joiners and selectors, and right-to-left text with its marks are left alone.
+Everything shown to a model or a terminal passes through here. Letters of every script, accents, emoji with joiners
+and variation selectors, and right-to-left text with its direction marks stay unchanged.
 """
 
 import re
 
-# Patterns are compiled when a text first calls for them: plain text never does, and most text is plain.
+# Patterns are compiled on first use: most text is plain and needs none of them.
 _SUSPECT = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\ud800-\udfff]"
 )
 _VIRAMA = 9
-"""The combining class of the sign that takes a letter's vowel away."""
+"""The combining class of a virama, the sign that removes a letter's vowel."""
 _FLAG_TAGS = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 _RIGHT_TO_LEFT = "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
-# Scripts whose letters join, and the pictures that are joined into one: only these call for a joiner.
+# Scripts with joining letters, and emoji that combine into one: only these need a joiner.
 _JOINING_SCRIPTS = "[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]"
-# Letters that have a picture's or a variant's form: the information sign, Myanmar.
+# Letters that have an emoji or variant form: the information sign, Myanmar.
 _VARIANT_LETTERS = "[\u1000-\u109f\u2139\u24c2]"
 _DIRECTION_MARK = "[\u200e\u200f\u061c]"
 _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-# Marks above and below a letter: no script puts more than a few on one, and a pile of them covers the lines around.
+# Combining marks: no script stacks more than a few on one letter, and a tall stack covers other lines.
 _COMBINING_MARK = (
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
@@ -38,7 +38,9 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
     if "\U0001f3f4" in text:
         for flag in re.finditer(_FLAG_TAGS, text):
             allowed.update(range(flag.start(), flag.end()))
-    if re.search(_DIRECTION_MARK, text) and re.search(_RIGHT_TO_LEFT, text):  # asked once: it reads the whole text
+    if re.search(_DIRECTION_MARK, text) and re.search(
+        _RIGHT_TO_LEFT, text
+    ):  # checked once, since it scans the whole text
         allowed.update(match.start() for match in re.finditer(_DIRECTION_MARK, text))
     return [
         (match.start(), ord(match[0]))
@@ -48,13 +50,13 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
 
 
 def _is_legitimate(text: str, at: int) -> bool:
-    """A joiner, selector, filler or direction mark that its neighbours call for."""
+    """Whether the neighbors justify a joiner, selector, filler or direction mark."""
     char = text[at]
     before = text[at - 1] if at else ""
     after = text[at + 1 : at + 2]
     if char in "\u200c\u200d":
         return _is_legitimate_joiner(text, at, before, after)
-    if char in "\u115f\u1160":  # what stands for a missing part of a Korean syllable
+    if char in "\u115f\u1160":  # fillers for a missing part of a Korean syllable
         return "\u1100" <= before < "\u115f" or "\u1160" < after <= "\u11ff"
     if not before or re.match(_SUSPECT, before):
         return False
@@ -69,7 +71,7 @@ def _is_legitimate(text: str, at: int) -> bool:
 def _is_legitimate_joiner(text: str, at: int, before: str, after: str) -> bool:
     if before == "\ufe0f":
         return _is_legitimate(text, at - 1) and _is_joinable(after)
-    # At the end of a word a joiner still shapes an Arabic letter, or one that has lost its vowel.
+    # At the end of a word, a joiner still shapes an Arabic letter or one with a virama.
     ends_word = "\u0600" <= before <= "\u06ff" or _combining_class(before or " ") == _VIRAMA
     return _is_joinable(before) and (_is_joinable(after) or (ends_word and not re.match(_SUSPECT, after)))
 
@@ -85,25 +87,25 @@ def _is_joinable(char: str) -> bool:
 
 
 def format_code_points(found: list[tuple[int, int]], limit: int = 6) -> str:
-    """`U+200B, U+202E (3 times)`: for a diagnostic."""
+    """`U+200B, U+202E (3 times)`, for a diagnostic."""
     counts: dict[int, int] = {}
     for _, point in found:
         counts[point] = counts.get(point, 0) + 1
-    named = [f"U+{point:04X}" + (f" ({n} times)" if n > 1 else "") for point, n in counts.items()]
-    more = len(named) - limit
-    return ", ".join(named[:limit]) + (f" and {more} more" if more > 0 else "")
+    names = [f"U+{point:04X}" + (f" ({n} times)" if n > 1 else "") for point, n in counts.items()]
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def remove_hidden(text: str) -> str:
     found = find_hidden(text)
     if not found:
         return text
-    gone = {at for at, _ in found}
-    return "".join(char for at, char in enumerate(text) if at not in gone)
+    offsets = {at for at, _ in found}
+    return "".join(char for at, char in enumerate(text) if at not in offsets)
 
 
 def reveal_hidden(text: str) -> str:
-    """Each hidden character becomes `[U+200B]`, so that nobody reads past it."""
+    """Replaces each hidden character with `[U+200B]`."""
     found = dict(find_hidden(text))
     if not found:
         return text
@@ -111,8 +113,8 @@ def reveal_hidden(text: str) -> str:
 
 
 def escape_for_terminal(text: str) -> str:
-    """Safe to print: control characters as `\\x1b`, hidden ones as `[U+200B]`, of a pile of marks a few and how many
-    more; tabs and newlines stay."""
+    """Makes text safe to print: control characters become `\\x1b`, hidden ones `[U+200B]`; stacked combining marks are
+    truncated. Tabs and newlines stay."""
     if text.isascii() and text.isprintable():
         return text
     visible = re.sub(_CONTROL, lambda match: f"\\x{ord(match[0]):02x}", text)
@@ -122,5 +124,5 @@ def escape_for_terminal(text: str) -> str:
 
 
 def collapse_whitespace(text: str) -> str:
-    """All white space as single blanks."""
+    """Replaces each run of white space with one space."""
     return " ".join(text.split())

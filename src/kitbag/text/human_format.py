@@ -1,4 +1,4 @@
-"""Numbers and places as a person reads them. Used by the commands and the chat."""
+"""Formats counts, paths, costs and durations for people. Used by the commands and the chat."""
 
 import os
 from collections.abc import Iterable
@@ -12,21 +12,21 @@ def format_count(number: int, noun: str) -> str:
 
 
 def shorten_path(path: str) -> str:
-    """Relative to here, or to `~`, where that is shorter to read."""
-    for base, mark in ((_PACKAGE, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
+    """Relative to the current directory or to `~`, if inside one of them."""
+    for base, prefix in ((_PACKAGE, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
         if base != "/" and path.startswith(base + "/"):
-            return mark + path[len(base) + 1 :]
+            return prefix + path[len(base) + 1 :]
     return path
 
 
 def shorten_home(text: str) -> str:
-    """A sentence with `~` for the person's home."""
+    """Replaces the home directory in a sentence with `~`."""
     home = os.path.expanduser("~")
     return text.replace(f"{home}/", "~/") if home not in ("/", "~") else text
 
 
 def format_cost(cost: float | None) -> str:
-    """US dollars; None: not known."""
+    """US dollars; None if unknown."""
     return "?" if cost is None else f"${cost:.4f}"
 
 
@@ -50,12 +50,12 @@ def format_age(seconds: float) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`did you mean env, exit?`, or all there are where none is near."""
+    """`did you mean env, exit?`, or a list of all known names if none is close."""
     import difflib
 
     names = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold().strip(), names, n=3, cutoff=0.6)
-    near += [name for name in names if len(word) > 2 and word.casefold() in name and name not in near][:3]
-    if near:
-        return f"did you mean {', '.join(names[name] for name in near)}?"
+    close = difflib.get_close_matches(word.casefold().strip(), names, n=3, cutoff=0.6)
+    close += [name for name in names if len(word) > 2 and word.casefold() in name and name not in close][:3]
+    if close:
+        return f"did you mean {', '.join(names[name] for name in close)}?"
     return f"there are {', '.join(names.values())}"

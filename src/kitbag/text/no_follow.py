@@ -1,4 +1,4 @@
-"""Opens directories and files without following links. Used by what walks, searches and snapshots a workspace."""
+"""Opens directories and files without following symbolic links. Used to walk, search and snapshot a workspace."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_C
 
 
 def open_directory(real_path: str) -> int:
-    """A descriptor to list by, of exactly this place: no link is followed on the way. Raises OSError."""
+    """A descriptor for listing exactly this directory; follows no link on the way. Raises OSError."""
     descriptor = os.open("/", _PATH_FLAGS)
     try:
         for part in real_path.split("/"):
@@ -23,7 +23,7 @@ def open_directory(real_path: str) -> int:
 
 
 def open_file(name: str, folder: int) -> int:
-    """A descriptor of a regular file, which never blocks. Raises OSError."""
+    """A descriptor of a regular file; never blocks. Raises OSError."""
     descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

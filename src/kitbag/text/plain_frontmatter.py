@@ -1,7 +1,7 @@
-"""The fast half of head reading: heads that are simple enough to read line by line.
+"""The fast path for frontmatter that is simple enough to parse line by line.
 
-Used by frontmatter before YAML is tried. `read_plain` either answers exactly what YAML (with all
-scalars as strings) would, or None: every doubt is a None.
+Used by frontmatter before YAML is tried. `parse_plain_frontmatter` returns exactly what YAML would (with all scalars
+as strings), or None whenever that is not certain.
 """
 
 from typing import TypeAlias, cast
@@ -13,11 +13,11 @@ _SPECIAL_FIRST = frozenset("\"'[]{}>|*&!%@`#,?-:")
 _FLOW_SPECIAL = frozenset("\"'[]{}>|*&!%@`#?:")
 _BLOCK_INDICATORS = frozenset((">", ">-", "|", "|-"))
 _MAX_KEY_LENGTH = 1000
-"""YAML wants the colon of a key within 1,024 characters."""
+"""YAML requires the colon of a key within 1,024 characters."""
 
 
 def parse_plain_frontmatter(text: str) -> Metadata | None:
-    """`head` is the text between the fences, newlines as LF. None: let YAML decide."""
+    """`text`: the frontmatter between the fences, with LF newlines. None: let YAML decide."""
     if not text.replace("\n", "").isprintable():
         return None
     metadata: Metadata = {}
@@ -74,7 +74,7 @@ def _plain_scalar(value: str) -> str | None:
 
 
 def _scalar(value: str) -> YamlValue | None:
-    """A value that ends on its own line: plain, quoted, or a flow list of plain words."""
+    """A value that ends on its line: plain, quoted, or a flow list of plain words."""
     first = value[0]
     if first not in _SPECIAL_FIRST:
         return _plain_scalar(value)
@@ -96,7 +96,7 @@ def _scalar(value: str) -> YamlValue | None:
 
 
 def _nested(lines: list[str], at: int) -> tuple[YamlValue | None, int]:
-    """What follows `key:` with nothing behind it: a list, a map of one level, or nothing."""
+    """The value after an empty `key:`: a list, a map of one level, or nothing."""
     start = at
     while at < len(lines) and not lines[at].strip():
         at += 1
@@ -162,14 +162,14 @@ def _continues(lines: list[str], at: int) -> bool:
 
 
 def _block_scalar(lines: list[str], at: int, indicator: str) -> tuple[str | None, int]:
-    """A block scalar whose lines all stand at one indent; blank lines only at its end."""
+    """A block scalar with one indentation; blank lines only at its end."""
     content: list[str] = []
     indent = 0
     while at < len(lines):
         line = lines[at]
         text = line.lstrip(" ")
         if not text:
-            # Blanks beyond the indent are text to YAML.
+            # Spaces beyond the indentation are text to YAML.
             if line or _continues(lines, at):
                 return None, at
             at += 1

@@ -1,8 +1,8 @@
-"""Which stretches of a Markdown text are prose, and which fences hold commands.
+"""Finds the ranges of a Markdown text that are prose, and the fences that contain commands.
 
-CommonMark's block rules as far as they decide that: quotes, list items, fences, indented code, comments,
-paragraphs with lazy continuation. HTML other than comments is read as text, so a fence inside it is a fence.
-Used by reference_syntax; knows nothing of tokens.
+Implements the CommonMark block rules that matter for this: quotes, list items, fences, indented code, comments,
+paragraphs with lazy continuation. HTML except comments counts as text, so a fence inside it is a fence.
+Used by reference_syntax.
 """
 
 import re
@@ -20,14 +20,14 @@ _HTML = re.compile(
     r"|tr|track|ul|pre|script|style|textarea)(?=[\s/>]|$)|</?[A-Za-z][A-Za-z0-9-]*(?:\s[^<>]*)?/?>\s*$",
     re.IGNORECASE,
 )
-# Text at the margin that begins with a letter can't begin any other block; nor can what follows such a marker.
+# Unindented text that starts with a letter can't start another block; nor can such text after a list marker.
 _PLAIN_LINES = re.compile(r"[^\W\d_][^\n]*(?:\n[^\W\d_][^\n]*)*")
 _PLAIN_ITEM = re.compile(r"((?:[-+*]|1[.)]) )(?:\*\*)?(?:[^\W\d_]|`(?!`))[^\n]*")
 _QUOTE = -1
-"""Among the containers: a block quote. Any other number is a list item's indentation."""
+"""In `containers`: a block quote. Other numbers are the indentation of a list item."""
 _CODE_INDENT = 4
 _MAX_CONTAINERS = 100
-"""What is nested deeper is text, so that no line costs more than this."""
+"""Deeper nesting is text, which bounds the cost of a line."""
 
 
 class CommandFence(NamedTuple):
@@ -38,10 +38,10 @@ class CommandFence(NamedTuple):
 
 class MarkdownBlocks(NamedTuple):
     prose: list[tuple[int, int]]
-    """Start and end of each paragraph, heading or table row: what inline markup can't reach across."""
+    """Start and end of each paragraph, heading or table row; inline markup can't span two of them."""
     commands: list[CommandFence]
     unclosed: list[int]
-    """Where a command fence begins that nothing closes."""
+    """Start offsets of command fences that are never closed."""
 
 
 class _Fence(NamedTuple):
@@ -69,7 +69,7 @@ def scan_blocks(text: str) -> MarkdownBlocks:
 
 
 class _Scanner:
-    """Columns count from the line's start with tabs at every fourth, so a container may end inside a tab."""
+    """Counts columns from the start of the line, with tab stops every four, so a container may end inside a tab."""
 
     __slots__ = (
         "base", "column", "commands", "containers", "content", "empty_lines", "fence", "in_comment", "in_html",
@@ -92,7 +92,7 @@ class _Scanner:
         self.position = self.column = self.base = 0
 
     def skip_plain(self, start: int) -> int:
-        """Behind the lines that need no closer look, which are most of most files; `start` when there are none."""
+        """The offset after lines that need no parsing, which are most of a file; `start` if there are none."""
         if self.in_comment:
             return start
         if (fence := self.fence) is not None:
@@ -118,7 +118,7 @@ class _Scanner:
         return start
 
     def _leave_containers(self) -> None:
-        """A line of plain text at the margin goes on with a paragraph, wherever that is, or ends everything."""
+        """An unindented line of plain text continues a paragraph in any container, or closes all containers."""
         if not self.in_paragraph or (self.in_html and self.containers):
             self.containers.clear()
             self.in_paragraph = False
@@ -154,7 +154,7 @@ class _Scanner:
         return self.position >= len(self.row) or self.row[self.position :] == "\r"
 
     def _match_containers(self) -> int:
-        """How many of the open containers this line continues; the cursor stands behind their prefixes."""
+        """How many open containers this line continues; moves the cursor after their prefixes."""
         matched = 0
         for width in self.containers:
             if width == _QUOTE:
@@ -199,7 +199,7 @@ class _Scanner:
             self.content.append(" " * max(0, self.column - self.base - fence.indent) + row[at:].rstrip("\r"))
 
     def close_leaf(self) -> None:
-        """The text or the container ends: what was open ends with it."""
+        """Closes the open fence or comment at the end of the text or container."""
         if self.fence is not None and self.fence.command:
             self.unclosed.append(self.fence.start)
         self.fence = None
@@ -207,7 +207,7 @@ class _Scanner:
 
     def _open_blocks(self, start: int, end: int, matched: int) -> None:
         whole = matched == len(self.containers)
-        if self.in_html and not whole:  # a paragraph goes on without its `>` or indentation, a tag's block does not
+        if self.in_html and not whole:  # a paragraph continues without its `>` or indentation, an HTML block does not
             self.in_paragraph = False
         while not self._is_blank() and self.column - self.base < _CODE_INDENT and matched < _MAX_CONTAINERS:
             char = self.row[self.position]
@@ -253,7 +253,7 @@ class _Scanner:
         if self._is_blank():
             del self.containers[matched:]
             if self.empty_lines == 2 and self.containers:
-                self.containers.pop()  # a list item begins with at most one blank line
+                self.containers.pop()  # a list item starts with at most one blank line
             self.empty_lines = 2 if self.empty_lines == 1 else 0
             self.in_paragraph = False
             return
@@ -275,7 +275,7 @@ class _Scanner:
             self.in_html = self.in_html or begins_html
 
     def _read_special_leaf(self, start: int, end: int, matched: int) -> bool:
-        """A fence, comment, heading or rule: each ends a paragraph."""
+        """Handles a fence, comment, heading or rule; each ends a paragraph."""
         row, at = self.row, self.position
         char = row[at]
         if char in "`~":

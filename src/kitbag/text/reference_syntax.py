@@ -1,9 +1,8 @@
-"""What is a token in a source text: `@path`, `{{NAME}}`, `${NAME}`, `` !`command` ``, a fence marked `!`.
+"""Finds references in a text: `@path`, `{{NAME}}`, `${NAME}`, `` !`command` ``, a fence marked `!`.
 
-Found in one pass, with line and column. Code (fenced, indented, in backticks), comments and what a backslash
-stands before are literal. `@` begins a path when it is quoted, starts like a path, has a wildcard or a file's
-ending, or when something with its name exists; e-mail addresses, mentions, decorators and packages are text.
-Used by packing to resolve, and by trust to show what would run; uses prose_blocks.
+One pass, with line and column. Code, comments and text after a backslash are literal. `@` starts a path if it is
+quoted, starts like a path, has a wildcard or a file extension, or names something that exists; e-mail addresses,
+mentions, decorators and packages are text. Used by packing and by trust; uses prose_blocks.
 """
 
 import bisect
@@ -35,7 +34,7 @@ _ESCAPE = re.compile(
     rf"|\\\$\{{(?={_ENVIRONMENT_BODY})"
 )
 _TICKS = re.compile(r"`+")
-# A backtick in an attribute or an address opens no code; everything else in a tag is text like any other.
+# A backtick in an attribute or a URL opens no code span; the rest of a tag is ordinary text.
 _TAG = re.compile(
     r"<[A-Za-z][A-Za-z0-9-]*(?:\s+[A-Za-z_:][\w.:-]*(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s\"'=<>`]+))?)*\s*/?>"
     r"|<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*>"
@@ -57,20 +56,20 @@ class ReferenceToken(NamedTuple):
     start: int
     end: int
     line: int
-    """Counted from 1, in the text that was scanned; so is the column."""
+    """1-based, in the scanned text, like the column."""
     column: int
     value: str
-    """The path, the name, the command; of an escape the text without its backslash."""
+    """The path, name or command; for an escape, the text without its backslash."""
     default: str | None = None
-    """Of `${NAME:-default}`."""
+    """From `${NAME:-default}`."""
     is_certain: bool = True
-    """Of a path: False means that it is one only if something with that name exists."""
+    """For a path: False means it is a reference only if the file exists."""
 
 
 class ReferenceScan(NamedTuple):
     tokens: list[ReferenceToken]
     problems: list[FileProblem]
-    """What looks like a token and is none."""
+    """Text that looks like a reference but is none."""
 
 
 class _RawToken(NamedTuple):
@@ -86,16 +85,16 @@ def find_references(text: str) -> ReferenceScan:
     if _TOKEN_START.search(text) is None:
         return ReferenceScan([], [])
     blocks = scan_blocks(text)
-    marks: list[_RawToken] = []
-    notes: list[tuple[int, str, str]] = []
+    raw_tokens: list[_RawToken] = []
+    problems: list[tuple[int, str, str]] = []
     for start, end in blocks.prose:
         if _TOKEN_START.search(text, start, end) is not None:
-            _InlineScanner(text, start, end, marks, notes).scan()
+            _InlineScanner(text, start, end, raw_tokens, problems).scan()
     for fence in blocks.commands:
-        _add_command_fence(fence, marks)
+        _add_command_fence(fence, raw_tokens)
     for start in blocks.unclosed:
-        notes.append((start, "the commands are not closed by a fence; they are left as text", "close them with ```"))
-    return _add_line_numbers(text, marks, notes)
+        problems.append((start, "the commands are not closed by a fence; they are left as text", "close them with ```"))
+    return _add_line_numbers(text, raw_tokens, problems)
 
 
 def is_glob(path: str) -> bool:
@@ -107,40 +106,42 @@ def _add_command_fence(fence: CommandFence, tokens: list[_RawToken]) -> None:
         tokens.append(_RawToken("command", fence.start, fence.end, fence.text))
 
 
-def _add_line_numbers(text: str, raw_tokens: list[_RawToken], notes: list[tuple[int, str, str]]) -> ReferenceScan:
-    raw_tokens.sort(key=lambda mark: mark.start)
+def _add_line_numbers(text: str, raw_tokens: list[_RawToken], problems: list[tuple[int, str, str]]) -> ReferenceScan:
+    raw_tokens.sort(key=lambda token: token.start)
     tokens: list[ReferenceToken] = []
     line, line_start, seen = 1, 0, 0
-    for mark in raw_tokens:
-        breaks = text.count("\n", seen, mark.start)
+    for token in raw_tokens:
+        breaks = text.count("\n", seen, token.start)
         if breaks:
             line += breaks
-            line_start = text.rfind("\n", seen, mark.start) + 1
-        seen = mark.start
-        column = mark.start - line_start + 1
+            line_start = text.rfind("\n", seen, token.start) + 1
+        seen = token.start
+        column = token.start - line_start + 1
         tokens.append(
-            ReferenceToken(mark.kind, mark.start, mark.end, line, column, mark.value, mark.default, mark.is_certain)
+            ReferenceToken(
+                token.kind, token.start, token.end, line, column, token.value, token.default, token.is_certain
+            )
         )
-    problems = [
+    located = [
         FileProblem("warning", "not-a-reference", text.count("\n", 0, start) + 1, problem, fix)
-        for start, problem, fix in sorted(notes)
+        for start, problem, fix in sorted(problems)
     ]
-    return ReferenceScan(tokens, problems)
+    return ReferenceScan(tokens, located)
 
 
 class _InlineScanner:
-    """One paragraph: inline markup is read from left to right, and what begins first wins."""
+    """Scans one paragraph from left to right; the inline markup that starts first wins."""
 
-    __slots__ = ("backtick_runs", "end", "notes", "start", "text", "tokens")
+    __slots__ = ("backtick_runs", "end", "problems", "start", "text", "tokens")
 
     def __init__(
-        self, text: str, start: int, end: int, marks: list[_RawToken], notes: list[tuple[int, str, str]]
+        self, text: str, start: int, end: int, tokens: list[_RawToken], problems: list[tuple[int, str, str]]
     ) -> None:
         self.text = text
         self.start = start
         self.end = end
-        self.tokens = marks
-        self.notes = notes
+        self.tokens = tokens
+        self.problems = problems
         self.backtick_runs: dict[int, list[int]] | None = None
 
     def scan(self) -> None:
@@ -171,7 +172,7 @@ class _InlineScanner:
         return at + 2 if self.text[at + 1 : at + 2] in _PUNCTUATION else at + 1
 
     def _skip_code_span(self, at: int) -> int:
-        """Behind the run of as many backticks that closes this one, else behind this one."""
+        """The offset after the closing run of as many backticks, or after this run if there is none."""
         ticks = _TICKS.match(self.text, at, self.end)
         after = ticks.end() if ticks else at + 1
         if self.backtick_runs is None:
@@ -205,36 +206,36 @@ class _InlineScanner:
         return variable.end()
 
     def _read_environment(self, at: int) -> int:
-        found = _ENVIRONMENT.match(self.text, at, self.end)
-        if found is None:
+        variable = _ENVIRONMENT.match(self.text, at, self.end)
+        if variable is None:
             return at + 1
-        if not _PATH_VARIABLES.match(found[1]):
-            self.tokens.append(_RawToken("environment", at, found.end(), found[1], found[2]))
-        return found.end()
+        if not _PATH_VARIABLES.match(variable[1]):
+            self.tokens.append(_RawToken("environment", at, variable.end(), variable[1], variable[2]))
+        return variable.end()
 
     def _read_file(self, at: int) -> int:
-        found = _FILE.match(self.text, at, self.end)
-        if found is None:
+        match = _FILE.match(self.text, at, self.end)
+        if match is None:
             return at + 1
-        if found[1] is not None:
-            self.tokens.append(_RawToken("file", at, found.end(), found[1]))
-            return found.end()
-        path = _trim_path(found[2], self.text[at - 1 : at] if at else "")
+        if match[1] is not None:
+            self.tokens.append(_RawToken("file", at, match.end(), match[1]))
+            return match.end()
+        path = _trim_path(match[2], self.text[at - 1 : at] if at else "")
         sure = _looks_like_path(path)
         if sure is None:
             return at + 1
-        if self.text.startswith(("{{", "${"), found.end()):
+        if self.text.startswith(("{{", "${"), match.end()):
             if sure or "/" in path:
                 fix = "write the whole path, or read the file with a command"
-                self.notes.append((at, f"a path can't contain values: `@{path}...` is left as text", fix))
-            return found.end()
+                self.problems.append((at, f"a path can't contain values: `@{path}...` is left as text", fix))
+            return match.end()
         end = at + 1 + len(path)
         self.tokens.append(_RawToken("file", at, end, path, None, sure))
         return end
 
 
 def _trim_path(path: str, before: str) -> str:
-    """Without the sentence's punctuation and the emphasis that it stands in."""
+    """Strips sentence punctuation and surrounding emphasis."""
     path = path.rstrip(".,:;!?")
     if not path.isascii() and (cut := _BEFORE_CJK.match(path)) is not None:
         path = cut[1]
@@ -250,7 +251,7 @@ def _has_known_extension(path: str) -> bool:
 
 
 def _looks_like_path(path: str) -> bool | None:
-    """Yes, no (None), or only if it exists (False)."""
+    """True: yes. None: no. False: only if it exists."""
     if not path.strip("./~") or len(path) > MAX_PATH:
         return True if path in ("..", "../", "~/", "./") else None
     if path.startswith(("/", ".", "~/")) or "/../" in path:

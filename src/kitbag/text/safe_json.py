@@ -1,7 +1,7 @@
-"""JSON from sources nobody vouches for, with bounded depth.
+"""Parses JSON from untrusted sources, with bounded depth.
 
-How deep the standard library reads differs between Python versions (1,000 to 10,000 levels), and code that recurses
-into what was read fails before that. Used for the arguments of tool calls, providers' events and tasks.
+The depth limit of the standard library differs between Python versions (1,000 to 10,000 levels), and code that
+recurses into the result fails earlier. Used for arguments of tool calls, providers' events and tasks.
 """
 
 import json
@@ -12,7 +12,7 @@ _TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 
 
 def parse_json(text: str, **hooks: Any) -> Any:
-    """Takes the hooks of `json.loads`. Raises ValueError for what is not JSON, RecursionError for what is too deep."""
+    """`hooks` are those of `json.loads`. Raises ValueError for invalid JSON, RecursionError if nested too deeply."""
     try:
         value: Any = json.loads(text, **hooks)
     except RecursionError:

@@ -1,7 +1,7 @@
-"""YAML from files nobody vouches for: all scalars as strings, no aliases, bounded depth and size.
+"""Parses YAML from untrusted files: all scalars as strings, no aliases, bounded depth and size.
 
-Builds values straight from the parser's events, so that nothing is constructed, expanded or
-recursed into before it has been counted. Used by frontmatter and by readers of whole YAML files.
+Builds values from the parser's events, so that nothing is constructed, expanded or recursed into before it is
+counted. Used by frontmatter and by readers of whole YAML files.
 """
 
 from typing import Any, NamedTuple, cast
@@ -15,7 +15,7 @@ MAX_PROBLEMS = 20
 
 class YamlProblem(NamedTuple):
     line: int
-    """Counted from 0 inside the text that was read."""
+    """0-based, in the parsed text."""
     code: str
     problem: str
     fix: str
@@ -28,7 +28,7 @@ class YamlError(Exception):
 
 
 def parse_yaml(text: str) -> tuple[YamlValue, list[YamlProblem]]:
-    """The one document in `text`, and what was odd about it. Raises YamlError when it is not YAML."""
+    """The first document in `text`, and problems with it. Raises YamlError for invalid YAML."""
     import yaml
 
     problems: list[YamlProblem] = []
@@ -37,22 +37,22 @@ def parse_yaml(text: str) -> tuple[YamlValue, list[YamlProblem]]:
         return _build_value(yaml, yaml.parse(text, Loader=loader), problems), problems  # pyright: ignore[reportUnknownMemberType]
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark else 0
-        what = ": ".join(part for part in (error.context, error.problem) if part)
-        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", "quote the value")) from error
+        problem = ": ".join(part for part in (error.context, error.problem) if part)
+        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {problem}", "quote the value")) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         line = _line_at(text, getattr(error, "position", 0))
         fix = "remove the characters that YAML does not allow"
-        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", fix)) from error
+        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {problem}", fix)) from error
 
 
 def _line_at(text: str, position: object) -> int:
-    """The C reader counts bytes."""
+    """The C reader counts bytes, not characters."""
     return text.encode(errors="replace").count(b"\n", 0, position) if isinstance(position, int) else 0
 
 
 class _OpenContainer:
-    """A list or map whose end has not been seen yet."""
+    """A list or map that is not closed yet."""
 
     __slots__ = ("key", "line", "value")
 
@@ -60,7 +60,7 @@ class _OpenContainer:
         self.value = value
         self.key: str | None = None
         self.line = 0
-        """Where the key stands."""
+        """The line of the key."""
 
 
 def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlValue:
@@ -73,8 +73,8 @@ def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlVal
         if kind is yaml.DocumentStartEvent:
             documents += 1
             if documents > 1:
-                what = "there is more than one YAML document; the first is used"
-                problems.append(YamlProblem(event.start_mark.line, "yaml-documents", what, "remove the others"))
+                problem = "there is more than one YAML document; the first is used"
+                problems.append(YamlProblem(event.start_mark.line, "yaml-documents", problem, "remove the others"))
                 break
             continue
         if kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
@@ -86,8 +86,8 @@ def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlVal
             node: YamlValue = event.value
         elif kind is yaml.AliasEvent:
             node = f"*{event.anchor}"
-            what = f"the alias {node[:80]} is not expanded"
-            _add_problem(problems, event.start_mark.line, "yaml-alias", what, "write the value out where it is used")
+            problem = f"the alias {node[:80]} is not expanded"
+            _add_problem(problems, event.start_mark.line, "yaml-alias", problem, "write the value out where it is used")
         elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
             stack.append(_OpenContainer([] if kind is yaml.SequenceStartEvent else {}))
             node = ""
@@ -99,8 +99,8 @@ def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlVal
             line = event.start_mark.line
             raise YamlError(YamlProblem(line, "yaml-limit", f"more than {limit}", "make it smaller"))
         if kind is not yaml.AliasEvent and event.tag is not None:
-            what = f"the tag {event.tag[:80]} is ignored; the value is read as it is written"
-            _add_problem(problems, event.start_mark.line, "yaml-tag", what, "remove the tag")
+            problem = f"the tag {event.tag[:80]} is ignored; the value is read as it is written"
+            _add_problem(problems, event.start_mark.line, "yaml-tag", problem, "remove the tag")
         if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
             result = node
             if stack:
@@ -120,12 +120,12 @@ def _add_node(parent: _OpenContainer, node: YamlValue, event: Any, problems: lis
     elif parent.key is None:
         line = event.start_mark.line
         if not isinstance(node, str):
-            what = "not valid YAML: a list or a map can't be a key"
-            raise YamlError(YamlProblem(line, "yaml-invalid", what, "quote the value"))
+            problem = "not valid YAML: a list or a map can't be a key"
+            raise YamlError(YamlProblem(line, "yaml-invalid", problem, "quote the value"))
         parent.key, parent.line = node, line
     else:
         if parent.key in container:
-            what = f"`{parent.key[:80]}` is given twice; the last one counts"
-            _add_problem(problems, parent.line, "yaml-duplicate-key", what, "remove one of them")
+            problem = f"`{parent.key[:80]}` is given twice; the last one counts"
+            _add_problem(problems, parent.line, "yaml-duplicate-key", problem, "remove one of them")
         container[parent.key] = node
         parent.key = None

@@ -1,8 +1,7 @@
-"""Which paths hold secrets or are no files, told by their names alone.
+"""Recognizes paths that hold secrets or are not regular files, by name alone.
 
-Used by `source` for every file that is reached through a link, and by permissions for every path that is judged. A
-name is compared as the most forgiving file system would: without case, trailing dots and blanks, streams and
-ignorable characters.
+Used by source_files for files reached through a link, and by permissions for every path. Names are compared as the
+most lenient file system does: ignoring case, trailing dots and spaces, streams and ignorable characters.
 """
 
 import re
@@ -38,7 +37,7 @@ _SEPARATORS = re.compile(r"[/\\]+")
 
 @lru_cache(maxsize=4096)
 def normalize_path_part(part: str) -> str:
-    """One part of a path as it is compared: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
+    """Normalizes one path part: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
     if not part.isascii():
         part = _IGNORED.sub("", part)
     part = part.partition(":")[0].rstrip(". ").casefold()
@@ -52,7 +51,7 @@ def normalize_path_parts(path: str) -> list[str]:
 
 
 def secret_path_reason(path: str) -> str:
-    """Why such a path holds secrets, by its words alone; empty when nothing speaks against reading it."""
+    """Why a path holds secrets, by its name; empty if it does not."""
     parts = normalize_path_parts(path)
     if not _PRIVATE_FIRST_PARTS.isdisjoint(parts):
         joined = f"/{'/'.join(parts)}/"
@@ -69,10 +68,10 @@ def secret_path_reason(path: str) -> str:
 
 
 def special_path_reason(path: str) -> str:
-    """Why a path is no place for files: devices and the system's insides. `/dev/null` is harmless."""
+    """Why a path is not for regular files: devices and kernel interfaces; empty if it is. `/dev/null` is harmless."""
     for place in ("/proc", "/sys", "/dev"):
         if path == place or path.startswith(place + "/"):
-            # Memory that is used like any other folder.
+            # Shared memory, used like any other directory.
             if path == "/dev/null" or path == "/dev/shm" or path.startswith("/dev/shm/"):  # noqa: S108
                 return ""
             return "it is a device" if place == "/dev" else "it belongs to the system's insides"

@@ -1,7 +1,7 @@
-"""The structure of a Markdown text: its top-level headings as CommonMark sees them, what they mean, and its fences.
+"""The structure of a Markdown text: top-level headings per CommonMark, their roles, and code fences.
 
-A scan of lines that keeps only what decides where headings and fences are: which lists and quotes are open,
-and whether a paragraph, a fence or raw HTML is. Used by `truncate`; the referee in tests is markdown-it-py.
+A line scanner that tracks only what decides where headings and fences are: open lists and quotes, and whether a
+paragraph, a fence or raw HTML is open. Used by `truncate`; tests compare it with markdown-it-py.
 """
 
 import html
@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple, TypeAlias
 SectionRole: TypeAlias = Literal["summary", "rules", "examples", "references", "appendix", "other"]
 
 _Heading: TypeAlias = tuple[int, int, int, str]
-"""Level, first line, line after it, title as it was written."""
+"""Level, first line, line after it, raw title."""
 _NOTHING, _PARAGRAPH, _FENCE, _HTML = range(4)
 _QUOTE = 0
-"""An open container is the width of a list item's indent, or this."""
+"""An open container is the indentation of a list item, or this value for a quote."""
 _MAX_DEPTH = 100
-"""Containers beyond this are text: a line of a million `>` costs no more than a line."""
+"""Deeper containers are text, so that a line with a million `>` costs no more than any other."""
 _STRUCTURAL = frozenset(" \t\r#=-+*_>`~<0123456789")
 _ATX = re.compile(r"(#{1,6})(?: |$)")
 _ITEM = re.compile(r"([-+*]|\d{1,9}[.)])( +|$)", re.ASCII)
@@ -44,7 +44,8 @@ _HTML_KINDS: tuple[tuple[re.Pattern[str], re.Pattern[str] | None], ...] = tuple(
         (rf"<(?:[a-z][a-z0-9-]*(?:{_ATTRIBUTE})*\s*/?|/[a-z][a-z0-9-]*\s*)>\s*$", ""),
     )
 )
-"""How raw HTML starts and on which line it ends: none, at a blank line. The last may not interrupt a paragraph."""
+"""Patterns for the start and end of raw HTML; without an end pattern, a blank line ends it. The last kind can't
+interrupt a paragraph."""
 _TITLE = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)"""
 _REFERENCE = re.compile(
     r"\[(?=[^\]]*[^\s\]])(?:[^\[\]\\]|\\.){1,999}\]:[ \t]*\n?[ \t]*(?:<(?:[^<>\n\\]|\\.)*>|[^\s<]\S*)"
@@ -64,7 +65,7 @@ _MAX_TITLE_LENGTH = 1000
 
 
 class MarkdownSection(NamedTuple):
-    """A heading and the text up to the next heading. The sections of a text, in order, are the text."""
+    """A heading and the text up to the next heading. Concatenated in order, the sections are the text."""
 
     level: int
     """1 to 6; 0 for the text before the first heading."""
@@ -72,21 +73,21 @@ class MarkdownSection(NamedTuple):
     role: SectionRole
     start: int
     body_start: int
-    """Where the heading itself ends."""
+    """The end of the heading itself."""
     end: int
     end_with_children: int
     first_line: int
-    """Counted from 1."""
+    """1-based."""
 
 
 class CodeFence(NamedTuple):
-    """Lines counted from 0."""
+    """Line numbers are 0-based."""
 
     first: int
     end: int
     """The line after the last one."""
     closed: bool
-    """Its last line closes it; else the text or the list around it ended first."""
+    """The last line closes the fence; otherwise the text or the surrounding list ended first."""
     closing_line: str
 
 
@@ -115,12 +116,12 @@ def parse_sections(text: str) -> list[MarkdownSection]:
 
 
 def find_fences(text: str) -> list[CodeFence]:
-    """Fenced code at any depth of lists and quotes, in order."""
+    """Fenced code blocks at any nesting of lists and quotes, in order."""
     return _BlockScanner(text.split("\n"), "\r" in text).fences
 
 
 class _BlockScanner:
-    """One pass over the lines; `headings` and `fences` hold what was found."""
+    """Scans the lines once; `headings` and `fences` hold the result."""
 
     def __init__(self, lines: list[str], returns: bool) -> None:
         self.lines = [line.removesuffix("\r") for line in lines] if returns else lines
@@ -129,7 +130,7 @@ class _BlockScanner:
         self._stack: list[int] = []
         self._leaf = _NOTHING
         self._leaf_at = 0
-        self._empty_item_line = -1  # the line of a list item with nothing in it: a blank line ends that
+        self._empty_item_line = -1  # the line of an empty list item, which a blank line closes
         self._fence = self._closing = ""
         self._html_end: re.Pattern[str] | None = None
         self._run()
@@ -142,7 +143,7 @@ class _BlockScanner:
                 elif self._leaf == _PARAGRAPH:
                     self._leaf = _NOTHING
             elif line[0] not in _STRUCTURAL:
-                # Words at the margin: they go on with a paragraph, however deep, or close all lists and quotes.
+                # Unindented words continue a paragraph at any depth, or close all lists and quotes.
                 if self._leaf == _PARAGRAPH:
                     continue
                 if self._stack:
@@ -158,17 +159,17 @@ class _BlockScanner:
             self.fences.append(CodeFence(self._leaf_at, end, False, self._closing))
 
     def _read_plain_item(self, at: int, line: str) -> bool:
-        """A list item of words at the margin, the most frequent of all structures: a shorter way to the same end."""
-        found = _PLAIN_ITEM.match(line)
-        if not found or (not self._stack and self._leaf and (self._leaf >= _FENCE or found[1][:-1] not in ("", "1"))):
+        """Fast path for an unindented list item of words, the most frequent structure."""
+        match = _PLAIN_ITEM.match(line)
+        if not match or (not self._stack and self._leaf and (self._leaf >= _FENCE or match[1][:-1] not in ("", "1"))):
             return False
         self._close(0, at)
-        self._stack.append(found.end(1) + 1)
+        self._stack.append(match.end(1) + 1)
         self._leaf = _PARAGRAPH
         return True
 
     def _read_line(self, at: int, line: str) -> None:
-        """Which open containers the line belongs to, then what it is inside of them."""
+        """Matches the open containers that the line continues, then reads the rest of the line."""
         text = line.lstrip(" ")
         indent, column, depth = len(line) - len(text), 0, 0
         for width in self._stack:
@@ -206,7 +207,7 @@ class _BlockScanner:
             self._leaf = _NOTHING
 
     def _open_blocks(self, at: int, line: str, text: str, indent: int, column: int, depth: int) -> None:
-        """What starts here, container by container; else the line is text of a paragraph."""
+        """Opens the containers and blocks that start on this line; otherwise the line is paragraph text."""
         continues = self._leaf == _PARAGRAPH and depth == len(self._stack)
         while text[0] in _STRUCTURAL and indent - column < 4 and len(self._stack) <= _MAX_DEPTH:
             if text[0] == ">":
@@ -215,10 +216,10 @@ class _BlockScanner:
                 column = marker + (line[marker : marker + 1] == " ")
             elif self._open_leaf(at, text, continues, depth, indent):
                 return
-            elif found := self._match_item(text, continues):
-                marker = indent + found.end(1)
-                gap = found.end(2) - found.end(1)
-                content = marker + (gap if gap < 5 and found.end() < len(text) else 1)
+            elif item := self._match_item(text, continues):
+                marker = indent + item.end(1)
+                gap = item.end(2) - item.end(1)
+                content = marker + (gap if gap < 5 and item.end() < len(text) else 1)
                 width = content - column
                 column = content
             else:
@@ -239,19 +240,19 @@ class _BlockScanner:
             self._leaf, self._leaf_at = _PARAGRAPH, at
 
     def _match_item(self, text: str, continues: bool) -> re.Match[str] | None:
-        """The marker of a list item. In a paragraph only one that can't be meant as text counts."""
-        found = _ITEM.match(text)
-        if found and continues and (found.end() == len(text) or found[1][:-1] not in ("", "1")):
+        """The marker of a list item. Inside a paragraph, only markers that can't be text count."""
+        match = _ITEM.match(text)
+        if match and continues and (match.end() == len(text) or match[1][:-1] not in ("", "1")):
             return None
-        return found
+        return match
 
     def _open_leaf(self, at: int, text: str, continues: bool, depth: int, indent: int) -> bool:
-        """Whether the line is or opens a heading, a break, a fence or raw HTML."""
+        """Whether the line is or opens a heading, a thematic break, a fence or raw HTML."""
         first = text[0]
-        if first == "#" and (found := _ATX.match(text)):
+        if first == "#" and (match := _ATX.match(text)):
             self._close(depth, at)
             if not self._stack:
-                self.headings.append((found.end(1), at, at + 1, _atx_title(self.lines[at])))
+                self.headings.append((match.end(1), at, at + 1, _atx_title(self.lines[at])))
         elif (
             first in "=-"
             and continues
@@ -261,11 +262,11 @@ class _BlockScanner:
             pass
         elif first in "-*_" and text.count(first) > 2 and not text.replace(" ", "").strip(first):
             self._close(depth, at)
-        elif first in "`~" and (found := _OPENING_FENCE.match(text)):
+        elif first in "`~" and (match := _OPENING_FENCE.match(text)):
             self._close(depth, at)
-            self._leaf, self._leaf_at, self._fence = _FENCE, at, found[0]
+            self._leaf, self._leaf_at, self._fence = _FENCE, at, match[0]
             before = self.lines[at].expandtabs(4)[:indent]
-            self._closing = re.sub(r"[^> ]", " ", before) + found[0]
+            self._closing = re.sub(r"[^> ]", " ", before) + match[0]
             return True
         elif first == "<" and (kind := self._html_kind(text)):
             self._close(depth, at)
@@ -278,7 +279,7 @@ class _BlockScanner:
         return True
 
     def _close_setext_heading(self, at: int, level: int) -> bool:
-        """Ends the open paragraph as a heading, unless all of it defines links."""
+        """Turns the open paragraph into a heading, unless it only defines links."""
         if self._stack:
             return True
         first = self._leaf_at
@@ -286,8 +287,8 @@ class _BlockScanner:
         if content[0].startswith("["):
             text = "\n".join(content)
             done = 0
-            while found := _REFERENCE.match(text, done):
-                done = found.end()
+            while match := _REFERENCE.match(text, done):
+                done = match.end()
             defined = text.count("\n", 0, done) + (done == len(text))
             if defined == len(content):
                 self._leaf_at = at
@@ -305,7 +306,7 @@ class _BlockScanner:
             self._leaf = _NOTHING
 
     def _close(self, depth: int, at: int) -> None:
-        """Closes the containers beyond `depth`, and what was open in them or before a new block."""
+        """Closes containers beyond `depth`, and the block open in them or before a new block."""
         if depth < len(self._stack):
             if self._leaf == _FENCE:
                 self.fences.append(CodeFence(self._leaf_at, at, False, self._closing))
@@ -322,18 +323,18 @@ def _atx_title(line: str) -> str:
 
 
 def _plain_title(title: str) -> str:
-    """A heading's text without marks, as a reader sees it."""
+    """The text of a heading without inline markup."""
     title = title[:_MAX_TITLE_LENGTH]
     if not _INLINE_MARKS.isdisjoint(title):
         title = html.unescape(_INLINE.sub(_strip_inline_markup, title)).strip()
     return title
 
 
-def _strip_inline_markup(found: re.Match[str]) -> str:
-    kind = found.lastgroup or "mark"
+def _strip_inline_markup(match: re.Match[str]) -> str:
+    kind = match.lastgroup or "mark"
     if kind == "link":
-        return _INLINE.sub(_strip_inline_markup, found["link"])
-    return "" if kind in ("mark", "tag") else found[kind].strip()
+        return _INLINE.sub(_strip_inline_markup, match["link"])
+    return "" if kind in ("mark", "tag") else match[kind].strip()
 
 
 _INHERITED_ROLES: tuple[SectionRole, ...] = ("examples", "references", "appendix")
@@ -364,7 +365,12 @@ _ROLE_BY_PHRASE: dict[str, SectionRole] = {
 }
 _VOCABULARY = frozenset(" ".join(_ROLE_BY_PHRASE).split())
 _ROLES_WITH_OBJECT: tuple[SectionRole, ...] = ("summary", "rules", "examples")
-_FIRST_WORDS = ("example", "examples", "appendix", "annex")  # whatever follows: `Example workflow`, `Appendix A`
+_FIRST_WORDS = (
+    "example",
+    "examples",
+    "appendix",
+    "annex",
+)  # with anything after them: `Example workflow`, `Appendix A`
 _QUALIFYING = """the a our your my core key main basic general critical important essential fundamental mandatory golden
     strict absolute quick brief short executive project usage code coding additional further more other external useful
     worked common detailed full complete simple advanced high level skill agent workflow operating guiding some"""
@@ -377,14 +383,14 @@ _WORDS = re.compile(r"[^\W\d_]+")
 
 
 def section_role(title: str) -> SectionRole:
-    """What a section is for, by the words of its heading."""
+    """The role of a section, from the words of its heading."""
     text = title[:_MAX_TITLE_LENGTH].casefold().replace("'", "").replace("’", "")
     if _VOCABULARY.isdisjoint(_WORDS.findall(text)):
         return "other"
-    if found := _NUMBERING.match(text):
-        text = text[found.end() :]
-    if whole := _ROLE_BY_PHRASE.get(" ".join(_WORDS.findall(text))):
-        return whole
+    if match := _NUMBERING.match(text):
+        text = text[match.end() :]
+    if exact_role := _ROLE_BY_PHRASE.get(" ".join(_WORDS.findall(text))):
+        return exact_role
     parts = [_role_of_part(part) for part in _CONJUNCTION.split(_SUBTITLE.sub("", text))]
     return next(role for role in _ROLE_PRIORITY if role in parts)
 
@@ -394,8 +400,8 @@ def _role_of_part(text: str) -> SectionRole:
     if words and words[0] in _FIRST_WORDS:
         return _ROLE_BY_PHRASE[words[0]]
     role = _role_of_words(words)
-    if role == "other" and (found := _OBJECT.search(text)):
-        role = _role_of_words(_WORDS.findall(text[: found.start()]))
+    if role == "other" and (match := _OBJECT.search(text)):
+        role = _role_of_words(_WORDS.findall(text[: match.start()]))
         return role if role in _ROLES_WITH_OBJECT else "other"
     return role
 

@@ -1,8 +1,7 @@
-"""Opening and decoding files that people wrote: bounded, never blocking, inside a boundary, any usual encoding.
+"""Opens and decodes files that people wrote: bounded, non-blocking, within a boundary, in any common encoding.
 
-Used by frontmatter and by every reader in `library`. A file that can't be used is a SourceError,
-which the loaders turn into a Diagnostic. Links are judged by the descriptor that was opened, so that
-no file can be swapped between the check and the read.
+Used by frontmatter and by every reader in `library`. An unusable file raises SourceError, which loaders turn into a
+Diagnostic. Boundaries are checked on the opened descriptor, so that no file can be swapped between check and read.
 """
 
 import os
@@ -13,23 +12,23 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _TYPE_MASK, _REGULAR = 0o170000, 0o100000
 
 FileStamp: TypeAlias = tuple[int, int, int, int]
-"""mtime, ctime, size, inode: the same stamp means the same bytes (see library.index for the fine print)."""
+"""mtime, ctime, size, inode: the same stamp means the same bytes (see library.index for the details)."""
 
 
 LINK_OUTSIDE: Final = "link-outside"
-"""The code of the problem that a link leads out of its boundary."""
+"""The diagnostic code for a link that leads out of its boundary."""
 
 
 class PathBoundary(NamedTuple):
-    """Where a file or folder may lie once all links are followed. Paths are resolved and end with a slash."""
+    """Where a file or directory may be after resolving all links. Paths are resolved and end with a slash."""
 
     allowed: tuple[str, ...]
     allowed_parents: tuple[str, ...] = ()
-    """Any subfolder of these is allowed too, unless it holds secrets."""
+    """Any subdirectory of these is allowed too, unless it holds secrets."""
     fix: str = "replace the link with a copy of the file"
 
     def violation(self, real: str, is_link: bool = True) -> str:
-        """Why a resolved path is out of bounds; empty when it is not. The path of a folder ends with a slash."""
+        """Why a resolved path is out of bounds; empty if it is allowed. The path of a directory ends with a slash."""
         inside = next((folder for folder in self.allowed if real.startswith(folder)), "")
         beside = next((folder for folder in self.allowed_parents if real.startswith(folder)), "")
         if not inside and (not beside or "/" not in real[len(beside) :]):
@@ -41,12 +40,12 @@ class PathBoundary(NamedTuple):
 
 
 def directory_boundary(directory: str) -> PathBoundary:
-    """This directory, wherever it really is, and nothing else."""
+    """Only this directory, after resolving links."""
     return PathBoundary((with_trailing_slash(os.path.realpath(directory)),))
 
 
 def parent_boundary(path: str) -> PathBoundary:
-    """The folder of a path that is resolved: a link that was put in the way since then leads out of it."""
+    """The parent directory of a resolved path; a link that was swapped in since then leads out of it."""
     return PathBoundary((with_trailing_slash(os.path.dirname(path)),))
 
 
@@ -63,7 +62,7 @@ class SourceError(Exception):
 
 
 class FileProblem(NamedTuple):
-    """A Diagnostic that does not know its file yet."""
+    """A Diagnostic without its file."""
 
     severity: str
     code: str
@@ -71,7 +70,7 @@ class FileProblem(NamedTuple):
     problem: str
     fix: str
     field: str = ""
-    """The field it is about, when its line has still to be looked up."""
+    """The field it is about, if its line is still to be looked up."""
 
 
 def file_stamp(status: os.stat_result) -> FileStamp:
@@ -79,8 +78,8 @@ def file_stamp(status: os.stat_result) -> FileStamp:
 
 
 def open_regular_file(path: str, boundary: PathBoundary | None) -> tuple[int, os.stat_result]:
-    """A descriptor the caller closes. Never waits: a FIFO, device or directory is an error. Without a boundary, links
-    may lead anywhere: only for a path that the user named, or that was resolved and judged before."""
+    """A descriptor that the caller closes. Never blocks: a FIFO, device or directory is an error. Without a boundary,
+    links may lead anywhere: only for a path that the user named, or that was resolved and checked before."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
     except OSError as error:
@@ -90,9 +89,11 @@ def open_regular_file(path: str, boundary: PathBoundary | None) -> tuple[int, os
     status = os.fstat(descriptor)
     if boundary is not None:
         real = _real_path(descriptor, path)
-        if (real != path or not path.startswith(boundary.allowed)) and (why := boundary.violation(real, real != path)):
+        if (real != path or not path.startswith(boundary.allowed)) and (
+            reason := boundary.violation(real, real != path)
+        ):
             os.close(descriptor)
-            raise SourceError(LINK_OUTSIDE, f"not read: {why}", boundary.fix)
+            raise SourceError(LINK_OUTSIDE, f"not read: {reason}", boundary.fix)
     if status.st_mode & _TYPE_MASK != _REGULAR:
         os.close(descriptor)
         raise SourceError("not-a-file", "not a regular file", "put a plain text file here")
@@ -100,7 +101,7 @@ def open_regular_file(path: str, boundary: PathBoundary | None) -> tuple[int, os
 
 
 def _real_path(descriptor: int, path: str) -> str:
-    """Where the opened file lies. On systems without /proc the path is resolved again, and has to lead to the file."""
+    """The real path of the opened file. Without /proc, the path is resolved again and must lead to the same file."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
@@ -124,7 +125,7 @@ def source_error_from_os(error: OSError) -> SourceError:
 
 
 def read_bytes(path: str, boundary: PathBoundary | None, limit: int = BODY_LIMIT) -> tuple[bytes, FileStamp, bool]:
-    """The first `limit` bytes, the stamp they belong to, and whether there was more."""
+    """The first `limit` bytes, the file's stamp, and whether there was more."""
     descriptor, status = open_regular_file(path, boundary)
     try:
         chunks: list[bytes] = []
@@ -146,7 +147,7 @@ def read_bytes(path: str, boundary: PathBoundary | None, limit: int = BODY_LIMIT
 def read_text(
     path: str, boundary: PathBoundary | None, limit: int = BODY_LIMIT
 ) -> tuple[str, FileStamp, list[FileProblem]]:
-    """The file as text with LF newlines, and what had to be done to get it."""
+    """The file as text with LF newlines, and problems with decoding it."""
     data, stamp, more = read_bytes(path, boundary, limit)
     text, problems = decode_text(data, truncated=more)
     if more:
@@ -163,9 +164,9 @@ def read_text(
 
 
 def decode_text(data: bytes, truncated: bool = False) -> tuple[str, list[FileProblem]]:
-    """Text with LF newlines and no leading BOM. Raises SourceError for what is not text at all.
+    """Text with LF newlines and no leading BOM. Raises SourceError if the data is not text.
 
-    `cut`: the file has more, so `data` may end inside a character.
+    `truncated`: the file is longer, so `data` may end inside a character.
     """
     problems: list[FileProblem] = []
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -182,8 +183,8 @@ def decode_text(data: bytes, truncated: bool = False) -> tuple[str, list[FilePro
                 text = data[: error.start].decode("utf-8")
             else:
                 text = data.decode("cp1252", errors="replace")
-                what = f"not UTF-8: byte 0x{data[error.start]:02x}, read as Windows-1252"
-                problems.append(FileProblem("warning", "encoding", line, what, "save the file as UTF-8"))
+                problem = f"not UTF-8: byte 0x{data[error.start]:02x}, read as Windows-1252"
+                problems.append(FileProblem("warning", "encoding", line, problem, "save the file as UTF-8"))
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,16 +1,16 @@
-"""How many columns of a terminal a text takes, and where to cut it so that it fits.
+"""How many terminal columns a text takes, and how to wrap or truncate it to fit.
 
-Used by whatever draws for a terminal, chat and command line. Measures character by character, by the tables that
-prompt_toolkit uses, and rather too much than too little where terminals disagree: joined pictures count as their parts.
+Used by everything that draws in a terminal. Measures each character with the tables that prompt_toolkit uses; where
+terminals disagree, it overestimates: joined emoji count as their parts.
 """
 
 import re
 from functools import lru_cache
 
 _EMOJI_SELECTOR = "\ufe0f"
-"""Makes a sign of one column a picture of two."""
+"""Turns a character of one column into an emoji of two."""
 _JOINER = "\u200d"
-# Between the characters of these scripts a line may end anywhere.
+# In these scripts a line may break between any two characters.
 _TOKENS = re.compile(
     "\n| +|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff]"
     "|[^\n \u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff]+"
@@ -29,12 +29,12 @@ def text_width(text: str) -> int:
 
 
 def wrap_tokens(text: str) -> list[str]:
-    """Words, blanks, ends of lines, and single characters where a line may end behind each."""
+    """Words, spaces, newlines, and single characters that a line may break after."""
     return _TOKENS.findall(text)
 
 
 def split_at_width(text: str, width: int) -> tuple[str, str]:
-    """As much as fits, at least one character, and the rest. A sign of several is torn only where it is too wide."""
+    """The prefix that fits, at least one character, and the rest. Splits a joined sequence only if it is too wide."""
     if text.isascii():
         at = max(width, 1)
         return text[:at], text[at:]
@@ -51,27 +51,27 @@ def split_at_width(text: str, width: int) -> tuple[str, str]:
 
 
 def chunk_to_width(text: str, first_width: int, width: int) -> list[str]:
-    """All of it, in pieces: the first fits into `first` columns and may be empty, the others into `width`."""
+    """Splits into chunks: the first fits into `first_width` columns and may be empty, the others into `width`."""
     first_width, width = max(first_width, 0), max(width, 1)
     if text.isascii():
         return [text[:first_width], *(text[at : at + width] for at in range(first_width, len(text), width))]
-    pieces: list[str] = []
+    chunks: list[str] = []
     start = boundary = used = used_before = 0
-    room = first_width
+    limit = first_width
     for at, char in enumerate(text):
         size = _char_width(char)
         if size and char != _EMOJI_SELECTOR and text[at - 1 : at] != _JOINER:
             boundary, used_before = at, used
-        if used + size > room and (at > start or not pieces):
-            end, gone = (boundary, used_before) if boundary > start else (at, used)
-            pieces.append(text[start:end])
-            start, used, used_before, room = end, used - gone, used_before - gone, width
+        if used + size > limit and (at > start or not chunks):
+            end, removed = (boundary, used_before) if boundary > start else (at, used)
+            chunks.append(text[start:end])
+            start, used, used_before, limit = end, used - removed, used_before - removed, width
         used += size
-    return [*pieces, text[start:]]
+    return [*chunks, text[start:]]
 
 
 def truncate_to_width(text: str, width: int) -> str:
-    """One line that fits; of a path the end says most."""
+    """Truncates to one line; a path is truncated at its start."""
     if text_width(text) <= width:
         return text
     if width <= 1:

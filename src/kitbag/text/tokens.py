@@ -1,7 +1,7 @@
-"""How many tokens a text costs: an estimate that needs no vocabulary, and an exact count where one is installed.
+"""Counts tokens: an estimate that needs no vocabulary, and an exact count if a tokenizer is installed.
 
-The estimate follows how tokenizers cut: words, runs of punctuation, figures and lines, and letters of
-other scripts by the piece. Its weights are fitted to o200k; `bench/tokens.py` shows how far they carry.
+The estimate follows how tokenizers split text: words, runs of punctuation, digits and newlines, and letters of other
+scripts individually. Its weights are fitted to o200k; `bench/tokens.py` measures the error.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,14 @@ from functools import cache
 from typing import NamedTuple
 
 _SMALL, _CAPITAL, _HUMP, _DIGIT, _PUNCTUATION, _SPACE, _LINE = 1, 3, 2, 4, 8, 16, 32
-"""What an ASCII character is, in bits: a capital is a letter and more, so that `aB` starts only the 'more'."""
+"""Classes of ASCII characters, as bits: a capital contains the bit of a small letter, so `aB` starts a run only for
+the capital's own bit."""
 _MAX_CHARS_PER_TOKEN = 5
-"""Characters of text a token at most: one endless word is not one token."""
+"""Bounds the length of a token: one endless word is not one token."""
 _SCRIPTS = (
-    # First and last block of 256 characters, tokens per character. Later rows win.
+    # First and last block of 256 characters, tokens per character. Later rows override earlier ones.
     (0x00, 0xFF, 1.1),
-    (0x00, 0x00, 1.2),  # accents, within words that are counted already
+    (0x00, 0x00, 1.2),  # accented letters, inside words that are already counted
     (0x01, 0x02, 1.5),
     (0x03, 0x03, 0.4),  # Greek
     (0x04, 0x04, 0.26),  # Cyrillic
@@ -25,14 +26,14 @@ _SCRIPTS = (
     (0x0E, 0x0E, 0.44),  # Thai, Lao
     (0x0F, 0x1F, 1.5),
     (0x10, 0x10, 0.5),  # Burmese, Georgian
-    (0x1E, 0x1E, 0.0),  # Vietnamese: in words that bear accents enough
+    (0x1E, 0x1E, 0.0),  # Vietnamese: its words have enough other accents
     (0x20, 0x20, 0.7),  # dashes and quotes
-    (0x25, 0x25, 0.7),  # boxes
+    (0x25, 0x25, 0.7),  # box drawing
     (0x30, 0x30, 0.74),  # kana
     (0x31, 0x4D, 2.0),
     (0x4E, 0x9F, 0.71),  # Chinese characters
     (0xAC, 0xD7, 0.65),  # Hangul
-    (0xD8, 0xDB, 1.8),  # the first half of a pair: emoji, rare characters
+    (0xD8, 0xDB, 1.8),  # high surrogates: emoji, rare characters
     (0xDC, 0xDF, 0.0),
     (0xFB, 0xFE, 0.5),
     (0xFF, 0xFF, 0.85),  # full width
@@ -41,7 +42,7 @@ _EXACT_ENCODING = "o200k_base"
 
 
 def _build_char_classes() -> bytes:
-    """What each byte of ASCII is."""
+    """The class of each ASCII byte."""
     table = bytearray([_PUNCTUATION]) * 256
     table[ord("a") : ord("z") + 1] = bytes([_SMALL]) * 26
     table[ord("A") : ord("Z") + 1] = bytes([_CAPITAL]) * 26
@@ -53,7 +54,7 @@ def _build_char_classes() -> bytes:
 
 
 def _build_script_rows() -> bytes:
-    """For each block of 256 characters its row in the table of scripts."""
+    """The row of `_SCRIPTS` for each block of 256 characters."""
     table = bytearray(256)
     for row, (first, last, _) in enumerate(_SCRIPTS):
         table[first : last + 1] = bytes([row]) * (last + 1 - first)
@@ -75,7 +76,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _ascii_tokens(text: bytes) -> float:
-    """All characters are looked at together, as the bytes of one large number: a loop would take a hundredfold."""
+    """Processes all characters at once, as the bytes of one large integer: a loop would be a hundred times slower."""
     kinds = text.translate(_CHAR_CLASSES)
     size = len(kinds)
     number = int.from_bytes(kinds, "big")
@@ -101,7 +102,7 @@ def _ascii_tokens(text: bytes) -> float:
 
 
 def _other_tokens(text: str, ascii_count: int) -> float:
-    """Lone surrogates are let through: text from a file may hold anything."""
+    """Accepts lone surrogates, since text from a file may contain anything."""
     blocks = text.encode("utf-16-le", "surrogatepass")[1::2].translate(_SCRIPT_ROWS)
     tokens = -ascii_count * _SCRIPTS[_SCRIPT_ROWS[0]][2]
     for row, (_, _, weight) in enumerate(_SCRIPTS):
@@ -111,15 +112,15 @@ def _other_tokens(text: str, ascii_count: int) -> float:
 
 class TokenCounter(NamedTuple):
     name: str
-    """What a person is told about the numbers: "estimate", "splintr o200k"."""
+    """Shown to the user: "estimate", "splintr o200k"."""
     exact: bool
     count: Callable[[str], int]  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Hides the method of tuples, which nobody asks of a counter."""
+    """Overrides `tuple.count`, which no caller needs."""
 
 
 @cache
 def exact_counter() -> Callable[[str], int] | None:
-    """Counts with a real vocabulary when the extra `tokens` is installed, else None."""
+    """Counts with a real vocabulary if the extra `tokens` is installed, else None."""
     try:
         import splintr  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -129,7 +130,7 @@ def exact_counter() -> Callable[[str], int] | None:
     def count(text: str) -> int:
         try:
             if "<|" in text:
-                # The name of a control token is plain text here, whatever it would mean to a model.
+                # The name of a control token is plain text here.
                 return len(tokenizer.encode_ordinary(text))  # pyright: ignore
             return len(tokenizer.encode_flat(text)) // 4  # pyright: ignore
         except UnicodeEncodeError:  # a lone surrogate
@@ -139,7 +140,7 @@ def exact_counter() -> Callable[[str], int] | None:
 
 
 def token_counter(exact: bool | None = None) -> TokenCounter:
-    """`exact` None: the best there is. True: raises RuntimeError when no tokenizer is installed."""
+    """`exact` None: the best available. True: raises RuntimeError if no tokenizer is installed."""
     count = None if exact is False else exact_counter()
     if count is not None:
         return TokenCounter("splintr o200k", True, count)

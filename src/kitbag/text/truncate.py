@@ -1,7 +1,7 @@
-"""Shortening a Markdown text to a number of tokens, with a record of what was cut and why.
+"""Truncates a Markdown text to a number of tokens, and records what was omitted and why.
 
-By sections first (`truncate_sections`), by lines where that is not enough, never inside fenced code and never
-below what `essential` keeps. Used by packing; stands on `sections`, and counts with what it is given.
+By sections first (`truncate_by_sections`), then by lines; never inside fenced code, and never the text that
+`extract_essential` returns. Used by packing; uses `sections` and the token counter it is given.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from kitbag.text.tokens import estimate_tokens
 
 MARKER = "... [truncated for context budget]"
 MAX_ESSENTIAL_INTRO = 200
-"""Tokens of text before the first heading that count as essential."""
+"""Text before the first heading counts as essential up to this many tokens."""
 
 CountTokens = Callable[[str], int]
 
@@ -32,7 +32,7 @@ class TruncatedText(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """A piece that may be left out."""
+    """A range of text that may be omitted."""
 
     start: int
     end: int
@@ -41,41 +41,41 @@ class _Span(NamedTuple):
 
 
 def truncate_to_first_lines(body: str, lines: int = 50, count: CountTokens = estimate_tokens) -> TruncatedText:
-    """The first lines; where they would end inside a fence, it is left out or closed."""
-    whole = TruncatedText(body, count(body), ())
+    """The first lines; a fence that would be cut is omitted or closed."""
+    unchanged = TruncatedText(body, count(body), ())
     text = _without_end_marker(body)
-    every = text.split("\n")
-    if not "".join(every[lines:]).strip():
-        return whole
-    kept = _leading_lines(every, lines, find_fences(text), max_lines=lines)
-    return _with_lines_cut(body, whole.tokens, kept, f"only the first {lines} lines are used", count)
+    all_lines = text.split("\n")
+    if not "".join(all_lines[lines:]).strip():
+        return unchanged
+    kept = _leading_lines(all_lines, lines, find_fences(text), max_lines=lines)
+    return _with_lines_cut(body, unchanged.tokens, kept, f"only the first {lines} lines are used", count)
 
 
 def truncate_by_lines(text: str, max_tokens: int, count: CountTokens) -> TruncatedText:
-    """As many lines as fit, with the marker at the end. Nothing at all where not even the marker fits."""
+    """As many lines as fit, with the marker at the end. Empty if not even the marker fits."""
     tokens = count(text)
     if tokens <= max_tokens:
         return TruncatedText(text, tokens, ())
-    every = text.split("\n")
+    all_lines = text.split("\n")
     fences = find_fences(text)
     reason = f"cut to {max_tokens} tokens"
-    low, high = -1, len(every)
+    low, high = -1, len(all_lines)
     while high - low > 1:
         middle = (low + high) // 2
-        kept = _leading_lines(every, middle, fences, max_lines=middle + 1)
+        kept = _leading_lines(all_lines, middle, fences, max_lines=middle + 1)
         if count(_with_marker(kept)) <= max_tokens:
             low = middle
         else:
             high = middle
     if low < 0:
         return TruncatedText("", 0, (Omission("lines", tokens, reason),))
-    return _with_lines_cut(text, tokens, _leading_lines(every, low, fences, max_lines=low + 1), reason, count)
+    return _with_lines_cut(text, tokens, _leading_lines(all_lines, low, fences, max_lines=low + 1), reason, count)
 
 
 def truncate_by_sections(body: str, max_tokens: int, count: CountTokens) -> TruncatedText:
-    """Drops references and appendix, all examples but one, then other sections, from the end, until it fits.
+    """Drops references and appendix, all examples but one, then other sections from the end, until the text fits.
 
-    Summary and rules stay, and so does the first section where there are none: the result may still be too long.
+    Keeps summary and rules, or the first section if there are none, so the result may still be too long.
     """
     tokens = count(body)
     if tokens <= max_tokens:
@@ -92,34 +92,34 @@ def truncate_by_sections(body: str, max_tokens: int, count: CountTokens) -> Trun
 
 
 def extract_essential(body: str, count: CountTokens) -> TruncatedText:
-    """What is never cut: a short text before the first heading, and Summary and Core Rules with what is below them."""
+    """What is never dropped: a short introduction, and Summary and Core Rules with their subsections."""
     sections = parse_sections(body)
     kept = _essential_sections(body, sections, count, _has_document_title(body, sections))
-    left = [at for at in range(len(sections)) if at not in kept]
-    return _without_spans(body, count(body), _removable_spans(body, sections, left, kept, "not essential"), count)
+    droppable = [at for at in range(len(sections)) if at not in kept]
+    return _without_spans(body, count(body), _removable_spans(body, sections, droppable, kept, "not essential"), count)
 
 
 def truncate_body(body: str, max_tokens: int, count: CountTokens) -> TruncatedText:
-    """By sections, then by lines of what is left and not essential; too long only where the essential is."""
-    cut = truncate_by_sections(body, max_tokens, count)
-    if cut.tokens <= max_tokens:
-        return cut
-    text = cut.text
+    """By sections, then by lines of the non-essential rest; too long only if the essential text is."""
+    by_sections = truncate_by_sections(body, max_tokens, count)
+    if by_sections.tokens <= max_tokens:
+        return by_sections
+    text = by_sections.text
     sections = parse_sections(text)
     kept = _essential_sections(text, sections, count, _has_document_title(body, parse_sections(body)))
-    left = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
+    droppable = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
     spans: list[_Span] = []
-    for span in _removable_spans(text, sections, left, kept, f"cut to {max_tokens} tokens"):
+    for span in _removable_spans(text, sections, droppable, kept, f"cut to {max_tokens} tokens"):
         spans.append(span)
         if count(_remove_spans(text, spans)) <= max_tokens:
             spans[-1] = _shrink_last_span(text, spans, max_tokens, count)
             break
-    rest = _without_spans(text, cut.tokens, spans, count)
-    return rest._replace(omissions=cut.omissions + rest.omissions)
+    by_lines = _without_spans(text, by_sections.tokens, spans, count)
+    return by_lines._replace(omissions=by_sections.omissions + by_lines.omissions)
 
 
 def _shrink_last_span(text: str, spans: list[_Span], max_tokens: int, count: CountTokens) -> _Span:
-    """The last span without as many of its first lines as fit, fences whole."""
+    """The last span, shortened so that as many of its first lines as possible stay; fences stay whole."""
     span = spans[-1]
     first = text.count("\n", 0, span.start)
     inside = {line for fence in find_fences(text) for line in range(fence.first + 1, fence.end)}
@@ -132,8 +132,8 @@ def _shrink_last_span(text: str, spans: list[_Span], max_tokens: int, count: Cou
     low, high = 0, len(starts)
     while high - low > 1:
         middle = (low + high) // 2
-        less = span._replace(start=starts[middle])
-        if count(_remove_spans(text, [*spans[:-1], less])) <= max_tokens:
+        shorter = span._replace(start=starts[middle])
+        if count(_remove_spans(text, [*spans[:-1], shorter])) <= max_tokens:
             low = middle
         else:
             high = middle
@@ -141,7 +141,7 @@ def _shrink_last_span(text: str, spans: list[_Span], max_tokens: int, count: Cou
 
 
 def _essential_sections(body: str, sections: list[MarkdownSection], count: CountTokens, titled: bool) -> set[int]:
-    """Places in `sections`."""
+    """Indexes into `sections`."""
     kept: set[int] = set()
     for at, section in enumerate(sections):
         if section.level == 0:
@@ -156,9 +156,9 @@ def _essential_sections(body: str, sections: list[MarkdownSection], count: Count
 
 
 def _has_document_title(body: str, sections: list[MarkdownSection]) -> bool:
-    """A single heading above all others names the text; what it says does not speak for every section.
+    """Whether a single top heading is the document's title, whose role does not apply to every section.
 
-    Where something was cut before, nobody knows what it was above.
+    Unknown if text was omitted before.
     """
     levels = [section.level for section in sections if section.level]
     return levels[:1] == [1] and 1 not in levels[1:] and MARKER not in body
@@ -172,28 +172,28 @@ def _child_sections(sections: list[MarkdownSection], at: int) -> range:
 
 
 def _droppable_spans(body: str, count: CountTokens) -> list[_Span]:
-    """In the order they go."""
+    """Spans in the order in which they are dropped."""
     sections = parse_sections(body)
-    stays = _essential_sections(body, sections, count, _has_document_title(body, sections))
-    stays.update(at for at, section in enumerate(sections) if section.level == 0)
-    example = _first_example(body, sections, stays)
-    stays.update(example)
-    if sections and not stays:
-        stays.add(0)
+    kept = _essential_sections(body, sections, count, _has_document_title(body, sections))
+    kept.update(at for at, section in enumerate(sections) if section.level == 0)
+    example = _first_example(body, sections, kept)
+    kept.update(example)
+    if sections and not kept:
+        kept.add(0)
     backwards = range(len(sections) - 1, -1, -1)
-    extras = [at for at in backwards if at not in stays and sections[at].role in ("references", "appendix")]
-    examples = [at for at in backwards if at not in stays and sections[at].role == "examples"]
-    others = [at for at in backwards if at not in stays and sections[at].role == "other"]
+    extras = [at for at in backwards if at not in kept and sections[at].role in ("references", "appendix")]
+    examples = [at for at in backwards if at not in kept and sections[at].role == "examples"]
+    others = [at for at in backwards if at not in kept and sections[at].role == "other"]
     return [
-        *_removable_spans(body, sections, extras, stays, "references and appendix go first"),
-        *_removable_spans(body, sections, examples, stays, "one example is kept"),
+        *_removable_spans(body, sections, extras, kept, "references and appendix go first"),
+        *_removable_spans(body, sections, examples, kept, "one example is kept"),
         *_after_first_fence(body, sections, example),
-        *_removable_spans(body, sections, others, stays, "the sections at the end go before those at the start"),
+        *_removable_spans(body, sections, others, kept, "the sections at the end go before those at the start"),
     ]
 
 
 def _first_example(body: str, sections: list[MarkdownSection], stays: set[int]) -> list[int]:
-    """The first section of examples; where it only announces them, with the first of those below it."""
+    """The first section of examples; if it only introduces them, also its first subsection."""
     for at, section in enumerate(sections):
         if section.role == "examples" and at not in stays:
             below = _child_sections(sections, at)
@@ -214,7 +214,7 @@ def _contains_code(body: str, section: MarkdownSection) -> bool:
 
 
 def _after_first_fence(body: str, sections: list[MarkdownSection], example: list[int]) -> list[_Span]:
-    """What follows the first code of the one example, if more code does."""
+    """The text after the first code block of the example that stays, if more code follows."""
     at = next((at for at in example if _contains_code(body, sections[at])), None)
     if at is None:
         return []
@@ -230,21 +230,21 @@ def _after_first_fence(body: str, sections: list[MarkdownSection], example: list
 def _removable_spans(
     body: str, sections: list[MarkdownSection], indexes: list[int], kept: set[int], reason: str
 ) -> list[_Span]:
-    """What can go of the sections at `places`: not the heading above something that stays."""
+    """The parts of the sections at `indexes` that can be dropped: not a heading above something that stays."""
     starts = sorted(sections[at].start for at in kept)
     spans: list[_Span] = []
     for at in indexes:
         section = sections[at]
         after = bisect_right(starts, section.start)
-        above = after < len(starts) and starts[after] < section.end_with_children
-        start = section.body_start if above else section.start
+        is_parent = after < len(starts) and starts[after] < section.end_with_children
+        start = section.body_start if is_parent else section.start
         if body[start : section.end].replace(MARKER, "").strip():
             spans.append(_Span(start, section.end, section.title or "opening", reason))
     return spans
 
 
 def _remove_spans(body: str, spans: list[_Span]) -> str:
-    """The text with one marker, a paragraph of its own, for each run of spans."""
+    """The text with one marker, in a paragraph of its own, for each run of spans."""
     if not spans:
         return body
     kept: list[str] = []
@@ -266,18 +266,16 @@ def _remove_spans(body: str, spans: list[_Span]) -> str:
 
 def _without_spans(body: str, tokens: int, spans: list[_Span], count: CountTokens) -> TruncatedText:
     text = _remove_spans(body, spans)
-    left = count(text)
-    if left >= tokens:
+    remaining = count(text)
+    if remaining >= tokens:
         return TruncatedText(body, tokens, ())
-    cuts = (Omission(span.what, count(body[span.start : span.end]), span.reason) for span in sorted(spans))
-    return TruncatedText(text, left, tuple(cuts))
+    omissions = (Omission(span.what, count(body[span.start : span.end]), span.reason) for span in sorted(spans))
+    return TruncatedText(text, remaining, tuple(omissions))
 
 
 def _leading_lines(lines: list[str], end: int, fences: list[CodeFence], max_lines: int) -> list[str]:
-    """The lines before `end`, less when that is inside a fence: to its start, or closed if it began in the first half.
-
-    `room` is for how many lines there is, with the one that closes.
-    """
+    """The lines before `end`; if that is inside a fence, ends before the fence, or closes it if it started in the first
+    half. `max_lines` includes the closing line."""
     kept = lines[:end]
     fence = next((fence for fence in fences if fence.first < end < fence.end), None)
     if fence:
@@ -303,7 +301,7 @@ def _without_end_marker(body: str) -> str:
 
 def _with_lines_cut(body: str, tokens: int, kept: list[str], reason: str, count: CountTokens) -> TruncatedText:
     text = _with_marker(kept)
-    left = count(text)
-    if left >= tokens:
+    remaining = count(text)
+    if remaining >= tokens:
         return TruncatedText(body, tokens, ())
-    return TruncatedText(text, left, (Omission("lines", tokens - count("\n".join(kept)), reason),))
+    return TruncatedText(text, remaining, (Omission("lines", tokens - count("\n".join(kept)), reason),))
