@@ -1,7 +1,8 @@
-"""Settings with their source: defaults, then the user's file, then the project's, the closest last.
+"""Settings and their sources: defaults, then the user's file, then project files, the closest last.
 
-Two TOML files, `.kitbag/settings.toml` in a project and `settings.toml` in the Kitbag home. A project
-can choose and tighten, never loosen: what only the user may set is ignored there, with a diagnostic.
+Reads TOML: `settings.toml` in the Kitbag home and `.kitbag/settings.toml` in a project. A project can
+choose and tighten, never loosen: user-only keys in a project file are ignored with a diagnostic.
+Used by nearly every package above; uses text/source_files.
 """
 
 import os
@@ -14,13 +15,13 @@ from kitbag.text.source_files import FileStamp, PathBoundary, SourceError, direc
 
 ItemState = Literal["on", "name-only", "user-only", "off"]
 ITEM_STATES: tuple[ItemState, ...] = ("on", "name-only", "user-only", "off")
-"""From open to closed: of two that apply, the later one counts."""
+"""From least to most restrictive; the most restrictive one that applies wins."""
 
 
 class Setting(NamedTuple):
     key: str
     kind: str
-    """text, count, percent, budget, rules, paths, places, names, or the allowed words separated by `|`."""
+    """text, count, percent, budget, rules, paths, places, names, or the allowed values separated by `|`."""
     default: Any
     project_may_set: bool
     description: str
@@ -94,26 +95,26 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
 PERMISSION_KEYS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
-"""What permissions are loaded from, file by file (permissions/rule_files)."""
+"""Keys that permissions/rules/load reads from each file separately."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 STATE_GROUPS = ("skills", "agents")
-"""`skills.NAME` and `agents.NAME` hold a state."""
+"""`skills.NAME` and `agents.NAME` hold an ItemState."""
 TABLE_GROUPS = ("providers", "models", "mcp_servers")
-"""`[providers.NAME]`, `[models."provider/model"]`, `[mcp_servers.NAME]`: only the user's own count (runtime/sources,
-tools/mcp_client)."""
+"""`[providers.NAME]`, `[models."provider/model"]`, `[mcp_servers.NAME]`: read from the user's file only, by
+assembly/model_sources and tools/mcp_client."""
 VARIABLES_GROUP = "vars"
-"""`vars.NAME` is the value of `{{NAME}}` in packed text."""
+"""`vars.NAME` holds the value of `{{NAME}}` in packed text."""
 _LIST_EXAMPLES: Final = {
     "rules": '["Bash(git log:*)", "Read(./docs/**)"]',
     "paths": '["~/out"]',
     "places": '["localhost:8000"]',
     "names": '["GITHUB_TOKEN"]',
 }
-"""Kinds that are lists of texts, with an example of each."""
+"""List kinds, each with an example."""
 _MAX_KEY_PARTS: Final = 64
 _MAX_BYTES: Final = 1 << 20
 _MIN_FILE_AGE_NS: Final = 2_000_000_000
-"""A file changed within this time before it was read may change again under the same stamp."""
+"""A file modified this recently before it was read may change again without changing its stamp."""
 
 
 class SourcedValue(NamedTuple):
@@ -123,39 +124,39 @@ class SourcedValue(NamedTuple):
 
 
 class PermissionEntry(NamedTuple):
-    """One value of a permission setting, as one file has it."""
+    """One value of a permission setting in one file."""
 
     key: str
     value: Any
-    """A word, a rule, or a table of a rule and its examples; unchecked."""
+    """A mode, a rule, or a table with a rule and its examples; not validated."""
     file: str
     line: int
     is_user: bool
 
 
 class Settings:
-    """Read once; `diagnostics` tells what in the files was not used."""
+    """All settings files, read once. `diagnostics` lists what was ignored."""
 
     def __init__(
         self, user_file: str, project_files: tuple[str, ...] = (), boundary: PathBoundary | None = None
     ) -> None:
-        """`boundary`: what the links of a project's files may not lead out of."""
+        """`boundary`: links in project files must not lead out of it."""
         self.user_file = user_file
         self.project_files = project_files
         self._boundary = boundary
         self.diagnostics: list[Diagnostic] = []
         self.permission_entries: list[PermissionEntry] = []
-        """Of the permission settings, every value of every file, the user's first."""
+        """Every permission value of every file, the user's first."""
         self.unreadable_files: list[str] = []
-        """Files whose permissions can't be read: nothing in them could be, or `permissions` is no table."""
+        """Files whose permissions can't be read: the whole file is unreadable, or `permissions` is not a table."""
         self._values: dict[str, SourcedValue] = {}
         self._states: dict[str, dict[str, SourcedValue]] = {group: {} for group in STATE_GROUPS}
         self._variables: dict[str, SourcedValue] = {}
         self._tables: dict[str, dict[str, dict[str, Any]]] = {group: {} for group in TABLE_GROUPS}
         self._stamps: dict[str, FileStamp | None] = {}
-        """Of each file as it was read; None: there was none."""
+        """The stamp each file had when it was read; None if it did not exist."""
         self._is_settled = True
-        """Whether the stamps are old enough to prove that a file is what it was."""
+        """Whether all stamps were old enough to detect any later change."""
         for path in (user_file, *reversed(project_files)):
             if os.path.lexists(path) or not _is_missing(path):
                 self._read_file(path, is_user=path == user_file)
@@ -163,7 +164,7 @@ class Settings:
                 self._stamps[path] = None
 
     def is_current(self) -> bool:
-        """Whether the files are still what was read, by a stat of each."""
+        """Whether the files are unchanged since they were read; costs one stat per file."""
         return self._is_settled and all(_stat_stamp(path) == stamp for path, stamp in self._stamps.items())
 
     def get(self, key: str) -> Any:
@@ -175,15 +176,15 @@ class Settings:
         return self._values.get(key) or SourcedValue(_BY_KEY[key].default, "default")
 
     def states(self, group: str) -> dict[str, SourcedValue]:
-        """Lower-case name to state; the stricter one where user and project differ."""
+        """Lower-case name to state; where user and project differ, the more restrictive one."""
         return self._states[group]
 
     def tables(self, group: str) -> dict[str, dict[str, Any]]:
-        """The user's own descriptions of providers or models, by name; unchecked."""
+        """The user's tables of a group (providers, models, servers) by name; not validated."""
         return self._tables[group]
 
     def variables(self) -> dict[str, str]:
-        """For `{{NAME}}` in packed text."""
+        """Values of `{{NAME}}` in packed text."""
         return {name: value.value for name, value in self._variables.items()}
 
     def sourced_variables(self) -> dict[str, SourcedValue]:
@@ -195,9 +196,9 @@ class Settings:
     def _read_file(self, path: str, is_user: bool) -> None:
         try:
             self._record_stamp(path, _stat_stamp(path))
-            data, stamp, more = read_bytes(path, None if is_user else self._boundary, _MAX_BYTES)
+            data, stamp, is_truncated = read_bytes(path, None if is_user else self._boundary, _MAX_BYTES)
             self._record_stamp(path, stamp)
-            if more:
+            if is_truncated:
                 self._reject_file(path, 0, f"longer than {_MAX_BYTES:,} bytes, so nothing in it is used")
                 return
             text = data.decode()
@@ -229,9 +230,9 @@ class Settings:
             elif not is_user and not _BY_KEY[key].project_may_set:
                 self._reject_project_key(path, line, key)
             else:
-                wrong = check_value(key, value)
-                if wrong:
-                    self._warn(path, line, f"{wrong}; the default is used", "correct the value")
+                problem = check_value(key, value)
+                if problem:
+                    self._warn(path, line, f"{problem}; the default is used", "correct the value")
                 else:
                     self._values[key] = SourcedValue(value, path)
 
@@ -245,19 +246,19 @@ class Settings:
         self.diagnostics.append(Diagnostic("error", "setting", path, line, problem, "mend the file"))
 
     def _read_permission(self, path: str, text: str, key: str, value: Any, is_user: bool) -> None:
-        """Kept for permissions, which know rules, modes and trust. What only loosens is not taken from a project."""
+        """Records the values for permissions, which parse them. Keys that can only loosen are rejected in a project."""
         values: list[Any] = (
             cast("list[Any]", value) if isinstance(value, list) and key != PERMISSION_KEYS[0] else [value]
         )
-        for one in values:
-            self.permission_entries.append(PermissionEntry(key, one, path, _find_rule_line(text, key, one), is_user))
-        before = self._values.get(key)
+        for item in values:
+            self.permission_entries.append(PermissionEntry(key, item, path, _find_rule_line(text, key, item), is_user))
+        earlier = self._values.get(key)
         if key == PERMISSION_KEYS[0]:
             if is_user:
                 self._values[key] = SourcedValue(value, path)
         elif is_user or _BY_KEY[key].project_may_set:
-            together: list[Any] = [*before.value, *values] if before else values
-            self._values[key] = SourcedValue(together, f"{before.source}, {path}" if before else path)
+            combined: list[Any] = [*earlier.value, *values] if earlier else values
+            self._values[key] = SourcedValue(combined, f"{earlier.source}, {path}" if earlier else path)
         else:
             self._reject_project_key(path, _find_key_line(text, key), key)
 
@@ -289,7 +290,7 @@ def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
 
 
 def _stat_stamp(path: str) -> FileStamp | None:
-    """None: there is nothing at all. What can't be reached, as behind a broken link, is not nothing."""
+    """None if the path does not exist. An unreachable path, such as a broken link, gets a stamp."""
     try:
         return file_stamp(os.stat(path))
     except OSError as error:
@@ -297,7 +298,7 @@ def _stat_stamp(path: str) -> FileStamp | None:
 
 
 def _is_missing(path: str) -> bool:
-    """False where there may be a file that can't be reached."""
+    """False for a path that may exist but can't be reached."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -308,79 +309,79 @@ def _is_missing(path: str) -> bool:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Raises ValueError. A key of very many parts, which costs the parser the square of their number, is refused."""
+    """Raises ValueError, also for a dotted key with too many parts: tomllib takes quadratic time for those."""
     import tomllib
 
     bare = text
-    if '"""' not in text and "'''" not in text:  # else it is not as easily told where a text ends
+    if '"""' not in text and "'''" not in text:  # multi-line strings are not stripped
         bare = re.sub(r""""(?:[^"\\\n]|\\.)*"|'[^'\n]*'""", "", text)
-    if any(piece.count(".") > _MAX_KEY_PARTS for piece in re.split(r"[=\n\[\]{},#]", bare)):
+    if any(part.count(".") > _MAX_KEY_PARTS for part in re.split(r"[=\n\[\]{},#]", bare)):
         raise ValueError(f"a key has more than {_MAX_KEY_PARTS} parts")
     return tomllib.loads(text)
 
 
 def check_value(key: str, value: Any) -> str:
-    """What is wrong with a value, or nothing."""
+    """The problem with a value; empty if it is valid."""
     kind = _BY_KEY[key].kind
     if kind in _LIST_EXAMPLES:
         items = cast("list[object]", value) if isinstance(value, list) else [None]
-        good = all(isinstance(one, str) or (kind == "rules" and isinstance(one, dict)) for one in items)
-        return "" if good else f"`{key}` must be a list of texts"
+        is_valid = all(isinstance(item, str) or (kind == "rules" and isinstance(item, dict)) for item in items)
+        return "" if is_valid else f"`{key}` must be a list of texts"
     if kind == "text":
         return "" if isinstance(value, str) else f"`{key}` must be text"
     if kind == "count":
-        good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000_000
-        return "" if good else f"`{key}` must be a whole number"
+        is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000_000
+        return "" if is_valid else f"`{key}` must be a whole number"
     if kind == "percent":
-        good = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100
-        return "" if good else f"`{key}` must be a whole number up to 100"
+        is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100
+        return "" if is_valid else f"`{key}` must be a whole number up to 100"
     if kind == "budget":
-        word = str(value)
-        digits = word.removesuffix("%")
-        plain = digits.isascii() and len(digits) <= 8
-        share = plain and word.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
-        count = plain and word.isdigit()
-        return "" if share or count else f"`{key}` must be characters or a share like `2%`"
+        text = str(value)
+        digits = text.removesuffix("%")
+        is_plain = digits.isascii() and len(digits) <= 8
+        is_share = is_plain and text.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
+        is_count = is_plain and text.isdigit()
+        return "" if is_share or is_count else f"`{key}` must be characters or a share like `2%`"
     return "" if value in kind.split("|") else f"`{key}` must be one of {kind.replace('|', ', ')}"
 
 
-def parse_value(key: str, word: str) -> Any:
-    """A value as typed on a command line. Raises UsageError."""
+def parse_value(key: str, text: str) -> Any:
+    """Parses a value typed on the command line. Raises UsageError."""
     group, dot, name = key.partition(".")
     if dot and group in STATE_GROUPS and name:
-        if word not in ITEM_STATES:
-            raise UsageError(f"{word!r} is not a state", f"use one of {', '.join(ITEM_STATES)}")
-        return word
+        if text not in ITEM_STATES:
+            raise UsageError(f"{text!r} is not a state", f"use one of {', '.join(ITEM_STATES)}")
+        return text
     if dot and group == VARIABLES_GROUP and name:
-        return word
+        return text
     if key not in _BY_KEY:
         raise UsageError(*_unknown_key(key))
     if _BY_KEY[key].kind in _LIST_EXAMPLES:
-        return _parse_list(key, word)
-    value: Any = int(word) if _BY_KEY[key].kind in ("count", "percent") and word.isascii() and word.isdigit() else word
-    wrong = check_value(key, value)
-    if wrong:
-        raise UsageError(wrong, f"{_BY_KEY[key].description}")
+        return _parse_list(key, text)
+    value: Any = int(text) if _BY_KEY[key].kind in ("count", "percent") and text.isascii() and text.isdigit() else text
+    problem = check_value(key, value)
+    if problem:
+        raise UsageError(problem, f"{_BY_KEY[key].description}")
     return value
 
 
-def _parse_list(key: str, word: str) -> list[Any]:
-    """A list is written whole, as TOML, so that setting it never adds to or drops what nobody named."""
+def _parse_list(key: str, text: str) -> list[Any]:
+    """Requires the whole list as TOML, so that setting it never silently adds or drops items."""
     import tomllib
 
     example = _LIST_EXAMPLES[_BY_KEY[key].kind]
     try:
-        value: Any = tomllib.loads(f"value = {word}")["value"]
+        value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = None
-    wrong = check_value(key, value)
-    if wrong:
-        raise UsageError(wrong, f"write all of it as TOML, such as '{example}'")
+    problem = check_value(key, value)
+    if problem:
+        raise UsageError(problem, f"write all of it as TOML, such as '{example}'")
     return cast("list[Any]", value)
 
 
 def write_setting(path: str, key: str, value: Any) -> None:
-    """Sets one key (None removes it), keeping the rest of the file as it is, comments too."""
+    """Sets one key, or removes it if `value` is None. Keeps the rest of the file, including comments."""
     import tempfile
 
     import tomlkit
@@ -418,42 +419,42 @@ def write_setting(path: str, key: str, value: Any) -> None:
 def _unknown_key(key: str) -> tuple[str, str]:
     import difflib
 
-    close = difflib.get_close_matches(key, _BY_KEY, n=1)
-    fix = f"did you mean `{close[0]}`?" if close else "`kitbag config get` lists all settings"
+    matches = difflib.get_close_matches(key, _BY_KEY, n=1)
+    fix = f"did you mean `{matches[0]}`?" if matches else "`kitbag config get` lists all settings"
     return f"there is no setting `{key}`", fix
 
 
 def _flatten(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    items: list[tuple[str, Any]] = []
     for key, value in content.items():
         if isinstance(value, dict) and not prefix:
-            found += _flatten(cast("dict[str, Any]", value), f"{key}.")
+            items += _flatten(cast("dict[str, Any]", value), f"{key}.")
         else:
-            found.append((prefix + key, cast(Any, value)))
-    return found
+            items.append((prefix + key, cast(Any, value)))
+    return items
 
 
 def _find_key_line(text: str, key: str) -> int:
-    last = key.rpartition(".")[2]
-    for at, line in enumerate(text.split("\n"), 1):
-        if line.split("=")[0].strip().strip("\"'").endswith(last) and "=" in line:
-            return at
+    name = key.rpartition(".")[2]
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.split("=")[0].strip().strip("\"'").endswith(name) and "=" in line:
+            return number
     return 0
 
 
 def _find_rule_line(text: str, key: str, value: Any) -> int:
-    """The line that holds a rule; where it can't be told, the line of its list."""
+    """The line of a rule; the line of its list if the rule can't be located."""
     rule: Any = cast("dict[str, Any]", value).get("rule") if isinstance(value, dict) else value
     lines = text.split("\n")
-    tables = [at for at, line in enumerate(lines, 1) if line.replace(" ", "").startswith(f"[[{key}]]")]
+    tables = [number for number, line in enumerate(lines, 1) if line.replace(" ", "").startswith(f"[[{key}]]")]
     first = tables[0] if tables else _find_key_line(text, key)
-    for at in range(max(first, 1), len(lines) + 1):
-        if f'"{rule}"' in lines[at - 1] or f"'{rule}'" in lines[at - 1]:
-            return at
+    for number in range(max(first, 1), len(lines) + 1):
+        if f'"{rule}"' in lines[number - 1] or f"'{rule}'" in lines[number - 1]:
+            return number
     return first
 
 
 def _parse_error_line(message: str) -> int:
-    _, found, rest = message.partition("line ")
-    digits = rest.split(",")[0].split(")")[0].strip() if found else ""
+    _, separator, rest = message.partition("line ")
+    digits = rest.split(",")[0].split(")")[0].strip() if separator else ""
     return int(digits) if digits.isdigit() else 0

@@ -1,7 +1,7 @@
-"""One agent file as fields, whatever its format: Markdown with a head, YAML, TOML or JSON.
+"""An agent file as fields, whatever its format: Markdown with frontmatter, YAML, TOML or JSON.
 
-Used by agents. Fields are taken out by any of their spellings; what is wrong with one is noted with
-the line it stands on, for which the file is read again.
+Used by agents and agent_servers. `take` reads a field by any of its spellings; problems become diagnostics
+with a line number, for which the file is read again.
 """
 
 import os
@@ -45,7 +45,7 @@ _KEY_END = re.compile(r"[={},]")
 
 
 def _normalize_key(key: str) -> str:
-    """One form for `max-turns`, `max_turns` and `maxTurns`."""
+    """The same key for `max-turns`, `max_turns` and `maxTurns`."""
     return key.lower().replace("-", "").replace("_", "")
 
 
@@ -56,7 +56,7 @@ _NORMALIZED_SPELLINGS: Final = {
 
 class TakenField(NamedTuple):
     key: str
-    """As the file spells it; empty when the file does not have it."""
+    """As spelled in the file; empty if the field is missing."""
     value: YamlValue | None
 
 
@@ -64,7 +64,7 @@ _MISSING_FIELD: Final = TakenField("", None)
 
 
 class AgentDocument:
-    """The fields of a file, and a place for what is wrong with them."""
+    """The fields of a file, and the diagnostics about them."""
 
     __slots__ = (
         "_frontmatter",
@@ -109,14 +109,14 @@ class AgentDocument:
         self.diagnostics.append(Diagnostic(severity, code, self.path, self.find_line(key), problem, fix))
 
     def add_problems(self, problems: "list[FileProblem] | tuple[FileProblem, ...]", key: str = "") -> None:
-        """Problems that do not know their file, and perhaps not their line."""
-        for found in problems:
-            line = found.line or self.find_line(key)
-            severity = cast("Severity", found.severity)
-            self.diagnostics.append(Diagnostic(severity, found.code, self.path, line, found.problem, found.fix))
+        """Adds problems that lack a file, and possibly a line."""
+        for problem in problems:
+            line = problem.line or self.find_line(key)
+            severity = cast("Severity", problem.severity)
+            self.diagnostics.append(Diagnostic(severity, problem.code, self.path, line, problem.problem, problem.fix))
 
     def frontmatter(self) -> tuple[str, int]:
-        """The text with the fields, and the line it starts on."""
+        """The text that contains the fields, and its first line number."""
         if self._frontmatter is None:
             try:
                 text = read_text(self.path, self.boundary)[0]
@@ -127,20 +127,20 @@ class AgentDocument:
         return self._frontmatter
 
     def find_line(self, key: str) -> int:
-        """Where a field stands, as well as can be told."""
-        head, first = self.frontmatter()
+        """The line of a field; 1 if it can't be found."""
+        text, first = self.frontmatter()
         if not self.is_data:
-            return key_line(head, key, first)
+            return key_line(text, key, first)
         # In TOML also `key.more = 1`, `[key]`, `[key.more]` and `[[key.more]]`.
         before, after = (r"\s*\[*\s*", r"[=.\]]") if self.path.lower().endswith(".toml") else (r"\s*", "[:=]")
         field = re.compile(rf"{before}[\"']?{re.escape(key)}[\"']?\s*{after}")
-        lines = enumerate(head.split("\n"), first)
-        return next((at for at, line in lines if field.match(line)), 1) if key else 1
+        lines = enumerate(text.split("\n"), first)
+        return next((number for number, line in lines if field.match(line)), 1) if key else 1
 
     def take(self, field: str) -> TakenField:
-        """The first spelling that is there; the others count as used too."""
-        found = self.take_all(field)
-        return found[0] if found else _MISSING_FIELD
+        """The first spelling present; the others count as used too."""
+        fields = self.take_all(field)
+        return fields[0] if fields else _MISSING_FIELD
 
     def take_all(self, field: str) -> list[TakenField]:
         keys = [key for spelling in _NORMALIZED_SPELLINGS[field] for key in self._keys.get(spelling, ())]
@@ -148,30 +148,30 @@ class AgentDocument:
         return [TakenField(key, self.metadata[key]) for key in keys]
 
     def take_flag(self, field: str, default: bool, if_unreadable: bool | None = None) -> bool:
-        """`doubt`: what an unreadable value counts as, if not the default."""
+        """`if_unreadable`: the result for an invalid value, if not the default."""
         key, value = self.take(field)
-        word = value.strip().lower() if isinstance(value, str) else "?"
-        if value is None or word in _BLANK:
+        text = value.strip().lower() if isinstance(value, str) else "?"
+        if value is None or text in _BLANK:
             return default
-        if word in _TRUE or word in _FALSE:
-            return word in _TRUE
+        if text in _TRUE or text in _FALSE:
+            return text in _TRUE
         result = default if if_unreadable is None else if_unreadable
-        what = f"`{key}` is neither true nor false; taken as {str(result).lower()}"
-        self.add_diagnostic("warning", "not-a-boolean", key, what, f"write `{key}: true` or `{key}: false`")
+        problem = f"`{key}` is neither true nor false; taken as {str(result).lower()}"
+        self.add_diagnostic("warning", "not-a-boolean", key, problem, f"write `{key}: true` or `{key}: false`")
         return result
 
     def take_choice(self, field: str, choices: frozenset[str]) -> str:
-        """One of the known words, or none."""
+        """One of the choices, or empty."""
         key, value = self.take(field)
-        word = value.strip().lower() if isinstance(value, str) else "?"
-        if value is None or word in choices or word in _BLANK:
-            return word if word in choices else ""
-        what = f"`{key}` is not one of {', '.join(sorted(choices))}; ignored"
-        self.add_diagnostic("warning", f"{field}-unknown", key, what, "correct it, or remove the line")
+        choice = value.strip().lower() if isinstance(value, str) else "?"
+        if value is None or choice in choices or choice in _BLANK:
+            return choice if choice in choices else ""
+        problem = f"`{key}` is not one of {', '.join(sorted(choices))}; ignored"
+        self.add_diagnostic("warning", f"{field}-unknown", key, problem, "correct it, or remove the line")
         return ""
 
     def take_text(self, field: str) -> str:
-        """What a person or a model will be shown: hidden characters are left out, and named."""
+        """Text to display to users or models: hidden characters are removed and reported."""
         key, value = self.take(field)
         return self.strip_hidden(to_text(value).strip(), key) if value else ""
 
@@ -179,15 +179,15 @@ class AgentDocument:
         hidden = find_hidden(text)
         if not hidden:
             return text
-        what = f"`{key}` has hidden characters, left out: {format_code_points(hidden)}"
-        self.add_diagnostic("warning", "hidden-characters", key, what, "remove them")
+        problem = f"`{key}` has hidden characters, left out: {format_code_points(hidden)}"
+        self.add_diagnostic("warning", "hidden-characters", key, problem, "remove them")
         return remove_hidden(text).strip()
 
     def unused_fields(self) -> Metadata:
         return {key: value for key, value in self.metadata.items() if key not in self.used}
 
     def first_paragraph(self) -> str:
-        """Of the body; it may lie beyond what was read with the head."""
+        """The first paragraph of the body, which may start after the part read with the frontmatter."""
         if self.is_data:
             return first_paragraph(to_text(self.take("prompt").value or ""))
         try:
@@ -196,12 +196,12 @@ class AgentDocument:
             return ""
 
     def is_remote(self) -> bool:
-        """An agent that runs elsewhere and is called by its A2A card (Gemini)."""
+        """A remote agent with an A2A card (Gemini)."""
         return _is_remote(self.metadata)
 
     def is_remote_list(self) -> bool:
-        """The head is a list of such agents, which Gemini allows; no note about the head is left then."""
-        if not any(note.code == "head-not-fields" for note in self.diagnostics):
+        """The frontmatter is a list of remote agents, which Gemini allows; removes the diagnostic about it."""
+        if not any(diagnostic.code == "head-not-fields" for diagnostic in self.diagnostics):
             return False
         from kitbag.text.safe_yaml import YamlError, parse_yaml
 
@@ -211,21 +211,21 @@ class AgentDocument:
             return False
         if not isinstance(value, list) or not all(isinstance(item, dict) and _is_remote(item) for item in value):
             return False
-        self.diagnostics[:] = [note for note in self.diagnostics if note.code != "head-not-fields"]
+        self.diagnostics[:] = [diagnostic for diagnostic in self.diagnostics if diagnostic.code != "head-not-fields"]
         return True
 
     def has_unreadable_tools(self) -> bool:
-        """The file was not read as it was meant, says something about tools, and none were found."""
-        if not any(note.code in _PARSE_PROBLEM_CODES for note in self.diagnostics):
+        """The file has parse problems and mentions tools that were not parsed."""
+        if not any(diagnostic.code in _PARSE_PROBLEM_CODES for diagnostic in self.diagnostics):
             return False
         try:
             text, _, problems = read_text(self.path, self.boundary)
         except SourceError:
             return True
-        head = text if self.is_data else split_frontmatter(text).frontmatter
-        unclosed = any(note.code == "head-unclosed" for note in self.diagnostics)
-        spoken_of = _TOOLS_KEY.findall(text if unclosed or head is None else head)
-        return bool(problems) or any(_normalize_key(key) not in self._keys for key in spoken_of)
+        frontmatter = text if self.is_data else split_frontmatter(text).frontmatter
+        is_unclosed = any(diagnostic.code == "head-unclosed" for diagnostic in self.diagnostics)
+        mentioned = _TOOLS_KEY.findall(text if is_unclosed or frontmatter is None else frontmatter)
+        return bool(problems) or any(_normalize_key(key) not in self._keys for key in mentioned)
 
 
 def _is_remote(fields: Metadata) -> bool:
@@ -233,21 +233,23 @@ def _is_remote(fields: Metadata) -> bool:
 
 
 def is_data_file(path: str) -> bool:
-    """No Markdown: its prompt is one of its fields."""
+    """A data file, not Markdown: its prompt is a field."""
     return path.lower().endswith((".yaml", ".yml", ".toml", ".json"))
 
 
 def read_document(path: str, boundary: PathBoundary | None) -> tuple[AgentDocument | None, list[Diagnostic]]:
-    """None with the reason when nothing can be made of the file."""
+    """None, with diagnostics, if the file is unreadable."""
     try:
         if is_data_file(path):
             text, stamp, problems = read_text(path, boundary, FILE_LIMIT)
             metadata = _DATA_PARSERS[os.path.splitext(path)[1].lower()](text, problems)
             document = AgentDocument(path, boundary, metadata, stamp, True, "")
         else:
-            stamp, head = read_frontmatter(path, KNOWN_FIELDS, boundary)
-            problems = head.problems
-            document = AgentDocument(path, boundary, head.metadata, stamp, head.present, head.body_prefix)
+            stamp, frontmatter = read_frontmatter(path, KNOWN_FIELDS, boundary)
+            problems = frontmatter.problems
+            document = AgentDocument(
+                path, boundary, frontmatter.metadata, stamp, frontmatter.present, frontmatter.body_prefix
+            )
     except SourceError as error:
         return None, [Diagnostic("error", error.code, path, 0, error.problem, error.fix)]
     document.add_problems(problems)
@@ -261,12 +263,12 @@ def _parse_yaml(text: str, problems: list[FileProblem]) -> Metadata:
 def _parse_toml(text: str, problems: list[FileProblem]) -> Metadata:
     import tomllib
 
-    for at, line in enumerate(text.split("\n"), 1):
-        # tomllib's time and memory grow with the square of the parts of a key.
+    for number, line in enumerate(text.split("\n"), 1):
+        # tomllib's time and memory are quadratic in the number of key parts.
         keys = [line] if line.lstrip().startswith("[") else _KEY_END.split(line)[:-1]
         if len(line) > _MAX_KEY_DEPTH and any(key.count(".") > _MAX_KEY_DEPTH for key in keys):
-            what = f"a key of more than {_MAX_KEY_DEPTH} parts"
-            problems.append(FileProblem("error", "toml-limit", at, what, "make it shorter"))
+            problem = f"a key of more than {_MAX_KEY_DEPTH} parts"
+            problems.append(FileProblem("error", "toml-limit", number, problem, "make it shorter"))
             return {}
     try:
         value: object = tomllib.loads(text)
@@ -289,24 +291,24 @@ _DATA_PARSERS: Final = {".yaml": _parse_yaml, ".yml": _parse_yaml, ".toml": _par
 
 
 def _report_parse_error(language: str, error: Exception, problems: list[FileProblem]) -> Metadata:
-    place = re.search(r"line (\d+)", str(error))
-    what = f"not valid {language}: {str(error)[:200] or type(error).__name__}"
+    match = re.search(r"line (\d+)", str(error))
+    problem = f"not valid {language}: {str(error)[:200] or type(error).__name__}"
     fix = f"correct the {language} at that place"
-    problems.append(FileProblem("error", f"{language.lower()}-invalid", int(place[1]) if place else 1, what, fix))
+    problems.append(FileProblem("error", f"{language.lower()}-invalid", int(match[1]) if match else 1, problem, fix))
     return {}
 
 
 def _to_metadata(value: object, problems: list[FileProblem]) -> Metadata:
-    plain = _to_value(value, 0)
-    if isinstance(plain, dict):
-        return plain
-    what = "the file is not a map of fields"
-    problems.append(FileProblem("error", "head-not-fields", 1, what, "write `name`, `description` and the prompt"))
+    converted = _to_value(value, 0)
+    if isinstance(converted, dict):
+        return converted
+    problem = "the file is not a map of fields"
+    problems.append(FileProblem("error", "head-not-fields", 1, problem, "write `name`, `description` and the prompt"))
     return {}
 
 
 def _to_value(value: object, depth: int) -> YamlValue:
-    """All scalars as strings, as YAML is read: one form for the readers above."""
+    """Converts all scalars to strings, as for YAML."""
     if isinstance(value, str):
         return value
     if value is None or depth > _MAX_KEY_DEPTH:

@@ -1,7 +1,7 @@
-"""The servers that an agent's file speaks of: those that it names, and those that it describes itself.
+"""MCP servers in an agent file: references by name, and inline definitions.
 
-Used by agents, which keeps them with the agent, and by permissions/workspace_acts, so that what a person agrees to is
-what would be started. Nothing of a description is looked at here but whether there is one.
+Used by agents, and by permissions/trust so that the user approves exactly the servers that would be started.
+Definitions are not validated here.
 """
 
 from typing import Final, NamedTuple
@@ -12,35 +12,37 @@ from kitbag.library.skills import to_string_list, to_text
 from kitbag.text.plain_frontmatter import Metadata, YamlValue
 
 _NAME_ONLY_VALUES: Final = frozenset(("", "null", "~", "true"))
-"""`github:` and `github: true` say that there is one, and not which."""
+"""`github:` and `github: true` reference a server without defining it."""
 _DEFINITION_KEYS: Final = frozenset(("command", "url", "type", "transport"))
 
 
 class ServerReferences(NamedTuple):
     named: tuple[str, ...]
-    """Configured elsewhere."""
+    """Servers configured elsewhere."""
     inline: Metadata
-    """By name."""
+    """Inline definitions by server name."""
 
 
 def parse_servers(value: YamlValue) -> ServerReferences:
-    """Of a list of names and one-entry maps, a map by name, or names with commas in between."""
+    """Accepts a list of names and one-entry maps, a map by name, or a comma-separated string."""
     named: list[str] = []
-    described: Metadata = {}
+    inline: Metadata = {}
     for item in to_string_list(value) if isinstance(value, str) else [value] if isinstance(value, dict) else value:
         if isinstance(item, dict):
-            for name, what in _map_entries(item):
-                if what in ([], {}) or (isinstance(what, str) and what.strip().lower() in _NAME_ONLY_VALUES):
+            for name, definition in _map_entries(item):
+                if definition in ([], {}) or (
+                    isinstance(definition, str) and definition.strip().lower() in _NAME_ONLY_VALUES
+                ):
                     named.append(name)
                 else:
-                    described[name] = what
+                    inline[name] = definition
         elif name := to_text(item).strip():
             named.append(name)
-    return ServerReferences(tuple(named), described)
+    return ServerReferences(tuple(named), inline)
 
 
 def _map_entries(item: Metadata) -> list[tuple[str, YamlValue]]:
-    """`github: {command: …}`, or all in one: `{name: github, command: …}`."""
+    """`github: {command: …}`, or flat: `{name: github, command: …}`."""
     name = item.get("name")
     if isinstance(name, str) and name.strip() and (len(item) == 1 or not _DEFINITION_KEYS.isdisjoint(item)):
         return [(name.strip(), {key: value for key, value in item.items() if key != "name"})]
@@ -48,23 +50,27 @@ def _map_entries(item: Metadata) -> list[tuple[str, YamlValue]]:
 
 
 def read_agent_servers(document: AgentDocument, root: Root) -> tuple[tuple[str, ...], Metadata]:
-    """The names of all, and the descriptions of those that have one."""
+    """The names of all servers, and the inline definitions."""
     key, value = document.take("mcp_servers")
     if not value:
         return (), {}
-    if isinstance(value, str) and ("\n" in value.strip() or ":" in value):  # what a broken head left of a map
-        what = f"`{key}` can't be read, so no servers are named"
+    if isinstance(value, str) and ("\n" in value.strip() or ":" in value):  # a map in broken frontmatter
+        problem = f"`{key}` can't be read, so no servers are named"
         document.add_diagnostic(
-            "warning", "servers-unreadable", key, what, "write a list of names, or correct the YAML"
+            "warning", "servers-unreadable", key, problem, "write a list of names, or correct the YAML"
         )
         return (), {}
-    named, described = parse_servers(value)
-    if not named and not described:
+    named, inline = parse_servers(value)
+    if not named and not inline:
         return (), {}
     if root.plugin:
-        what = f"`{key}` is ignored: a plugin's agent can't bring servers"
-        document.add_diagnostic("info", "plugin-servers-ignored", key, what, "configure the servers in your settings")
+        problem = f"`{key}` is ignored: a plugin's agent can't bring servers"
+        document.add_diagnostic(
+            "info", "plugin-servers-ignored", key, problem, "configure the servers in your settings"
+        )
         return (), {}
-    names = {name: document.strip_hidden(name.strip(), key) for name in dict.fromkeys((*named, *described))}
-    # A name that does not look like what it is stays one that is not configured.
-    return tuple(dict.fromkeys(names.values())), {name: what for name, what in described.items() if names[name] == name}
+    names = {name: document.strip_hidden(name.strip(), key) for name in dict.fromkeys((*named, *inline))}
+    # A definition whose name has hidden characters is dropped: its server stays unconfigured.
+    return tuple(dict.fromkeys(names.values())), {
+        name: definition for name, definition in inline.items() if names[name] == name
+    }

@@ -1,7 +1,7 @@
-"""An agent as its file declares it, in one form for the files of every tool.
+"""An agent file of any supported tool in one normalized form.
 
-`read_agent` reads the head; the body is read when `Agent.body` is called. Used by the registry; uses
-agent_document for the file and tool_names, model_names and modes for the values.
+`read_agent` reads the frontmatter; `AgentFile.body` reads the instructions on demand. Used by the registry; uses
+agent_document for the file, and tool_lists, model_names and permission_modes for the values.
 """
 
 import os
@@ -64,23 +64,23 @@ class AgentFile(NamedTuple):
     isolation: str = ""
     effort: str = ""
     mode: str = "all"
-    """`primary`, `subagent` or `all`: where OpenCode offers it."""
+    """`primary`, `subagent` or `all`: where OpenCode offers the agent."""
     hidden: bool = False
     disabled: bool = False
     model_invocable: bool = True
     user_invocable: bool = True
     mcp_servers: tuple[str, ...] = ()
-    """Names, of those that are configured elsewhere and of its own."""
+    """Names of all its servers: configured elsewhere or inline."""
     inline_servers: Metadata = {}  # noqa: RUF012 - never changed
-    """Those that its file describes itself, by name."""
+    """Definitions of servers in the agent file, by name."""
     has_hooks: bool = False
-    """They are not run."""
+    """The file declares hooks; Kitbag does not run them."""
     file_extensions: tuple[str, ...] = ()
     argument_hint: str = ""
     inline_prompt: str = ""
-    """The prompt of a file that has no body."""
+    """The prompt of a data file, which has no body."""
     extra: Metadata = {}  # noqa: RUF012 - never changed
-    """What the file says beyond the fields that are known."""
+    """Unknown fields."""
     team: str = ""
     persona: str = ""
 
@@ -91,7 +91,7 @@ class AgentFile(NamedTuple):
         return f"{self.team}/{self.name}" if self.team else self.name
 
     def body(self) -> str:
-        """The instructions, from disk each time. Raises SourceError when the file is gone."""
+        """The instructions, read from disk each time. Raises SourceError if the file is unreadable."""
         if is_data_file(self.path):
             return self.inline_prompt
         return read_body(self.path, self.root.boundary)[0].strip("\n \t") or self.inline_prompt
@@ -132,26 +132,26 @@ class AgentFile(NamedTuple):
 
 
 def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic]]:
-    """Never raises for content. None without an error means that the file is documentation."""
+    """Never raises for content. None without an error means the file is documentation."""
     if os.path.basename(path) in _DOCUMENTATION:
         return None, []
-    document, notes = read_document(path, root.boundary)
+    document, diagnostics = read_document(path, root.boundary)
     if document is None:
-        return None, notes
+        return None, diagnostics
     if not document.has_frontmatter:
-        what = "no head (`---`) at the start, so it is taken for documentation"
+        problem = "no head (`---`) at the start, so it is taken for documentation"
         fix = "begin with `---`, `name:`, `description:`, `---` to make it an agent"
-        document.add_diagnostic("info", "not-an-agent", "", what, fix)
-        return None, notes
+        document.add_diagnostic("info", "not-an-agent", "", problem, fix)
+        return None, diagnostics
     if document.is_data and not any(document.take(field).key for field in _IDENTIFYING_FIELDS):
-        if not any(note.severity == "error" for note in notes):
+        if not any(diagnostic.severity == "error" for diagnostic in diagnostics):
             document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
-        return None, notes
+        return None, diagnostics
     if document.is_remote_list():
         document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
-        return None, notes
-    remote = document.is_remote()
-    if remote:
+        return None, diagnostics
+    is_remote = document.is_remote()
+    if is_remote:
         document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
     name, display_name = _read_names(document, root)
     mode, mode_original, permission = _read_permission_mode(document, root)
@@ -162,7 +162,7 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         path=path,
         name=name,
         display_name=display_name,
-        description=_read_description(document, remote),
+        description=_read_description(document, is_remote),
         frontmatter_stamp=document.stamp,
         model=_read_model(document, root),
         permission_mode=mode,
@@ -176,7 +176,7 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         effort=document.take_choice("effort", _EFFORTS),
         mode=document.take_choice("mode", frozenset(("primary", "subagent", "all"))) or "all",
         hidden=document.take_flag("hidden", False),
-        disabled=document.take_flag("disabled", False) or remote,
+        disabled=document.take_flag("disabled", False) or is_remote,
         model_invocable=document.take_flag("infer", True)
         and not document.take_flag("disable_model_invocation", False, if_unreadable=True),
         user_invocable=document.take_flag("user_invocable", True),
@@ -190,34 +190,34 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         team=team,
         persona=persona,
     )
-    return agent, notes
+    return agent, diagnostics
 
 
 def _read_names(document: AgentDocument, root: Root) -> tuple[str, str]:
-    """The name to call it by, and the one to show. OpenCode and Copilot go by the file.
+    """The name and the display name. OpenCode and Copilot name an agent after its file.
 
-    To OpenCode `sub/deep.md` is `sub/deep`; here a `/` stands behind a team, so it is `deep`. Of two files of one
-    name the registry takes the upper one and says so.
+    OpenCode calls `sub/deep.md` `sub/deep`; in Kitbag `/` follows a team, so it is `deep`. If two files share a name,
+    the registry uses the shallower one and reports the other.
     """
     stem = os.path.splitext(os.path.basename(document.path))[0]
     for suffix in _SUFFIXES:
         stem = stem.removesuffix(suffix)
-    key, written = document.take("name")
+    key, declared = document.take("name")
     by_file = root.dialect in _NAMED_BY_FILE
-    name, wrong = sanitize_name(None if by_file else written, stem)
-    if (by_file or written is None) and name != stem:
-        wrong = "the file's name has characters that names can't have"
+    name, name_problem = sanitize_name(None if by_file else declared, stem)
+    if (by_file or declared is None) and name != stem:
+        name_problem = "the file's name has characters that names can't have"
     if not name:
-        name, wrong = "unnamed", wrong or "neither `name` nor the file's name can be used"
-    if wrong:
-        what = f"{wrong}; it is called {name!r}"
-        document.add_diagnostic("warning", "name-unusable", key, what, "use lower-case letters, digits and `-`")
+        name, name_problem = "unnamed", name_problem or "neither `name` nor the file's name can be used"
+    if name_problem:
+        problem = f"{name_problem}; it is called {name!r}"
+        document.add_diagnostic("warning", "name-unusable", key, problem, "use lower-case letters, digits and `-`")
     display = document.take_text("display_name")
-    if not display and isinstance(written, str) and written.strip() not in _NO_NAMES:
+    if not display and isinstance(declared, str) and declared.strip() not in _NO_NAMES:
         shown = (
-            document.strip_hidden(collapse_whitespace(written), key)
+            document.strip_hidden(collapse_whitespace(declared), key)
             if by_file
-            else remove_hidden(collapse_whitespace(written))
+            else remove_hidden(collapse_whitespace(declared))
         )
         display = shown[:200].strip()
     return name, display or name
@@ -231,15 +231,15 @@ def _read_description(document: AgentDocument, optional: bool) -> str:
     if not text:
         paragraph = document.first_paragraph()
         instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
-        what = "`description` is not a text" if value else "no `description`"
+        problem = "`description` is not a text" if value else "no `description`"
         fix = "add `description:` with what it does and when to use it"
-        document.add_diagnostic("warning", "no-description", key, f"{what}; {instead}", fix)
+        document.add_diagnostic("warning", "no-description", key, f"{problem}; {instead}", fix)
         return document.strip_hidden(paragraph, "description")
     if isinstance(value, list):
         document.add_diagnostic("warning", "description-list", key, "`description` is a list; joined", "write one text")
     if len(text) > DESCRIPTION_LIMIT:
-        what = f"`description` has {len(text)} characters; the first {DESCRIPTION_LIMIT} are used"
-        document.add_diagnostic("warning", "description-long", key, what, "move the details to the body")
+        problem = f"`description` has {len(text)} characters; the first {DESCRIPTION_LIMIT} are used"
+        document.add_diagnostic("warning", "description-long", key, problem, "move the details to the body")
         text = text[: DESCRIPTION_LIMIT - 1] + "…"
     return text
 
@@ -257,14 +257,14 @@ def _read_model(document: AgentDocument, root: Root) -> ModelName:
 def _read_permission_mode(
     document: AgentDocument, root: Root
 ) -> tuple[PermissionMode, YamlValue | None, PermissionMap | None]:
-    """The strictest of what the file says, as written, and what its `permission` field says."""
+    """The strictest declared mode, the mode as written, and the parsed `permission` field."""
     modes: list[PermissionMode] = []
-    key, written = document.take("permission_mode")
+    key, declared = document.take("permission_mode")
     if key and root.plugin:
-        what = f"`{key}` is ignored: a plugin can't choose what its agents may do unasked"
-        document.add_diagnostic("info", "plugin-mode-ignored", key, what, "set it in an agent of your own")
+        problem = f"`{key}` is ignored: a plugin can't choose what its agents may do unasked"
+        document.add_diagnostic("info", "plugin-mode-ignored", key, problem, "set it in an agent of your own")
     elif key:
-        mode, problems = normalize_mode(written, root.dialect)
+        mode, problems = normalize_mode(declared, root.dialect)
         document.add_problems(problems, key)
         modes.append(mode)
     if document.take_flag("readonly", False, if_unreadable=True):
@@ -274,47 +274,55 @@ def _read_permission_mode(
         mode, problems = normalize_sandbox_mode(sandbox.value)
         document.add_problems(problems, sandbox.key)
         modes.append(mode)
-    read: PermissionMap | None = None
+    permissions: PermissionMap | None = None
     permission = document.take("permission")
     if permission.key:
-        read, problems = parse_permissions(permission.value)
+        permissions, problems = parse_permissions(permission.value)
         document.add_problems(problems, permission.key)
-        modes.append(strictest_mode(read.mode, "default") if root.plugin else read.mode)
-    return strictest_mode(*modes) if modes else "default", written, read
+        modes.append(strictest_mode(permissions.mode, "default") if root.plugin else permissions.mode)
+    return strictest_mode(*modes) if modes else "default", declared, permissions
 
 
 def _read_tools(document: AgentDocument, root: Root, permission: PermissionMap | None) -> ToolAccess:
-    given = document.take("tools")
-    refusals = document.take_all("denied")
-    refused: list[YamlValue] = [found.value for found in refusals if found.value is not None]
-    if not given.key and document.has_unreadable_tools():
-        what = "the file is broken where it speaks of tools, so it gets no tools"
-        document.add_diagnostic("error", "tools-unreadable", "tools", what, "correct the YAML; see the other message")
+    tools = document.take("tools")
+    denied_fields = document.take_all("denied")
+    denied_values: list[YamlValue] = [field.value for field in denied_fields if field.value is not None]
+    if not tools.key and document.has_unreadable_tools():
+        problem = "the file is broken where it speaks of tools, so it gets no tools"
+        document.add_diagnostic(
+            "error", "tools-unreadable", "tools", problem, "correct the YAML; see the other message"
+        )
         return ToolAccess("none")
-    written: object = refused[0] if len(refused) == 1 else refused or None
-    access, problems = parse_tools(given.value, written, root.dialect)
-    document.add_problems(problems, given.key or (refusals[0].key if refusals else ""))
+    denied: object = denied_values[0] if len(denied_values) == 1 else denied_values or None
+    access, problems = parse_tools(tools.value, denied, root.dialect)
+    document.add_problems(problems, tools.key or (denied_fields[0].key if denied_fields else ""))
     return access if permission is None else _apply_permissions(document, access, permission)
 
 
 def _apply_permissions(document: AgentDocument, access: ToolAccess, permission: PermissionMap) -> ToolAccess:
     if permission.denied:
-        ruled, problems = parse_tools(None, list(permission.denied), "opencode")
-        document.add_problems([found for found in problems if found.severity == "error"], "permission")
-        access = access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=access.original)
+        denied, problems = parse_tools(None, list(permission.denied), "opencode")
+        document.add_problems(
+            [parse_problem for parse_problem in problems if parse_problem.severity == "error"], "permission"
+        )
+        access = (
+            access.without(denied.denied) if denied.mode != "none" else ToolAccess("none", original=access.original)
+        )
     if permission.allowed_only is not None:
         allowed, _ = parse_tools(list(permission.allowed_only), None, "opencode")
         access = access.intersect(allowed)
     key = document.take("permission").key
     for action, patterns in permission.exceptions:
         for tool in resolve_tool(action, "opencode", widest=True) or ():
-            if tool not in CANONICAL_TOOLS:  # of a server's tools nobody knows what a pattern would speak of
+            if tool not in CANONICAL_TOOLS:  # the meaning of a pattern is unknown for MCP tools
                 access = access.without((tool,))
                 continue
             before, access = access, access.restrict_tool(tool, tuple(f"{tool}({pattern})" for pattern in patterns))
             if before.allows(tool) and not access.allows(tool):
-                what = f"its tools and its permissions allow different uses of {tool}, so it gets none of them"
-                document.add_diagnostic("warning", "permission-exceptions", key, what, "write the same rules in both")
+                problem = f"its tools and its permissions allow different uses of {tool}, so it gets none of them"
+                document.add_diagnostic(
+                    "warning", "permission-exceptions", key, problem, "write the same rules in both"
+                )
     return access
 
 
@@ -322,24 +330,26 @@ def _read_max_turns(document: AgentDocument) -> int | None:
     key, value = document.take("max_turns")
     if value is None:
         return None
-    word = value.strip().removesuffix(".0") if isinstance(value, str) else ""
-    turns = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else 0
+    text = value.strip().removesuffix(".0") if isinstance(value, str) else ""
+    turns = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if 0 < turns <= MAX_TURNS:
         return turns
-    what = f"`{key}` is not a number from 1 to {MAX_TURNS}; the usual limit is used"
-    document.add_diagnostic("warning", "turns-unreadable", key, what, f"write `{key}: 30`")
+    problem = f"`{key}` is not a number from 1 to {MAX_TURNS}; the usual limit is used"
+    document.add_diagnostic("warning", "turns-unreadable", key, problem, f"write `{key}: 30`")
     return None
 
 
 def _read_skills(document: AgentDocument) -> tuple[str, ...]:
     key, value = document.take("skills")
     if isinstance(value, dict) and isinstance(value.get("config"), list):
-        what = "which skills Codex offers is not taken over; none is preloaded"  # their files' paths, and on or off
-        document.add_diagnostic("info", "skills-config", key, what, "switch skills on and off in your settings")
+        problem = (
+            "which skills Codex offers is not taken over; none is preloaded"  # paths of skill files, each on or off
+        )
+        document.add_diagnostic("info", "skills-config", key, problem, "switch skills on and off in your settings")
         return ()
     if isinstance(value, dict):
-        what = "`skills` is a map, so no skills are preloaded"
-        document.add_diagnostic("warning", "skills-unreadable", key, what, "write a list of skill names")
+        problem = "`skills` is a map, so no skills are preloaded"
+        document.add_diagnostic("warning", "skills-unreadable", key, problem, "write a list of skill names")
         return ()
     return tuple(dict.fromkeys(document.strip_hidden(name, key) for name in to_string_list(value)))
 
@@ -349,8 +359,8 @@ def _has_hooks(document: AgentDocument, root: Root) -> bool:
     if not value:
         return False
     if root.plugin:
-        what = f"`{key}` is ignored: a plugin's agent can't bring hooks"
-        document.add_diagnostic("info", "plugin-hooks-ignored", key, what, "remove it")
+        problem = f"`{key}` is ignored: a plugin's agent can't bring hooks"
+        document.add_diagnostic("info", "plugin-hooks-ignored", key, problem, "remove it")
         return False
     document.add_diagnostic("info", "hooks-not-run", key, "hooks of an agent are not run", "remove them if they matter")
     return True
@@ -359,12 +369,18 @@ def _has_hooks(document: AgentDocument, root: Root) -> bool:
 def _read_file_extensions(document: AgentDocument) -> tuple[str, ...]:
     """`py`, `.py` and `*.py` are the same."""
     key, value = document.take("file_extensions")
-    written = [document.strip_hidden(word, key).lower().lstrip("*") for word in to_string_list(value)]
-    return tuple(dict.fromkeys(word if word.startswith(".") else f".{word}" for word in written if word.strip(".")))
+    extensions = [document.strip_hidden(extension, key).lower().lstrip("*") for extension in to_string_list(value)]
+    return tuple(
+        dict.fromkeys(
+            extension if extension.startswith(".") else f".{extension}"
+            for extension in extensions
+            if extension.strip(".")
+        )
+    )
 
 
 def _read_argument_hint(document: AgentDocument) -> str:
-    """`[file]` is a list to YAML and a hint to a person."""
+    """`[file]` is a list in YAML, but meant as text."""
     key, value = document.take("argument_hint")
     if isinstance(value, list):
         return document.strip_hidden("[" + ", ".join(to_text(item) for item in value) + "]", key)
@@ -375,12 +391,12 @@ def _read_inline_prompt(document: AgentDocument) -> str:
     key, value = document.take("prompt")
     text = value.strip("\n \t") if isinstance(value, str) else ""
     if text.startswith("{file:"):
-        what = f"`{key}` names a file, which is not read"
-        document.add_diagnostic("warning", "prompt-file", key, what, "write the prompt itself")
+        problem = f"`{key}` names a file, which is not read"
+        document.add_diagnostic("warning", "prompt-file", key, problem, "write the prompt itself")
         return ""
     if not text and document.is_data:
-        what = f"`{key}` is not a text" if value else "no prompt, so it has nothing to go by"
-        document.add_diagnostic("warning", "no-prompt", key, what, "add `prompt:` with its instructions")
+        problem = f"`{key}` is not a text" if value else "no prompt, so it has nothing to go by"
+        document.add_diagnostic("warning", "no-prompt", key, problem, "add `prompt:` with its instructions")
     return text
 
 
@@ -389,5 +405,5 @@ def _team_and_persona(path: str, root: Root) -> tuple[str, str]:
     folders = os.path.dirname(os.path.relpath(path, root.path)).split(os.sep)
     if "_subagents" not in folders:
         return "", ""
-    above = [*folders[: folders.index("_subagents")], "", ""]
-    return above[0], "" if above[1] == "core" else above[1]
+    parents = [*folders[: folders.index("_subagents")], "", ""]
+    return parents[0], "" if parents[1] == "core" else parents[1]

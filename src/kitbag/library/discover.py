@@ -1,7 +1,7 @@
-"""Walks one skills root: which directories are skills, which are folders of skills, what belongs to teams.
+"""Walks one skills root: finds skills, folders of skills, commands and team files.
 
-A directory with SKILL.md is a skill, and what lies below it is its own (templates and examples of
-other skills among it). All else is a folder that is looked into, six levels deep. Used by index.
+A directory with SKILL.md is a skill; everything below belongs to it, including examples of other skills.
+Any other directory is searched, up to six levels deep. Used by index; uses skills and gitignore.
 """
 
 import os
@@ -25,12 +25,12 @@ _DOCUMENTATION_FILES = frozenset(
 )
 
 FolderStamp = tuple[int, ...] | None
-"""mtime, ctime, inode of a folder that was listed, or of a file beside the skills that has a say; (inode,) where
-only its presence has; None for a file that was looked for and not there."""
+"""(mtime, ctime, inode) of a listed folder or of another file that affects the result; (inode,) if only its
+existence matters; None for a file that does not exist."""
 
 
 class TeamFile(NamedTuple):
-    """A file beside the skills that belongs to a team."""
+    """A file in a skills root that belongs to a team."""
 
     kind: str
     """persona, subagent or team."""
@@ -44,14 +44,14 @@ class RootScan(NamedTuple):
     skills: list[Skill]
     team_files: list[TeamFile]
     folders: dict[str, FolderStamp]
-    """Every folder that was listed, by absolute path; when none changed, nothing was added or removed."""
+    """Every listed folder by absolute path; if none changed, nothing was added or removed."""
     diagnostics: list[Diagnostic]
     is_stable: bool
-    """False when something may change without changing a folder: a broken link, a folder closed to us."""
+    """False if the result may change without a change of a folder: broken links, unreadable folders."""
 
 
 SkillReader = Callable[[Root, str, str, str, str, str, int], tuple[Skill | None, list[Diagnostic]]]
-"""read_skill, or one that knows earlier answers."""
+"""`read_skill`, or a version of it with a cache."""
 
 
 def scan_root(
@@ -60,7 +60,7 @@ def scan_root(
     teams: frozenset[str] = frozenset(),
     max_directories: int = MAX_DIRECTORIES,
 ) -> RootScan:
-    """`teams` names folders that are teams though nothing in them says so."""
+    """`teams`: folders that are teams although they contain no team file."""
     return _RootWalker(root, reader, teams, max_directories).run()
 
 
@@ -78,17 +78,17 @@ class _Folder(NamedTuple):
 
 
 def _sort_key(skill: Skill) -> tuple[str, bool, int, str]:
-    """By name; of several with one name the one whose folder is called so, then the shallowest, then the alphabet."""
+    """By name; then a folder of the same name first, then by depth, then alphabetically."""
     folder = os.path.dirname(skill.location)
     return (skill.full_name.lower(), os.path.basename(folder) != skill.name, folder.count("/"), folder)
 
 
 class _RootWalker:
-    def __init__(self, root: Root, reader: SkillReader, teams: frozenset[str], most: int) -> None:
+    def __init__(self, root: Root, reader: SkillReader, teams: frozenset[str], max_directories: int) -> None:
         self.root = root
         self.reader = reader
         self.teams = teams
-        self.max_directories = most
+        self.max_directories = max_directories
         self.skills: list[Skill] = []
         self.team_files: list[TeamFile] = []
         self.folders: dict[str, FolderStamp] = {}
@@ -112,7 +112,7 @@ class _RootWalker:
         if start.path != self.root.path:
             self._watch(self.root.path)
         while self.links:
-            # Links come last, so that a link to a directory that is there anyway adds nothing.
+            # Links come last, so that a link to a directory already visited adds nothing.
             links, self.links = sorted(self.links), []
             self.is_following_links = True
             for link in links:
@@ -130,25 +130,25 @@ class _RootWalker:
         self._walk([self._with_group(link._replace(path=real))])
 
     def _is_out_of_bounds(self, path: str, real: str) -> bool:
-        if why := self.root.refusal(real):
+        if reason := self.root.refusal(real):
             self.is_stable = False
             fix = self.root.boundary.fix if self.root.boundary is not None else ""
-            self._report("error", LINK_OUTSIDE, path, f"not read: {why}", fix)
-        return bool(why)
+            self._report("error", LINK_OUTSIDE, path, f"not read: {reason}", fix)
+        return bool(reason)
 
     def _watch(self, path: str) -> None:
-        """This has a say, though it is not listed, or not under this path."""
+        """Records the stamp of a path that affects the result without being listed."""
         try:
             self.folders[path] = _folder_stamp(os.stat(path))
         except OSError:
             self.is_stable = False
 
     def _with_group(self, child: _Folder) -> _Folder:
-        """A folder of a team's folder is a group: core, or a persona's."""
+        """A subfolder of a team is a group: core, or a persona's."""
         return child._replace(group=os.path.basename(child.relative)) if child.team and not child.group else child
 
     def _walk(self, pending: list[_Folder]) -> None:
-        """Breadth first, so that the shallowest of two equal names is met first."""
+        """Breadth first, so that the shallowest of two equal names comes first."""
         while pending:
             deeper: list[_Folder] = []
             for folder in pending:
@@ -156,7 +156,7 @@ class _RootWalker:
             pending = deeper
 
     def _read_skill_in(self, folder: _Folder) -> bool:
-        """Reads the folder's SKILL.md if it has one."""
+        """Reads the folder's SKILL.md; False if it has none."""
         if self.is_following_links and folder.path in self.visited:
             return True
         path = folder.path + "/SKILL.md"
@@ -181,14 +181,14 @@ class _RootWalker:
         self.diagnostics.append(Diagnostic(severity, code, path, 0, problem, fix))
 
     def _list_folder(self, folder: _Folder) -> list[_Folder]:
-        """Looks into a folder that is no skill; answers the folders below it that are none either."""
+        """Lists a folder that is not a skill; returns the subfolders to search."""
         if folder.path in self.visited:
             return []
         self.visited.add(folder.path)
         try:
             status = os.stat(folder.path)
-            with os.scandir(folder.path) as found:
-                entries = list(found)
+            with os.scandir(folder.path) as listing:
+                entries = list(listing)
         except OSError as error:
             self.is_stable = False
             reason = (error.strerror or "").lower()
@@ -212,16 +212,16 @@ class _RootWalker:
         return self._descend(folder, entries)
 
     def _descend(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> list[_Folder]:
-        below: list[_Folder] = []
+        subfolders: list[_Folder] = []
         if self.root.only_file:
-            return below
-        skills = self.root.kind == "skills"
+            return subfolders
+        finds_skills = self.root.kind == "skills"
         for entry in entries:
             name = entry.name
             if name in _SKIPPED_FOLDERS or name[0] == ".":
                 continue
-            link = entry.is_symlink()
-            if link:
+            is_link = entry.is_symlink()
+            if is_link:
                 if not self._link_to_directory(entry):
                     continue
             elif not entry.is_dir(follow_symlinks=False):
@@ -231,34 +231,34 @@ class _RootWalker:
                 return []
             self.count += 1
             relative = f"{folder.relative}/{name}" if folder.relative else name
-            child = _Folder(entry.path, relative, folder.depth + 1, folder.team, folder.group, link)
-            if link:
+            child = _Folder(entry.path, relative, folder.depth + 1, folder.team, folder.group, is_link)
+            if is_link:
                 self.links.append(child)
-            elif not skills or not self._read_skill_in(child):
-                below.append(self._with_group(child))
-        return [child for child in below if self._should_descend(child)]
+            elif not finds_skills or not self._read_skill_in(child):
+                subfolders.append(self._with_group(child))
+        return [child for child in subfolders if self._should_descend(child)]
 
     def _link_to_directory(self, entry: "os.DirEntry[str]") -> bool:
         try:
             if entry.is_dir():
                 return True
-            broken = not os.path.exists(entry.path)
+            is_broken = not os.path.exists(entry.path)
         except OSError:
-            broken = True
-        if not broken:
+            is_broken = True
+        if not is_broken:
             self._watch(entry.path)
         else:
             self.is_stable = False
-            what = "a symbolic link that leads nowhere"
-            self._report("warning", "broken-link", entry.path, what, "remove it, or restore what it points to")
+            problem = "a symbolic link that leads nowhere"
+            self._report("warning", "broken-link", entry.path, problem, "remove it, or restore what it points to")
         return False
 
     def _should_descend(self, child: _Folder) -> bool:
         if child.depth >= MAX_DEPTH:
             if not self.has_reported_depth:
                 self.has_reported_depth = True
-                what = f"folders more than {MAX_DEPTH} levels below {self.root.path} are not searched"
-                self._report("info", "too-deep", child.path, what, "move the skills up")
+                problem = f"folders more than {MAX_DEPTH} levels below {self.root.path} are not searched"
+                self._report("info", "too-deep", child.path, problem, "move the skills up")
             self._watch(child.path)
             return False
         if self.root.scope != "project" or child.team:
@@ -268,8 +268,8 @@ class _RootWalker:
             for path, stamp in self.ignore_rules.stamps.items():
                 self.folders[path] = stamp
         if self.ignore_rules.is_ignored(child.path):
-            what = "not searched: git ignores this folder"
-            self._report("info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it")
+            problem = "not searched: git ignores this folder"
+            self._report("info", "ignored-folder", child.path, problem, "move the skills out of it, or un-ignore it")
             self._watch(child.path)
             return False
         return True
@@ -278,34 +278,34 @@ class _RootWalker:
         if self.count == self.max_directories:
             self.count += 1
             self.is_stable = False
-            what = f"more than {self.max_directories} directories; the rest is not searched"
+            problem = f"more than {self.max_directories} directories; the rest is not searched"
             fix = "split the root, or remove what is not a skill"
-            self._report("error", "too-many-directories", self.root.path, what, fix)
+            self._report("error", "too-many-directories", self.root.path, problem, fix)
 
     def _read_misspelled_skill(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> bool:
-        """`skill.md` where SKILL.md is missing: the folder is a skill all the same."""
+        """Reads `skill.md` where SKILL.md is missing: the folder is still a skill."""
         name = min((entry.name for entry in entries if entry.name.lower() == "skill.md"), default="")
         if not name or name == "SKILL.md":  # a broken link
             return False
         path = f"{folder.path}/{name}"
-        basename = os.path.basename(folder.relative)
+        folder_name = os.path.basename(folder.relative)
         try:
             skill, diagnostics = self.reader(
-                self.root, f"{folder.relative}/{name}", path, basename, folder.team, folder.group, 0
+                self.root, f"{folder.relative}/{name}", path, folder_name, folder.team, folder.group, 0
             )
         except OSError:
             return False
         fix = "rename it to SKILL.md: other tools need that"
         spelling = Diagnostic("info", "file-spelling", path, 0, f"named {name}", fix)
-        self._add_skill(skill, [*(known for known in diagnostics if known != spelling), spelling])
+        self._add_skill(skill, [*(diagnostic for diagnostic in diagnostics if diagnostic != spelling), spelling])
         return True
 
     def _read_team_files(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> _Folder:
-        """Personas, subagents and flat skills; answers the folder with its team set if it is one."""
+        """Reads personas, subagents and flat skills; returns the folder, with its team if it is one."""
         personas = [e.name for e in entries if e.name.startswith("_persona_") and e.name.endswith((".yaml", ".yml"))]
         names = {entry.name for entry in entries}
-        marked = personas or "_team.md" in names or "_subagents" in names or folder.relative in self.teams
-        if folder.depth == 1 and marked:
+        is_team = personas or "_team.md" in names or "_subagents" in names or folder.relative in self.teams
+        if folder.depth == 1 and is_team:
             folder = folder._replace(team=sanitize_name(None, os.path.basename(folder.relative))[0])
             if "_team.md" in names:
                 self.team_files.append(TeamFile("team", f"{folder.relative}/_team.md", folder.team, ""))
@@ -333,9 +333,9 @@ class _RootWalker:
             return
         self.folders[path] = _folder_stamp(status)
         prefix = f"{folder.relative}/{name}" if folder.relative else name
-        wanted = (".yaml", ".yml", ".md") if kind == "subagent" else (".yaml", ".yml")
+        suffixes = (".yaml", ".yml", ".md") if kind == "subagent" else (".yaml", ".yml")
         for file in files:
-            if file.endswith(wanted) and file[0] != ".":
+            if file.endswith(suffixes) and file[0] != ".":
                 self.team_files.append(TeamFile(kind, f"{prefix}/{file}", folder.team, persona))
 
     def _read_flat_skills(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
@@ -359,5 +359,5 @@ class _RootWalker:
                 self.is_stable = False
                 continue
             if skill is None and not diagnostics:
-                self._watch(entry.path)  # no head yet; with one it would be a skill
+                self._watch(entry.path)  # no frontmatter; adding it would make this a skill
             self._add_skill(skill, diagnostics)

@@ -1,7 +1,6 @@
-"""What other tools' settings would run or connect to, and Kitbag does not: reported, never started.
+"""Reports hooks, servers and commands in other tools' settings files, which Kitbag does not run.
 
-Used by `kitbag doctor`. Reads the usual files, bounded; what can't be read is said.
-"""
+Used by `kitbag doctor`. Reads a fixed list of files, up to a size limit; unreadable files are reported."""
 
 import os
 from typing import Any, cast
@@ -39,21 +38,21 @@ _MAX_BYTES = 1 << 20
 
 
 def check_foreign_config(places: Places) -> list[Diagnostic]:
-    inside = project_boundary(places)
-    paths = [(os.path.join(directory, name), inside) for directory in places.project_dirs for name in _FILES]
+    project = project_boundary(places)
+    paths = [(os.path.join(directory, name), project) for directory in places.project_dirs for name in _FILES]
     for name in _HOME_FILES:
         path = os.path.join(places.user_home, name)
         paths.append((path, user_boundary(places, os.path.dirname(path))))
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for path, boundary in paths:
         if os.path.isfile(path):
-            found += _check_file(path, boundary)
+            diagnostics += _check_file(path, boundary)
     for directory in places.project_dirs:
         path = os.path.join(directory, ".env")
         if os.path.isfile(path):
-            what = "not read: a project does not configure Kitbag through its environment"
-            found.append(Diagnostic("info", "not-run", path, 0, what, "set variables in your own environment"))
-    return found
+            problem = "not read: a project does not configure Kitbag through its environment"
+            diagnostics.append(Diagnostic("info", "not-run", path, 0, problem, "set variables in your own environment"))
+    return diagnostics
 
 
 def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:
@@ -69,19 +68,19 @@ def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:
     if not isinstance(content, dict):
         return []
     fields = cast("dict[str, Any]", content)
-    found: list[Diagnostic] = []
-    for key, (what, fix) in _IGNORED_KEYS.items():
+    diagnostics: list[Diagnostic] = []
+    for key, (message, fix) in _IGNORED_KEYS.items():
         value = fields.get(key)
         if key in _SERVER_KEYS and os.path.basename(path) == ".mcp.json":
-            what, fix = _TRUSTED_SERVERS
+            message, fix = _TRUSTED_SERVERS
         if value:
             names = _join_names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
-            line = next((at for at, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
-            problem = f"{what}: {names}" if names else what
-            found.append(Diagnostic("info", "not-run", path, line, problem, fix))
-    return found
+            line = next((number for number, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
+            problem = f"{message}: {names}" if names else message
+            diagnostics.append(Diagnostic("info", "not-run", path, line, problem, fix))
+    return diagnostics
 
 
-def _join_names(names: list[str], most: int = 5) -> str:
-    shown = ", ".join(collapse_whitespace(name)[:60] for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+def _join_names(names: list[str], limit: int = 5) -> str:
+    shown = ", ".join(collapse_whitespace(name)[:60] for name in names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

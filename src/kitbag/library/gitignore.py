@@ -1,7 +1,7 @@
-"""Which folders git ignores: so that what a package manager put below a skills root is not taken for skills.
+"""Folders that git ignores, so that packages installed below a skills root are not taken for skills.
 
-Only folders of skills are asked about, never a skill itself: a skill that somebody keeps out of git is
-still theirs. Nothing is ignored when the root itself is. Used by discover; reads .gitignore files only.
+Applies to folders of skills, never to a skill itself: an untracked skill still counts. If the root itself is
+ignored, nothing is. Used by discover; reads .gitignore files only, with pathspec.
 """
 
 import os
@@ -15,11 +15,11 @@ _MAX_STARS = 3
 
 
 class GitignoreRules:
-    """`root` is a real path, as are those it is asked about."""
+    """`root` and all queried folders are resolved paths."""
 
     def __init__(self, root: str) -> None:
         self.stamps: dict[str, tuple[int, ...] | None] = {}
-        """The .gitignore files that were looked for with their stamps, and where a repository was looked for."""
+        """Stamps of the .gitignore files and .git directories it looked for; None if missing."""
         self._specs: list[tuple[str, Any]] = []
         directory = root
         while True:
@@ -46,7 +46,7 @@ class GitignoreRules:
     def _add(self, directory: str) -> None:
         path = os.path.join(directory, ".gitignore")
         try:
-            status = os.lstat(path)  # git does not follow a link here either
+            status = os.lstat(path)  # git does not follow links here either
             self.stamps[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             if status.st_size > 1 << 20 or status.st_mode & 0o170000 != 0o100000:
                 return
@@ -58,12 +58,12 @@ class GitignoreRules:
             self._specs.append((directory, _compile(lines)))
 
     def is_ignored(self, folder: str) -> bool:
-        """The closest .gitignore that speaks of the folder decides."""
+        """The closest .gitignore that matches the folder decides."""
         for directory, spec in self._specs:
             if folder != directory and folder.startswith(directory.rstrip(os.sep) + os.sep):
-                verdict = spec.check_file(os.path.relpath(folder, directory) + "/").include
-                if verdict is not None:
-                    return verdict
+                is_included = spec.check_file(os.path.relpath(folder, directory) + "/").include
+                if is_included is not None:
+                    return is_included
         return False
 
 
@@ -78,7 +78,7 @@ def _compile(lines: list[str]) -> Any:
 
 
 def _is_usable_pattern(spec: Any, line: str) -> bool:
-    """Not what is malformed, nor what takes for ever to match."""
+    """Whether the pattern is valid and cheap to match."""
     if line.count("**") > _MAX_STARS or any(part.count("*") > _MAX_STARS for part in line.split("/")):
         return False
     try:

@@ -1,8 +1,8 @@
-"""Remembers what a scan of a skills root found, so that the next one only asks for what changed.
+"""Caches the scan of a skills root, in memory and on disk, so that the next scan only reads what changed.
 
-An entry counts only while its file has the stamp it was read with, and was old enough then to make
-that proof; a folder's list counts the same way. So a stale or damaged index costs time, never truth.
-Used by the registry; on disk it is one file a root below the Kitbag home, rebuilt silently.
+An entry is valid only while its file has the same stamp, and only if the file was old enough when it was read;
+the same holds for folder listings. A stale or damaged index costs time but never changes a result.
+Used by the registry; uses discover. One index file per root below the Kitbag home, rebuilt silently.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from kitbag.text.source_files import file_stamp
 
 INDEX_FORMAT = 3
 MIN_INDEXED_SKILLS = 24
-"""A root with fewer skills is read directly: that takes no longer than opening an index."""
+"""Smaller roots are read directly, which is as fast as opening an index."""
 _MIN_FILE_AGE_NS = 2_000_000_000
-"""A file changed within this time before it was read may change again under the same stamp."""
+"""A file modified this recently before it was read may change again without changing its stamp."""
 
 _STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
 _MAGIC = b"kitbag-index-%d %s\n" % (INDEX_FORMAT, sys.version.encode())
 
 
 class CachedScan:
-    """A scan and when it was made."""
+    """A scan and its time."""
 
     __slots__ = ("by_location", "diagnostics", "scan", "scanned_at", "teams")
 
@@ -45,22 +45,22 @@ class CachedScan:
         self.diagnostics: dict[str, list[Diagnostic]] | None = None
 
 
-def scan_with_cache(root: Root, before: CachedScan | None, teams: frozenset[str] = frozenset()) -> CachedScan:
-    """A scan that gives the same answer as a fresh one, and reads only what is not proven unchanged."""
+def scan_with_cache(root: Root, cached: CachedScan | None, teams: frozenset[str] = frozenset()) -> CachedScan:
+    """Returns the same result as a fresh scan, but reads only what may have changed."""
     started = time.time_ns()
-    if before is None or os.path.realpath(root.path) not in before.scan.folders:
+    if cached is None or os.path.realpath(root.path) not in cached.scan.folders:
         return CachedScan(scan_root(root, teams=teams), started, teams)
-    if before.teams == teams and _is_unchanged(before):
-        return before
-    return CachedScan(scan_root(root, _caching_reader(before), teams), started, teams)
+    if cached.teams == teams and _is_unchanged(cached):
+        return cached
+    return CachedScan(scan_root(root, _caching_reader(cached), teams), started, teams)
 
 
-def _is_unchanged(before: CachedScan) -> bool:
-    """Every folder and file is proven to be what it was; else the root has to be walked."""
-    scan = before.scan
+def _is_unchanged(cached: CachedScan) -> bool:
+    """Whether every folder and file is provably unchanged; otherwise the root must be walked."""
+    scan = cached.scan
     if not scan.is_stable:
         return False
-    trusted = before.scanned_at - _MIN_FILE_AGE_NS
+    newest_trusted = cached.scanned_at - _MIN_FILE_AGE_NS
     for path, stamp in scan.folders.items():
         try:
             status = os.stat(path)
@@ -68,11 +68,13 @@ def _is_unchanged(before: CachedScan) -> bool:
             if stamp is None:
                 continue
             return False
-        same = stamp == (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) and status.st_ctime_ns <= trusted
-        if not same and stamp != (status.st_ino,):
+        is_same = (
+            stamp == (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) and status.st_ctime_ns <= newest_trusted
+        )
+        if not is_same and stamp != (status.st_ino,):
             return False
-    # All in C, since this is most of what a warm start does: 10,000 files, 10,000 calls of stat.
-    if max((skill.changed for skill in scan.skills), default=0) > trusted:
+    # All in C: this is most of the work of a warm start, one stat per skill.
+    if max((skill.changed for skill in scan.skills), default=0) > newest_trusted:
         return False
     stamps = [skill.stamp for skill in scan.skills]
     paths = map((scan.root.path + "/").__add__, [skill.location for skill in scan.skills])
@@ -82,35 +84,35 @@ def _is_unchanged(before: CachedScan) -> bool:
         return False
 
 
-def _caching_reader(before: CachedScan) -> Any:
-    """read_skill for a root that was read before."""
-    if before.by_location is None or before.diagnostics is None:
-        before.by_location = {skill.location: skill for skill in before.scan.skills}
-        before.diagnostics = {}
-        for diagnostic in before.scan.diagnostics:
-            before.diagnostics.setdefault(diagnostic.file, []).append(diagnostic)
-    known, noted = before.by_location, before.diagnostics
-    trusted = before.scanned_at - _MIN_FILE_AGE_NS
+def _caching_reader(cached: CachedScan) -> Any:
+    """`read_skill` with the earlier scan as a cache."""
+    if cached.by_location is None or cached.diagnostics is None:
+        cached.by_location = {skill.location: skill for skill in cached.scan.skills}
+        cached.diagnostics = {}
+        for diagnostic in cached.scan.diagnostics:
+            cached.diagnostics.setdefault(diagnostic.file, []).append(diagnostic)
+    skills, diagnostics = cached.by_location, cached.diagnostics
+    newest_trusted = cached.scanned_at - _MIN_FILE_AGE_NS
 
     def reader(
         root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
     ) -> tuple[Skill | None, list[Diagnostic]]:
-        skill = known.get(location)
-        if skill is not None and skill.team == team and skill.group == group and skill.changed <= trusted:
+        skill = skills.get(location)
+        if skill is not None and skill.team == team and skill.group == group and skill.changed <= newest_trusted:
             try:
-                same = skill.stamp == hash(file_stamp(os.stat(path)))
+                is_same = skill.stamp == hash(file_stamp(os.stat(path)))
             except OSError:
-                same = False
-            if same:
-                return skill, noted.get(path, [])
+                is_same = False
+            if is_same:
+                return skill, diagnostics.get(path, [])
         return read_skill(root, location, path, name, team, group, flags)
 
     return reader
 
 
 def index_path(home: str, root: Root) -> str:
-    place = os.path.join(root.path, root.only_file).encode(errors="surrogateescape")
-    name = f"{zlib.crc32(place):08x}-{root.kind}.index"
+    location = os.path.join(root.path, root.only_file).encode(errors="surrogateescape")
+    name = f"{zlib.crc32(location):08x}-{root.kind}.index"
     return os.path.join(home, "cache", name)
 
 
@@ -126,18 +128,18 @@ def _identity(root: Root) -> tuple[str, ...]:
 
 
 def load_index(home: str, root: Root) -> CachedScan | None:
-    """What an earlier process found, or None for any reason at all."""
+    """The scan saved by an earlier process; None if it is missing, damaged or outdated."""
     try:
         with open(index_path(home, root), "rb") as file:
             data = file.read()
     except OSError:
         return None
-    at = len(_MAGIC)
-    if not data.startswith(_MAGIC) or len(data) < at + 8:
+    start = len(_MAGIC)
+    if not data.startswith(_MAGIC) or len(data) < start + 8:
         return None
-    check, size = int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 4 : at + 8], "big")
-    payload = memoryview(data)[at + 8 :]
-    if len(payload) != size or zlib.crc32(payload) != check:
+    checksum, size = int.from_bytes(data[start : start + 4], "big"), int.from_bytes(data[start + 4 : start + 8], "big")
+    payload = memoryview(data)[start + 8 :]
+    if len(payload) != size or zlib.crc32(payload) != checksum:
         return None
     try:
         identity, scanned_at, settled, teams, columns, sides, folders, diagnostics = marshal.loads(payload)  # noqa: S302
@@ -153,7 +155,7 @@ def load_index(home: str, root: Root) -> CachedScan | None:
 
 
 def save_index(home: str, cached: CachedScan) -> None:
-    """Best effort: without an index everything works, only slower."""
+    """Best effort: without an index everything works, just slower."""
     scan = cached.scan
     columns = _pack_columns(scan.skills)
     if columns is None:
@@ -185,8 +187,8 @@ def save_index(home: str, cached: CachedScan) -> None:
             os.unlink(temporary)
 
 
-# Skills are kept by column, texts joined into one string and stamps as machine integers: an index is read
-# at every start, and this takes a third of the time of reading one record after the other.
+# Skills are stored by column, texts joined into one string and stamps as machine integers: the index is read
+# at every start, and this takes a third of the time of reading record by record.
 
 _TEXT_COLUMNS = ("location", "name", "full_name", "description", "when_to_use", "argument_hint", "team", "group")
 
@@ -194,8 +196,8 @@ _TEXT_COLUMNS = ("location", "name", "full_name", "description", "when_to_use", 
 def _pack_columns(skills: list[Skill]) -> tuple[Any, ...] | None:
     texts: list[str] = []
     for field in _TEXT_COLUMNS:
-        at = Skill._fields.index(field)
-        column = [cast("str", skill[at]) for skill in skills]
+        position = Skill._fields.index(field)
+        column = [cast("str", skill[position]) for skill in skills]
         joined = "\0".join(column)
         if joined.count("\0") != max(len(column) - 1, 0):
             return None
@@ -205,9 +207,9 @@ def _pack_columns(skills: list[Skill]) -> tuple[Any, ...] | None:
     try:
         stamps = array("q", [skill.stamp for skill in skills]).tobytes()
         changed = array("q", [skill.changed for skill in skills]).tobytes()
-    except OverflowError:  # a clock beyond reason
+    except OverflowError:  # an absurd time stamp
         return None
-    subagents = {at: skill.subagents for at, skill in enumerate(skills) if skill.subagents}
+    subagents = {position: skill.subagents for position, skill in enumerate(skills) if skill.subagents}
     return len(skills), texts, stamps, changed, bytes(skill.flags for skill in skills), subagents
 
 
@@ -216,9 +218,9 @@ def _unpack_columns(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
     location, name, full_name, description, when, hint, team, group = (
         text.split("\0") if text else repeat("") for text in joined
     )
-    if not joined[2]:  # every full name is the name
+    if not joined[2]:  # every full name equals the name
         full_name = name
-    subagents: Any = [named.get(at, ()) for at in range(count)] if named else repeat(())
+    subagents: Any = [named.get(position, ()) for position in range(count)] if named else repeat(())
     new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return [
         new(Skill, row)
@@ -230,15 +232,15 @@ def _unpack_columns(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
 
 
 def scan_indexed(home: str, root: Root, teams: frozenset[str] = frozenset()) -> CachedScan:
-    """The scan at start: with the index where there is one, which is brought up to date."""
-    before = load_index(home, root)
-    now = scan_with_cache(root, before, teams)
-    if now is not before and len(now.scan.skills) >= MIN_INDEXED_SKILLS and not _is_too_fresh(now):
-        save_index(home, now)
-    return now
+    """The scan at start: reads the index if there is one, and updates it."""
+    cached = load_index(home, root)
+    scanned = scan_with_cache(root, cached, teams)
+    if scanned is not cached and len(scanned.scan.skills) >= MIN_INDEXED_SKILLS and not _is_too_fresh(scanned):
+        save_index(home, scanned)
+    return scanned
 
 
-def _is_too_fresh(now: CachedScan) -> bool:
-    """All of it too fresh to be trusted next time: not worth writing yet."""
-    trusted = now.scanned_at - _MIN_FILE_AGE_NS
-    return all(skill.changed > trusted for skill in now.scan.skills)
+def _is_too_fresh(scanned: CachedScan) -> bool:
+    """Whether all skills are too recent to be valid next time: not worth saving yet."""
+    newest_trusted = scanned.scanned_at - _MIN_FILE_AGE_NS
+    return all(skill.changed > newest_trusted for skill in scanned.scan.skills)

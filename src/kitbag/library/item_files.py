@@ -1,4 +1,4 @@
-"""Which files below a root may be agents or personas: names only, nothing is opened. Used by the registry."""
+"""Finds the files below a root that may be agents or personas, by name only. Used by the registry."""
 
 import os
 from collections import deque
@@ -14,22 +14,22 @@ _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", "site-packa
 
 
 def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories: int = MAX_DIRECTORIES) -> list[str]:
-    """Sorted, shallow ones first. Links are followed once; a skill's own folder is not looked into."""
+    """Sorted, shallowest first. Follows each link once; skips the folders of skills."""
     if os.path.isfile(root.path):
         return [root.path]
     if root.refusal(os.path.realpath(root.path)):
         diagnostics.append(_link_diagnostic(root, root.path))
         return []
     suffixes = (".toml",) if root.dialect == "codex" else _AGENT_SUFFIXES
-    found: list[str] = []
+    files: list[str] = []
     seen: set[str] = set()
     pending = deque([(root.path, 0)])
     while pending:
         directory, depth = pending.popleft()
         if len(seen) >= max_directories:
-            what = f"more than {max_directories} directories; the rest is not searched"
+            problem = f"more than {max_directories} directories; the rest is not searched"
             fix = "split the root, or remove what is not an agent"
-            diagnostics.append(Diagnostic("error", "too-many-directories", root.path, 0, what, fix))
+            diagnostics.append(Diagnostic("error", "too-many-directories", root.path, 0, problem, fix))
             break
         real = os.path.realpath(directory)
         if real in seen:
@@ -39,8 +39,8 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
             diagnostics.append(_link_diagnostic(root, directory))
             continue
         try:
-            with os.scandir(directory) as listed:
-                entries = sorted(listed, key=lambda entry: entry.name)
+            with os.scandir(directory) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
             reason = (error.strerror or "").lower()
             fix = "make it readable: chmod u+rx"
@@ -55,12 +55,12 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
                 if depth < MAX_DEPTH:
                     pending.append((entry.path, depth + 1))
             elif entry.name.endswith(suffixes):
-                found.append(entry.path)
-    return found
+                files.append(entry.path)
+    return files
 
 
 def infer_item_name(path: str) -> str:
-    """What an item is called that could not be read: its folder's or file's name."""
+    """The likely name of an unreadable item, from its folder or file name."""
     folder, name = os.path.split(path)
     if name.lower() == "skill.md":
         return os.path.basename(folder)
@@ -68,9 +68,13 @@ def infer_item_name(path: str) -> str:
 
 
 def has_item_file(name: str, folder: str) -> bool:
-    """Whether something of this name lies in a folder that is not looked into."""
+    """Whether an unsearched folder contains an entry with this name."""
     files = (*(name + suffix for suffix in (*_AGENT_SUFFIXES, ".agent.md")), f"_persona_{name}.yaml")
-    return bool(name) and "\0" not in name and any(os.path.lexists(os.path.join(folder, one)) for one in (name, *files))
+    return (
+        bool(name)
+        and "\0" not in name
+        and any(os.path.lexists(os.path.join(folder, entry)) for entry in (name, *files))
+    )
 
 
 def _is_directory(entry: "os.DirEntry[str]") -> bool:
@@ -86,26 +90,26 @@ def _link_diagnostic(root: Root, path: str) -> Diagnostic:
 
 
 def find_persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, str]]:
-    """(path, team) of the persona files below a personas root; a folder in it is a team."""
-    found: list[tuple[str, str]] = []
+    """(path, team) of the persona files below a personas root; each subfolder is a team."""
+    files: list[tuple[str, str]] = []
     if root.refusal(os.path.realpath(root.path)):
         diagnostics.append(_link_diagnostic(root, root.path))
-        return found
+        return files
     try:
-        with os.scandir(root.path) as listed:
-            entries = sorted(listed, key=lambda entry: entry.name)
+        with os.scandir(root.path) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
     except OSError:
-        return found
+        return files
     for entry in entries:
         if entry.name.endswith(_PERSONA_SUFFIXES) and entry.name[0] != ".":
-            found.append((entry.path, ""))
+            files.append((entry.path, ""))
         elif _is_directory(entry) and entry.name[0] != ".":
             if entry.is_symlink() and root.refusal(os.path.realpath(entry.path)):
                 diagnostics.append(_link_diagnostic(root, entry.path))
                 continue
             names = [name for name in _list_names(entry.path) if name.endswith(_PERSONA_SUFFIXES) and name[0] != "."]
-            found += [(os.path.join(entry.path, name), entry.name) for name in names]
-    return found
+            files += [(os.path.join(entry.path, name), entry.name) for name in names]
+    return files
 
 
 def _list_names(directory: str) -> list[str]:

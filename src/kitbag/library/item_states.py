@@ -1,7 +1,7 @@
-"""Switching an item on, off, or somewhere between: the same for skills and agents.
+"""Changes the state of a skill or agent: on, name-only, user-only, off.
 
-Used by `kitbag skills|agents enable, disable, set` and by the chat. Written to the user's settings, or to the
-project's; of two files that speak of an item the stricter one counts, and that is told.
+Used by `kitbag skills|agents enable, disable, set` and by the chat. Writes the user's or the project's settings
+file; if both set a state, the more restrictive one wins.
 """
 
 import os
@@ -19,27 +19,27 @@ class ItemStateChange(NamedTuple):
     requested: ItemState
     effective: ItemState
     file: str
-    """Where it was written."""
+    """The settings file that was written."""
     overridden_by: str = ""
-    """The file because of which it is not what was wanted."""
+    """The file whose more restrictive state wins; empty if none."""
 
 
 def set_item_state(
     registry: Registry, group: ItemGroup, name: str, state: str, *, project: bool = False
 ) -> ItemStateChange:
-    """`registry` is not changed: it sees it when it looks again. Raises NotFoundError and AmbiguousError for the name,
-    UsageError for the state, InvalidError for settings that can't be written."""
+    """Does not update `registry`, which sees the change at its next refresh. Raises NotFoundError or AmbiguousError
+    for the name, UsageError for the state, InvalidError for settings that can't be written."""
     if state not in ITEM_STATES:
         raise UsageError(f"{state!r} is not a state", f"use one of {', '.join(ITEM_STATES)}")
-    names = registry.skills if group == "skills" else registry.agents
-    if not names.candidates(name):
+    namespace = registry.skills if group == "skills" else registry.agents
+    if not namespace.candidates(name):
         registry.check_links(name)
-    item = names.get(name)
+    item = namespace.get(name)
     places = registry.places
     path = os.path.join(places.project, ".kitbag", "settings.toml") if project else registry.settings.user_file
     write_setting(path, f"{group}.{item.full_name}", None if state == "on" else state)
     settings = load_settings(places.kitbag_home, () if registry.omit_project else places.project_dirs)
-    found = settings.states(group).get(item.full_name.lower())
-    now: ItemState = found.value if found is not None else "on"
-    held_by = found.source if found is not None and now != state else ""
-    return ItemStateChange(item.full_name, state, now, path, held_by)
+    configured = settings.states(group).get(item.full_name.lower())
+    effective: ItemState = configured.value if configured is not None else "on"
+    overridden_by = configured.source if configured is not None and effective != state else ""
+    return ItemStateChange(item.full_name, state, effective, path, overridden_by)

@@ -1,4 +1,4 @@
-"""What was added, edited or removed between two looks at the disk. Used by the registry's refresh."""
+"""Items added, edited or removed between two snapshots of the library. Used by `Registry.refresh`."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from kitbag.library.skills import Skill
 
 LibrarySnapshot: TypeAlias = dict[tuple[str, str], tuple[str, object]]
-"""(kind, full name) to (path, what changes when the file does)."""
+"""(kind, full name) to (path, a value that changes with the file)."""
 
 
 class Change(NamedTuple):
-    """What `refresh` saw."""
+    """One difference between two snapshots."""
 
     sign: str
     """`+`, `~` or `-`."""
@@ -31,21 +31,20 @@ class Change(NamedTuple):
 def take_snapshot(
     skills: "Iterable[Skill]", agents: "Iterable[AgentFile]", personas: "Iterable[Persona]", settings: Settings
 ) -> LibrarySnapshot:
-    """What each name stands for now; two that are equal are the same file unchanged. What the person has closed to
-    models is not there for them."""
-    closed = _hidden_from_models(settings, "skills")
-    seen: LibrarySnapshot = {
+    """The current file of each name, with a value to compare. Items that the user hides from models are omitted."""
+    hidden = _hidden_from_models(settings, "skills")
+    snapshot: LibrarySnapshot = {
         (skill.kind, skill.full_name): (skill.path, skill.stamp)
         for skill in skills
-        if not closed or normalize_name(skill.full_name) not in closed
+        if not hidden or normalize_name(skill.full_name) not in hidden
     }
-    closed = _hidden_from_models(settings, "agents")
+    hidden = _hidden_from_models(settings, "agents")
     for agent in agents:
-        if not closed or normalize_name(agent.full_name) not in closed:
-            seen[("agent", agent.full_name)] = (agent.path, agent.frontmatter_stamp)
+        if not hidden or normalize_name(agent.full_name) not in hidden:
+            snapshot[("agent", agent.full_name)] = (agent.path, agent.frontmatter_stamp)
     for persona in personas:
-        seen[("persona", persona.full_name)] = (persona.path, persona)
-    return seen
+        snapshot[("persona", persona.full_name)] = (persona.path, persona)
+    return snapshot
 
 
 def _hidden_from_models(settings: Settings, group: str) -> frozenset[str]:
@@ -54,9 +53,9 @@ def _hidden_from_models(settings: Settings, group: str) -> frozenset[str]:
 
 
 def diff_snapshots(before: LibrarySnapshot, after: LibrarySnapshot) -> list[Change]:
-    found: list[Change] = []
+    changes: list[Change] = []
     for key in {**before, **after}:
         if before.get(key) != after.get(key):
             sign = "+" if key not in before else "-" if key not in after else "~"
-            found.append(Change(sign, *key, (after.get(key) or before[key])[0]))
-    return sorted(found, key=lambda change: (change.kind, change.name.lower(), change.sign))
+            changes.append(Change(sign, *key, (after.get(key) or before[key])[0]))
+    return sorted(changes, key=lambda change: (change.kind, change.name.lower(), change.sign))

@@ -1,6 +1,6 @@
-"""What only shows when all items are seen together: collisions, names that lead nowhere, nested skills.
+"""Checks across all items: collisions, references to missing names, nested skills, skill contents.
 
-Used by the registry's diagnostics, and so by `kitbag doctor`; never on the way to a listing.
+Used by `Registry.diagnostics` and `kitbag doctor`; too slow for listings.
 """
 
 import os
@@ -29,21 +29,21 @@ CHAT_COMMANDS = frozenset(
 )  # fmt: skip
 
 _MAX_SUGGESTIONS = 20
-"""To look for close names takes long in a large library."""
+"""Finding similar names is slow in a large library."""
 
 
 def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for winner, loser in shadowed:
         if os.path.realpath(winner.path) == os.path.realpath(loser.path):
-            continue  # one file that two folders lead to
+            continue  # the same file in two roots
         rule = _collision_rule(winner, loser, precedence)
-        what = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
+        problem = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
         shadows_builtin = loser.root.scope == "built-in"
         fix = "nothing, if you meant to replace the built-in one" if shadows_builtin else "rename or remove one of them"
         severity = "info" if shadows_builtin else "warning"
-        found.append(Diagnostic(severity, "shadowed", loser.path, 0, what, fix))
-    return found
+        diagnostics.append(Diagnostic(severity, "shadowed", loser.path, 0, problem, fix))
+    return diagnostics
 
 
 def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) -> str:
@@ -60,20 +60,20 @@ def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) ->
 def check_declared_names(
     skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
 ) -> list[Diagnostic]:
-    """Names in a persona, an agent, a skill or the settings that lead nowhere."""
-    found: list[Diagnostic] = []
+    """References to missing items in personas, agents, skills and settings."""
+    diagnostics: list[Diagnostic] = []
     suggestions = _MAX_SUGGESTIONS
 
-    def missing(
+    def report_missing(
         path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[AgentFile]"
     ) -> None:
         nonlocal suggestions
         suggestions -= 1
-        close = known.suggest(name, 3) if suggestions >= 0 else []
-        fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
-        what = f"`{field}` names {name!r}, but no {noun} is called so"
+        similar = known.suggest(name, 3) if suggestions >= 0 else []
+        fix = f"did you mean {', '.join(similar)}?" if similar else f"correct the name, or add the {noun}"
+        problem = f"`{field}` names {name!r}, but no {noun} is called so"
         line = find_field_line(path, field, root.boundary)
-        found.append(Diagnostic("warning", "unknown-name", path, line, what, fix))
+        diagnostics.append(Diagnostic("warning", "unknown-name", path, line, problem, fix))
 
     for persona in personas:
         for field, names in (
@@ -83,42 +83,42 @@ def check_declared_names(
         ):
             for name in names:
                 if not any(is_named_in(skill, (name,)) for skill in skills.candidates(name)):
-                    missing(persona.path, persona.root, field, name, "skill", skills)
+                    report_missing(persona.path, persona.root, field, name, "skill", skills)
         for name in persona.subagents or ():
             if not any(is_named_in(agent, (name,)) for agent in agents.candidates(name)):
-                missing(persona.path, persona.root, "subagents", name, "agent", agents)
+                report_missing(persona.path, persona.root, "subagents", name, "agent", agents)
     for agent in agents:
         for name in agent.skills:
             if not skills.candidates(name):
-                missing(agent.path, agent.root, "skills", name, "skill", skills)
+                report_missing(agent.path, agent.root, "skills", name, "skill", skills)
     for skill in skills:
         for name in skill.subagents:
             if not agents.candidates(name):
-                missing(skill.path, skill.root, "subagents", name, "agent", agents)
+                report_missing(skill.path, skill.root, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
-            what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
-            found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
-    return found + _check_short_names(skills, agents, settings)
+            problem = f"/{skill.full_name.lower()} is a command of the chat, which wins"
+            diagnostics.append(Diagnostic("warning", "reserved-name", skill.path, 0, problem, "rename the skill"))
+    return diagnostics + _check_short_names(skills, agents, settings)
 
 
 def _check_short_names(
     skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", settings: Settings
 ) -> list[Diagnostic]:
-    """A state counts for the full name only. A name that is unknown here may well exist in another project."""
-    found: list[Diagnostic] = []
-    for group, known in (("skills", skills), ("agents", agents)):
+    """States apply to full names only. An unknown name is not reported: it may exist in another project."""
+    diagnostics: list[Diagnostic] = []
+    for group, namespace in (("skills", skills), ("agents", agents)):
         for name, state in settings.states(group).items():
-            meant = [] if known.get_exact(name) else known.candidates(name)
-            if meant:
-                what = f"`{group}.{name}` changes nothing: that is no full name"
-                fix = f"write the full name: {', '.join(item.full_name for item in meant[:5])}"
-                found.append(Diagnostic("warning", "unknown-name", state.source, 0, what, fix))
-    return found
+            matches = [] if namespace.get_exact(name) else namespace.candidates(name)
+            if matches:
+                problem = f"`{group}.{name}` changes nothing: that is no full name"
+                fix = f"write the full name: {', '.join(item.full_name for item in matches[:5])}"
+                diagnostics.append(Diagnostic("warning", "unknown-name", state.source, 0, problem, fix))
+    return diagnostics
 
 
 def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
-    """SKILL.md files inside a skill's own folder, which are not loaded. Walks folders: for doctor only."""
-    found: list[Diagnostic] = []
+    """SKILL.md files inside another skill's folder, which are not loaded. Walks folders: for doctor only."""
+    diagnostics: list[Diagnostic] = []
     for skill in skills:
         if skill.flags & (FLAT | COMMAND) or skill.root.scope == "built-in":
             continue
@@ -128,31 +128,31 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 folders.clear()
             if directory != skill.directory and "SKILL.md" in files:
                 path = os.path.join(directory, "SKILL.md")
-                what = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
-                found.append(
-                    Diagnostic("info", "nested-skill", path, 0, what, "move its folder beside the other skills")
+                problem = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
+                diagnostics.append(
+                    Diagnostic("info", "nested-skill", path, 0, problem, "move its folder beside the other skills")
                 )
-    return found
+    return diagnostics
 
 
 def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
-    """What only shows in the whole file: hidden characters in a body, `requires` that leads nowhere. For doctor."""
+    """Problems in the body and the details: hidden characters, missing `requires`. For doctor."""
     from kitbag.library.skill_files import read_skill_body, read_skill_details
 
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for skill in skills:
         if skill.root.scope == "built-in":
             continue
         body = read_skill_body(skill)
-        found += body.problems
+        diagnostics += body.problems
         hidden = find_hidden(body.text)
         if hidden:
             line = body.first_line + body.text.count("\n", 0, hidden[0][0])
-            what = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
-            found.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
+            problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
+            diagnostics.append(Diagnostic("warning", "hidden-characters", skill.path, line, problem, "remove them"))
         for name in read_skill_details(skill).requires:
             if not skills.candidates(name):
-                what = f"`requires` names {name!r}, but no skill is called so"
+                problem = f"`requires` names {name!r}, but no skill is called so"
                 line = find_field_line(skill.path, "requires", skill.root.boundary)
-                found.append(Diagnostic("warning", "unknown-name", skill.path, line, what, "correct the name"))
-    return found
+                diagnostics.append(Diagnostic("warning", "unknown-name", skill.path, line, problem, "correct the name"))
+    return diagnostics

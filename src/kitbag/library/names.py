@@ -1,7 +1,7 @@
-"""Names: which are usable, when two are the same, who wins, and what a person meant.
+"""Item names: sanitizing, comparing, resolving collisions, and lookup.
 
-A Namespace is filled best first; it keeps the losers of every collision and answers look-ups by
-full name, short name, any case and slug. Used by the registry for skills, agents and personas.
+A Namespace is filled in order of precedence, records the losers of collisions, and looks up items by full
+name, short name or slug, ignoring case. Used by the registry for skills, agents and personas.
 """
 
 import re
@@ -20,32 +20,32 @@ _SLUG = re.compile(r"[\W_]+")
 _EMPTY_NAMES = frozenset(("", "null", "~", "none", ".", ".."))
 
 
-def sanitize_name(written: YamlValue | None, fallback: str) -> tuple[str, str]:
-    """A name that is safe to show, list and look up, and what was wrong with the written one."""
-    if written is None:
+def sanitize_name(declared: YamlValue | None, fallback: str) -> tuple[str, str]:
+    """A name that is safe to display and look up, and the problem with the declared one; empty if none."""
+    if declared is None:
         return _clean(fallback) or UNNAMED, ""
-    if not isinstance(written, str):
+    if not isinstance(declared, str):
         return _clean(fallback) or UNNAMED, "`name` is not a word"
-    name = _clean(written)
-    if name.casefold() in _EMPTY_NAMES or "\0" in written or ".." in _FORBIDDEN.split(written):
+    name = _clean(declared)
+    if name.casefold() in _EMPTY_NAMES or "\0" in declared or ".." in _FORBIDDEN.split(declared):
         return _clean(fallback) or UNNAMED, "`name` can't be used as a name"
-    if name != written.strip():
-        hidden = find_hidden(written)
+    if name != declared.strip():
+        hidden = find_hidden(declared)
         if hidden:
             return name, f"`name` has hidden characters: {format_code_points(hidden)}"
-        if len(collapse_whitespace(written)) > MAX_NAME:
+        if len(collapse_whitespace(declared)) > MAX_NAME:
             return name, f"`name` is longer than {MAX_NAME} characters"
         return name, "`name` has characters that names can't have"
     return name, ""
 
 
-def _clean(written: str) -> str:
-    text = collapse_whitespace(remove_hidden(written.replace("\n", " ").replace("\t", " ")))
+def _clean(name: str) -> str:
+    text = collapse_whitespace(remove_hidden(name.replace("\n", " ").replace("\t", " ")))
     return _FORBIDDEN.sub("-", text).strip(".- ")[:MAX_NAME].rstrip(".- ")
 
 
 def normalize_name(name: str) -> str:
-    """Two names with one key are one name: case, and how an accent is stored, make no difference."""
+    """The lookup key of a name: ignores case and Unicode normalization form."""
     key = name.strip().lower()
     if key.isascii():
         return key
@@ -55,7 +55,7 @@ def normalize_name(name: str) -> str:
 
 
 def slugify(name: str) -> str:
-    """`C# Expert` and `c-expert` are the same to a person who types it; empty for a name without letters."""
+    """`C# Expert` and `c-expert` have the same slug; empty for a name without letters and digits."""
     return _SLUG.sub("-", normalize_name(name)).strip("-")
 
 
@@ -63,7 +63,7 @@ def _translation_table(letters: str, latin: str) -> dict[int, str]:
     return str.maketrans(dict(zip(letters, latin, strict=True)))
 
 
-# Letters that look like Latin ones: Cyrillic, Greek and a few others. Capitals have other doubles than small letters.
+# Letters that look like Latin ones: Cyrillic, Greek and a few others; capitals and lower case differ.
 _CONFUSABLE_CAPITALS = _translation_table("АВЕЅІЈКМНОРСТУХԌԚԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABESIJKMHOPCTYXGQWABEZHIKMNOPTYX")
 _CONFUSABLE_LOWERCASE = _translation_table(
     "аеорсухкіјѕһԁԛԝгпӏѵαεικνορτυχγωηօսհցɡıɑ", "aeopcyxkijshdqwrnlvaeikvoptuxywnouhggia"
@@ -71,7 +71,7 @@ _CONFUSABLE_LOWERCASE = _translation_table(
 
 
 def confusable_skeleton(name: str) -> str:
-    """Two names with one skeleton look the same."""
+    """Names with the same skeleton look alike (Unicode confusables)."""
     import unicodedata
 
     folded = (
@@ -95,7 +95,7 @@ T = TypeVar("T", bound=LibraryItem)
 
 
 class Namespace(Generic[T]):
-    """Items by full name; the first one added under a name holds it."""
+    """Items by full name; the first item added under a name wins."""
 
     __slots__ = ("_by_key", "_noun", "_short_names", "shadowed")
 
@@ -113,7 +113,7 @@ class Namespace(Generic[T]):
         self._short_names = None
 
     def add_all(self, items: "Iterable[T]") -> None:
-        """Like `add` for each, without asking each for what all of a root have in common."""
+        """`add` for many items, with a fast path for new ASCII names."""
         by_key = self._by_key
         for item in items:
             key = item.full_name.lower()
@@ -127,17 +127,17 @@ class Namespace(Generic[T]):
         return len(self._by_key)
 
     def __iter__(self) -> Iterator[T]:
-        """In sorted order of full names."""
+        """Sorted by full name."""
         return iter([self._by_key[key] for key in sorted(self._by_key)])
 
     def get_exact(self, name: str) -> T | None:
         return self._by_key.get(normalize_name(name))
 
     def candidates(self, name: str) -> list[T]:
-        """What the name could mean: the exact one, else all with that short name, else all with that slug."""
-        found = self.get_exact(name)
-        if found is not None:
-            return [found]
+        """The items a name may refer to: the exact one, else all with that short name, else all with that slug."""
+        exact = self.get_exact(name)
+        if exact is not None:
+            return [exact]
         if self._short_names is None:
             self._short_names = self._index_short_names()
         names, slugs = self._short_names
@@ -153,45 +153,47 @@ class Namespace(Generic[T]):
         return names, slugs
 
     def get(self, name: str, among: Iterable[T] | None = None) -> T:
-        """The one item meant. Raises NotFoundError with close names, or AmbiguousError with all full names."""
-        found = self.candidates(name) if among is None else list(among)
-        if len(found) == 1:
-            return found[0]
+        """The one item with this name. Raises NotFoundError with suggestions, or AmbiguousError with all full names."""
+        candidates = self.candidates(name) if among is None else list(among)
+        if len(candidates) == 1:
+            return candidates[0]
         if len(name) > 2 * MAX_NAME:
             name = name[: 2 * MAX_NAME] + "…"
-        if found:
-            names = ", ".join(item.full_name for item in found)
+        if candidates:
+            names = ", ".join(item.full_name for item in candidates)
             raise AmbiguousError(f"{name!r} could be any of: {names}", "use the full name")
-        close = self.suggest(name)
-        hint = f"did you mean {', '.join(close)}?" if close else f"kitbag {self._noun}s list shows all names"
+        similar = self.suggest(name)
+        hint = f"did you mean {', '.join(similar)}?" if similar else f"kitbag {self._noun}s list shows all names"
         raise NotFoundError(f"no {self._noun} is called {name!r}", hint)
 
     def suggest(self, name: str, limit: int = 5) -> list[str]:
-        """Full names that a person may have meant, best first. Looks at every name: not for a hot path."""
+        """Similar full names, best first. Compares every name: not for a hot path."""
         import difflib
 
-        wanted = normalize_name(name)
+        wanted_key = normalize_name(name)
         keys = {normalize_name(item.name): item.full_name for item in self._by_key.values()}
         keys |= {key: item.full_name for key, item in self._by_key.items()}
-        near = difflib.get_close_matches(wanted, keys, n=limit, cutoff=0.6)
-        near += [key for key in keys if len(wanted) > 2 and wanted in key]
-        return list(dict.fromkeys(keys[key] for key in near))[:limit]
+        matches = difflib.get_close_matches(wanted_key, keys, n=limit, cutoff=0.6)
+        matches += [key for key in keys if len(wanted_key) > 2 and wanted_key in key]
+        return list(dict.fromkeys(keys[key] for key in matches))[:limit]
 
     def find_confusables(self) -> list[Diagnostic]:
-        """Names that a person can't tell from another one's."""
-        strange = [item for item in self._by_key.values() if not item.full_name.isascii()]
-        if not strange:
+        """Reports names that look like another item's name."""
+        non_ascii = [item for item in self._by_key.values() if not item.full_name.isascii()]
+        if not non_ascii:
             return []
         by_skeleton: dict[str, list[T]] = {}
         for item in self._by_key.values():
             by_skeleton.setdefault(confusable_skeleton(item.full_name), []).append(item)
-        found: list[Diagnostic] = []
-        for item in strange:
+        diagnostics: list[Diagnostic] = []
+        for item in non_ascii:
             for other in by_skeleton[confusable_skeleton(item.full_name)]:
-                # A plain name is the one that is imitated, wherever it stands; of two strange ones, the later imitates.
+                # An ASCII name is never the imitation; of two others, the one with lower precedence is.
                 if other is not item and (other.full_name.isascii() or other.root.rank <= item.root.rank):
                     points = format_code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
-                    what = f"the name looks like that of {other.path} but has other characters ({points})"
-                    found.append(Diagnostic("warning", "look-alike", item.path, 0, what, "rename it, or remove it"))
+                    problem = f"the name looks like that of {other.path} but has other characters ({points})"
+                    diagnostics.append(
+                        Diagnostic("warning", "look-alike", item.path, 0, problem, "rename it, or remove it")
+                    )
                     break
-        return found
+        return diagnostics

@@ -1,7 +1,7 @@
-"""Personas: what a person in a role sees of a team's skills and agents (seed 002's files).
+"""Personas: which of a team's skills and agents a role sees (format of seed 002).
 
-`read_persona` reads `_persona_<name>.yaml` or `personas/<name>.yaml`; it never raises for content.
-Used by the registry and by the visibility rule.
+`read_persona` reads `_persona_<name>.yaml` or `personas/<name>.yaml` and never raises for content.
+Used by the registry and visibility; uses text/frontmatter.
 """
 
 import os
@@ -37,7 +37,7 @@ class Persona(NamedTuple):
     skills: tuple[str, ...]
     on_demand_skills: tuple[str, ...]
     subagents: tuple[str, ...] | None
-    """None: the file does not say, so all of the team's."""
+    """None: not declared, so all of the team's agents."""
     system_prompt_additions: str
     default_model: str
 
@@ -51,41 +51,41 @@ class Persona(NamedTuple):
 
 
 def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None, list[Diagnostic]]:
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
 
-    def note(line: int, problem: str, fix: str, code: str = "persona") -> None:
-        found.append(Diagnostic("warning", code, path, line, problem, fix))
+    def warn(line: int, problem: str, fix: str, code: str = "persona") -> None:
+        diagnostics.append(Diagnostic("warning", code, path, line, problem, fix))
 
-    metadata = _read_fields(path, root.boundary, found)
+    metadata = _read_fields(path, root.boundary, diagnostics)
     if metadata is None:
-        return None, found
+        return None, diagnostics
     metadata = {key: value for key, value in metadata.items() if value not in _EMPTY_VALUES}
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
-    name, wrong = sanitize_name(metadata.get("name"), stem)
-    if wrong:
-        note(1, f"{wrong}; it is called {name!r}", "use lower-case letters, digits and `-`", "name-unusable")
+    name, name_problem = sanitize_name(metadata.get("name"), stem)
+    if name_problem:
+        warn(1, f"{name_problem}; it is called {name!r}", "use lower-case letters, digits and `-`", "name-unusable")
     for key in metadata:
         if key not in PERSONA_FIELDS:
-            note(
+            warn(
                 1,
                 f"`{key}` is not a field of personas; ignored",
                 f"known fields: {', '.join(sorted(PERSONA_FIELDS))}",
             )
-    written_team = to_text(metadata.get("team", "")).strip()
-    if team and written_team and written_team.casefold() != team.casefold():
-        note(
+    declared_team = to_text(metadata.get("team", "")).strip()
+    if team and declared_team and declared_team.casefold() != team.casefold():
+        warn(
             1,
-            f"`team` is {written_team!r} but the file lies in the folder of {team!r}, which counts",
+            f"`team` is {declared_team!r} but the file lies in the folder of {team!r}, which counts",
             "correct `team`",
         )
 
-    def text(key: str) -> str:
-        written = metadata.get(key, "")
-        value = "\n".join(map(to_text, written)) if isinstance(written, list) else to_text(written)
+    def get_text_field(key: str) -> str:
+        declared = metadata.get(key, "")
+        value = "\n".join(map(to_text, declared)) if isinstance(declared, list) else to_text(declared)
         value = value.strip()
         hidden = find_hidden(value)
         if hidden:
-            note(
+            warn(
                 1,
                 f"`{key}` has hidden characters, left out: {format_code_points(hidden)}",
                 "remove them",
@@ -95,33 +95,33 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
 
     for key in ("core_skills", "skills", "on_demand_skills", "subagents"):
         if isinstance(metadata.get(key), dict):
-            note(1, f"`{key}` is a map; a list of names is needed", f"write `{key}:` and one `- name` a line")
+            warn(1, f"`{key}` is a map; a list of names is needed", f"write `{key}:` and one `- name` a line")
     return (
         Persona(
-            root, path, name, text("display_name") or name, text("description"),
-            team or (sanitize_name(written_team, "")[0] if written_team else ""),
+            root, path, name, get_text_field("display_name") or name, get_text_field("description"),
+            team or (sanitize_name(declared_team, "")[0] if declared_team else ""),
             to_string_list(metadata.get("core_skills")), to_string_list(metadata.get("skills")),
             to_string_list(metadata.get("on_demand_skills")),
             to_string_list(metadata["subagents"]) if "subagents" in metadata else None,
-            text("system_prompt_additions"), text("default_model"),
+            get_text_field("system_prompt_additions"), get_text_field("default_model"),
         ),
-        found,
+        diagnostics,
     )  # fmt: skip
 
 
-def _read_fields(path: str, boundary: PathBoundary | None, found: list[Diagnostic]) -> Metadata | None:
-    """What can be recovered of the fields; None when there are none at all."""
+def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Diagnostic]) -> Metadata | None:
+    """The fields that can be read; None if there are none."""
     problems: list[FileProblem] = []
     try:
         content, _, problems = read_text(path, boundary, _MAX_BYTES)
     except SourceError as error:
-        found.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
+        diagnostics.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
         return None
     metadata = parse_metadata(content, 1, PERSONA_FIELDS, problems)
     severity = "warning" if metadata else "error"
-    for p in problems:
-        what = p.problem.replace("the head is", "the file is")
-        found.append(Diagnostic(severity, p.code, path, p.line, what, p.fix))
+    for problem in problems:
+        description = problem.problem.replace("the head is", "the file is")
+        diagnostics.append(Diagnostic(severity, problem.code, path, problem.line, description, problem.fix))
     if not metadata and not problems:
-        found.append(Diagnostic("error", "persona", path, 1, "the file is empty", "write `name:` and so on"))
+        diagnostics.append(Diagnostic("error", "persona", path, 1, "the file is empty", "write `name:` and so on"))
     return metadata or None

@@ -1,7 +1,7 @@
-"""The strict rules of the Agent Skills specification: is this skill good in every tool?
+"""Strict validation by the Agent Skills specification: does this skill work in every tool?
 
-Gives the verdict of the reference library, message by message, without its quirks (it splits at any
-`---`, reads in the locale's encoding and refuses flow style). Used by `kitbag skills validate --portable`.
+Returns the messages of the reference library, without its quirks (it splits at any `---`, reads in the
+locale's encoding and rejects flow style). Used by `kitbag skills validate --portable`.
 """
 
 import os
@@ -18,7 +18,7 @@ MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500
 
 
 def check_portable(target: str) -> list[str]:
-    """Messages, none when the skill is valid. `target` is the skill's directory or its SKILL.md."""
+    """Error messages; empty if the skill is valid. `target` is the skill's directory or its SKILL.md."""
     if not os.path.exists(target):
         return [f"Path does not exist: {target}"]
     directory = target
@@ -61,42 +61,44 @@ def _parse_frontmatter(text: str) -> Metadata | str:
 
 
 def _check_fields(metadata: Metadata, directory: str) -> list[str]:
-    found: list[str] = []
+    errors: list[str] = []
     extra = sorted(set(metadata) - set(ALLOWED_FIELDS))
     if extra:
-        found.append(f"Unexpected fields in frontmatter: {', '.join(extra)}. Only {list(ALLOWED_FIELDS)} are allowed.")
-    for key, wrong in (
+        errors.append(f"Unexpected fields in frontmatter: {', '.join(extra)}. Only {list(ALLOWED_FIELDS)} are allowed.")
+    for key, field_errors in (
         ("name", _check_name(metadata.get("name", ""), directory)),
         ("description", _check_description(metadata.get("description", ""))),
     ):
-        found += wrong if key in metadata else [f"Missing required field in frontmatter: {key}"]
+        errors += field_errors if key in metadata else [f"Missing required field in frontmatter: {key}"]
     compatibility = metadata.get("compatibility")
     if compatibility is not None:
         if not isinstance(compatibility, str):
-            found.append("Field 'compatibility' must be a string")
+            errors.append("Field 'compatibility' must be a string")
         elif len(compatibility) > MAX_COMPATIBILITY:
-            found.append(f"Compatibility exceeds {MAX_COMPATIBILITY} character limit ({len(compatibility)} chars)")
-    return found
+            errors.append(f"Compatibility exceeds {MAX_COMPATIBILITY} character limit ({len(compatibility)} chars)")
+    return errors
 
 
 def _check_name(value: YamlValue, directory: str) -> list[str]:
     if not isinstance(value, str) or not value.strip():
         return ["Field 'name' must be a non-empty string"]
-    found: list[str] = []
+    errors: list[str] = []
     name = unicodedata.normalize("NFKC", value.strip())
     if len(name) > MAX_NAME:
-        found.append(f"Skill name '{name}' exceeds {MAX_NAME} character limit ({len(name)} chars)")
+        errors.append(f"Skill name '{name}' exceeds {MAX_NAME} character limit ({len(name)} chars)")
     if name != name.lower():
-        found.append(f"Skill name '{name}' must be lowercase")
+        errors.append(f"Skill name '{name}' must be lowercase")
     if name.startswith("-") or name.endswith("-"):
-        found.append("Skill name cannot start or end with a hyphen")
+        errors.append("Skill name cannot start or end with a hyphen")
     if "--" in name:
-        found.append("Skill name cannot contain consecutive hyphens")
+        errors.append("Skill name cannot contain consecutive hyphens")
     if not all(char.isalnum() or char == "-" for char in name):
-        found.append(f"Skill name '{name}' contains invalid characters. Only letters, digits, and hyphens are allowed.")
+        errors.append(
+            f"Skill name '{name}' contains invalid characters. Only letters, digits, and hyphens are allowed."
+        )
     if unicodedata.normalize("NFKC", directory) != name:
-        found.append(f"Directory name '{directory}' must match skill name '{name}'")
-    return found
+        errors.append(f"Directory name '{directory}' must match skill name '{name}'")
+    return errors
 
 
 def _check_description(value: YamlValue) -> list[str]:

@@ -1,7 +1,7 @@
-"""Everything that was found, by name, with one visibility rule over it: the library's front door.
+"""The library's entry point: all skills, agents and personas by name, with their visibility.
 
-Lazy: skills, agents, personas and plugins are each looked for when first asked for. `refresh` sees
-what changed on disk. One registry a session; nothing is global. Used by packing and the interfaces.
+Loads each kind on first use; `refresh` picks up changes on disk. One registry per session, no global state.
+Used by packing, assembly and the interfaces; uses index, names, scopes, visibility and settings.
 """
 
 import os
@@ -30,7 +30,7 @@ from kitbag.library.visibility import Verdict, VisibilityContext, evaluate_agent
 from kitbag.settings import Settings, load_settings
 from kitbag.text.source_files import LINK_OUTSIDE
 
-if TYPE_CHECKING:  # what is not needed to list skills is imported where it is used
+if TYPE_CHECKING:  # imported lazily: not needed to list skills
     from kitbag.library.agents import AgentFile
     from kitbag.library.personas import Persona
     from kitbag.library.skills_manifest import ManifestEntry
@@ -38,11 +38,11 @@ if TYPE_CHECKING:  # what is not needed to list skills is imported where it is u
 
 T = TypeVar("T", bound=LibraryItem)
 NO_PERSONA: Final = "none"
-"""In place of a persona's name: none, whatever the settings say. No persona can be called so."""
+"""Passed instead of a persona's name: no persona, whatever the settings say. No persona can have this name."""
 
 
 class _LoadedItems(Generic[T]):
-    """All of one kind, and what was wrong with it."""
+    """All items of one kind, and the diagnostics from loading them."""
 
     __slots__ = ("diagnostics", "namespace")
 
@@ -64,14 +64,14 @@ class Registry:
         omit_project: bool = False,
         is_still_trusted: Callable[[], bool] | None = None,
     ) -> None:
-        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is).
-        `still_trusted` is asked when an item of the workspace has come or changed while the registry is in use. Raises
-        InvalidError where a link leads a directory of `extra` out of the workspace."""
+        """`omit_project`: ignores an untrusted workspace (`untrusted_items` lists what it contains). `is_still_trusted`
+        is called when an item of the workspace was added or changed while the registry is in use. Raises InvalidError
+        if a link leads a directory of `extra` out of the workspace."""
         self.places = places or find_places()
         self.omit_project = omit_project
         self.is_still_trusted = is_still_trusted
         self.has_lost_trust = False
-        """Since it was made, and nobody has been told."""
+        """The workspace lost trust since the registry was created; reset once reported."""
         self._active_places = self.places._replace(project_dirs=()) if omit_project else self.places
         self.extra = tuple(os.path.abspath(directory) for directory in extra)
         for directory in self.extra:
@@ -89,9 +89,9 @@ class Registry:
         self._rooted_team_files: list[tuple[Root, TeamFile]] = []
         self._named_by_skills: frozenset[str] | None = None
         self._unreported: LibrarySnapshot | None = None
-        """What there was when changes were last told, if somebody has looked again since."""
+        """The snapshot from when changes were last reported, if there was a rescan since."""
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- items -----------------------------------------------------------------------------------
 
     @property
     def skills(self) -> Namespace[Skill]:
@@ -109,15 +109,15 @@ class Registry:
         return self._manifest.get(skill.path)
 
     def roots(self, kind: ItemKind) -> list[Root]:
-        """Existing directories that may hold `kind`, best first; plugins' own are not among them."""
-        found = find_roots(
+        """The existing roots for `kind`, highest precedence first, without those of plugins."""
+        roots = find_roots(
             self._active_places,
             kind,
             self.precedence,
             self.extra,
             link_targets=tuple(self.settings.get("library.link_targets")),
         )
-        return [root for root in found if not is_project_root(root, self.places)] if self.omit_project else found
+        return [root for root in roots if not is_project_root(root, self.places)] if self.omit_project else roots
 
     # -- loading ---------------------------------------------------------------------------------
 
@@ -129,23 +129,23 @@ class Registry:
         plugins, diagnostics = load_installed(self.places.kitbag_home)
         roots = [
             root
-            for at, plugin in enumerate(plugins)
+            for position, plugin in enumerate(plugins)
             if plugin.enabled
-            for root in plugin_roots(plugin, (PLUGIN_RANK, at))
+            for root in plugin_roots(plugin, (PLUGIN_RANK, position))
             if root.kind in kinds
         ]
         return roots, diagnostics
 
     def _scan(self, root: Root, teams: frozenset[str]) -> index.CachedScan:
         key = (os.path.join(root.path, root.only_file), root.kind)
-        before = self._cached_scans.get(key)
+        cached = self._cached_scans.get(key)
         home = self.places.kitbag_home
-        if before is None and self._use_index and root.scope != "built-in":
-            now = index.scan_indexed(home, root, teams)
+        if cached is None and self._use_index and root.scope != "built-in":
+            scanned = index.scan_indexed(home, root, teams)
         else:
-            now = index.scan_with_cache(root, before, teams)
-        self._cached_scans[key] = now
-        return now
+            scanned = index.scan_with_cache(root, cached, teams)
+        self._cached_scans[key] = scanned
+        return scanned
 
     def _load_skills(self) -> _LoadedItems[Skill]:
         if self._skills is not None:
@@ -156,7 +156,7 @@ class Registry:
         plugin_roots, diagnostics = self._plugin_roots(("skills", "commands"))
         loaded.diagnostics.extend(diagnostics)
         roots = [*self.roots("skills"), *self.roots("commands"), *plugin_roots]
-        # A skill wins over a command of its name in the same place, so commands come after skills.
+        # A skill wins over a command with the same name and rank, so commands come after skills.
         for root in sorted(roots, key=lambda root: (root.rank[0], root.kind == "commands", root.rank)):
             scan = self._scan(root, teams if root.kind == "skills" else frozenset()).scan
             loaded.diagnostics.extend(scan.diagnostics)
@@ -176,7 +176,7 @@ class Registry:
         return self._rooted_team_files
 
     def _declared_teams(self) -> frozenset[str]:
-        """Teams that have a personas folder of their own name, though their skills folder has no mark."""
+        """Teams declared in personas folders; their skills folder may contain no team file."""
         roots = self.roots("personas")
         if not roots:
             return frozenset()
@@ -201,13 +201,13 @@ class Registry:
         loaded: _LoadedItems[AgentFile] = _LoadedItems("agent")
         plugin_roots, diagnostics = self._plugin_roots(("agents",))
         loaded.diagnostics.extend(diagnostics)
-        found: list[tuple[tuple[int, int], str, Root, TeamFile | None]] = []
+        candidates: list[tuple[tuple[int, int], str, Root, TeamFile | None]] = []
         for root in [*self.roots("agents"), *plugin_roots]:
-            found += [(root.rank, path, root, None) for path in find_agent_files(root, loaded.diagnostics)]
+            candidates += [(root.rank, path, root, None) for path in find_agent_files(root, loaded.diagnostics)]
         for root, side in self._load_team_files():
             if side.kind == "subagent":
-                found.append((root.rank, os.path.join(root.path, side.location), root, side))
-        for _, path, root, side in sorted(found, key=lambda item: item[:2]):
+                candidates.append((root.rank, os.path.join(root.path, side.location), root, side))
+        for _, path, root, side in sorted(candidates, key=lambda candidate: candidate[:2]):
             agent, diagnostics = read_agent(path, root)
             loaded.diagnostics.extend(diagnostics)
             if agent is not None:
@@ -224,14 +224,14 @@ class Registry:
         from kitbag.library.personas import read_persona
 
         loaded: _LoadedItems[Persona] = _LoadedItems("persona")
-        found = [
+        candidates = [
             (root.rank, os.path.join(root.path, side.location), root, side.team)
             for root, side in self._load_team_files()
             if side.kind == "persona"
         ]
         for root in self.roots("personas"):
-            found += [(root.rank, path, root, team) for path, team in find_persona_files(root, loaded.diagnostics)]
-        for _, path, root, team in sorted(found, key=lambda item: item[:2]):
+            candidates += [(root.rank, path, root, team) for path, team in find_persona_files(root, loaded.diagnostics)]
+        for _, path, root, team in sorted(candidates, key=lambda candidate: candidate[:2]):
             persona, diagnostics = read_persona(path, root, team)
             loaded.diagnostics.extend(diagnostics)
             if persona is not None:
@@ -239,7 +239,7 @@ class Registry:
         self._personas = loaded
         return loaded
 
-    # -- who looks -------------------------------------------------------------------------------
+    # -- team, persona and visibility ------------------------------------------------------------
 
     @property
     def team(self) -> str:
@@ -250,7 +250,7 @@ class Registry:
         return self._select()[1]
 
     def _select(self) -> "tuple[str, Persona | None]":
-        """Raises NotFoundError for a team or persona that was asked for and does not exist."""
+        """Raises NotFoundError for a requested team or persona that does not exist."""
         if self._selection is None:
             team, persona = self._requested
             if persona.strip().casefold() == NO_PERSONA:
@@ -262,7 +262,7 @@ class Registry:
         return self._selection
 
     def _default_selection(self) -> "tuple[str, Persona | None]":
-        """From settings, where a name that does not exist here is a remark and not the end."""
+        """From settings; a name that does not exist is a diagnostic, not an error."""
         team, persona = self.settings.get("team"), self.settings.get("persona")
         if not team and not persona:
             return "", None
@@ -273,10 +273,10 @@ class Registry:
             self.settings.diagnostics.append(Diagnostic("warning", "setting", source, 0, error.problem, error.fix))
             return "", None
 
-    def _find_selection(self, team: str, wanted: str) -> "tuple[str, Persona | None]":
-        if wanted:
-            full = f"{team}/{wanted}" if team and "/" not in wanted else wanted
-            persona = self.find_persona(full)
+    def _find_selection(self, team: str, persona_name: str) -> "tuple[str, Persona | None]":
+        if persona_name:
+            full_name = f"{team}/{persona_name}" if team and "/" not in persona_name else persona_name
+            persona = self.find_persona(full_name)
             return persona.team or team, persona
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
@@ -292,7 +292,7 @@ class Registry:
         return sorted(names)
 
     def team_prompt(self, problems: list[Diagnostic] | None = None) -> str:
-        """The text of the chosen team's `_team.md`; why there is none is added to `problems`."""
+        """The text of the selected team's `_team.md`; if it is unreadable, the reason is added to `problems`."""
         from kitbag.text.source_files import SourceError, read_text
 
         for root, side in self._load_team_files():
@@ -320,34 +320,34 @@ class Registry:
             view = self.visibility_context()
             names: set[str] = set()
             for skill in self.skills:
-                verdict = evaluate_skill(skill, view) if skill.subagents else None
-                if verdict and verdict.model and (verdict.searchable or not skill.team):
+                visibility = evaluate_skill(skill, view) if skill.subagents else None
+                if visibility and visibility.model and (visibility.searchable or not skill.team):
                     names.update(name.casefold() for name in skill.subagents)
             self._named_by_skills = frozenset(names)
         return self._named_by_skills
 
     def visible_skills(self, agent: "AgentFile | None" = None) -> list[tuple[Skill, Verdict]]:
-        """What a model's catalog may show, in sorted order."""
+        """The skills for a model's catalog, sorted."""
         view = self.visibility_context(agent=agent)
         return [pair for pair in evaluate_skills(self.skills, view) if pair[1].listed]
 
     def visible_agents(self) -> "list[tuple[AgentFile, Verdict]]":
         view = self.visibility_context("agents")
         pairs = [(agent, self.evaluate(agent, view)) for agent in self.agents]
-        return [(agent, verdict) for agent, verdict in pairs if verdict.listed]
+        return [(agent, visibility) for agent, visibility in pairs if visibility.listed]
 
     def find_skill(self, name: str) -> Skill:
-        """The skill meant by a name: of several with that short name, the one this session may use."""
+        """The skill with this name; of several with this short name, the one that this session may use."""
         candidates = self.skills.candidates(name) or self._skills_in_folder(name)
         if len(candidates) > 1:
             view = self.visibility_context()
             usable = [skill for skill in candidates if evaluate_skill(skill, view).searchable]
             candidates = usable or candidates
         elif len(candidates) == 1 and candidates[0].team and self.skills.get_exact(name) is None:
-            verdict = evaluate_skill(candidates[0], self.visibility_context())
-            if not verdict.searchable:
-                full = candidates[0].full_name
-                raise NotFoundError(f"no skill is called {name!r}", f"did you mean {full}? {verdict.reason}")
+            visibility = evaluate_skill(candidates[0], self.visibility_context())
+            if not visibility.searchable:
+                full_name = candidates[0].full_name
+                raise NotFoundError(f"no skill is called {name!r}", f"did you mean {full_name}? {visibility.reason}")
         return self._resolve(name, self.skills, candidates)
 
     def _resolve(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
@@ -357,31 +357,33 @@ class Registry:
             try:
                 return names.get(name, candidates)
             except NotFoundError as error:
-                more = f"; or it lies in {folder}, a link that is not followed" if folder else ""
-                raise NotFoundError(error.problem, f"{error.fix}{more}") from error
+                hint = f"; or it lies in {folder}, a link that is not followed" if folder else ""
+                raise NotFoundError(error.problem, f"{error.fix}{hint}") from error
         return names.get(name, candidates)
 
     def check_links(self, name: str) -> str:
-        """Raises InvalidError where there is an item of this name that is not read because a link leads away. Answers
-        a folder that is not looked into for the same reason."""
+        """Raises InvalidError if an item of this name was not read because a link leads out of its boundary. Returns a
+        folder that was not searched for the same reason, else an empty string."""
         from kitbag.library.item_files import has_item_file, infer_item_name
 
-        wanted = re.split(r"[:/]", name.strip())[-1]
+        short_name = re.split(r"[:/]", name.strip())[-1]
         loaded = (self._load_skills(), self._load_agents(), self._load_personas())
-        links = [found for part in loaded for found in part.diagnostics if found.code == LINK_OUTSIDE]
-        for found in links:
-            if infer_item_name(found.file).casefold() == wanted.casefold() or has_item_file(wanted, found.file):
-                raise InvalidError(f"{found.file}: {found.problem}", found.fix)
-        return next((found.file for found in links if os.path.isdir(found.file)), "")
+        links = [diagnostic for part in loaded for diagnostic in part.diagnostics if diagnostic.code == LINK_OUTSIDE]
+        for diagnostic in links:
+            if infer_item_name(diagnostic.file).casefold() == short_name.casefold() or has_item_file(
+                short_name, diagnostic.file
+            ):
+                raise InvalidError(f"{diagnostic.file}: {diagnostic.problem}", diagnostic.fix)
+        return next((diagnostic.file for diagnostic in links if os.path.isdir(diagnostic.file)), "")
 
     def find_persona(self, name: str) -> "Persona":
         return self._resolve(name, self.personas, self.personas.candidates(name))
 
     def _skills_in_folder(self, name: str) -> list[Skill]:
-        """Other tools call a skill by its folder, whatever name it gives itself."""
-        wanted = name.strip().casefold()
-        ending = f"/{wanted}/skill.md"
-        return [skill for skill in self.skills if f"/{skill.location.casefold()}".endswith(ending)] if wanted else []
+        """Skills whose folder has this name: other tools name skills after their folder."""
+        folder = name.strip().casefold()
+        suffix = f"/{folder}/skill.md"
+        return [skill for skill in self.skills if f"/{skill.location.casefold()}".endswith(suffix)] if folder else []
 
     def find_agent(self, name: str) -> "AgentFile":
         candidates = self.agents.candidates(name)
@@ -391,80 +393,81 @@ class Registry:
             candidates = usable or candidates
         return self._resolve(name, self.agents, candidates)
 
-    # -- what an untrusted workspace does not show ------------------------------------------------
+    # -- items of an untrusted workspace ---------------------------------------------------------
 
     def with_project(self) -> "Registry":
-        """As it would be if the workspace were trusted; nothing of it is loaded into this one."""
+        """A separate registry that includes the workspace, as if it were trusted."""
         return Registry(self.places, extra=self.extra)
 
     def untrusted_items(self) -> list[UntrustedItem]:
-        """What would be used if the workspace were trusted, sorted."""
-        places, whole = self.places, self.with_project()
-        found = [
+        """The items that a trusted workspace would add, sorted."""
+        places, registry = self.places, self.with_project()
+        items = [
             UntrustedItem("command" if skill.kind == "command" else "skill", skill.full_name, skill.path)
-            for skill in whole.skills
+            for skill in registry.skills
             if is_project_root(skill.root, places)
         ]
-        found += [
-            UntrustedItem("agent", one.full_name, one.path) for one in whole.agents if is_project_root(one.root, places)
+        items += [
+            UntrustedItem("agent", item.full_name, item.path)
+            for item in registry.agents
+            if is_project_root(item.root, places)
         ]
-        personas = (one for one in whole.personas if is_project_root(one.root, places))
-        return sorted([*found, *(UntrustedItem("persona", one.full_name, one.path) for one in personas)])
+        personas = (item for item in registry.personas if is_project_root(item.root, places))
+        return sorted([*items, *(UntrustedItem("persona", item.full_name, item.path) for item in personas)])
 
     def _check_untrusted(self, name: str) -> None:
-        """Raises LeftOutError when a name that nothing has is one of a left-out item, or of its team."""
+        """Raises UntrustedItemError if the name belongs to an untrusted item or its team."""
         if not self.omit_project:
             return
-        wanted = name.strip().casefold()
+        key = name.strip().casefold()
         for item in self.untrusted_items():
-            full = item.full_name.casefold()
-            if wanted == full or wanted in full.split("/"):
-                what = f"the {item.kind} {item.full_name!r} is the workspace's, which is not trusted: {item.path}"
+            full_name = item.full_name.casefold()
+            if key == full_name or key in full_name.split("/"):
+                problem = f"the {item.kind} {item.full_name!r} is the workspace's, which is not trusted: {item.path}"
                 fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-                raise UntrustedItemError(what, fix)
+                raise UntrustedItemError(problem, fix)
         self.with_project().check_links(name)
 
-    # -- what is wrong ---------------------------------------------------------------------------
+    # -- diagnostics -----------------------------------------------------------------------------
 
     def diagnostics(self) -> list[Diagnostic]:
-        """All of it: files, settings, collisions, names that don't exist."""
+        """All diagnostics: files, settings, collisions, references to missing names."""
         from kitbag.library.library_checks import check_collisions, check_declared_names
 
         self._select()
-        found = list(self.settings.diagnostics)
+        diagnostics = list(self.settings.diagnostics)
         for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
-            found += loaded.diagnostics
-            found += loaded.namespace.find_confusables()
-        for names in (self.skills, self.agents, self.personas):
-            found += check_collisions(names.shadowed, self.precedence)
-        found += check_declared_names(self.skills, self.agents, self.personas, self.settings)
-        return worst_first(found)
+            diagnostics += loaded.diagnostics
+            diagnostics += loaded.namespace.find_confusables()
+        for namespace in (self.skills, self.agents, self.personas):
+            diagnostics += check_collisions(namespace.shadowed, self.precedence)
+        diagnostics += check_declared_names(self.skills, self.agents, self.personas, self.settings)
+        return worst_first(diagnostics)
 
     def problem_count(self) -> int:
-        """How many problems are known from what has been read so far: cheap, for a footer."""
+        """The number of problems in what has been loaded so far: cheap, for a footer."""
         loaded = [part for part in (self._skills, self._agents, self._personas) if part is not None]
-        found = [d for part in loaded for d in part.diagnostics] + self.settings.diagnostics
-        return sum(d.severity != "info" for d in found)
+        diagnostics = [diagnostic for part in loaded for diagnostic in part.diagnostics] + self.settings.diagnostics
+        return sum(diagnostic.severity != "info" for diagnostic in diagnostics)
 
     def describe_precedence(self, root: Root) -> str:
         return describe_precedence(root, self.precedence)
 
-    # -- live change -----------------------------------------------------------------------------
+    # -- changes on disk -------------------------------------------------------------------------
 
     def refresh(self) -> list[Change]:
-        """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at. Gives all that has
-        changed since the last time, for whoever has to be told."""
+        """Rescans the disk, between turns, for the kinds loaded so far. Returns all changes since the last call."""
         self.rescan()
         before, self._unreported = self._unreported, None
         return diff_snapshots(before, self.take_snapshot()) if before is not None else []
 
     @property
     def has_unreported_changes(self) -> bool:
-        """Whether somebody has looked again since changes were last told."""
+        """Whether there was a rescan since changes were last reported."""
         return self._unreported is not None
 
     def rescan(self) -> None:
-        """The same at any other time: what has changed is kept for the next `refresh` to tell."""
+        """Rescans the disk at any time; the next `refresh` reports the changes."""
         if self._skills is None:
             self.settings = load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
             return
@@ -477,26 +480,26 @@ class Registry:
             self.omit_project_items()
 
     def omit_project_items(self) -> None:
-        """From here on: the workspace is not what was trusted any more."""
+        """Drops the workspace's items: it is no longer what was trusted."""
         self.omit_project = self.has_lost_trust = True
         self._active_places = self.places._replace(project_dirs=())
         if self._skills is not None:
             self._reload()
 
     def _project_items(self) -> "dict[str, Skill | AgentFile | Persona]":
-        """The items of a workspace that was trusted, by path; if two differ, the file has changed."""
+        """The items of a trusted workspace by path, to detect changed files."""
         if self.is_still_trusted is None or self.omit_project:
             return {}
-        is_own: dict[str, bool] = {}
-        found: dict[str, Skill | AgentFile | Persona] = {}
+        is_project: dict[str, bool] = {}
+        items: dict[str, Skill | AgentFile | Persona] = {}
         for part in (self._skills, self._agents, self._personas):
             for item in part.namespace if part is not None else ():
                 root = item.root
-                if root.path not in is_own:
-                    is_own[root.path] = is_project_root(root, self.places)
-                if is_own[root.path]:
-                    found[item.path] = item
-        return found
+                if root.path not in is_project:
+                    is_project[root.path] = is_project_root(root, self.places)
+                if is_project[root.path]:
+                    items[item.path] = item
+        return items
 
     def _reload(self) -> None:
         self.settings = load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
@@ -507,12 +510,12 @@ class Registry:
             self._load_agents()
         if had_personas:
             self._load_personas()
-            chosen = self._selection
+            selection = self._selection
             self._selection = None
             try:
                 self._select()
             except NotFoundError:
-                self._selection = chosen  # the persona in use is gone: the session keeps what it chose
+                self._selection = selection  # the selected persona was deleted: the session keeps it
 
     def take_snapshot(self) -> LibrarySnapshot:
         return take_snapshot(

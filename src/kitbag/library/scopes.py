@@ -1,7 +1,7 @@
-"""Where things are found, and in which order: the roots of CONTRACT §1 as data.
+"""The directories Kitbag searches (roots) and their precedence: CONTRACT §1 as data.
 
-Used by the registry. A root is one directory that may hold one kind of item; ranks decide
-collisions, lower first.
+A root is one directory that may hold one kind of item; in a name collision the lower rank wins. Also defines
+the boundaries that links must not leave. Used by the registry and most packages above; uses text/source_files.
 """
 
 import os
@@ -23,21 +23,21 @@ class Root(NamedTuple):
     scope: Scope
     dialect: Dialect
     rank: tuple[int, int]
-    """Compared as it is: the smaller one wins a collision."""
+    """The smaller rank wins a collision."""
     plugin: str = ""
-    """The plugin that brings it; its items are called `plugin:name`."""
+    """The plugin it belongs to; its items are named `plugin:name`."""
     plugin_path: str = ""
     only_file: str = ""
-    """A root that is just this one file of its directory."""
+    """Restricts the root to this one file of its directory."""
     boundary: PathBoundary | None = None
-    """What links in it may not lead out of; None for what ships with the package."""
+    """Links in it must not lead out of this; None for built-in items."""
 
     def refusal(self, directory: str) -> str:
-        """Why a folder of this root, with its links followed, is not looked into; empty when it is."""
+        """Why a resolved directory of this root must not be read; empty if it may."""
         return self.boundary.violation(with_trailing_slash(directory)) if self.boundary is not None else ""
 
 
-# (folder, kind, dialect), in the order in which they win within one directory.
+# (folder, kind, dialect), in order of precedence within one directory.
 _Folders = tuple[tuple[str, ItemKind, Dialect], ...]
 
 _SHARED_FOLDERS: _Folders = (
@@ -57,7 +57,7 @@ _OTHER_TOOL_FOLDERS: _Folders = (
 
 
 def _copilot_and_opencode(copilot: str, opencode: str) -> _Folders:
-    """These two keep their things in other folders at home than in a project."""
+    """Copilot and OpenCode use different folders at home than in a project."""
     return (
         (f"{copilot}/skills", "skills", "copilot"),
         (f"{copilot}/agents", "agents", "copilot"),
@@ -75,11 +75,11 @@ PROJECT_FOLDERS: Final = (
     *(f".kitbag/{kind}" for kind in ITEM_KINDS),
     *(folder for folder, _, _ in _PROJECT_ROOT_FOLDERS),
 )
-"""Where a project's items lie, from each of its directories."""
+"""Folders of a project's items, relative to each project directory."""
 
 EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
 
-# What the ranks 1 to 4 of CONTRACT §1 become under each setting of `precedence`.
+# How each value of the `precedence` setting reorders the ranks 1 to 4 of CONTRACT §1.
 _RANKS_BY_PRECEDENCE: dict[str, dict[int, int]] = {
     "kitbag": {1: 1, 2: 2, 3: 3, 4: 4},
     "project-first": {1: 1, 3: 2, 2: 3, 4: 4},
@@ -98,7 +98,7 @@ _RANK_LABELS = {
 
 
 class Places(NamedTuple):
-    """The directories everything else is found from; made once from the user's environment."""
+    """The base directories from which all others are derived."""
 
     cwd: str
     user_home: str
@@ -108,7 +108,7 @@ class Places(NamedTuple):
 
     @property
     def project(self) -> str:
-        """Where project settings are written: the git root, else the working directory."""
+        """The project's root, where its settings are written: the git root, else the working directory."""
         return self.project_dirs[-1] if self.project_dirs else self.cwd
 
 
@@ -117,25 +117,27 @@ def find_places(cwd: str | None = None) -> Places:
     user_home = os.path.expanduser("~")
     kitbag_home = os.environ.get("KITBAG_HOME") or os.path.join(user_home, ".kitbag")
     dirs = [here]
-    probe = here
+    directory = here
     while True:
-        if os.path.lexists(os.path.join(probe, ".git")):
+        if os.path.lexists(os.path.join(directory, ".git")):
             break
-        parent = os.path.dirname(probe)
-        if parent == probe:
-            dirs = [here]  # no git root: the working directory alone
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            dirs = [here]  # no git root: only the working directory
             break
-        probe = parent
-        dirs.append(probe)
-    # The home directory's own folders are the user's, even when it is a working directory.
-    own = {user_home, os.path.realpath(user_home)}
-    return Places(here, user_home, os.path.abspath(kitbag_home), tuple(d for d in dirs if d not in own))
+        directory = parent
+        dirs.append(directory)
+    # The home directory's folders belong to the user, even if it is the working directory.
+    home_dirs = {user_home, os.path.realpath(user_home)}
+    return Places(here, user_home, os.path.abspath(kitbag_home), tuple(d for d in dirs if d not in home_dirs))
 
 
 def describe_precedence(root: Root, precedence: str = "kitbag") -> str:
-    """In words, why a root stands where it stands."""
-    back = {new: old for old, new in _RANKS_BY_PRECEDENCE.get(precedence, _RANKS_BY_PRECEDENCE["kitbag"]).items()}
-    return _RANK_LABELS.get(back.get(root.rank[0], root.rank[0]), "")
+    """Describes the rank of a root."""
+    original_ranks = {
+        new: old for old, new in _RANKS_BY_PRECEDENCE.get(precedence, _RANKS_BY_PRECEDENCE["kitbag"]).items()
+    }
+    return _RANK_LABELS.get(original_ranks.get(root.rank[0], root.rank[0]), "")
 
 
 _PROJECT_FIX: Final = "replace the link with a copy of the file, or link to a file inside the workspace"
@@ -144,12 +146,12 @@ _USER_FIX: Final = "copy it here, or name the folder it leads to in your setting
 
 
 def project_boundary(places: Places) -> PathBoundary:
-    """What a workspace brings lies in it, whatever its links say."""
+    """A workspace's files must be inside it, with links resolved."""
     return directory_boundary(places.project)._replace(fix=_PROJECT_FIX)
 
 
 def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] = ()) -> PathBoundary:
-    """A folder of the user's own may link to folders beside the tools' folders, and to those that settings name."""
+    """The user's folders may link to folders next to the tools' folders and to `library.link_targets`."""
     home, kitbag_home = os.path.realpath(places.user_home), os.path.realpath(places.kitbag_home)
     if with_trailing_slash(directory).startswith(with_trailing_slash(places.kitbag_home)):
         own = kitbag_home + directory[len(places.kitbag_home) :]
@@ -162,9 +164,9 @@ def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] 
 
 
 def boundary_for_directory(directory: str, workspace: str = "") -> PathBoundary:
-    """Of a folder that was named on the command line: the repository it lies in, else the folder itself."""
-    if left := _escaped_repository(directory, workspace):
-        return directory_boundary(left)
+    """The boundary of a directory given on the command line: its repository, else the directory itself."""
+    if escaped := _escaped_repository(directory, workspace):
+        return directory_boundary(escaped)
     directory = os.path.realpath(directory)
     probe, home = directory, os.path.realpath(os.path.expanduser("~"))
     while probe not in (home, os.path.dirname(probe)):
@@ -175,37 +177,42 @@ def boundary_for_directory(directory: str, workspace: str = "") -> PathBoundary:
 
 
 def boundary_for_file(path: str, workspace: str = "") -> PathBoundary | None:
-    """Of a file that was named on the command line: the repository or workspace it lies in; None outside of any."""
-    around = _escaped_repository(path, workspace) or next(iter(_enclosing_repositories(path, workspace)), "")
-    return directory_boundary(around)._replace(fix=_NAMED_FIX) if around else None
+    """The boundary of a file given on the command line: its repository or workspace; None outside of both."""
+    enclosing = _escaped_repository(path, workspace) or next(iter(_enclosing_repositories(path, workspace)), "")
+    return directory_boundary(enclosing)._replace(fix=_NAMED_FIX) if enclosing else None
 
 
 def check_path_links(path: str, workspace: str = "") -> None:
-    """For a path that was named on the command line. Raises InvalidError where a link on the way leads out of the
-    workspace or repository: what lies there was not named."""
-    if left := _escaped_repository(path, workspace):
+    """Checks a path given on the command line. Raises InvalidError if a link on it leads out of the workspace or
+    repository: the user did not name that target."""
+    if escaped := _escaped_repository(path, workspace):
         raise InvalidError(
-            f"{path}: not read: {directory_boundary(left).violation(os.path.realpath(path))}", _NAMED_FIX
+            f"{path}: not read: {directory_boundary(escaped).violation(os.path.realpath(path))}", _NAMED_FIX
         )
 
 
 def _escaped_repository(path: str, workspace: str) -> str:
-    """The repository or workspace that a path lies in by its name but not when links are followed; else empty."""
+    """The repository or workspace that contains the path as written but not with links resolved; empty if none."""
     real = with_trailing_slash(os.path.realpath(path))
-    around = _enclosing_repositories(path, workspace)
-    return next((one for one in around if not real.startswith(with_trailing_slash(os.path.realpath(one)))), "")
+    enclosing = _enclosing_repositories(path, workspace)
+    return next(
+        (directory for directory in enclosing if not real.startswith(with_trailing_slash(os.path.realpath(directory)))),
+        "",
+    )
 
 
 def _enclosing_repositories(path: str, workspace: str) -> list[str]:
-    """The repositories that a path lies in by its name, and the workspace, which may be none; the closest first."""
-    home, workspace = (os.path.realpath(one) for one in (os.path.expanduser("~"), workspace or find_places().project))
-    found: list[str] = []
-    probe = os.path.dirname(os.path.abspath(path))
-    while (above := os.path.realpath(probe)) not in (home, "/"):
-        if above == workspace or os.path.lexists(os.path.join(probe, ".git")):
-            found.append(probe)
-        probe = os.path.dirname(probe)
-    return found
+    """The repositories around a path as written, and the workspace if it contains the path; closest first."""
+    home, workspace = (
+        os.path.realpath(directory) for directory in (os.path.expanduser("~"), workspace or find_places().project)
+    )
+    repositories: list[str] = []
+    parent = os.path.dirname(os.path.abspath(path))
+    while (resolved := os.path.realpath(parent)) not in (home, "/"):
+        if resolved == workspace or os.path.lexists(os.path.join(parent, ".git")):
+            repositories.append(parent)
+        parent = os.path.dirname(parent)
+    return repositories
 
 
 def find_roots(
@@ -216,29 +223,29 @@ def find_roots(
     builtin: bool = True,
     link_targets: tuple[str, ...] = (),
 ) -> list[Root]:
-    """The directories that exist and may hold `kind`, best first. Plugins are added by the registry."""
+    """The existing roots for `kind`, highest precedence first. The registry adds those of plugins."""
     order = _RANKS_BY_PRECEDENCE.get(precedence, _RANKS_BY_PRECEDENCE["kitbag"])
     candidates: list[Root] = []
-    inside = project_boundary(places)
-    for at, directory in enumerate(extra):
-        candidates += extra_roots(directory, kind, at, places.project)
+    boundary = project_boundary(places)
+    for position, directory in enumerate(extra):
+        candidates += extra_roots(directory, kind, position, places.project)
     for distance, directory in enumerate(places.project_dirs):
-        own = os.path.join(directory, ".kitbag", kind)
-        candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance), boundary=inside))
-        for at, (folder, held, dialect) in enumerate(_PROJECT_ROOT_FOLDERS):
-            if held == kind:
-                rank = (order[3], distance * 100 + at)
+        own_path = os.path.join(directory, ".kitbag", kind)
+        candidates.append(Root(own_path, kind, "project", "kitbag", (order[1], distance), boundary=boundary))
+        for position, (folder, folder_kind, dialect) in enumerate(_PROJECT_ROOT_FOLDERS):
+            if folder_kind == kind:
+                rank = (order[3], distance * 100 + position)
                 path = os.path.join(directory, folder)
-                candidates.append(Root(path, kind, "project", dialect, rank, boundary=inside))
-    own = os.path.join(places.kitbag_home, kind)
-    candidates.append(Root(own, kind, "user", "kitbag", (order[2], 0)))
-    for at, (folder, held, dialect) in enumerate(_HOME_ROOT_FOLDERS):
-        if held == kind:
-            rank = (order[4], at)
+                candidates.append(Root(path, kind, "project", dialect, rank, boundary=boundary))
+    own_path = os.path.join(places.kitbag_home, kind)
+    candidates.append(Root(own_path, kind, "user", "kitbag", (order[2], 0)))
+    for position, (folder, folder_kind, dialect) in enumerate(_HOME_ROOT_FOLDERS):
+        if folder_kind == kind:
+            rank = (order[4], position)
             candidates.append(Root(os.path.join(places.user_home, folder), kind, "user", dialect, rank))
     if builtin:
-        shipped = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", kind)
-        candidates.append(Root(shipped, kind, "built-in", "kitbag", (BUILTIN_RANK, 0)))
+        builtin_path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", kind)
+        candidates.append(Root(builtin_path, kind, "built-in", "kitbag", (BUILTIN_RANK, 0)))
     candidates.sort(key=lambda root: root.rank)
     return [
         root._replace(boundary=user_boundary(places, root.path, link_targets)) if root.scope == "user" else root
@@ -247,8 +254,8 @@ def find_roots(
 
 
 def _existing_unique(candidates: list[Root]) -> list[Root]:
-    """Without what is missing, and without a second way to the same directory. One that a workspace links to from
-    outside is kept, to be reported, and takes nothing away from the way that leads there by right."""
+    """Drops missing directories and duplicates. A project root that links out of the workspace is kept, to be
+    reported, and does not shadow a legitimate root at the same place."""
     roots: list[Root] = []
     seen: set[str] = set()
     for root in candidates:
@@ -263,25 +270,25 @@ def _existing_unique(candidates: list[Root]) -> list[Root]:
 
 
 def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = "") -> list[Root]:
-    """`--dir DIR`: a folder of items, a folder with `skills/` or `agents/` in it, or a whole workspace."""
+    """Roots of `--dir DIR`: a folder of items, a folder that contains `skills/` or `agents/`, or a whole workspace."""
     directory = os.path.abspath(directory)
     base = at * 1000
-    found: list[Root] = []
-    own: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
-    inside = boundary_for_directory(directory, workspace)
-    for offset, (folder, held, dialect) in enumerate((*own, *_PROJECT_ROOT_FOLDERS)):
+    roots: list[Root] = []
+    own_folders: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
+    boundary = boundary_for_directory(directory, workspace)
+    for offset, (folder, folder_kind, dialect) in enumerate((*own_folders, *_PROJECT_ROOT_FOLDERS)):
         path = os.path.join(directory, folder)
-        if held == kind and os.path.isdir(path):
-            found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1), boundary=inside))
-    if found or any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS):
-        return found
+        if folder_kind == kind and os.path.isdir(path):
+            roots.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1), boundary=boundary))
+    if roots or any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS):
+        return roots
     if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _has_skills(directory)):
-        return [Root(directory, kind, "extra", _infer_dialect(directory), (EXTRA_RANK, base), boundary=inside)]
+        return [Root(directory, kind, "extra", _infer_dialect(directory), (EXTRA_RANK, base), boundary=boundary)]
     return []
 
 
 def _has_skills(directory: str) -> bool:
-    """A folder of skills; Markdown files in it are not agents."""
+    """Whether this is a folder of skills: then its Markdown files are not agents."""
     names = os.listdir(directory)
     if "SKILL.md" in names or any(name.startswith(("_persona_", "_team.md", "_subagents")) for name in names):
         return True

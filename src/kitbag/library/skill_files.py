@@ -1,6 +1,6 @@
-"""The rest of a skill, read when somebody asks: its whole head, its instructions, the files beside it.
+"""Reads the parts of a skill that a scan does not keep: all frontmatter fields, the body, the resource files.
 
-Nothing here is kept between calls. Used by packing and by the commands that inspect a skill.
+Reads from disk on every call. Used by packing, audit and the commands that inspect a skill; uses text/frontmatter.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from kitbag.text.source_files import LINK_OUTSIDE, FileStamp, SourceError
 
 
 class SkillDetails(NamedTuple):
-    """The whole head, read on demand."""
+    """All frontmatter fields, read on demand."""
 
     metadata: Metadata
     display_name: str
@@ -29,11 +29,11 @@ class SkillDetails(NamedTuple):
 
 def read_skill_details(skill: Skill) -> SkillDetails:
     try:
-        _, head = read_frontmatter(skill.path, KNOWN_FIELDS, skill.root.boundary)
+        _, frontmatter = read_frontmatter(skill.path, KNOWN_FIELDS, skill.root.boundary)
     except SourceError as error:
-        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return SkillDetails({}, skill.name, "", (), (), (), (gone,))
-    metadata = head.metadata
+        unreadable = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
+        return SkillDetails({}, skill.name, "", (), (), (), (unreadable,))
+    metadata = frontmatter.metadata
     triggers = metadata.get("triggers", metadata.get("trigger"))
     return SkillDetails(
         metadata,
@@ -42,7 +42,7 @@ def read_skill_details(skill: Skill) -> SkillDetails:
         to_string_list(metadata.get("tags")),
         to_string_list(triggers),
         to_string_list(metadata.get("requires")),
-        tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in head.problems),
+        tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in frontmatter.problems),
     )
 
 
@@ -54,28 +54,28 @@ class SkillBody(NamedTuple):
 
 
 def read_skill_body(skill: Skill) -> SkillBody:
-    """The instructions without the head, outer blank lines removed; read from disk each time."""
+    """The body without outer blank lines, read from disk each time."""
     try:
         text, line, stamp, problems = read_body(skill.path, skill.root.boundary)
     except SourceError as error:
-        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return SkillBody("", 0, (0, 0, 0, 0), (gone,))
+        unreadable = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
+        return SkillBody("", 0, (0, 0, 0, 0), (unreadable,))
     stripped = text.lstrip("\n")
     line += len(text) - len(stripped)
-    noted = tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in problems)
-    return SkillBody(stripped.rstrip(), line, stamp, noted)
+    diagnostics = tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in problems)
+    return SkillBody(stripped.rstrip(), line, stamp, diagnostics)
 
 
 def resolve_skill_file(skill: Skill) -> str:
-    """Where its own file lies now. Raises InvalidError where a link has come to lead out of the workspace."""
+    """The real path of its file. Raises InvalidError if a link now leads out of the workspace."""
     real, boundary = os.path.realpath(skill.path), skill.root.boundary
-    if boundary is not None and (why := boundary.violation(real)):
-        raise InvalidError(f"{skill.path}: not read: {why}", boundary.fix)
+    if boundary is not None and (reason := boundary.violation(real)):
+        raise InvalidError(f"{skill.path}: not read: {reason}", boundary.fix)
     return real
 
 
 class SkillResource(NamedTuple):
-    """A file of the skill beside SKILL.md: level 2."""
+    """A file in the skill's directory other than SKILL.md: level 2."""
 
     path: str
     """Relative to the skill's directory."""
@@ -92,54 +92,54 @@ class SkillResources(NamedTuple):
     files: list[SkillResource]
     """Sorted."""
     is_truncated: bool
-    """There are more than the limit allows."""
+    """There are more files than the limit."""
     problems: list[Diagnostic]
     """Links that lead out of the workspace."""
 
 
 def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> SkillResources:
-    """Without following links."""
+    """Does not follow links."""
     if skill.flags & (FLAT | COMMAND) or skill.root.refusal(os.path.realpath(skill.directory)):
         return SkillResources([], False, [])
-    found: list[SkillResource] = []
+    resources: list[SkillResource] = []
     links: list[str] = []
     pending = [""]
-    looked_into = 0
-    while pending and looked_into <= limit and len(found) <= limit:
-        looked_into += 1
+    visited = 0
+    while pending and visited <= limit and len(resources) <= limit:
+        visited += 1
         folder = pending.pop()
         with contextlib.suppress(OSError):
-            pending += _scan_folder(skill, folder, limit, found, links)
-    found.sort()
+            pending += _scan_folder(skill, folder, limit, resources, links)
+    resources.sort()
     problems = [problem for path in sorted(links[:limit]) if (problem := _check_link(skill, path)) is not None]
-    return SkillResources(found[:limit], bool(pending) or len(found) > limit, problems)
+    return SkillResources(resources[:limit], bool(pending) or len(resources) > limit, problems)
 
 
 def _check_link(skill: Skill, path: str) -> Diagnostic | None:
     boundary = skill.root.boundary
-    why = boundary.violation(os.path.realpath(path)) if boundary is not None else ""
-    if not why or boundary is None:
+    reason = boundary.violation(os.path.realpath(path)) if boundary is not None else ""
+    if not reason or boundary is None:
         return None
-    return Diagnostic("warning", LINK_OUTSIDE, path, 0, f"not read: {why}", boundary.fix)
+    return Diagnostic("warning", LINK_OUTSIDE, path, 0, f"not read: {reason}", boundary.fix)
 
 
-def _scan_folder(skill: Skill, folder: str, limit: int, found: list[SkillResource], links: list[str]) -> list[str]:
-    """Adds the files and the links of one folder and answers the folders in it, the first `limit` of each by name."""
+def _scan_folder(skill: Skill, folder: str, limit: int, resources: list[SkillResource], links: list[str]) -> list[str]:
+    """Adds the files and links of one folder and returns its subfolders, the first `limit` entries by name."""
     import heapq
 
     with os.scandir(os.path.join(skill.directory, folder)) as entries:
-        listed = heapq.nsmallest(limit + 2, entries, key=lambda entry: entry.name)
-    below: list[str] = []
-    for entry in listed:
+        selected = heapq.nsmallest(limit + 2, entries, key=lambda entry: entry.name)
+    subfolders: list[str] = []
+    for entry in selected:
         relative = f"{folder}/{entry.name}" if folder else entry.name
         if entry.is_symlink():
             links.append(entry.path)
         elif entry.is_dir(follow_symlinks=False):
             if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
-                below.append(relative)
+                subfolders.append(relative)
         elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
             top = relative.split("/", 1)[0] if "/" in relative else ""
             group = top if top in ("scripts", "references", "assets") else "other"
             with contextlib.suppress(OSError):
-                found.append(SkillResource(relative, group, entry.stat(follow_symlinks=False).st_size))
-    return below
+                resources.append(SkillResource(relative, group, entry.stat(follow_symlinks=False).st_size))
+    return subfolders

@@ -1,7 +1,7 @@
-"""A skill as it is known at start: what its head says to the catalog and the visibility rule.
+"""A skill as loaded at start: the frontmatter fields that the catalog and the visibility rule need.
 
-`read_skill` is the hot path of every scan: it reads the start of one file and keeps only what the
-catalog and the visibility rule need. Used by discover and the registry.
+`read_skill` is the hot path of every scan: it reads only the start of a file. Used by discover, index and
+the registry; uses text/frontmatter. skill_files reads the rest on demand.
 """
 
 from typing import NamedTuple
@@ -26,15 +26,15 @@ _EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
 
 
 class Skill(NamedTuple):
-    """What is known without opening the file again. Commands are skills with the COMMAND flag."""
+    """What a scan keeps of a skill. Commands are skills with the COMMAND flag."""
 
     root: Root
     location: str
-    """The file, relative to the root; absolute for one that only a manifest leads to."""
+    """The file, relative to the root; absolute for a skill that only a manifest lists."""
     stamp: int
-    """The hash of the file's stamp: two that differ are two files."""
+    """The hash of the file's stamp; changes whenever the file does."""
     changed: int
-    """When the file last changed in any way (ctime), in nanoseconds."""
+    """The file's ctime in nanoseconds."""
     name: str
     full_name: str
     """`plugin:name`, `team/name`, or the name itself."""
@@ -44,7 +44,7 @@ class Skill(NamedTuple):
     flags: int
     team: str
     group: str
-    """Inside a team folder: `core`, or the folder's name (a persona's when it is called so)."""
+    """Inside a team: `core`, or the folder's name, which may be a persona's."""
     subagents: tuple[str, ...]
 
     @property
@@ -61,42 +61,42 @@ class Skill(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """What the catalog says of it: description and when to use."""
+        """The text for the catalog: description and when to use."""
         if not self.when_to_use:
             return self.description
         return f"{self.description} {self.when_to_use}" if self.description else self.when_to_use
 
 
 def is_path_activated(skill: Skill) -> bool:
-    """It is told of when a file is used that its `paths` match. Commands have no such field."""
+    """Its description is shown when a file that matches `paths` is used. Commands have no `paths`."""
     return bool(skill.flags & HAS_PATHS) and not skill.flags & COMMAND
 
 
 def read_skill(
     root: Root, location: str, path: str, fallback_name: str, team: str = "", group: str = "", flags: int = 0
 ) -> tuple[Skill | None, list[Diagnostic]]:
-    """Never raises for content. FileNotFoundError means that there is no such file."""
+    """Never raises for content. Raises FileNotFoundError if there is no such file."""
     try:
-        stamp, head = read_frontmatter(path, KNOWN_FIELDS, root.boundary)
+        stamp, frontmatter = read_frontmatter(path, KNOWN_FIELDS, root.boundary)
     except SourceError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise error.__cause__ from None
         return None, [Diagnostic("error", error.code, path, 0, error.problem, error.fix)]
-    if flags & FLAT and not head.present:
+    if flags & FLAT and not frontmatter.present:
         return None, []
-    metadata = head.metadata
-    problems: list[FileProblem] = [*head.problems] if head.problems else []
-    written = None if flags & COMMAND else metadata.get("name")
-    if written == fallback_name and _is_plain_name(fallback_name):
+    metadata = frontmatter.metadata
+    problems: list[FileProblem] = [*frontmatter.problems] if frontmatter.problems else []
+    declared_name = None if flags & COMMAND else metadata.get("name")
+    if declared_name == fallback_name and _is_plain_name(fallback_name):
         name = fallback_name
     else:
-        name = _read_name(written, fallback_name, flags, problems)
-    description, flags = _read_description(head, flags, problems)
-    when, hint = ("", "") if _OPTIONAL_KEYS.isdisjoint(metadata) else _read_optional_fields(metadata, problems)
+        name = _read_name(declared_name, fallback_name, flags, problems)
+    description, flags = _read_description(frontmatter, flags, problems)
+    when_to_use, hint = ("", "") if _OPTIONAL_KEYS.isdisjoint(metadata) else _read_optional_fields(metadata, problems)
     flags |= _read_flags(metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
-        root, location, hash(stamp), stamp[1], name, full_name, description, when, hint, flags, team, group,
+        root, location, hash(stamp), stamp[1], name, full_name, description, when_to_use, hint, flags, team, group,
         to_string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
     return skill, [to_diagnostic(path, problem, root.boundary) for problem in problems]
@@ -114,41 +114,43 @@ def _is_plain_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").replace("_", "").isalnum() and len(name) <= MAX_NAME
 
 
-def _read_name(written: YamlValue | None, fallback: str, flags: int, problems: list[FileProblem]) -> str:
-    name, wrong = sanitize_name(written, fallback)
-    if flags & COMMAND:  # `:` stands between the folders that it lies in
+def _read_name(declared: YamlValue | None, fallback: str, flags: int, problems: list[FileProblem]) -> str:
+    name, name_problem = sanitize_name(declared, fallback)
+    if flags & COMMAND:  # `:` separates its folders
         name = ":".join(sanitize_name(None, part)[0] for part in fallback.split(":"))
-    if wrong:
-        what = f"{wrong}; it is called {name!r}"
+    if name_problem:
+        problem = f"{name_problem}; it is called {name!r}"
         problems.append(
-            FileProblem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`", "name")
+            FileProblem("warning", "name-unusable", 2, problem, "use lower-case letters, digits and `-`", "name")
         )
-    elif written is not None and name != fallback and not flags & FLAT:
-        what = f"called {name!r} but its folder is {fallback!r}"
-        problems.append(FileProblem("info", "name-not-folder", 2, what, "give the folder and `name` one name", "name"))
+    elif declared is not None and name != fallback and not flags & FLAT:
+        problem = f"called {name!r} but its folder is {fallback!r}"
+        problems.append(
+            FileProblem("info", "name-not-folder", 2, problem, "give the folder and `name` one name", "name")
+        )
     hidden = find_hidden(fallback)
     if hidden:
-        what = f"the file's or folder's name has hidden characters: {format_code_points(hidden)}"
-        problems.append(FileProblem("warning", "hidden-characters", 0, what, "rename it"))
+        problem = f"the file's or folder's name has hidden characters: {format_code_points(hidden)}"
+        problems.append(FileProblem("warning", "hidden-characters", 0, problem, "rename it"))
     return name
 
 
-def _read_description(head: Frontmatter, flags: int, problems: list[FileProblem]) -> tuple[str, int]:
-    description = get_text(head.metadata, "description")
+def _read_description(frontmatter: Frontmatter, flags: int, problems: list[FileProblem]) -> tuple[str, int]:
+    description = get_text(frontmatter.metadata, "description")
     if description:
         return _strip_hidden(description, "description", problems), flags
-    paragraph = first_paragraph(head.body_prefix)
-    if not head.present:
-        what = "no head (`---`) at the start"
+    paragraph = first_paragraph(frontmatter.body_prefix)
+    if not frontmatter.present:
+        problem = "no head (`---`) at the start"
     else:
-        what = "no `description`"
+        problem = "no `description`"
     instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
     problems.append(
         FileProblem(
             "warning",
             "no-description",
             1,
-            f"{what}; {instead}",
+            f"{problem}; {instead}",
             "add `description:` with what it does and when",
         )
     )
@@ -161,8 +163,8 @@ def _strip_hidden(text: str, field: str, problems: list[FileProblem]) -> str:
     hidden = find_hidden(text)
     if not hidden:
         return text
-    what = f"`{field}` has hidden characters, left out: {format_code_points(hidden)}"
-    problems.append(FileProblem("warning", "hidden-characters", 2, what, "remove them", field))
+    problem = f"`{field}` has hidden characters, left out: {format_code_points(hidden)}"
+    problems.append(FileProblem("warning", "hidden-characters", 2, problem, "remove them", field))
     return remove_hidden(text)
 
 
@@ -183,14 +185,14 @@ def parse_boolean(metadata: Metadata, key: str, default: bool, problems: list[Fi
     value = metadata.get(key, metadata.get(key.replace("-", "_")) if "-" in key else None)
     if value is None or value in _EMPTY_VALUES:
         return default
-    word = value.strip().lower() if isinstance(value, str) else ""
-    if word in _TRUE:
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if text in _TRUE:
         return True
-    if word in _FALSE:
+    if text in _FALSE:
         return False
-    what = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
+    problem = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
     fix = f"write `{key}: true` or `{key}: false`"
-    problems.append(FileProblem("warning", "not-a-boolean", 2, what, fix, key))
+    problems.append(FileProblem("warning", "not-a-boolean", 2, problem, fix, key))
     return default
 
 
@@ -202,7 +204,7 @@ def get_text(metadata: Metadata, key: str) -> str:
 
 
 def _read_optional_fields(metadata: Metadata, problems: list[FileProblem]) -> tuple[str, str]:
-    """When to use it and the hint for its arguments, which few have."""
+    """When to use it and the argument hint, which few skills have."""
     when = next((text for key in _WHEN_TO_USE_KEYS if (text := get_text(metadata, key))), "")
     hint = next((value for key in _ARGUMENT_HINT_KEYS if (value := metadata.get(key))), "")
     return _strip_hidden(when, _WHEN_TO_USE_KEYS[0], problems), _strip_hidden(
@@ -211,7 +213,7 @@ def _read_optional_fields(metadata: Metadata, problems: list[FileProblem]) -> tu
 
 
 def to_text(value: YamlValue) -> str:
-    """One text for whatever YAML made of it."""
+    """Joins any YAML value into one string."""
     if isinstance(value, str):
         return "" if value in _EMPTY_VALUES else value
     if isinstance(value, list):
@@ -220,14 +222,14 @@ def to_text(value: YamlValue) -> str:
 
 
 def _format_hint(value: YamlValue) -> str:
-    """`[file]` is a list to YAML and a hint to a person."""
+    """`[file]` is a list in YAML, but meant as text."""
     if isinstance(value, list):
         return "[" + ", ".join(to_text(item) for item in value) + "]"
     return to_text(value).strip()
 
 
 def to_string_list(value: YamlValue | None) -> tuple[str, ...]:
-    """A list, or a comma-separated string; nothing else."""
+    """Accepts a list or a comma- or space-separated string."""
     if isinstance(value, str):
         parts = value.strip("[] ").split(",") if "," in value else value.strip("[] ").split()
         return tuple(part.strip(" '\"") for part in parts if part.strip(" '\""))

@@ -1,7 +1,7 @@
-"""`manifest.json` in a skills root (the CLEO shape, seed 001 §8.1), read beside the heads of its skills.
+"""Reads `manifest.json` in a skills root (CLEO format, seed 001 §8.1).
 
-What a skill's own head says beats the manifest; the manifest fills what the head leaves out, and may
-list skills that lie beside the skills folder. Used by the registry.
+A skill's frontmatter overrides the manifest; the manifest fills missing fields and may list skills
+outside the skills folder. Used by the registry; uses skills.
 """
 
 import os
@@ -22,7 +22,7 @@ class ManifestEntry(NamedTuple):
     version: str
     description: str
     path: str
-    """As written: relative to the folder that holds `skills/`."""
+    """As written: relative to the parent of `skills/`."""
     token_budget: int | None
     tier: str
     references: tuple[str, ...]
@@ -33,76 +33,76 @@ class ManifestEntry(NamedTuple):
 
 
 def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic]]:
-    """Entries by lower-case name; empty when there is no manifest."""
+    """Entries by lower-case name; empty if there is no manifest."""
     file = os.path.join(root.path, "manifest.json")
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     if not os.path.isfile(file):
-        return {}, found
+        return {}, diagnostics
 
-    def note(problem: str, fix: str, line: int = 0) -> None:
-        found.append(Diagnostic("warning", "manifest", file, line, problem, fix))
+    def warn(problem: str, fix: str, line: int = 0) -> None:
+        diagnostics.append(Diagnostic("warning", "manifest", file, line, problem, fix))
 
     import json
 
     try:
         text, _, problems = read_text(file, root.boundary, _MAX_BYTES)
-        found += [Diagnostic("warning", p.code, file, p.line, p.problem, _REGENERATE_FIX) for p in problems]
+        diagnostics += [Diagnostic("warning", p.code, file, p.line, p.problem, _REGENERATE_FIX) for p in problems]
         content: Any = json.loads(text)
     except SourceError as error:
         code = error.code if error.code == LINK_OUTSIDE else "manifest"
-        found.append(Diagnostic("warning", code, file, 0, error.problem, error.fix))
-        return {}, found
+        diagnostics.append(Diagnostic("warning", code, file, 0, error.problem, error.fix))
+        return {}, diagnostics
     except RecursionError:
-        note("nested too deeply; not used", _REGENERATE_FIX)
-        return {}, found
+        warn("nested too deeply; not used", _REGENERATE_FIX)
+        return {}, diagnostics
     except ValueError as error:
-        note(f"not valid JSON, so not used: {error}", _REGENERATE_FIX, getattr(error, "lineno", 0))
-        return {}, found
-    listed: Any = cast("dict[str, Any]", content).get("skills") if isinstance(content, dict) else content
-    if not isinstance(listed, list):
-        note("has no list `skills`; not used", 'write {"skills": [{"name": ..., "path": ...}]}')
-        return {}, found
+        warn(f"not valid JSON, so not used: {error}", _REGENERATE_FIX, getattr(error, "lineno", 0))
+        return {}, diagnostics
+    items: Any = cast("dict[str, Any]", content).get("skills") if isinstance(content, dict) else content
+    if not isinstance(items, list):
+        warn("has no list `skills`; not used", 'write {"skills": [{"name": ..., "path": ...}]}')
+        return {}, diagnostics
     entries: dict[str, ManifestEntry] = {}
-    for at, item in enumerate(cast("list[Any]", listed), 1):
-        entry, wrong = _parse_entry(item, file)
-        for problem in wrong:
-            note(f"entry {at} of `skills`: {problem}", "correct it")
+    for number, item in enumerate(cast("list[Any]", items), 1):
+        entry, entry_problems = _parse_entry(item, file)
+        for problem in entry_problems:
+            warn(f"entry {number} of `skills`: {problem}", "correct it")
         if entry is None:
             continue
         if entry.name.lower() in entries:
-            note(f"{entry.name!r} is listed twice; the first one counts", "remove one")
+            warn(f"{entry.name!r} is listed twice; the first one counts", "remove one")
         else:
             entries[entry.name.lower()] = entry
-    return entries, found
+    return entries, diagnostics
 
 
 def _parse_entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]:
-    """The entry, and what in it was not used."""
+    """The entry, and the problems with it."""
     fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
     name = _to_text(fields, "name")
     if not name:
         return None, ["no `name`; skipped"]
-    wrong: list[str] = []
+    problems: list[str] = []
     description = collapse_whitespace(_to_text(fields, "description"))
     hidden = find_hidden(description)
     if hidden:
-        wrong.append(f"`description` has hidden characters, left out: {format_code_points(hidden)}")
+        problems.append(f"`description` has hidden characters, left out: {format_code_points(hidden)}")
     budget = fields.get("token_budget")
     if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0):
-        wrong.append("`token_budget` is not a number above 0; not used")
+        problems.append("`token_budget` is not a number above 0; not used")
         budget = None
     capabilities: Any = fields.get("capabilities")
-    able = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
+    capability_fields = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
     entry = ManifestEntry(
         name, _to_text(fields, "version"), remove_hidden(description), _to_text(fields, "path"), budget,
-        _to_text(fields, "tier"), _to_strings(fields.get("references")), _to_strings(able.get("inputs")),
-        _to_strings(able.get("outputs")), _to_strings(able.get("dispatch_triggers")), file,
+        _to_text(fields, "tier"), _to_strings(fields.get("references")), _to_strings(capability_fields.get("inputs")),
+        _to_strings(capability_fields.get("outputs")), _to_strings(capability_fields.get("dispatch_triggers")), file,
     )  # fmt: skip
-    return entry, wrong
+    return entry, problems
 
 
 def _to_text(fields: "dict[str, Any]", key: str) -> str:
-    """A text, or a number as one; nothing for null, lists and maps."""
+    """A string, or a number as a string; empty for any other type."""
     value: Any = fields.get(key)
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value).strip()
@@ -110,28 +110,28 @@ def _to_text(fields: "dict[str, Any]", key: str) -> str:
 
 
 def _to_strings(value: Any) -> tuple[str, ...]:
-    """A list of texts; one alone is a list of one."""
-    listed = cast("list[Any]", value) if isinstance(value, list) else [value]
-    return tuple(item for item in listed if isinstance(item, str) and item)
+    """The strings of a list; a single string counts as a list of one."""
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    return tuple(item for item in items if isinstance(item, str) and item)
 
 
 def apply_manifest(
     root: Root, skills: list[Skill], diagnostics: list[Diagnostic]
 ) -> tuple[list[Skill], dict[str, ManifestEntry]]:
-    """The skills of a root as its manifest completes them, and the entries by the path of their skill."""
-    entries, found = read_manifest(root)
-    diagnostics.extend(found)
+    """The skills of a root, completed from its manifest, and the manifest entries by skill path."""
+    entries, problems = read_manifest(root)
+    diagnostics.extend(problems)
     if not entries:
         return skills, {}
     merged: list[Skill] = []
     by_path: dict[str, ManifestEntry] = {}
-    by_place = {_entry_directory(root, entry): entry for entry in entries.values()}
-    places = [os.path.normpath(skill.path if skill.flags & FLAT else skill.directory) for skill in skills]
-    # An entry whose path leads to a skill speaks of that one, and not of another with its name.
-    known = set(places)
-    by_name = {key: entry for key, entry in entries.items() if _entry_directory(root, entry) not in known}
-    for skill, place in zip(skills, places, strict=True):
-        entry = by_place.get(place) or by_name.get(skill.name.lower())
+    by_directory = {_entry_directory(root, entry): entry for entry in entries.values()}
+    directories = [os.path.normpath(skill.path if skill.flags & FLAT else skill.directory) for skill in skills]
+    # An entry whose path is a skill's directory describes that skill, not another one with the same name.
+    used_directories = set(directories)
+    by_name = {key: entry for key, entry in entries.items() if _entry_directory(root, entry) not in used_directories}
+    for skill, directory in zip(skills, directories, strict=True):
+        entry = by_directory.get(directory) or by_name.get(skill.name.lower())
         if entry is not None:
             by_path[skill.path] = entry
             skill = _apply_entry(skill, entry, diagnostics)
@@ -139,9 +139,9 @@ def apply_manifest(
     used = {entry.name for entry in by_path.values()}
     unused = [entry for entry in entries.values() if entry.name not in used]
     folder = os.path.realpath(root.path)
-    met = {os.path.join(folder, skill.location) for skill in skills} if unused else set[str]()
+    known_paths = {os.path.join(folder, skill.location) for skill in skills} if unused else set[str]()
     for entry in unused:
-        skill = _load_sibling_skill(root, entry, met, diagnostics)
+        skill = _load_sibling_skill(root, entry, known_paths, diagnostics)
         if skill is not None:
             by_path[skill.path] = entry
             merged.append(_apply_entry(skill, entry, diagnostics))
@@ -149,42 +149,44 @@ def apply_manifest(
 
 
 def _entry_directory(root: Root, entry: ManifestEntry) -> str:
-    """Where the entry says its skill lies. The path of a SKILL.md stands for its directory."""
+    """The directory of the entry's skill; a path to SKILL.md means its directory."""
     path = entry.path.removesuffix("/SKILL.md") or os.path.join(os.path.basename(root.path), entry.name)
     return os.path.normpath(os.path.join(os.path.dirname(root.path), path))
 
 
 def _apply_entry(skill: Skill, entry: ManifestEntry, diagnostics: list[Diagnostic]) -> Skill:
-    """The head beats the manifest; the manifest fills what the head leaves out."""
+    """Fills a missing description from the manifest; the skill's own frontmatter wins."""
     if not entry.description or entry.description == collapse_whitespace(skill.description):
         return skill
     if skill.flags & NO_DESCRIPTION:
         return skill._replace(description=entry.description, flags=skill.flags & ~NO_DESCRIPTION)
-    what = f"describes {skill.name!r} otherwise than its own file, which counts"
-    diagnostics.append(Diagnostic("info", "manifest-differs", entry.file, 0, what, _REGENERATE_FIX))
+    problem = f"describes {skill.name!r} otherwise than its own file, which counts"
+    diagnostics.append(Diagnostic("info", "manifest-differs", entry.file, 0, problem, _REGENERATE_FIX))
     return skill
 
 
-def _load_sibling_skill(root: Root, entry: ManifestEntry, met: set[str], diagnostics: list[Diagnostic]) -> Skill | None:
-    """A skill that the manifest lists and the walk did not meet; it must lie beside the skills folder."""
+def _load_sibling_skill(
+    root: Root, entry: ManifestEntry, known_paths: set[str], diagnostics: list[Diagnostic]
+) -> Skill | None:
+    """Loads a skill that only the manifest lists; it must be below the parent of the skills folder."""
     base = os.path.realpath(os.path.dirname(root.path))
     try:
         directory = os.path.realpath(_entry_directory(root, entry))
-    except ValueError:  # no file can be called that
+    except ValueError:  # not a valid file name
         directory = base
     path = os.path.join(directory, "SKILL.md")
-    if path in met:
+    if path in known_paths:
         return None
     if os.path.commonpath((base, directory)) != base or directory == base:
-        what, fix = f"the path of {entry.name!r} leads out of {base}; not used", "use a path below it"
+        problem, fix = f"the path of {entry.name!r} leads out of {base}; not used", "use a path below it"
     elif not os.path.exists(path):
-        what, fix = f"lists {entry.name!r}, which is not there", _REGENERATE_FIX
+        problem, fix = f"lists {entry.name!r}, which is not there", _REGENERATE_FIX
     else:
         try:
-            skill, found = read_skill(root, path, path, os.path.basename(directory))
-        except OSError:  # gone since
+            skill, problems = read_skill(root, path, path, os.path.basename(directory))
+        except OSError:  # deleted meanwhile
             return None
-        diagnostics.extend(found)
+        diagnostics.extend(problems)
         return skill
-    diagnostics.append(Diagnostic("warning", "manifest", entry.file, 0, what, fix))
+    diagnostics.append(Diagnostic("warning", "manifest", entry.file, 0, problem, fix))
     return None

@@ -1,7 +1,8 @@
-"""What a workspace that is not trusted does not get to show: its items, by name, so that a run can say what it lacks.
+"""Items of an untrusted workspace: omitted from the library, and listed so that a run can report them.
 
-    LeftOutError    13    the request needs one of them
-Used by the registry when it leaves the project out, and by whoever starts a run in such a workspace.
+    UntrustedItemError    13    the request needs one of them
+
+Used by the registry, packing and assembly; uses scopes.
 """
 
 import os
@@ -24,7 +25,7 @@ class UntrustedItemError(KitbagError):
 
 
 def is_project_root(root: Root, places: Places) -> bool:
-    """By scope, or because a directory that was given by hand lies inside the workspace."""
+    """Whether the root belongs to the project: by scope, or as an extra directory inside the workspace."""
     if root.scope != "extra" or not places.project_dirs:
         return root.scope == "project"
     return f"{os.path.realpath(root.path)}/".startswith(f"{os.path.realpath(places.project)}/")

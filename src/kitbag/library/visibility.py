@@ -1,7 +1,7 @@
-"""The one rule that decides who may see and use an item: listing, search, loading, preloading and spawning ask it.
+"""The one rule that decides who sees and uses an item: for listing, search, loading, preloading and spawning.
 
-It joins the state a person gave an item (on, name-only, user-only, off), what the file itself allows,
-the chosen team and persona, and the agent that asks. Used by the registry; pure, holds no state.
+Combines the state set by the user (on, name-only, user-only, off), the file's own flags, the selected team
+and persona, and the tools of the agent. Used by the registry; pure, holds no state.
 """
 
 from collections.abc import Iterable
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Verdict(NamedTuple):
-    """Four separate axes, and why an axis is closed."""
+    """Who sees and uses an item, and why some may not."""
 
     listed: bool
-    """In the catalog a model starts with."""
+    """Appears in the catalog that a model gets at start."""
     described: bool
-    """With its description, where the budget allows."""
+    """Appears there with its description, if the budget allows."""
     model: bool
     """A model may load or spawn it by name."""
     user: bool
-    """A person may invoke it."""
+    """The user may invoke it."""
     preload: bool
     """An agent file may name it in `skills:`."""
     searchable: bool
-    """Search may find it for a model."""
+    """A model may find it by search."""
     state: ItemState
     reason: str
 
@@ -48,54 +48,54 @@ def _hidden(state: ItemState, reason: str) -> Verdict:
 
 
 class VisibilityContext(NamedTuple):
-    """Who looks: chosen once a session."""
+    """Who is asking: fixed for a session."""
 
     team: str = ""
     persona: "Persona | None" = None
     states: "dict[str, SourcedValue]" = {}  # noqa: RUF012 - never changed
     agent_tools: "ToolAccess | None" = None
-    """The tools of the subagent that asks; None for the main loop."""
+    """The tools of the subagent that asks; None for the main agent."""
 
 
 def evaluate_skill(skill: Skill, context: VisibilityContext) -> Verdict:
     state, source = _configured_state(skill.full_name, context)
     if state == "off":
         return _hidden("off", f"switched off in {source}")
-    verdict = FULLY_VISIBLE._replace(state=state)
+    visibility = FULLY_VISIBLE._replace(state=state)
     if skill.team:
-        verdict = _apply_team(skill, context, verdict)
-        if not verdict.is_usable:
-            return verdict
+        visibility = _apply_team(skill, context, visibility)
+        if not visibility.is_usable:
+            return visibility
     if state == "user-only" or skill.flags & NO_MODEL:
-        why = f"for the user only, by {source}" if state == "user-only" else "disable-model-invocation in its file"
-        verdict = verdict._replace(
-            listed=False, described=False, model=False, preload=False, searchable=False, reason=why
+        reason = f"for the user only, by {source}" if state == "user-only" else "disable-model-invocation in its file"
+        visibility = visibility._replace(
+            listed=False, described=False, model=False, preload=False, searchable=False, reason=reason
         )
     elif state == "name-only":
-        verdict = verdict._replace(described=False, reason=f"name only, by {source}")
-    elif verdict.described and is_path_activated(skill):
-        verdict = verdict._replace(described=False, reason="described when a file is used that its `paths` match")
+        visibility = visibility._replace(described=False, reason=f"name only, by {source}")
+    elif visibility.described and is_path_activated(skill):
+        visibility = visibility._replace(described=False, reason="described when a file is used that its `paths` match")
     if skill.flags & NO_USER:
-        verdict = verdict._replace(user=False, reason=verdict.reason or "user-invocable is false in its file")
-    why = _agent_restriction(skill, context.agent_tools)
-    if why:
-        verdict = verdict._replace(listed=False, described=False, model=False, searchable=False, reason=why)
-    return verdict
+        visibility = visibility._replace(user=False, reason=visibility.reason or "user-invocable is false in its file")
+    reason = _agent_restriction(skill, context.agent_tools)
+    if reason:
+        visibility = visibility._replace(listed=False, described=False, model=False, searchable=False, reason=reason)
+    return visibility
 
 
 def _agent_restriction(skill: Skill, tools: "ToolAccess | None") -> str:
-    """Why the agent that asks may not load it. `Skill(name)` in its tools opens that one alone."""
+    """Why the agent may not load the skill; empty if it may. `Skill(name)` in its tools allows only that skill."""
     if tools is None:
         return ""
     if not tools.allows("Skill"):
         return "the agent has no Skill tool"
     rules = [rule for rule in tools.specifiers if rule.startswith("Skill(")]
-    opened = [rule[6:-1].split(" ")[0].removesuffix(":*").strip() for rule in rules]
-    return "the agent's tools name other skills" if opened and not is_named_in(skill, tuple(opened)) else ""
+    allowed = [rule[6:-1].split(" ")[0].removesuffix(":*").strip() for rule in rules]
+    return "the agent's tools name other skills" if allowed and not is_named_in(skill, tuple(allowed)) else ""
 
 
 def evaluate_skills(skills: "Iterable[Skill]", context: VisibilityContext) -> "list[tuple[Skill, Verdict]]":
-    """judge_skill for many, at the cost of one question where nothing is special about a skill."""
+    """evaluate_skill for many skills, with a fast path for skills without flags and team."""
     if context.states or context.agent_tools is not None:
         return [(skill, evaluate_skill(skill, context)) for skill in skills]
     return [(skill, evaluate_skill(skill, context) if skill.flags or skill.team else FULLY_VISIBLE) for skill in skills]
@@ -104,69 +104,71 @@ def evaluate_skills(skills: "Iterable[Skill]", context: VisibilityContext) -> "l
 def evaluate_agent(
     agent: "AgentFile", context: VisibilityContext, named_by_skills: frozenset[str] = frozenset()
 ) -> Verdict:
-    """`named_by_skills`: agents that a visible skill lists under `subagents:`, in lower case."""
+    """`named_by_skills`: lower-case names of agents that a visible skill lists under `subagents:`."""
     state, source = _configured_state(agent.full_name, context)
     if state == "off":
         return _hidden("off", f"switched off in {source}")
     if agent.disabled:
         return _hidden("off", "disabled in its file")
-    verdict = FULLY_VISIBLE._replace(state=state)
+    visibility = FULLY_VISIBLE._replace(state=state)
     if agent.team and not _is_agent_in_team(agent, context, named_by_skills):
-        chosen = context.persona.full_name if context.persona else context.team
-        why = f"not one of {chosen}'s" if chosen else f"belongs to team {agent.team}; choose a persona"
-        return _hidden(state, why)._replace(user=not chosen)
+        selected = context.persona.full_name if context.persona else context.team
+        reason = f"not one of {selected}'s" if selected else f"belongs to team {agent.team}; choose a persona"
+        return _hidden(state, reason)._replace(user=not selected)
     if state == "user-only" or not agent.model_invocable:
-        why = f"for the user only, by {source}" if state == "user-only" else "its file keeps it from models"
-        verdict = verdict._replace(listed=False, described=False, model=False, searchable=False, reason=why)
+        reason = f"for the user only, by {source}" if state == "user-only" else "its file keeps it from models"
+        visibility = visibility._replace(listed=False, described=False, model=False, searchable=False, reason=reason)
     elif state == "name-only":
-        verdict = verdict._replace(described=False, reason=f"name only, by {source}")
+        visibility = visibility._replace(described=False, reason=f"name only, by {source}")
     if agent.hidden:
-        verdict = verdict._replace(listed=False, described=False, reason=verdict.reason or "hidden in its file")
+        visibility = visibility._replace(
+            listed=False, described=False, reason=visibility.reason or "hidden in its file"
+        )
     if not agent.user_invocable:
-        verdict = verdict._replace(user=False)
-    return verdict
+        visibility = visibility._replace(user=False)
+    return visibility
 
 
 def _configured_state(full_name: str, context: VisibilityContext) -> tuple[ItemState, str]:
     if not context.states:
         return "on", ""
     name = full_name.lower()
-    found = context.states.get(name)
-    if found is None and not name.isascii():  # an accent can be stored in two ways
-        found = next(
+    configured = context.states.get(name)
+    if configured is None and not name.isascii():  # NFC and NFD spellings are the same name
+        configured = next(
             (state for key, state in context.states.items() if normalize_name(key) == normalize_name(name)), None
         )
-    return (found.value, found.source) if found else ("on", "")
+    return (configured.value, configured.source) if configured else ("on", "")
 
 
-def _apply_team(skill: Skill, context: VisibilityContext, verdict: Verdict) -> Verdict:
-    """A team's skill: in the catalog for its persona, by full name when nobody chose, else not there."""
+def _apply_team(skill: Skill, context: VisibilityContext, visibility: Verdict) -> Verdict:
+    """A team's skill is listed for its persona, loadable by full name if no team is selected, otherwise hidden."""
     persona = context.persona
     if not context.team and not (persona and is_named_in(skill, persona.declared_skills)):
-        why = f"belongs to team {skill.team}: load it as {skill.full_name}, or choose a persona"
-        return verdict._replace(listed=False, described=False, searchable=False, reason=why)
+        reason = f"belongs to team {skill.team}: load it as {skill.full_name}, or choose a persona"
+        return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     if context.team and normalize_name(context.team) != normalize_name(skill.team):
-        return _hidden(verdict.state, f"belongs to team {skill.team}, not {context.team}")
+        return _hidden(visibility.state, f"belongs to team {skill.team}, not {context.team}")
     if persona is None:
         if skill.group == "core":
-            return verdict
-        why = f"no persona of {skill.team} is chosen: load it as {skill.full_name}"
-        return verdict._replace(listed=False, described=False, searchable=False, reason=why)
+            return visibility
+        reason = f"no persona of {skill.team} is chosen: load it as {skill.full_name}"
+        return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     if is_named_in(skill, persona.on_demand_skills) and not is_named_in(skill, (*persona.core_skills, *persona.skills)):
-        return verdict._replace(listed=False, described=False, reason=f"on demand for {persona.name}")
-    own = skill.group == "core" or normalize_name(skill.group) == normalize_name(persona.name)
-    if own or is_named_in(skill, persona.declared_skills):
-        return verdict
+        return visibility._replace(listed=False, described=False, reason=f"on demand for {persona.name}")
+    is_own = skill.group == "core" or normalize_name(skill.group) == normalize_name(persona.name)
+    if is_own or is_named_in(skill, persona.declared_skills):
+        return visibility
     if not skill.group:
-        why = f"not one of {persona.name}'s: load it as {skill.full_name}"
-        return verdict._replace(listed=False, described=False, searchable=False, reason=why)
-    return _hidden(verdict.state, f"belongs to {skill.group}, not to {persona.name}")
+        reason = f"not one of {persona.name}'s: load it as {skill.full_name}"
+        return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
+    return _hidden(visibility.state, f"belongs to {skill.group}, not to {persona.name}")
 
 
 def is_named_in(item: "Skill | AgentFile", names: tuple[str, ...]) -> bool:
-    """One of the names is the item's own or its full one."""
-    wanted = (normalize_name(item.name), normalize_name(item.full_name))
-    return any(normalize_name(name) in wanted for name in names)
+    """Whether one of the names is the item's name or full name."""
+    own_names = (normalize_name(item.name), normalize_name(item.full_name))
+    return any(normalize_name(name) in own_names for name in names)
 
 
 def _is_agent_in_team(agent: "AgentFile", context: VisibilityContext, named_by_skills: frozenset[str]) -> bool:
@@ -184,7 +186,7 @@ def _is_agent_in_team(agent: "AgentFile", context: VisibilityContext, named_by_s
     return agent.name.casefold() in named_by_skills or agent.full_name.casefold() in named_by_skills
 
 
-def skill_to_json(skill: Skill, verdict: Verdict) -> dict[str, object]:
+def skill_to_json(skill: Skill, visibility: Verdict) -> dict[str, object]:
     return {
         "name": skill.name,
         "full_name": skill.full_name,
@@ -198,10 +200,10 @@ def skill_to_json(skill: Skill, verdict: Verdict) -> dict[str, object]:
         "plugin": skill.root.plugin,
         "team": skill.team,
         "group": skill.group,
-        "state": verdict.state,
-        "listed": verdict.listed,
-        "model_may_load": verdict.model,
-        "user_may_invoke": verdict.user,
-        "agents_may_preload": verdict.preload,
-        "reason": verdict.reason,
+        "state": visibility.state,
+        "listed": visibility.listed,
+        "model_may_load": visibility.model,
+        "user_may_invoke": visibility.user,
+        "agents_may_preload": visibility.preload,
+        "reason": visibility.reason,
     }

@@ -1,1 +1,1 @@
-"""The dialects of other tools: their field names, tool lists, model names and permission modes in one form."""
+"""Normalizes what other tools write in their files: field names, tool lists, model names, permission modes."""

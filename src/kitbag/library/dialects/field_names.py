@@ -1,7 +1,7 @@
-"""The field names of every tool's files, as data: what a key may be called and which keys exist.
+"""Known frontmatter fields of every supported tool and their alternative spellings, as data.
 
-Used by the readers of skills, agents, commands and personas, and by text.frontmatter to recover
-heads that are not YAML. Case-sensitive there: `Context:` in prose is not the field `context`.
+Used by the readers of skills, agents, commands and personas, and by text/frontmatter to recover fields
+from invalid YAML. Case-sensitive there: `Context:` in prose is not the field `context`.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ AGENT_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
     "argument_hint": ("argument-hint", "argument_hint", "argumentHint"),
     "prompt": ("prompt", "system", "system_prompt", "developer_instructions", "instructions"),
 }
-"""Each field of an agent, and all the ways in which files spell it; the first one present counts."""
+"""Each agent field and all its spellings; the first one present wins."""
 
 _AGENT_EXTRA = (
     "activation_triggers agent_card_json agent_card_url approval_policy auth capabilities category context "

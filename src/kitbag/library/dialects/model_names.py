@@ -1,7 +1,7 @@
-"""Model names: aliases, ids, `provider/id#variant`, display strings and lists become one form.
+"""Normalizes model names: aliases, ids, `provider/id#variant`, display names and lists.
 
-Used by agents and skills. Nothing here knows which models exist; what can't be a model's name
-becomes `inherit` with a warning.
+Used by agents and skills. Does not know which models exist; a value that can't be a model name becomes
+`inherit` with a warning.
 """
 
 import re
@@ -32,13 +32,13 @@ _MAX_LENGTH, _MAX_NAMES, _MAX_DEPTH = 200, 20, 4
 
 
 class ModelName(NamedTuple):
-    """What an agent wants to run on."""
+    """The model an agent or skill requests."""
 
     name: str
-    """`inherit`, an alias, `provider/model`, or a model's id."""
+    """`inherit`, an alias, `provider/model`, or a model id."""
     variant: str = ""
     alternatives: tuple[str, ...] = ()
-    """To be tried in this order when `name` can't be had."""
+    """Fallbacks, in order, if `name` is unavailable."""
     original: object = None
 
     def to_json(self) -> dict[str, object]:
@@ -54,64 +54,66 @@ INHERIT: Final = ModelName("inherit")
 
 
 def normalize_model(value: object, dialect: str) -> tuple[ModelName, list[FileProblem]]:
-    """`dialect` only decides how the fix is worded."""
+    """`dialect` only affects the wording of the fix."""
     if value is None or (isinstance(value, str) and value.strip() in _BLANK):
         return ModelName("inherit", original=value), []
-    found: list[tuple[str, str]] = []
-    wrong: list[str] = []
-    for text in _split_names(value, wrong, 0):
-        read = _parse_name(text)
-        if read is None:
-            wrong.append(text)
-        elif read not in found:
-            found.append(read)
+    models: list[tuple[str, str]] = []
+    invalid: list[str] = []
+    for text in _split_names(value, invalid, 0):
+        model = _parse_name(text)
+        if model is None:
+            invalid.append(text)
+        elif model not in models:
+            models.append(model)
     problems: list[FileProblem] = []
-    if wrong or not found:
-        named = ", ".join(f"`{_shorten(text)}`" for text in wrong) or "an empty list"
-        used = f"`{found[0][0]}` is used" if found else "the caller's model is used"
+    if invalid or not models:
+        listed = ", ".join(f"`{_shorten(text)}`" for text in invalid) or "an empty list"
+        fallback = f"`{models[0][0]}` is used" if models else "the caller's model is used"
         problems.append(
-            FileProblem("warning", "model-unknown", 0, f"no model name: {named}; {used}", _suggest_fix(wrong, dialect))
+            FileProblem(
+                "warning", "model-unknown", 0, f"no model name: {listed}; {fallback}", _suggest_fix(invalid, dialect)
+            )
         )
-    if not found:
+    if not models:
         return ModelName("inherit", original=value), problems
-    (name, variant), *rest = found
-    alternatives = tuple(_with_variant(other, mark) for other, mark in rest)
+    (name, variant), *rest = models
+    alternatives = tuple(_with_variant(other, other_variant) for other, other_variant in rest)
     return ModelName(name, variant, alternatives, value), problems
 
 
 def _with_variant(name: str, variant: str) -> str:
-    """As it can be read again."""
+    """In a form that `normalize_model` can parse."""
     if not variant:
         return name
     return f"{name}#{variant}" if _VARIANT.fullmatch(variant) else f"{name}[{variant}]"
 
 
-def _split_names(value: object, wrong: list[str], depth: int) -> list[str]:
-    """The names in a value, in order of priority."""
-    shown = str(value)[:_MAX_LENGTH]
+def _split_names(value: object, invalid: list[str], depth: int) -> list[str]:
+    """The names in a value, highest priority first."""
+    shortened = str(value)[:_MAX_LENGTH]
     if isinstance(value, str):
         text = value.strip().removeprefix("[").removesuffix("]") if value.strip().startswith("[") else value
         names = [part.strip(" \t\n'\"`") for part in _SEPARATOR.split(text[: _MAX_LENGTH * _MAX_NAMES])]
         return [name for name in names if name][:_MAX_NAMES]
     if isinstance(value, list) and depth < _MAX_DEPTH:
         items = cast("list[object]", value)[:_MAX_NAMES]
-        return [name for item in items for name in _split_names(item, wrong, depth + 1)]
+        return [name for item in items for name in _split_names(item, invalid, depth + 1)]
     if isinstance(value, dict):
         fields = cast("dict[object, object]", value)
         model = next((fields[key] for key in ("id", "modelID", "model", "name") if key in fields), None)
         provider = next((fields[key] for key in ("provider", "providerID") if key in fields), None)
         if isinstance(model, str) and model.strip():
             return [f"{provider}/{model}" if isinstance(provider, str) and provider else model]
-    wrong.append(shown)
+    invalid.append(shortened)
     return []
 
 
 def _parse_name(text: str) -> tuple[str, str] | None:
-    """(name, variant), or None when this is no model's name."""
+    """(name, variant), or None if this is not a model name."""
     if len(text) > _MAX_LENGTH:
         return None
-    text, mark, variant = text.partition("#")
-    if mark and not _VARIANT.fullmatch(variant.strip()):
+    text, separator, variant = text.partition("#")
+    if separator and not _VARIANT.fullmatch(variant.strip()):
         return None
     variant = variant.strip()
     text = text.strip()
@@ -132,7 +134,7 @@ def _parse_name(text: str) -> tuple[str, str] | None:
 
 
 def _display_to_id(text: str) -> str:
-    """`Claude Sonnet 4.5` is `claude-sonnet-4-5`, `GPT-4.1` is `gpt-4.1`; an id stays as it is."""
+    """`Claude Sonnet 4.5` becomes `claude-sonnet-4-5`, `GPT-4.1` becomes `gpt-4.1`; ids stay unchanged."""
     words = text.split()
     name = "-".join(words)
     if not _ID.fullmatch(name):
@@ -141,22 +143,22 @@ def _display_to_id(text: str) -> str:
     if lower.startswith(_TIERS):
         lower = name = f"claude-{lower}"
     family = next((family for family in _FAMILIES if lower.startswith(family)), "")
-    if lower in _BARE_FAMILIES or not (family or (len(words) == 1 and any(char.isdigit() for char in name))):
+    if lower in _BARE_FAMILIES or not (family or (len(words) == 1 and any(letter.isdigit() for letter in name))):
         return ""
-    # Prose may begin with a family's name; a model's display name is short and has a number in it.
-    if len(words) > 1 and (len(words) > 6 or not any(char.isdigit() for char in name)):
+    # Prose may begin with a family name; a display name is short and contains a number.
+    if len(words) > 1 and (len(words) > 6 or not any(letter.isdigit() for letter in name)):
         return ""
-    if family == "claude" and not any(mark in lower for mark in ":@"):
+    if family == "claude" and not any(character in lower for character in ":@"):
         return lower.replace(".", "-")
     return lower if family and name != lower else name
 
 
-def _suggest_fix(wrong: list[str], dialect: str) -> str:
+def _suggest_fix(invalid: list[str], dialect: str) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(wrong[0].lower()[:40], sorted(ALIASES), 1) if wrong else []
-    if close:
-        return f"did you mean `{close[0]}`?"
+    matches = get_close_matches(invalid[0].lower()[:40], sorted(ALIASES), 1) if invalid else []
+    if matches:
+        return f"did you mean `{matches[0]}`?"
     if dialect == "opencode":
         return "write `provider/model`, such as `anthropic/claude-sonnet-4-5`"
     return "write inherit, sonnet, opus, haiku, a model's id, or `provider/model`"

@@ -1,7 +1,7 @@
-"""Permission modes: every tool's spelling becomes one of Kitbag's five words (CONTRACT §7).
+"""Normalizes the permission modes of every supported tool to Kitbag's five (CONTRACT §7).
 
-Used by agents and by settings. What is unknown or ill-typed becomes `default` with a warning:
-a mistake never makes an agent freer than it would be without the line.
+Used by agents and permissions. An unknown or mistyped mode becomes `default` with a warning: a mistake
+never grants an agent more than leaving the line out would.
 """
 
 from typing import Final, Literal, NamedTuple, cast
@@ -18,7 +18,7 @@ MODE_DESCRIPTIONS: Final[dict[PermissionMode, str]] = {
     "acceptEdits": "as default, and files inside the workspace are changed without asking",
     "autonomous": "nothing is asked: commands run inside the sandbox, files inside the workspace are changed",
 }
-"""For a person; what a model is told of its mode is packing's."""
+"""For users; the descriptions for models are in packing."""
 
 _SPELLINGS: Final[dict[str, PermissionMode]] = {
     "plan": "plan",
@@ -37,23 +37,23 @@ _SANDBOX_MODES: Final[dict[str, PermissionMode]] = {"readonly": "plan", "workspa
 _BLANK = frozenset(("", "null", "~"))
 _MODE_FIX = "write one of plan, default, acceptEdits, autonomous, locked"
 _EFFECTS = frozenset(("allow", "ask", "deny"))
-# OpenCode's `edit` permission speaks of every way to change a file.
+# OpenCode's `edit` permission covers every tool that changes files.
 _IMPLIED_ACTIONS: Final = {"edit": ("edit", "write")}
-# Exceptions to a denial of these would free all of it: a rule can't speak of all tools, and which skills
-# an agent sees is decided by whether it has the tool at all (library/visibility).
+# Actions that are denied as a whole or not at all. A rule can't name all tools at once, and an agent sees skills
+# if it has the Skill tool at all (library/visibility), so exceptions would allow everything.
 _ALL_OR_NOTHING = frozenset(("*", "skill"))
 
 
 class PermissionMap(NamedTuple):
-    """What an OpenCode `permission` field comes to here."""
+    """An OpenCode `permission` field in Kitbag's terms."""
 
     mode: PermissionMode
     denied: tuple[str, ...]
-    """Tools and rules as OpenCode names them, such as `edit` or `bash(rm *)`."""
+    """Tools and rules in OpenCode's spelling, such as `edit` or `bash(rm *)`."""
     allowed_only: tuple[str, ...] | None
-    """Not None: everything else is denied."""
+    """If not None, everything else is denied."""
     exceptions: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Actions that are denied but for uses that match one of these patterns."""
+    """Denied actions, each with the patterns of the uses that are still allowed."""
 
 
 def strictest_mode(*modes: PermissionMode) -> PermissionMode:
@@ -61,43 +61,43 @@ def strictest_mode(*modes: PermissionMode) -> PermissionMode:
 
 
 def normalize_mode(value: object, dialect: str) -> tuple[PermissionMode, list[FileProblem]]:
-    """`dialect` is whose file it is: `dontAsk` means one thing to Kitbag and another to the rest."""
+    """`dialect`: which tool's file it is; `dontAsk` means something else in Kitbag than in other tools."""
     if value is None:
         return "default", []
     if not isinstance(value, str):
-        what = f"the permission mode is a {_type_name(value)}, not a word; `default` is used"
-        return "default", [FileProblem("warning", "mode-unreadable", 0, what, _MODE_FIX)]
+        problem = f"the permission mode is a {_type_name(value)}, not a word; `default` is used"
+        return "default", [FileProblem("warning", "mode-unreadable", 0, problem, _MODE_FIX)]
     key = _normalize_key(value)
     if key == "dontask":
         mode: PermissionMode = "autonomous" if dialect == "kitbag" else "locked"
-        what = f"`{value.strip()}` is read as `{mode}` here"
-        return mode, [FileProblem("info", "mode-dont-ask", 0, what, f"write `{mode}`: it means the same everywhere")]
+        problem = f"`{value.strip()}` is read as `{mode}` here"
+        return mode, [FileProblem("info", "mode-dont-ask", 0, problem, f"write `{mode}`: it means the same everywhere")]
     if key == "auto":
-        what = "`auto` needs a classifier that does not exist here; `default` is used"
-        return "default", [FileProblem("warning", "mode-auto", 0, what, _MODE_FIX)]
+        problem = "`auto` needs a classifier that does not exist here; `default` is used"
+        return "default", [FileProblem("warning", "mode-auto", 0, problem, _MODE_FIX)]
     known = _SPELLINGS.get(key)
     if known is not None:
         return known, []
     if key in _BLANK:
         return "default", [FileProblem("warning", "mode-empty", 0, "the permission mode is empty", _MODE_FIX)]
-    what = f"unknown permission mode `{_shorten(value)}`; `default` is used"
-    return "default", [FileProblem("warning", "mode-unknown", 0, what, _MODE_FIX)]
+    problem = f"unknown permission mode `{_shorten(value)}`; `default` is used"
+    return "default", [FileProblem("warning", "mode-unknown", 0, problem, _MODE_FIX)]
 
 
 def normalize_sandbox_mode(value: object) -> tuple[PermissionMode, list[FileProblem]]:
-    """Codex's `sandbox_mode`. Full access is about Codex's sandbox, so it grants nothing here."""
+    """Codex's `sandbox_mode`. Full access only concerns Codex's own sandbox, so it grants nothing here."""
     known = _SANDBOX_MODES.get(_normalize_key(value)) if isinstance(value, str) else None
     if known is not None:
         return known, []
-    what = f"the sandbox mode `{_shorten(value)}` has no counterpart; `default` is used"
-    return "default", [FileProblem("warning", "mode-sandbox", 0, what, "write `read-only`, or set permission-mode")]
+    problem = f"the sandbox mode `{_shorten(value)}` has no counterpart; `default` is used"
+    return "default", [FileProblem("warning", "mode-sandbox", 0, problem, "write `read-only`, or set permission-mode")]
 
 
 def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
-    """OpenCode's `permission` map (V1) or ordered `permissions` list (V2); the last match wins there.
+    """OpenCode's `permission` map (V1) or ordered `permissions` list (V2); the last match wins in both.
 
-    Denials become denied tools, exceptions to them limited ones, and only what asks for less than `default`
-    changes the mode downwards; of what is allowed without asking, only file edits have a counterpart.
+    Denials become denied tools and their exceptions become rules. The mode becomes stricter than `default` if edits
+    and commands are both denied; of what OpenCode allows without asking, only file edits have an equivalent mode.
     """
     problems: list[FileProblem] = []
     rules = _parse_rules(value, problems)
@@ -107,13 +107,13 @@ def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
     effects: dict[str, str] = {}
     limited: dict[str, tuple[str, ...]] = {}
     for action, patterns in rules:
-        # What no pattern of the action matches is as `*` says.
+        # Uses that match no pattern of the action follow `*`.
         effect, refused, exceptions = _resolve_action(action, patterns, "deny" if base == "deny" else "ask", problems)
         if action == "*":
             if refused and effect != "deny":
-                what = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
+                problem = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
                 problems.append(
-                    FileProblem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read")
+                    FileProblem("warning", "permission-exceptions", 0, problem, "name the tool: edit, bash, read")
                 )
                 effect = "ask"
             base, denied, effects, limited = effect, [], {}, {}
@@ -134,9 +134,9 @@ def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
     else:
         mode = "acceptEdits" if edit == "allow" else "default"
     if shell == "allow":
-        what = "commands that OpenCode runs without asking are asked for here"
+        problem = "commands that OpenCode runs without asking are asked for here"
         fix = "allow them by a rule in your settings, such as `Bash(git log:*)`"
-        problems.append(FileProblem("info", "permission-shell", 0, what, fix))
+        problems.append(FileProblem("info", "permission-shell", 0, problem, fix))
     return PermissionMap(mode, tuple(denied), None if only is None else tuple(only), tuple(limited.items())), problems
 
 
@@ -144,7 +144,7 @@ _Rules = list[tuple[str, list[tuple[str, str]]]]
 
 
 def _parse_rules(value: object, problems: list[FileProblem]) -> _Rules:
-    """(action, [(pattern, effect)]) in the order in which they count."""
+    """(action, [(pattern, effect)]) in order of evaluation."""
     rules: _Rules = []
     if isinstance(value, str) and value.strip().lower() in _EFFECTS:
         rules.append(("*", [("*", value.strip().lower())]))
@@ -168,9 +168,9 @@ def _parse_rules(value: object, problems: list[FileProblem]) -> _Rules:
             merged.setdefault(action, []).append((resource, effect))
         rules.extend(merged.items())
     else:
-        what = f"the permission field is `{_shorten(value)}`, not a map; every use is asked for"
+        problem = f"the permission field is `{_shorten(value)}`, not a map; every use is asked for"
         fix = "write `permission:` and below it lines such as `edit: deny`"
-        problems.append(FileProblem("warning", "permission-unreadable", 0, what, fix))
+        problems.append(FileProblem("warning", "permission-unreadable", 0, problem, fix))
     return rules
 
 
@@ -178,15 +178,15 @@ def _parse_effect(value: object, problems: list[FileProblem]) -> str:
     word = value.strip().lower() if isinstance(value, str) else ""
     if word in _EFFECTS:
         return word
-    what = f"a permission is allow, ask or deny, not `{_shorten(value)}`; read as deny"
-    problems.append(FileProblem("warning", "permission-unreadable", 0, what, "write allow, ask or deny"))
+    problem = f"a permission is allow, ask or deny, not `{_shorten(value)}`; read as deny"
+    problems.append(FileProblem("warning", "permission-unreadable", 0, problem, "write allow, ask or deny"))
     return "deny"
 
 
 def _resolve_action(
     action: str, patterns: list[tuple[str, str]], base: str, problems: list[FileProblem]
 ) -> tuple[str, list[str], list[str]]:
-    """The effect on the tool as a whole, what is denied (the tool, or some of its uses), and the only uses left."""
+    """The effect on the whole tool, the denials (the tool or some uses), and the uses a denied tool still allows."""
     special: list[tuple[str, str]] = []
     for pattern, effect in patterns:
         if pattern == "*":
@@ -194,18 +194,18 @@ def _resolve_action(
         else:
             special.append((pattern, effect))
     if base == "deny":
-        allowed, refused, exact = _collect_exceptions(special)
+        allowed, refused, is_exact = _collect_exceptions(special)
         if allowed and action in _ALL_OR_NOTHING:
-            what = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
+            problem = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
             problems.append(
-                FileProblem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings")
+                FileProblem("warning", "permission-exceptions", 0, problem, "allow it by rules in your settings")
             )
         if not allowed or action in _ALL_OR_NOTHING:
             return "deny", [action], []
-        if not exact:
-            what = f"`{action}`: what is denied after an exception stays denied, though a later line allows it again"
+        if not is_exact:
+            problem = f"`{action}`: what is denied after an exception stays denied, though a later line allows it again"
             fix = "write the exceptions first, and what they must not cover behind them"
-            problems.append(FileProblem("warning", "permission-exceptions", 0, what, fix))
+            problems.append(FileProblem("warning", "permission-exceptions", 0, problem, fix))
         return "ask", [f"{action}({pattern})" for pattern in refused], allowed
     if base == "allow" and any(effect == "ask" for _, effect in special):
         base = "ask"
@@ -213,28 +213,28 @@ def _resolve_action(
 
 
 def _collect_exceptions(special: list[tuple[str, str]]) -> tuple[list[str], list[str], bool]:
-    """What is allowed though the tool is denied, what of that is denied again, and whether that says it all.
+    """The uses allowed although the tool is denied, those of them denied again, and whether this is exact.
 
-    The last match wins in the file, a denial wins here: the same, unless something is allowed after a denial
-    that it overlaps with.
+    In the file the last match wins, in Kitbag a denial wins. The results differ only if a pattern is allowed after
+    an overlapping denial.
     """
     allowed: list[str] = []
     refused: list[str] = []
-    exact = True
+    is_exact = True
     for pattern, effect in special:
         if effect == "deny":
-            refused += [pattern] if allowed else []  # else it is denied anyway
+            refused += [pattern] if allowed else []  # otherwise denied already
         elif pattern and pattern.isprintable():
             refused = [other for other in refused if other != pattern]
-            exact = exact and not any(_may_overlap(pattern, other) for other in refused)
+            is_exact = is_exact and not any(_may_overlap(pattern, other) for other in refused)
             allowed.append(pattern)
-    return list(dict.fromkeys(allowed)), refused, exact
+    return list(dict.fromkeys(allowed)), refused, is_exact
 
 
 def _may_overlap(one: str, other: str) -> bool:
-    """Whether some text could match both; only what they begin with is compared."""
-    starts = [pattern.replace("?", "*").partition("*")[0].rstrip() for pattern in (one, other)]
-    return starts[0].startswith(starts[1]) or starts[1].startswith(starts[0])
+    """Whether some text could match both patterns; compares their literal prefixes only."""
+    prefixes = [pattern.replace("?", "*").partition("*")[0].rstrip() for pattern in (one, other)]
+    return prefixes[0].startswith(prefixes[1]) or prefixes[1].startswith(prefixes[0])
 
 
 def _normalize_key(value: str) -> str:

@@ -1,7 +1,7 @@
-"""The names that other systems give to tools, and the canonical tools they stand for: data and look-up.
+"""Other systems' tool names and the canonical tools they map to: data and lookup.
 
-Used by tool_names and agents. `split_names` cuts a text into names, `resolve` reads one, `matches` compares a
-rule with a tool; where a name could mean more or less, what is allowed is read narrowly, what is denied widely.
+Used by tool_lists and agents. `split_tool_names` splits a text into names, `resolve_tool` maps one name,
+`matches_tool` compares a rule with a tool. An ambiguous name is read narrowly when allowed, broadly when denied.
 """
 
 from typing import Final
@@ -11,9 +11,9 @@ _CANONICAL_NAMES: Final = (
 )
 CANONICAL_TOOLS: Final = tuple(_CANONICAL_NAMES.split())
 COMPANION_TOOLS: Final = ("SearchSkills", "ListLoadedSkills", "UnloadSkill")
-"""Tools that come with Skill; a list may name them, and need not."""
+"""Tools that come with Skill; a list may name them but does not have to."""
 
-# Names of other tools, without case, `_` and `-`. Left: what they come to here.
+# Canonical tools, and the aliases that map to them, in lower case without `_` and `-`.
 _ALIAS_GROUPS: Final = (
     (
         "Read",
@@ -54,7 +54,7 @@ _ALIAS_GROUPS: Final = (
     ("TaskStop", "killshell killbash closeagent stoptask killterminal execute/killterminal stopbash stoppowershell"),
     ("NotebookEdit", "editnotebook notebook/edit edit/editnotebook"),
 )
-# Real tools of other systems for which there is nothing here: they are left out, and said to be.
+# Tools of other systems without an equivalent in Kitbag: omitted and reported.
 _UNSUPPORTED_NAMES: Final = (
     "artifact attemptcompletion batch browseraction callmcptool cancelworkflow changes clihelp "
     "codebaseinvestigator codesearch completetask computer createdirectory croncreate crondelete cronlist delete "
@@ -68,7 +68,7 @@ _UNSUPPORTED_NAMES: Final = (
     "terminalselection testfailure think toolsearch usemcptool vscode vscodeapi waitformcpservers workflow "
     "writebash writepowershell writestdin"
 )
-# Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
+# Copilot's tool groups have the form of its MCP servers (`search/codebase`, `github/create_issue`).
 _COPILOT_GROUPS: Final = "agent edit execute notebook read runcommands search todo vscode web"
 
 _ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in (*CANONICAL_TOOLS, *COMPANION_TOOLS)}
@@ -82,7 +82,7 @@ _ALL_EDIT_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 
 
 def matches_tool(pattern: str, tool: str) -> bool:
-    """`*` stands for any characters in the pattern of an MCP tool, and for itself elsewhere."""
+    """`*` is a wildcard in patterns of MCP tools and a literal elsewhere."""
     if "*" not in pattern or not pattern.startswith("mcp__"):
         return pattern == tool
     first, *middle, last = pattern.split("*")
@@ -98,7 +98,7 @@ def matches_tool(pattern: str, tool: str) -> bool:
 
 
 def resolve_tool(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ...] | None:
-    """The canonical tools a written name stands for; () has no counterpart here, None is unknown."""
+    """The canonical tools of a name; () if Kitbag has no equivalent, None if the name is unknown."""
     if name in CANONICAL_TOOLS:
         return (name,)
     if not name.isascii() or not name[:1].isalnum() or any(char in name for char in "()\"'`,;\t\n"):
@@ -113,7 +113,7 @@ def resolve_tool(name: str, dialect: str = "", widest: bool = False) -> tuple[st
         return found
     group, slash, member = key.rpartition("/")
     if group in _COPILOT_GROUP_NAMES or (not slash and member in _UNSUPPORTED_TOOLS):
-        return ()  # Copilot's groups get new members all the time
+        return ()  # Copilot adds members to its groups often
     return _resolve_mcp(name, dialect, widest)
 
 
@@ -126,7 +126,7 @@ def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | Non
         return (f"mcp__{server}__{tool or '*'}",) if server else None
     if lower in ("mcp_*", "mcp/*"):
         return ("mcp__*",)
-    if lower.startswith("mcp_"):  # Gemini and Copilot; a server's name has no `_` there
+    if lower.startswith("mcp_"):  # Gemini and Copilot; their server names contain no `_`
         server, _, tool = name[4:].partition("_")
         return (f"mcp__{server}__{tool or '*'}",) if server else None
     server, slash, tool = name.rpartition("/")
@@ -135,7 +135,7 @@ def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | Non
     if "*" in name:
         return _expand_glob(lower, name, widest)
     if dialect == "opencode" and "_" in name.strip("_"):
-        # OpenCode joins server and tool with `_`, and both may have more of them: all readings.
+        # OpenCode joins server and tool with `_`, and both may contain `_`: return every possible split.
         parts = name.split("_")
         cuts = range(1, min(len(parts), 8))
         return tuple(f"mcp__{'_'.join(parts[:cut])}__{'_'.join(parts[cut:])}" for cut in cuts)
@@ -143,7 +143,7 @@ def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | Non
 
 
 def _resolve_spaced(name: str) -> tuple[str, ...] | None:
-    """`My Docs/*`: of all tools only a server may have blanks in its name; tools are called `mcp__My_Docs__x` then."""
+    """`My Docs/*`: only server names may contain spaces; the tools become `mcp__My_Docs__x`."""
     server, _, tool = name.rpartition("/")
     if not server.strip() or not tool or " " in tool or "*" in server:
         return None
@@ -151,16 +151,16 @@ def _resolve_spaced(name: str) -> tuple[str, ...] | None:
 
 
 def closest_tool(name: str, cutoff: float = 0.75) -> str:
-    """The canonical tool that was probably meant; empty when the name is like none of them."""
+    """The most similar canonical tool; empty if none is similar."""
     from difflib import get_close_matches
 
     known = {tool.lower(): tool for tool in CANONICAL_TOOLS}
-    close = get_close_matches(name.lower()[:40], known, 1, cutoff)
-    return known[close[0]] if close else ""
+    similar = get_close_matches(name.lower()[:40], known, 1, cutoff)
+    return known[similar[0]] if similar else ""
 
 
 def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
-    """`web*` by the names that begin so; `server_*` as all tools of a server."""
+    """`web*`: every tool with that prefix; `server_*`: also all tools of that server."""
     if name.count("*") != 1 or not name.endswith("*"):
         return None
     stem = lower[:-1].replace("_", "").replace("-", "")
@@ -174,7 +174,7 @@ def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
 
 
 def is_single_name(written: str) -> bool:
-    """One name, not `Bash(a) Read(b)`: what its first parenthesis opens is closed at the very end."""
+    """Whether this is one name, not `Bash(a) Read(b)`: its first parenthesis closes at the very end."""
     depth = 0
     for char in written[:-1]:
         depth += (char == "(") - (char == ")")
@@ -184,7 +184,7 @@ def is_single_name(written: str) -> bool:
 
 
 def split_tool_names(text: str, at_spaces: bool = True) -> list[str]:
-    """Cut at commas and white space, but not inside parentheses; quotes around names are dropped."""
+    """Splits at commas and whitespace outside parentheses; removes quotes around names."""
     names: list[str] = []
     start = depth = 0
     for at, char in enumerate(text):

@@ -1,7 +1,7 @@
-"""Tool lists: every tool's names and every written form become one canonical value, ToolAccess.
+"""Parses tool lists of every format and dialect into one canonical value, ToolAccess.
 
-Used by agents and skills; uses tool_aliases for single names. A list that can't be read, or of
-which nothing is known, allows nothing; it never falls back to all tools.
+Used by agents and skills; uses tool_aliases for single names. A list that is unreadable, or has no known
+tool, allows nothing; it never falls back to all tools.
 """
 
 import re
@@ -22,49 +22,53 @@ AccessMode = Literal["inherit", "all", "allow", "deny", "none"]
 
 
 class ToolAccess(NamedTuple):
-    """Which tools an agent may be given, or a skill asks for."""
+    """The tools an agent may have, or a skill requests."""
 
     mode: AccessMode
-    """`inherit`: as the caller; `all`; `allow`: only `names`; `deny`: all but `denied`; `none`."""
+    """`inherit`: the caller's tools; `all`; `allow`: only `names`; `deny`: all except `denied`; `none`."""
     names: tuple[str, ...] = ()
-    """Canonical tools and `mcp__server__*` patterns, in the order in which they were declared."""
+    """Canonical tools and `mcp__server__*` patterns, in declaration order."""
     specifiers: tuple[str, ...] = ()
-    """Rules such as `Bash(git log:*)`: of a tool that has some here, only these uses, in every mode."""
+    """Rules such as `Bash(git log:*)`: a tool with rules here allows only these uses, in every mode."""
     denied: tuple[str, ...] = ()
-    """Counts in every mode. A rule with a specifier denies those uses, not the tool."""
+    """Applies in every mode. A rule with a specifier denies those uses, not the whole tool."""
     unknown: tuple[str, ...] = ()
     original: object = None
     denied_original: object = None
 
     def allows(self, tool: str) -> bool:
-        """Whether a tool, by its canonical name, may be offered at all; rules are checked when it runs."""
+        """Whether a tool may be offered at all, by canonical name; rules are checked when it runs."""
         if self.mode == "none" or any(matches_tool(rule.lower(), tool.lower()) for rule in self.denied):
             return False
         return self.mode != "allow" or any(matches_tool(name, tool) for name in self.names)
 
     def without(self, denied: tuple[str, ...]) -> "ToolAccess":
-        """The same, less what is denied."""
+        """A copy with these tools denied as well."""
         names = tuple(name for name in self.names if not any(matches_tool(rule, name) for rule in denied))
         mode: AccessMode = "deny" if self.mode in ("inherit", "all") and denied else self.mode
         if mode == "allow" and not names:
             mode = "none"
-        together = tuple(dict.fromkeys((*self.denied, *denied)))
-        left = self._replace(mode=mode, names=names, denied=together)
-        return left._replace(specifiers=tuple(rule for rule in self.specifiers if left.allows(rule.split("(", 1)[0])))
+        combined = tuple(dict.fromkeys((*self.denied, *denied)))
+        remaining = self._replace(mode=mode, names=names, denied=combined)
+        return remaining._replace(
+            specifiers=tuple(rule for rule in self.specifiers if remaining.allows(rule.split("(", 1)[0]))
+        )
 
     def intersect(self, limit: "ToolAccess") -> "ToolAccess":
-        """The same, but no more than the names of `limit`, and of them no more uses."""
-        open_ended = self.mode not in ("allow", "none")
-        names = tuple(name for name in (limit if open_ended else self).names if limit.allows(name))
+        """A copy limited to the tools of `limit` and to the uses it allows."""
+        is_open_ended = self.mode not in ("allow", "none")
+        names = tuple(name for name in (limit if is_open_ended else self).names if limit.allows(name))
         mode: AccessMode = "none" if self.mode == "none" or not names else "allow"
-        left = self._replace(mode=mode, names=names).without(self.denied)
+        remaining = self._replace(mode=mode, names=names).without(self.denied)
         for tool in dict.fromkeys(rule.split("(", 1)[0] for rule in limit.specifiers):
-            left = left.restrict_tool(tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}(")))
-        return left
+            remaining = remaining.restrict_tool(
+                tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}("))
+            )
+        return remaining
 
     def restrict_tool(self, tool: str, rules: tuple[str, ...]) -> "ToolAccess":
-        """The same, but of one tool only these uses. What other rules and these share can be told only where they
-        are written alike; where nothing is, the tool is gone."""
+        """A copy that allows only these uses of one tool. Existing rules and these are intersected by text; if they
+        share none, the tool is denied."""
         if not self.allows(tool):
             return self
         own = [rule for rule in self.specifiers if rule.startswith(f"{tool}(")]
@@ -103,7 +107,7 @@ _NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
 
 
 class _ToolNames:
-    """Written names as they are met, sorted into what is allowed, denied and not understood."""
+    """Collects the names of a list: allowed, denied, unknown and unsupported."""
 
     __slots__ = (
         "allowed",
@@ -126,34 +130,34 @@ class _ToolNames:
         self.unsupported: dict[str, None] = {}
         self.allows_all = self.denies_all = False
         self.last_wins = False
-        """The later entry counts, as in OpenCode's maps; otherwise what is denied stays denied."""
+        """The last entry wins, as in OpenCode's maps; otherwise a denial always wins."""
         self.unreadable = ""
         self.count = 0
 
-    def add(self, written: str, allow: bool) -> None:
-        """One name, with or without a specifier in parentheses."""
-        if written.startswith("!"):
-            written, allow = written[1:].strip(), False
+    def add(self, text: str, allow: bool) -> None:
+        """Adds one name, with or without a specifier in parentheses."""
+        if text.startswith("!"):
+            text, allow = text[1:].strip(), False
         self.count += 1
-        if self.count > _MAX_NAMES:  # not cut off: what is denied may stand at the end
+        if self.count > _MAX_NAMES:  # rejected, not truncated: denials may come last
             self.unreadable = f"it has more than {_MAX_NAMES} names"
             return
-        if written == "*":
+        if text == "*":
             self.add_all(allow)
             return
-        name, opened, rest = written.partition("(")
+        name, opened, rest = text.partition("(")
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
-        plain = written.isprintable() and (specifier or not opened) and (not allow or is_single_name(written))
-        tools = resolve_tool(name.strip(), self.dialect, widest=not allow) if plain else None
+        is_plain = text.isprintable() and (specifier or not opened) and (not allow or is_single_name(text))
+        tools = resolve_tool(name.strip(), self.dialect, widest=not allow) if is_plain else None
         if tools is None:
-            self.unknown[written[:80]] = None
+            self.unknown[text[:80]] = None
             return
         if not tools:
-            self.unsupported[written[:80]] = None
+            self.unsupported[text[:80]] = None
         for tool in tools:
             rule = tool if not specifier or specifier == "*" else f"{tool}({specifier})"
-            kept, other = (self.allowed, self.denied) if allow else (self.denied, self.allowed)
-            kept[rule] = None
+            target, other = (self.allowed, self.denied) if allow else (self.denied, self.allowed)
+            target[rule] = None
             if self.last_wins:
                 other.pop(rule, None)
 
@@ -171,7 +175,7 @@ class _ToolNames:
             self.denies_all = True
 
     def read(self, value: object, allow: bool, depth: int = 0) -> None:
-        """Any written form of a list, wherever it stands."""
+        """Reads a list in any form."""
         if (
             depth > _MAX_DEPTH
             or len(self.unknown) > _MAX_NAMES
@@ -210,7 +214,7 @@ class _ToolNames:
             for word in words:
                 self.add(word, allow)
             return
-        for item in split_tool_names(text, at_spaces=False):  # cut at its blanks, `My Docs/*` would be another server
+        for item in split_tool_names(text, at_spaces=False):  # `My Docs/*` is one server
             if (allow and item[0] != "!") or self._is_known(item):
                 self.add(item, allow)
             else:
@@ -222,7 +226,7 @@ class _ToolNames:
         return is_single_name(item) and resolve_tool(name, self.dialect, widest=True) is not None
 
     def _read_item(self, item: dict[object, object], allow: bool, depth: int) -> None:
-        """A map inside a list: `{name: Read}`, `{Bash: [git *]}`, or a rule that YAML cut at its colon."""
+        """A map inside a list: `{name: Read}`, `{Bash: [git *]}`, or a rule that YAML split at its colon."""
         named = item.get("name", item.get("tool"))
         if isinstance(named, str):
             off = any(_parse_boolean(item[key]) is False for key in ("enabled", "allow", "allowed") if key in item)
@@ -244,7 +248,7 @@ class _ToolNames:
 
 
 def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[FileProblem]]:
-    """`value` as it stands behind `tools:`, `denied` as behind `disallowedTools:`; None is not given."""
+    """`value`: the value of `tools:`; `denied`: of `disallowedTools:`. None: the field is missing."""
     names = _ToolNames(dialect)
     problems: list[FileProblem] = []
     mode = _read_tools(names, value, problems)
@@ -260,15 +264,15 @@ def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: li
     unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
     nothing = ToolAccess("none", (), (), access.denied, unknown, access.original, denied)
     if names.unreadable or (names.unknown and not names.has_known):
-        why = names.unreadable or f"none is known: {_join_names(names.unknown)}"
-        what = f"the denied tools can't be read: {why}; it gets no tools"
-        problems.append(FileProblem("error", "tools-unreadable", 0, what, _suggest_fix(tuple(names.unknown))))
+        reason = names.unreadable or f"none is known: {_join_names(names.unknown)}"
+        problem = f"the denied tools can't be read: {reason}; it gets no tools"
+        problems.append(FileProblem("error", "tools-unreadable", 0, problem, _suggest_fix(tuple(names.unknown))))
         return nothing
     _report_omitted(names, problems, denied=True)
     narrowed = access.without(tuple(names.denied))._replace(unknown=unknown, denied_original=denied)
     if names.denies_all or (narrowed.mode == "none" and access.mode != "none"):
-        what = "every tool that it allows is also denied; it gets no tools"
-        problems.append(FileProblem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+        problem = "every tool that it allows is also denied; it gets no tools"
+        problems.append(FileProblem("warning", "tools-all-denied", 0, problem, "remove one from the denied tools"))
         return nothing
     return narrowed
 
@@ -278,9 +282,9 @@ def _read_tools(names: _ToolNames, value: object, problems: list[FileProblem]) -
         return "inherit"
     if isinstance(value, str):
         if value.strip() in _BLANK:
-            what = "`tools` is empty, so it gets no tools"
+            problem = "`tools` is empty, so it gets no tools"
             fix = "remove the line to inherit the caller's tools, or write `[]` for none"
-            problems.append(FileProblem("warning", "tools-empty", 0, what, fix))
+            problems.append(FileProblem("warning", "tools-empty", 0, problem, fix))
             return "none"
         if value.lstrip().startswith("{"):
             value = _parse_json(value)
@@ -297,12 +301,16 @@ def _read_lists(names: _ToolNames, fields: dict[object, object], problems: list[
     """`{mode: allowlist | denylist, allow: [...], deny: [...]}`"""
     allow = fields.get("allow", fields.get("allowlist"))
     deny = fields.get("deny", fields.get("denylist"))
-    word = fields.get("mode", "allow" if allow is not None else "deny")
-    mode = _LIST_MODES.get(word.strip().lower().replace("-", "").replace("_", "")) if isinstance(word, str) else None
-    wanted = allow if mode == "allow" else deny
+    declared_mode = fields.get("mode", "allow" if allow is not None else "deny")
+    mode = (
+        _LIST_MODES.get(declared_mode.strip().lower().replace("-", "").replace("_", ""))
+        if isinstance(declared_mode, str)
+        else None
+    )
+    selected = allow if mode == "allow" else deny
     if mode is None:
-        names.unreadable = f"its mode is `{str(word)[:40]}`, neither allowlist nor denylist"
-    elif wanted is None or wanted == "":
+        names.unreadable = f"its mode is `{str(declared_mode)[:40]}`, neither allowlist nor denylist"
+    elif selected is None or selected == "":
         names.unreadable = f"a {mode}list without `{mode}:`"
     elif mode == "allow":
         names.read(allow, allow=True)
@@ -312,54 +320,54 @@ def _read_lists(names: _ToolNames, fields: dict[object, object], problems: list[
     else:
         names.read(deny, allow=False)
         if allow:
-            what = "`allow` does not count in a denylist"
+            problem = "`allow` does not count in a denylist"
             problems.append(
-                FileProblem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`")
+                FileProblem("warning", "tools-allow-ignored", 0, problem, "remove it, or write `mode: allowlist`")
             )
     return "deny"
 
 
 def _read_boolean_map(names: _ToolNames, fields: dict[object, object], problems: list[FileProblem]) -> AccessMode:
-    """Names to true or false, later ones count. To OpenCode what is not named is on, elsewhere it is off."""
-    wanted = False
+    """A map of names to booleans; the last entry wins. Unnamed tools are on in OpenCode, off elsewhere."""
+    has_allowed = False
     names.last_wins = True
     for key, state in fields.items():
-        on = _parse_boolean(state)
-        if on is None:
-            what = f"`{str(key)[:40]}` is neither true nor false; read as false"
+        is_allowed = _parse_boolean(state)
+        if is_allowed is None:
+            problem = f"`{str(key)[:40]}` is neither true nor false; read as false"
             fix = "write `true` or `false` behind each tool"
-            problems.append(FileProblem("warning", "tools-not-boolean", 0, what, fix))
-        wanted = wanted or on is True
-        names.add(str(key).strip(), on is True)
+            problems.append(FileProblem("warning", "tools-not-boolean", 0, problem, fix))
+        has_allowed = has_allowed or is_allowed is True
+        names.add(str(key).strip(), is_allowed is True)
     if names.allows_all:
         return "all"
-    if names.denies_all or not fields or (wanted and names.dialect != "opencode"):
+    if names.denies_all or not fields or (has_allowed and names.dialect != "opencode"):
         return "allow"
-    return "deny" if names.denied or not wanted else "inherit"
+    return "deny" if names.denied or not has_allowed else "inherit"
 
 
 def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: list[FileProblem]) -> ToolAccess:
     unknown = (*names.unknown, *names.unsupported)
     access = ToolAccess("none", denied=tuple(names.denied), unknown=unknown, original=value)
     if names.unreadable:
-        what = f"the tool list can't be read: {names.unreadable}; it gets no tools"
-        problems.append(FileProblem("error", "tools-unreadable", 0, what, _NAMING_FIX))
+        problem = f"the tool list can't be read: {names.unreadable}; it gets no tools"
+        problems.append(FileProblem("error", "tools-unreadable", 0, problem, _NAMING_FIX))
         return access
-    rules = [rule for rule in names.allowed if not any(matches_tool(no, rule) for no in names.denied)]
+    rules = [rule for rule in names.allowed if not any(matches_tool(denial, rule) for denial in names.denied)]
     tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
-    tools = tuple(tool for tool in tools if not any(matches_tool(no, tool) for no in names.denied))
-    hollow = mode == "allow" and not tools
-    if unknown and (not names.has_known or (hollow and not names.allowed)):
-        what = f"none of its tools is known here ({_join_names(unknown)}); it gets none and refuses to spawn"
-        problems.append(FileProblem("error", "tools-none-known", 0, what, _suggest_fix(unknown)))
+    tools = tuple(tool for tool in tools if not any(matches_tool(denial, tool) for denial in names.denied))
+    is_empty = mode == "allow" and not tools
+    if unknown and (not names.has_known or (is_empty and not names.allowed)):
+        problem = f"none of its tools is known here ({_join_names(unknown)}); it gets none and refuses to spawn"
+        problems.append(FileProblem("error", "tools-none-known", 0, problem, _suggest_fix(unknown)))
         return access
     _report_omitted(names, problems)
-    if hollow and names.allowed:
-        what = "every tool that it allows is also denied; it gets no tools"
-        problems.append(FileProblem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+    if is_empty and names.allowed:
+        problem = "every tool that it allows is also denied; it gets no tools"
+        problems.append(FileProblem("warning", "tools-all-denied", 0, problem, "remove one from the denied tools"))
     if mode == "all" and names.denied:
         mode = "deny"
-    if hollow or mode == "none" or (names.denies_all and (mode == "deny" or not names.last_wins)):
+    if is_empty or mode == "none" or (names.denies_all and (mode == "deny" or not names.last_wins)):
         return access
     specifiers = tuple(
         rule for rule in rules if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
@@ -370,17 +378,19 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
 
 
 def _report_omitted(names: _ToolNames, problems: list[FileProblem], denied: bool = False) -> None:
-    """Copilot's lists are full of servers by their bare names, and to deny what is not there harms nobody: there,
-    only what was probably meant for a tool is worth a warning."""
+    """In Copilot's lists, which contain bare server names, and in denials, where an unknown name is harmless, only a
+    name similar to a tool gets a warning."""
     unknown = [name for name in names.unknown if not (denied or names.dialect == "copilot") or closest_tool(name)]
     if unknown:
-        left = "so not denied" if denied else "left out"
-        what = f"unknown tools, {left}: {_join_names(unknown)}"
-        problems.append(FileProblem("warning", "tools-unknown", 0, what, _suggest_fix(tuple(unknown))))
+        outcome = "so not denied" if denied else "left out"
+        problem = f"unknown tools, {outcome}: {_join_names(unknown)}"
+        problems.append(FileProblem("warning", "tools-unknown", 0, problem, _suggest_fix(tuple(unknown))))
     absent = [*names.unsupported, *(name for name in names.unknown if name not in unknown)]
     if absent and not denied:
-        what = f"tools that do not exist here, left out: {_join_names(absent)}"
-        problems.append(FileProblem("info", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
+        problem = f"tools that do not exist here, left out: {_join_names(absent)}"
+        problems.append(
+            FileProblem("info", "tools-no-counterpart", 0, problem, "nothing to do, if it works without them")
+        )
 
 
 def _join_names(names: Collection[str]) -> str:
@@ -389,10 +399,10 @@ def _join_names(names: Collection[str]) -> str:
 
 
 def _suggest_fix(unknown: tuple[str, ...]) -> str:
-    for written in unknown[:10]:
-        close = closest_tool(written, 0.6)
-        if close:
-            return f"did you mean `{close}` for `{written}`?"
+    for name in unknown[:10]:
+        tool = closest_tool(name, 0.6)
+        if tool:
+            return f"did you mean `{tool}` for `{name}`?"
     return f"tools are {', '.join(CANONICAL_TOOLS)}, `mcp__server__tool` or `server/tool`"
 
 
@@ -407,4 +417,4 @@ def _parse_json(text: str) -> object:
     try:
         return json.loads(text[:_MAX_LENGTH])
     except (ValueError, RecursionError):
-        return 0  # not None, which would mean that there is no list
+        return 0  # not None: that means the field is missing

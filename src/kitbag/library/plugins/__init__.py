@@ -1,1 +1,1 @@
-"""Plugins: install from a directory or an archive, lock, enable, disable, remove, and read what is installed."""
+"""Plugins: install from a directory or an archive, enable, disable, remove, verify, and load what is installed."""

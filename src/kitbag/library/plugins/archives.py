@@ -1,7 +1,7 @@
-"""Unpacks zip and tar archives that strangers made, all or nothing, inside one directory.
+"""Unpacks untrusted zip and tar archives into one directory, all or nothing.
 
-Used by plugin_store. What is refused and why is in intake; here is how each format is read without
-trusting its headers: no `extractall`, forward only, bounded in entries, bytes, memory and time.
+Used by store. Does not trust archive headers: no `extractall`, forward reads only, with limits on entries,
+bytes, memory and time. safe_copy checks each path and writes the files.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 512
 _MAX_HEADER = 64 * 1024
-"""Of one tar entry's extended header; real ones have a few hundred bytes."""
+"""Limit of one tar entry's extended header; real ones have a few hundred bytes."""
 _HEADERS_PER_ENTRY = 6 * _BLOCK
 _MAX_TRAILER = 1 << 20
 _MAX_DIRECTORY = MAX_ENTRIES * 4096
@@ -42,9 +42,9 @@ _ZIP, _GZIP, _BZIP2, _XZ = (b"PK\3\4", b"PK\5\6"), b"\x1f\x8b", b"BZh", b"\xfd7z
 
 
 def unpack_archive(archive: str, destination: str) -> None:
-    """`destination` is absent or an empty directory; it gets everything or stays as it was.
+    """`destination` must not exist, or be an empty directory; on failure it stays unchanged.
 
-    The kind is told by content. Raises InvalidError that names the entry and the reason.
+    Detects the format by content. Raises InvalidError with the entry and the reason.
     """
     import shutil
     import tempfile
@@ -54,7 +54,7 @@ def unpack_archive(archive: str, destination: str) -> None:
         raise KitbagError(f"{destination} is there already", "choose a directory that does not exist yet")
     with _open_archive(archive) as file:
         name = os.path.basename(archive)
-        # Read to the end once, so that a refusal comes before the first byte is written.
+        # A dry run first, so that nothing is written if an entry is refused.
         _extract(file, PackageWriter("", name))
         try:
             parent = os.path.dirname(destination)
@@ -73,7 +73,7 @@ def unpack_archive(archive: str, destination: str) -> None:
 
 
 def is_archive(path: str) -> bool:
-    """By its first bytes; a tar without compression is told by its magic word."""
+    """By its first bytes; an uncompressed tar has its magic at offset 257."""
     try:
         with _open_archive(path) as file:
             start = file.read(265)
@@ -86,8 +86,8 @@ def is_archive(path: str) -> bool:
 
 def _is_empty_directory(path: str) -> bool:
     try:
-        with os.scandir(path) as found:
-            return next(found, None) is None
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
     except OSError:
         return False
 
@@ -120,7 +120,7 @@ def _extract(file: IO[bytes], writer: PackageWriter) -> None:
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise _damaged_error(writer, str(error)) from error
     except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error) as error:
-        # The readers of the standard library answer nonsense with these; RecursionError is among them.
+        # The standard library raises these for malformed archives, including RecursionError.
         raise _damaged_error(writer, type(error).__name__) from error
 
 
@@ -130,7 +130,7 @@ def _damaged_error(writer: PackageWriter, reason: str) -> InvalidError:
 
 
 class _BoundedZip:
-    """A zip file that counts the entries of its directory before the reader builds an object for each."""
+    """A zip file that checks the size of its central directory before zipfile parses it."""
 
     def __init__(self, file: IO[bytes], intake: PackageWriter) -> None:
         self._file = file
@@ -159,9 +159,9 @@ def _unpack_zip(file: IO[bytes], intake: PackageWriter) -> None:
     import zlib
 
     with zipfile.ZipFile(_BoundedZip(file, intake)) as archive:
-        wanted = [(info, *_check_zip_entry(info, intake)) for info in archive.infolist()]
-        for info, relative, directory in wanted:
-            if directory:
+        members = [(info, *_check_zip_entry(info, intake)) for info in archive.infolist()]
+        for info, relative, is_directory in members:
+            if is_directory:
                 intake.make_directory(relative)
                 continue
             try:
@@ -172,16 +172,16 @@ def _unpack_zip(file: IO[bytes], intake: PackageWriter) -> None:
 
 
 def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]:
-    """The checked path, and whether it is a directory's."""
-    # `filename` ends at a NUL; the name that was written is the one to judge.
+    """The checked path, and whether it is a directory."""
+    # zipfile truncates `filename` at a NUL; check the name as stored.
     name = info.orig_filename
     if not info.flag_bits & _UTF8_NAME:
-        # Without the flag names count as code page 437, but most packers write UTF-8 all the same.
+        # Without the flag, names are code page 437 by the specification, but most tools write UTF-8 anyway.
         with contextlib.suppress(UnicodeError):
             name = name.encode("cp437").decode("utf-8")
     intake.count_entry(name)
     mode = info.external_attr >> 16
-    directory = name.endswith("/") or stat.S_ISDIR(mode)
+    is_directory = name.endswith("/") or stat.S_ISDIR(mode)
     reason = mode_problem(mode)
     if info.flag_bits & _ENCRYPTED:
         reason = "encrypted"
@@ -191,7 +191,7 @@ def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]
         reason = f"larger than {MAX_FILE // 1_000_000} MB"
     if reason:
         raise intake.refusal(name, reason)
-    return intake.check_path(name, directory), directory
+    return intake.check_path(name, is_directory), is_directory
 
 
 class _ByteSource(Protocol):
@@ -199,7 +199,7 @@ class _ByteSource(Protocol):
 
 
 class _XzReader:
-    """lzma.open takes no memory limit, and a header of a few bytes can ask for gigabytes."""
+    """Decompresses with a memory limit, which lzma.open lacks: a small header can request gigabytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         import lzma
@@ -209,10 +209,10 @@ class _XzReader:
 
     def read(self, size: int = -1, /) -> bytes:
         while not self._decoder.eof:
-            fresh = self._file.read(1 << 16) if self._decoder.needs_input else b""
-            if self._decoder.needs_input and not fresh:
+            chunk = self._file.read(1 << 16) if self._decoder.needs_input else b""
+            if self._decoder.needs_input and not chunk:
                 raise EOFError("it ends too early")
-            data = self._decoder.decompress(fresh, size)
+            data = self._decoder.decompress(chunk, size)
             if data:
                 return data
         return b""
@@ -231,7 +231,7 @@ def _decompress(file: IO[bytes], start: bytes) -> _ByteSource:
 
 
 class _ForwardReader:
-    """What tarfile reads from: never back, no endless headers, and it remembers its last block."""
+    """The file object for tarfile: forward only, bounded headers, keeps the last block read."""
 
     def __init__(self, source: _ByteSource, intake: PackageWriter) -> None:
         self._source = source
@@ -243,7 +243,7 @@ class _ForwardReader:
         return self._position
 
     def seek(self, position: int, whence: int = 0, /) -> int:
-        # Sizes that lead backwards would be read for ever.
+        # Negative sizes would loop forever.
         if whence or position < self._position:
             raise ValueError("an entry with a negative size")
         while self._position < position and self.read_exact(min(position - self._position, 1 << 16)):
@@ -251,33 +251,33 @@ class _ForwardReader:
         return self._position
 
     def read(self, size: int = -1, /) -> bytes:
-        """For headers only; contents go through `take`."""
+        """For headers only; contents are read with `read_exact`."""
         if not 0 <= size <= _MAX_HEADER:
             raise self._intake.refusal("(a header)", f"longer than {_MAX_HEADER // 1024} KB")
         self.last_block = self.read_exact(size)
         return self.last_block
 
     def read_exact(self, size: int) -> bytes:
-        """Exactly that many bytes, fewer only at the end."""
+        """Exactly `size` bytes; fewer only at the end."""
         chunks: list[bytes] = []
         while size > 0 and (chunk := self._source.read(size)):
             chunks.append(chunk)
             size -= len(chunk)
             self._position += len(chunk)
-        allowed = 2 * _MAX_TRAILER + self._intake.entries * _HEADERS_PER_ENTRY
-        if self._position - self._intake.total > allowed:
+        limit = 2 * _MAX_TRAILER + self._intake.entries * _HEADERS_PER_ENTRY
+        if self._position - self._intake.total > limit:
             raise self._intake.refusal("(its headers)", "they are larger than a package needs")
         return b"".join(chunks)
 
     def close(self) -> None:
-        """The file belongs to the caller."""
+        """Does nothing: the caller owns the file."""
 
 
 def _unpack_tar(source: _ByteSource, intake: PackageWriter) -> None:
     import tarfile
 
-    forward = _ForwardReader(source, intake)
-    with tarfile.TarFile(fileobj=cast("IO[bytes]", forward), encoding="utf-8") as archive:
+    reader = _ForwardReader(source, intake)
+    with tarfile.TarFile(fileobj=cast("IO[bytes]", reader), encoding="utf-8") as archive:
         while (member := archive.next()) is not None:
             intake.count_entry(member.name)
             reason = _member_problem(member)
@@ -287,25 +287,25 @@ def _unpack_tar(source: _ByteSource, intake: PackageWriter) -> None:
             if member.isdir():
                 intake.make_directory(relative)
                 continue
-            forward.seek(member.offset_data)
-            _write_member(forward, member.size, relative, bool(member.mode & 0o100), intake)
-    # tarfile takes a broken header for the end; the real end is a block of zeros.
-    if forward.last_block != bytes(_BLOCK):
+            reader.seek(member.offset_data)
+            _write_member(reader, member.size, relative, bool(member.mode & 0o100), intake)
+    # tarfile treats a broken header as the end; the real end is a block of zeros.
+    if reader.last_block != bytes(_BLOCK):
         raise EOFError("it ends too early, or a header is broken")
-    # Reading on makes the decompressors compare their checksums.
-    if len(forward.read_exact(_MAX_TRAILER + 1)) > _MAX_TRAILER:
+    # Reading to the end makes the decompressors verify their checksums.
+    if len(reader.read_exact(_MAX_TRAILER + 1)) > _MAX_TRAILER:
         raise intake.refusal("(the end)", "there is more after the end of the archive")
 
 
-def _write_member(forward: _ForwardReader, size: int, relative: str, executable: bool, intake: PackageWriter) -> None:
-    left = size
+def _write_member(reader: _ForwardReader, size: int, relative: str, executable: bool, intake: PackageWriter) -> None:
+    remaining = size
 
-    def read(most: int) -> bytes:
-        nonlocal left
-        chunk = forward.read_exact(min(most, left))
-        if left and not chunk:
+    def read(limit: int) -> bytes:
+        nonlocal remaining
+        chunk = reader.read_exact(min(limit, remaining))
+        if remaining and not chunk:
             raise EOFError(f"{relative} ends too early")
-        left -= len(chunk)
+        remaining -= len(chunk)
         return chunk
 
     intake.write_file(relative, executable, read)

@@ -1,7 +1,7 @@
-"""What a tree of files is (one digest), and which of its files can act (one hash each).
+"""The fingerprint of a plugin: one digest of all files, and one hash per file with active content.
 
-Used by plugin_store: an update that changes what can act needs a new approval, changed prose does not.
-Everything can act that is not known to be prose or a picture, so that a new format is never overlooked.
+Used by store: an update that changes active content needs a new approval, changed prose does not.
+Every file counts as active unless it is known to be prose or an image, so new formats are never missed.
 """
 
 import os
@@ -22,14 +22,14 @@ _PROSE_SUFFIXES = (".md", ".markdown", ".mdx", ".txt", ".rst")
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
 _INERT_NAMES = frozenset(("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore"))
 _COMMAND = re.compile(r"!`|(?:`{3,}|~{3,})[ \t]*!")
-# Any mention will do: a key can be quoted or escaped in more ways than are worth telling apart.
+# Any mention counts: a key can be quoted or escaped in too many ways to parse.
 _CAPABILITY = re.compile(r"tools|hooks|permission|servers|command|\\", re.IGNORECASE)
 
 
 class PluginFileChange(NamedTuple):
     sign: Literal["+", "~", "-"]
     path: str
-    """Relative to the tree; `*` stands for files that can't act."""
+    """Relative to the plugin; `*` means files without active content."""
 
     def __str__(self) -> str:
         return f"{self.sign} {self.path}"
@@ -38,11 +38,11 @@ class PluginFileChange(NamedTuple):
 class PluginFingerprint(NamedTuple):
     digest: str
     active_files: dict[str, str]
-    """Relative path -> sha256 of the file, or of its head where only that can act."""
+    """Relative path to sha256 of the file, or of its frontmatter if only that is active."""
 
 
 def fingerprint_tree(path: str) -> PluginFingerprint:
-    """Reads every file below `path`; follows no link, waits for no pipe."""
+    """Reads every file below `path`, without following links or blocking on pipes."""
     import hashlib
 
     whole = hashlib.sha256()
@@ -51,32 +51,32 @@ def fingerprint_tree(path: str) -> PluginFingerprint:
         if number >= MAX_ENTRIES:
             raise InvalidError(f"{path}: more than {MAX_ENTRIES:,} files", "install the plugin again")
         if stat.S_ISREG(mode):
-            digest, part = _hash_file(os.path.join(path, relative), relative, mode)
+            digest, active_digest = _hash_file(os.path.join(path, relative), relative, mode)
         else:
-            # Nothing installs these: somebody put them here.
+            # Never installed by Kitbag: added by hand.
             target = os.readlink(os.path.join(path, relative)) if stat.S_ISLNK(mode) else "special"
-            digest = part = hashlib.sha256(os.fsencode(f"{stat.S_IFMT(mode):o} {target}")).hexdigest()
-        if part is not None:
-            acting[relative] = part
+            digest = active_digest = hashlib.sha256(os.fsencode(f"{stat.S_IFMT(mode):o} {target}")).hexdigest()
+        if active_digest is not None:
+            acting[relative] = active_digest
         name = os.fsencode(relative)
         whole.update(b"%d %s %d %s\n" % (len(name), name, bool(mode & stat.S_IXUSR), digest.encode()))
     return PluginFingerprint(f"sha256:{whole.hexdigest()}", acting)
 
 
 def diff_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[PluginFileChange]:
-    """By path."""
-    found = [PluginFileChange("+" if path not in old else "~", path) for path in new if old.get(path) != new[path]]
-    found += [PluginFileChange("-", path) for path in old if path not in new]
-    return sorted(found, key=lambda change: change.path)
+    """Sorted by path."""
+    changes = [PluginFileChange("+" if path not in old else "~", path) for path in new if old.get(path) != new[path]]
+    changes += [PluginFileChange("-", path) for path in old if path not in new]
+    return sorted(changes, key=lambda change: change.path)
 
 
 def _walk_files(top: str) -> Iterator[tuple[str, int]]:
     pending = [""]
     while pending:
         folder = pending.pop()
-        with os.scandir(os.path.join(top, folder)) as found:
-            for entry in found:
-                # Python writes these beside the scripts it runs.
+        with os.scandir(os.path.join(top, folder)) as entries:
+            for entry in entries:
+                # Python creates these next to the scripts it runs.
                 if entry.name == "__pycache__":
                     continue
                 relative = f"{folder}/{entry.name}" if folder else entry.name
@@ -87,7 +87,7 @@ def _walk_files(top: str) -> Iterator[tuple[str, int]]:
 
 
 def _hash_file(path: str, relative: str, mode: int) -> tuple[str, str | None]:
-    """The file's hash, and the hash of the part of it that can act."""
+    """The hash of the file, and the hash of its active content; None if it has none."""
     import hashlib
 
     whole = hashlib.sha256()
@@ -112,12 +112,12 @@ def _hash_file(path: str, relative: str, mode: int) -> tuple[str, str | None]:
 
 
 def active_content(relative: str, data: bytes) -> bytes | None:
-    """The bytes of a file without executable bit that can act, None when none can."""
+    """The active bytes of a file without the executable bit; None if it has none."""
     *folders, name = relative.lower().split("/")
-    prose = name.endswith(_PROSE_SUFFIXES) or name in _INERT_NAMES
+    is_prose = name.endswith(_PROSE_SUFFIXES) or name in _INERT_NAMES
     if data.startswith(b"#!") or not _ACTIVE_FOLDERS.isdisjoint(folders):
         return data
-    if not prose:
+    if not is_prose:
         return None if name.endswith(_IMAGE_SUFFIXES) else data
     try:
         parts = split_frontmatter(decode_text(data)[0])

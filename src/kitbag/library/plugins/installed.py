@@ -1,7 +1,7 @@
-"""Installed plugins: what each one is and brings, read without running or hashing anything.
+"""Loads the installed plugins and their roots, without running or hashing anything.
 
-Used by the registry (`installed`, `roots_of`) and by plugin_store, which changes what is installed.
-One plugin is read by plugin_manifest; the lock file by plugin_lock, imported when there is a plugin.
+Used by the registry (`load_installed`, `plugin_roots`) and by store, which changes what is installed.
+Uses manifest for each plugin, and lock, which is imported only if there are plugins.
 """
 
 import os
@@ -17,32 +17,32 @@ PLUGINS_FOLDER = "plugins"
 
 
 def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
-    """Sorted by name. Without plugins this costs one look at the file system and no import."""
+    """Sorted by name. Without plugins this costs one scandir and no import."""
     base = os.path.join(home, PLUGINS_FOLDER)
     try:
-        with os.scandir(base) as found:
-            entries = sorted(found, key=lambda entry: (entry.name.casefold(), entry.name))
+        with os.scandir(base) as listing:
+            entries = sorted(listing, key=lambda entry: (entry.name.casefold(), entry.name))
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     except OSError as error:
         problem = f"can't be listed: {(error.strerror or '').lower()}"
         return [], [Diagnostic("error", "unreadable", base, 0, problem, "make it readable: chmod u+rx")]
-    names = [entry for entry in entries if not entry.name.startswith(".") and not _is_plain_file(entry)]
-    if not names:
+    candidates = [entry for entry in entries if not entry.name.startswith(".") and not _is_plain_file(entry)]
+    if not candidates:
         return [], []
     from kitbag.library.plugins.lock import read_lock
 
     lock = read_lock(base)
     plugins: list[Plugin] = []
     diagnostics = list(lock.diagnostics)
-    for entry in names:
+    for entry in candidates:
         problem = "a link, and not followed" if entry.is_symlink() else plugin_name_problem(entry.name)
         if problem:
             fix = "remove it, and install the plugin from where it lies"
             diagnostics.append(Diagnostic("warning", "not-a-plugin", entry.path, 0, problem, fix))
             continue
-        plugin, found_wrong = read_plugin(entry.path, entry.name)
-        diagnostics += found_wrong
+        plugin, problems = read_plugin(entry.path, entry.name)
+        diagnostics += problems
         if plugin is None:
             continue
         record = lock.record(entry.name)
@@ -57,7 +57,7 @@ def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
                 installed_at=record.installed_at,
             )
         plugins.append(plugin)
-    return plugins, diagnostics + lock.find_missing({entry.name for entry in names})
+    return plugins, diagnostics + lock.find_missing({entry.name for entry in candidates})
 
 
 def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
@@ -76,7 +76,7 @@ def _unlisted_diagnostic(plugin: Plugin) -> Diagnostic:
 
 
 def plugin_roots(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
-    """Where its items lie, enabled or not. An agent or command may be a root by itself: a file's path."""
+    """The roots of its items, enabled or not. A single agent or command file may be a root."""
     skills = (*plugin.skill_dirs, plugin.path) if plugin.root_skill else plugin.skill_dirs
     kinds: tuple[tuple[ItemKind, tuple[str, ...]], ...] = (
         ("skills", skills),
@@ -86,18 +86,18 @@ def plugin_roots(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
     roots: list[Root] = []
     for kind, paths in kinds:
         for path in paths:
-            only = os.path.basename(path) if kind == "commands" and os.path.isfile(path) else ""
-            place = os.path.dirname(path) if only else path
+            only_file = os.path.basename(path) if kind == "commands" and os.path.isfile(path) else ""
+            directory = os.path.dirname(path) if only_file else path
             roots.append(
                 Root(
-                    place,
+                    directory,
                     kind,
                     "plugin",
                     "claude",
                     rank,
                     plugin.name,
                     plugin.path,
-                    only,
+                    only_file,
                     directory_boundary(plugin.path),
                 )
             )

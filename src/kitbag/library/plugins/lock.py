@@ -1,7 +1,7 @@
-"""`plugins.lock.json`: what was installed from where, what of it can act, and whether it is enabled.
+"""`plugins.lock.json`: the source, active files and enabled state of each installed plugin.
 
-Read by plugins for each listing and changed by plugin_store. A change is announced in the file before the
-directory is swapped and settled after it, so that a kill in between never pairs a record with other files.
+Read by installed, changed by store. A swap of a directory is recorded as pending before and completed after
+it, so that a crash in between never pairs a record with the wrong files.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ class PluginRecord(NamedTuple):
     version: str
     digest: str
     files: dict[str, str]
-    """Relative path -> hash of each file that can act, as it was when the user agreed to it."""
+    """Relative path to hash of each active file, as approved by the user."""
     enabled: bool
     installed_at: str
 
 
 class PendingSwap(NamedTuple):
-    """A swap that was announced. Directories are told apart by inode: names change hands, inodes don't."""
+    """A swap in progress. Directories are identified by inode, which survives renames."""
 
     inode: int
     was: int
-    """The inode before; 0 when there was nothing."""
+    """The inode of the replaced directory; 0 if there was none."""
     staging: str
     record: dict[str, object]
 
@@ -48,7 +48,7 @@ PENDING_SWAP: Final = RecordFields(PendingSwap, "inode", "was", "staging", "reco
 
 
 class PluginLock:
-    """The file's content. Entries that can't be used stay as they are until their plugin is changed."""
+    """The content of the lock file. Invalid entries are preserved until their plugin changes."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -59,7 +59,7 @@ class PluginLock:
         self.is_newer = False
 
     def record(self, name: str) -> PluginRecord | None:
-        """What is known about the directory that is there now."""
+        """The record of the directory that exists now."""
         entry = as_map(self.entries.get(name))
         pending = _parse_pending(entry.get("pending"))
         if pending is None:
@@ -68,7 +68,7 @@ class PluginLock:
         if inode == pending.was:
             return _parse_record(entry)
         announced = _parse_record(pending.record)
-        # Neither the old nor the new directory: nobody agreed to this one.
+        # Neither the old nor the new directory: the user did not approve it.
         return announced if announced is None or inode == pending.inode else announced._replace(enabled=False)
 
     def find_missing(self, present: set[str]) -> list[Diagnostic]:
@@ -87,30 +87,30 @@ class PluginLock:
         self.save()
 
     def begin_swap(self, name: str, record: PluginRecord, staged: str, staging: str) -> None:
-        """Before `staged` takes the place of the plugin's directory."""
+        """Records the swap before `staged` replaces the plugin's directory."""
         inode, was = _inode(staged), _inode(os.path.join(self.base, name))
         pending = PendingSwap(inode, was, os.path.basename(staging), PLUGIN_RECORD.write(record))
         self.entries[name] = {**as_map(self.entries.get(name)), "pending": PENDING_SWAP.write(pending)}
         self.save()
 
     def finish_swaps(self) -> None:
-        """Ends what was announced: by what is on the disk, the old or the new record stays."""
-        changed = False
+        """Completes pending swaps: keeps the old or the new record, depending on the directory on disk."""
+        has_changed = False
         for name, entry in list(self.entries.items()):
             pending = _parse_pending(as_map(entry).get("pending"))
             if pending is None:
                 continue
-            changed = True
+            has_changed = True
             path = os.path.join(self.base, name)
-            old = os.path.join(self.base, pending.staging, OLD_FOLDER)
-            if pending.was and not os.path.lexists(path) and _inode(old) == pending.was:
-                rename_path(old, path)
+            old_path = os.path.join(self.base, pending.staging, OLD_FOLDER)
+            if pending.was and not os.path.lexists(path) and _inode(old_path) == pending.was:
+                rename_path(old_path, path)
             record = self.record(name) if os.path.lexists(path) else None
             if record is None:
                 del self.entries[name]
             else:
                 self.entries[name] = PLUGIN_RECORD.write(record)
-        if changed:
+        if has_changed:
             self.save()
 
     def save(self) -> None:
@@ -137,7 +137,7 @@ class PluginLock:
             raise write_error(self.path, error) from error
 
     def _set_aside(self) -> None:
-        """A second name for the damaged file; the first one is then replaced."""
+        """Keeps the damaged file under a second name before it is replaced."""
         for number in range(1, 1000):
             with contextlib.suppress(FileExistsError):
                 os.link(self.path, f"{self.path}.damaged-{number}", follow_symlinks=False)
@@ -146,7 +146,7 @@ class PluginLock:
 
 
 def read_lock(base: str) -> PluginLock:
-    """Never raises; without a usable file every plugin counts as disabled."""
+    """Never raises; without a valid file every plugin is disabled."""
     lock = PluginLock(base)
     if not os.path.lexists(lock.path):
         return lock
@@ -177,7 +177,7 @@ def read_lock(base: str) -> PluginLock:
 
 @contextlib.contextmanager
 def locked_for_change(home: str, folder: str) -> Generator[PluginLock, None, None]:
-    """The lock file, for one process at a time; first what a killed one left behind is settled."""
+    """The lock file, exclusively locked; completes and removes what a crashed process left behind."""
     base = os.path.join(home, folder)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
@@ -223,13 +223,13 @@ def _acquire(guard: int, base: str) -> None:
     import fcntl
     import time
 
-    end = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise KitbagError(f"another Kitbag is changing {base}", "try again when it is done") from error
             time.sleep(0.02)
         except OSError as error:
@@ -237,7 +237,7 @@ def _acquire(guard: int, base: str) -> None:
 
 
 def _remove_leftovers(base: str) -> None:
-    """Only the holder of the guard has staging directories, so all that are found are left-overs."""
+    """Only the holder of the guard has staging directories, so any that exist are leftovers."""
     import shutil
 
     with contextlib.suppress(OSError):
@@ -261,14 +261,14 @@ def _lock_diagnostic(lock: PluginLock, problem: str, fix: str) -> Diagnostic:
 
 
 def _parse_record(entry: dict[str, object]) -> PluginRecord | None:
-    words = [entry.get(key) for key in ("source", "version", "digest", "installed_at")]
+    texts = [entry.get(key) for key in ("source", "version", "digest", "installed_at")]
     files = as_map(entry.get("files"))
     enabled = entry.get("enabled")
-    if not all(isinstance(word, str) for word in words) or not isinstance(enabled, bool):
+    if not all(isinstance(text, str) for text in texts) or not isinstance(enabled, bool):
         return None
     if not isinstance(entry.get("files"), dict) or not all(isinstance(value, str) for value in files.values()):
         return None
-    source, version, digest, installed_at = cast("list[str]", words)
+    source, version, digest, installed_at = cast("list[str]", texts)
     return PluginRecord(source, version, digest, cast("dict[str, str]", files), enabled, installed_at)
 
 

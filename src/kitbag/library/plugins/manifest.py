@@ -1,7 +1,7 @@
-"""One plugin's directory and its `.claude-plugin/plugin.json`; whatever is wrong is a Diagnostic.
+"""Reads one plugin's directory and its `.claude-plugin/plugin.json`; problems become diagnostics.
 
-Used by plugins and plugin_store. Paths of the manifest count only when they start with `./` and stay
-inside the plugin after links are resolved. A known key of the wrong type is reported and ignored.
+Used by installed, store, lock and marketplace. A path in the manifest must start with `./` and stay inside
+the plugin with links resolved. A known key of the wrong type is reported and ignored.
 """
 
 import os
@@ -46,13 +46,13 @@ _EXECUTABLE_PARTS: dict[str, tuple[str, ...]] = {
     "bin": ("bin",),
 }
 COMPONENTS = frozenset(("skills", "agents", "commands", *_EXECUTABLE_PARTS)) - {"bin"}
-"""Keys of a manifest that say what the plugin consists of."""
+"""Manifest keys that list the plugin's components."""
 _PLUGIN_PARTS = frozenset(("skills", "agents", "commands", "SKILL.md", "outputStyles", "output-styles"))
 
 
 class Plugin(NamedTuple):
     name: str
-    """Its directory's name, and what stands before the colon in the names of its items."""
+    """Its directory's name, and the prefix in the full names of its items."""
     display_name: str
     version: str
     description: str
@@ -61,23 +61,23 @@ class Plugin(NamedTuple):
     source: str
     """Where it was installed from."""
     digest: str
-    """Of the whole tree when it was installed; empty when unknown."""
+    """The digest of all files when it was installed; empty if unknown."""
     installed_at: str
     skill_dirs: tuple[str, ...]
-    """Folders of skills, or skills themselves; absolute and inside `path`, as all paths here."""
+    """Folders of skills, or skills themselves. All paths here are absolute and inside `path`."""
     agent_paths: tuple[str, ...]
     """Folders of agent files, or single files."""
     command_paths: tuple[str, ...]
     root_skill: bool
-    """The plugin is itself one skill: SKILL.md at its top and no skills elsewhere."""
+    """The plugin is a single skill: SKILL.md at the top and no other skills."""
     brings: tuple[str, ...]
-    """What it has that another tool would execute and Kitbag does not run by itself."""
+    """Components that other tools would execute and Kitbag does not run."""
     author: str
     license: str
     default_enabled: bool
 
     def to_json(self) -> dict[str, object]:
-        """Keys are the fields' names, in this order."""
+        """The keys are the field names, in order."""
         return {
             **self._asdict(),
             "skill_dirs": list(self.skill_dirs),
@@ -88,7 +88,7 @@ class Plugin(NamedTuple):
 
 
 def plugin_name_problem(name: str) -> str:
-    """Why a plugin can't have this name; empty when it can."""
+    """Why this is not a valid plugin name; empty if it is."""
     if not _NAME_PATTERN.fullmatch(name):
         return "a plugin's name is up to 64 letters a-z, digits and `.`, `_`, `-`, the first a letter or digit"
     lower = name.lower()
@@ -98,33 +98,33 @@ def plugin_name_problem(name: str) -> str:
 
 
 def read_plugin(path: str, name: str | None = None, is_listed: bool = False) -> tuple[Plugin | None, list[Diagnostic]]:
-    """The plugin in a directory, disabled and from nowhere; `name` wins over what the manifest says.
+    """The plugin in a directory, disabled and without a source; `name` overrides the manifest.
 
-    `described`: a marketplace says what it consists of, so the directory need not look like a plugin.
-    None when the directory can't be read, holds nothing that a plugin has, or nothing in it can be its name.
+    `is_listed`: a marketplace lists its components, so the directory needs no manifest or component folders.
+    None if the directory can't be read, is not a plugin, or has no valid name.
     """
     return _PluginReader(path, name).read(is_listed)
 
 
 def read_json_file(path: str, boundary: PathBoundary | None) -> tuple[object, str, list[Diagnostic]]:
-    """The value, the text it came from, and what is wrong; a value of None was not read."""
+    """The value, its source text, and diagnostics; the value is None if it could not be read."""
     import json
 
-    def wrong(code: str, line: int, problem: str, fix: str) -> tuple[object, str, list[Diagnostic]]:
+    def failure(code: str, line: int, problem: str, fix: str) -> tuple[object, str, list[Diagnostic]]:
         return None, "", [Diagnostic("error", code, path, line, problem, fix)]
 
     try:
         text, _, problems = read_text(path, boundary, MAX_JSON)
     except SourceError as error:
-        return wrong(error.code, 0, error.problem, error.fix)
+        return failure(error.code, 0, error.problem, error.fix)
     if any(problem.code == "file-too-large" for problem in problems):
-        return wrong("file-too-large", 0, f"larger than {MAX_JSON // 1024} KiB, not read", "make it shorter")
+        return failure("file-too-large", 0, f"larger than {MAX_JSON // 1024} KiB, not read", "make it shorter")
     try:
         return json.loads(text), text, []
     except json.JSONDecodeError as error:
-        return wrong("json", error.lineno, f"not JSON: {error.msg.lower()}", "correct the file at this line")
+        return failure("json", error.lineno, f"not JSON: {error.msg.lower()}", "correct the file at this line")
     except (ValueError, RecursionError):
-        return wrong("json", 0, "nested too deeply, or a number that is too long", "write it plainly")
+        return failure("json", 0, "nested too deeply, or a number that is too long", "write it plainly")
 
 
 def as_map(value: object) -> dict[str, object]:
@@ -154,8 +154,8 @@ class _PluginReader:
             return None, self.diagnostics
         has_manifest = self._read_manifest() or described
         if not has_manifest and not (self.entries & _PLUGIN_PARTS or self._executable_parts()):
-            what = "not a plugin: no manifest, no skills, agents or commands"
-            self._report("error", "not-a-plugin", "", what, f"add {MANIFEST}, or a folder skills/")
+            problem = "not a plugin: no manifest, no skills, agents or commands"
+            self._report("error", "not-a-plugin", "", problem, f"add {MANIFEST}, or a folder skills/")
             return None, self.diagnostics
         name = self._plugin_name()
         return (None if name is None else self._build_plugin(name)), self.diagnostics
@@ -166,8 +166,8 @@ class _PluginReader:
         if root_skill and skills:
             root_skill = self.path in skills
             if not root_skill:
-                what = "SKILL.md at the top is not used: the plugin has skills in folders"
-                self._report("info", "root-skill", "", what, "move it to a folder below skills/")
+                problem = "SKILL.md at the top is not used: the plugin has skills in folders"
+                self._report("info", "root-skill", "", problem, "move it to a folder below skills/")
         author = self.manifest.get("author")
         return Plugin(
             name=name,
@@ -190,14 +190,14 @@ class _PluginReader:
         )
 
     def _report(self, severity: Severity, code: str, key: str, problem: str, fix: str) -> None:
-        """`key` says where in the manifest; without one the plugin's directory is meant."""
+        """About a key of the manifest, or about the plugin's directory if `key` is empty."""
         line = self.text.count("\n", 0, max(self.text.find(f'"{key}"'), 0)) + 1 if key else 0
         self.diagnostics.append(Diagnostic(severity, code, self.file if key else self.path, line, problem, fix))
 
     # --- the manifest -----------------------------------------------------------------------------
 
     def _read_manifest(self) -> bool:
-        """Whether there is one, readable or not."""
+        """Whether there is a manifest, readable or not."""
         if ".claude-plugin" not in self.entries or not os.path.lexists(self.file):
             self.file = os.path.join(self.path, GEMINI_MANIFEST)
             if GEMINI_MANIFEST not in self.entries:
@@ -221,13 +221,13 @@ class _PluginReader:
         return True
 
     def _plugin_name(self) -> str | None:
-        written = self.manifest.get("name")
-        if isinstance(written, str):
-            problem = plugin_name_problem(written)
+        declared = self.manifest.get("name")
+        if isinstance(declared, str):
+            problem = plugin_name_problem(declared)
             if not problem:
-                return self.requested_name or written
-            shown = escape_for_terminal(collapse_whitespace(written[:80]))
-            self._report("error", "bad-name", "name", f"`name` is {shown!r}: {problem}", "choose another name")
+                return self.requested_name or declared
+            safe_name = escape_for_terminal(collapse_whitespace(declared[:80]))
+            self._report("error", "bad-name", "name", f"`name` is {safe_name!r}: {problem}", "choose another name")
         name = self.requested_name or os.path.basename(self.path)
         problem = plugin_name_problem(name)
         if problem:
@@ -243,11 +243,11 @@ class _PluginReader:
             return ""
         hidden = find_hidden(value)
         if hidden:
-            what = f"`{key}` has hidden characters: {format_code_points(hidden)}; they are left out"
-            self._report("warning", "hidden-characters", key, what, "remove them")
+            problem = f"`{key}` has hidden characters: {format_code_points(hidden)}; they are left out"
+            self._report("warning", "hidden-characters", key, problem, "remove them")
         return collapse_whitespace(remove_hidden(value))
 
-    # --- what it has ------------------------------------------------------------------------------
+    # --- components -------------------------------------------------------------------------------
 
     def _executable_parts(self) -> tuple[str, ...]:
         return tuple(
@@ -257,7 +257,7 @@ class _PluginReader:
         )
 
     def _resolve_inside(self, path: str) -> str | None:
-        """The path without links, if it is the plugin's directory or below it."""
+        """The resolved path if it is inside the plugin's directory, else None."""
         try:
             real = os.path.realpath(path)
         except (OSError, ValueError):
@@ -265,61 +265,61 @@ class _PluginReader:
         return real if real == self.path or real.startswith(self.path.rstrip("/") + "/") else None
 
     def _component_paths(self, key: str) -> tuple[str, ...]:
-        """`skills` adds to its default folder, the others replace theirs; nothing counts twice."""
-        written = self.manifest.get(key)
-        chosen = [written] if isinstance(written, str) else as_list(written)
-        chosen = chosen or self._named_files(key, as_map(written))
-        found: list[str] = []
-        # In a marketplace's own description (`strict` is false) what is not listed is not meant.
-        listed = self.manifest.get("strict") is False and any(
-            k in self.manifest for k in ("skills", "agents", "commands")
+        """`skills` adds to the default folder, the other keys replace theirs; duplicates are dropped."""
+        declared = self.manifest.get(key)
+        listed_paths = [declared] if isinstance(declared, str) else as_list(declared)
+        listed_paths = listed_paths or self._named_files(key, as_map(declared))
+        paths: list[str] = []
+        # With `strict: false` the marketplace entry is complete: default folders it does not list are ignored.
+        is_complete = self.manifest.get("strict") is False and any(
+            component in self.manifest for component in ("skills", "agents", "commands")
         )
-        if key in self.entries and not listed and (key == "skills" or written is None):
+        if key in self.entries and not is_complete and (key == "skills" or declared is None):
             default = self._resolve_inside(os.path.join(self.path, key))
             if default is None:
-                what = f"{key}/ is a link that leads out of the plugin; it is ignored"
-                self._report("error", "path-outside", "", what, "copy the folder")
+                problem = f"{key}/ is a link that leads out of the plugin; it is ignored"
+                self._report("error", "path-outside", "", problem, "copy the folder")
             elif os.path.isdir(default):
-                found.append(default)
-        for value in chosen[:_MAX_PATHS]:
+                paths.append(default)
+        for value in listed_paths[:_MAX_PATHS]:
             path = self._component_path(key, value)
-            if path and not any(path == other or path.startswith(other + "/") for other in found):
-                found.append(path)
-        return tuple(found)
+            if path and not any(path == other or path.startswith(other + "/") for other in paths):
+                paths.append(path)
+        return tuple(paths)
 
-    def _named_files(self, key: str, written: dict[str, object]) -> list[object]:
-        """`{"name": {"source": "./file.md"}}`: the files; here each goes by its own name."""
+    def _named_files(self, key: str, entries: dict[str, object]) -> list[object]:
+        """The files of `{"name": {"source": "./file.md"}}`; Kitbag names each item after its file."""
         files: list[object] = []
-        for name, what in written.items():
-            path = as_map(what).get("source", what)
-            shown = escape_for_terminal(collapse_whitespace(name[:80]))
+        for name, entry in entries.items():
+            path = as_map(entry).get("source", entry)
+            safe_name = escape_for_terminal(collapse_whitespace(name[:80]))
             if not isinstance(path, str):
-                problem = f"`{key}`: {shown!r} has no file (`source`); it is left out"
+                problem = f"`{key}`: {safe_name!r} has no file (`source`); it is left out"
                 self._report("info", "inline-content", key, problem, "write it into a file")
                 continue
             files.append(path)
-            called = os.path.splitext(os.path.basename(path))[0]
-            if called != name:
+            stem = os.path.splitext(os.path.basename(path))[0]
+            if stem != name:
                 problem = (
-                    f"`{key}`: {shown!r} is called by its file,"
-                    f" {escape_for_terminal(collapse_whitespace(called[:80]))!r}"
+                    f"`{key}`: {safe_name!r} is called by its file,"
+                    f" {escape_for_terminal(collapse_whitespace(stem[:80]))!r}"
                 )
                 self._report("info", "called-by-file", key, problem, "rename the file")
         return files
 
     def _component_path(self, key: str, value: object) -> str | None:
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):
-            shown = escape_for_terminal(collapse_whitespace(str(value)[:80]))
-            self._report("error", "bad-path", key, f"`{key}`: {shown!r} does not start with ./", "write ./folder")
+            safe_path = escape_for_terminal(collapse_whitespace(str(value)[:80]))
+            self._report("error", "bad-path", key, f"`{key}`: {safe_path!r} does not start with ./", "write ./folder")
             return None
-        shown = escape_for_terminal(collapse_whitespace(value[:80]))
+        safe_path = escape_for_terminal(collapse_whitespace(value[:80]))
         real = self._resolve_inside(os.path.join(self.path, value))
         if real is None:
-            what = f"`{key}`: {shown!r} leads out of the plugin; it is ignored"
-            self._report("error", "path-outside", key, what, "keep what the plugin needs inside it")
+            problem = f"`{key}`: {safe_path!r} leads out of the plugin; it is ignored"
+            self._report("error", "path-outside", key, problem, "keep what the plugin needs inside it")
             return None
         if os.path.isdir(real) or (key != "skills" and os.path.isfile(real) and real.endswith(".md")):
             return real
         kind = "folder" if key == "skills" else "folder or .md file"
-        self._report("warning", "missing-path", key, f"`{key}`: {shown!r} is no {kind}", "correct the path")
+        self._report("warning", "missing-path", key, f"`{key}`: {safe_path!r} is no {kind}", "correct the path")
         return None

@@ -1,6 +1,6 @@
-"""What to install out of a directory: the plugin it is, or one that its marketplace file lists.
+"""Selects the plugin to install from a directory: the directory itself, or a plugin its marketplace file lists.
 
-Used by plugin_store. Only plugins that lie inside the marketplace are chosen; nothing is fetched.
+Used by store; uses manifest. Only plugins inside the marketplace can be selected; nothing is fetched.
 """
 
 import os
@@ -27,19 +27,19 @@ class PluginSource(NamedTuple):
     tree: str
     """The plugin's directory."""
     listed_name: str
-    """Its name in the marketplace; empty when it was not chosen from one."""
+    """Its name in the marketplace; empty without one."""
     manifest: dict[str, object] | None
-    """What the marketplace says about it, to be written into its manifest."""
+    """The marketplace entry, to be merged into its manifest."""
 
 
 def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     market = os.path.join(tree, MARKETPLACE)
-    own = os.path.lexists(os.path.join(tree, MANIFEST))
+    has_manifest = os.path.lexists(os.path.join(tree, MANIFEST))
     if not os.path.lexists(market):
         if plugin is not None:
             raise UsageError(f"{tree} is not a marketplace, so there is no plugin to choose", "leave the name out")
         return PluginSource(tree, "", None)
-    if own and plugin is None:
+    if has_manifest and plugin is None:
         return PluginSource(tree, "", None)
     value, _, problems = read_json_file(market, directory_boundary(tree))
     if problems:
@@ -49,16 +49,16 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
     if plugin is None:
         raise UsageError(f"a marketplace, and it is not said which plugin is wanted; it has: {listed}", "choose one")
-    found = [entry for entry in entries if entry.get("name") == plugin]
-    if not found:
+    matches = [entry for entry in entries if entry.get("name") == plugin]
+    if not matches:
         raise NotFoundError(
             f"the marketplace has no plugin {_sanitize(plugin)!r}; it has: {listed}", "choose one of these"
         )
-    return _read_entry(tree, plugin, found[0], as_map(as_map(value).get("metadata")).get("pluginRoot"))
+    return _read_entry(tree, plugin, matches[0], as_map(as_map(value).get("metadata")).get("pluginRoot"))
 
 
 def lists_components(manifest: dict[str, object] | None) -> bool:
-    """Whether an entry says what the plugin consists of: it needs no manifest of its own then."""
+    """Whether an entry lists the plugin's components: then it needs no manifest of its own."""
     return any((manifest or {}).get(key) for key in COMPONENTS)
 
 
@@ -87,7 +87,7 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
 
 
 def _resolve_source(source: object, base: object) -> object:
-    """With `metadata.pluginRoot` a source may be a bare name: a folder below it. Elsewhere that is a package."""
+    """With `metadata.pluginRoot`, a bare name is a folder below it. Otherwise a bare name is a package."""
     if not isinstance(base, str) or not base.strip() or not isinstance(source, str):
         return source
     if not source or source[0] in "./" or ":" in source:
@@ -96,7 +96,7 @@ def _resolve_source(source: object, base: object) -> object:
 
 
 def write_manifest(staged: str, source: PluginSource) -> None:
-    """The plugin's own manifest wins, unless the marketplace says otherwise (`strict` is false)."""
+    """The plugin's own manifest wins, unless the entry has `strict: false`."""
     import json
 
     path = os.path.join(staged, MANIFEST)

@@ -1,7 +1,7 @@
-"""Takes foreign files into a fresh directory: every name is checked, every byte is counted.
+"""Copies untrusted files into a new directory: checks every path, counts every byte.
 
-Used by archives (zip and tar entries) and plugin_store (directories). A refusal is an InvalidError that
-names the entry and the reason. Nothing is ever executed or followed.
+Used by archives (zip and tar entries) and store (directories). A refusal is an InvalidError with the entry
+and the reason. Never executes anything or follows links.
 """
 
 import os
@@ -29,7 +29,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PackageWriter:
-    """`root` is a directory of the caller's own that nobody else writes to; without one nothing is written."""
+    """Writes below `root`, a private directory of the caller; if `root` is empty, only checks and counts."""
 
     def __init__(self, root: str, origin: str) -> None:
         self.root = root
@@ -37,12 +37,12 @@ class PackageWriter:
         self.total = 0
         self.entries = 0
         self._spelling: dict[str, str] = {}
-        """Each path and each directory above it, keyed as a careless file system compares them."""
+        """Each path and its parents, keyed as a case-insensitive file system compares them."""
         self._directory: dict[str, bool] = {}
         self._named: set[str] = set()
 
     def refusal(self, name: str, reason: str) -> InvalidError:
-        """The error to raise; the name is shortened and made safe to print."""
+        """The error to raise, with the name shortened and safe to print."""
         shown = escape_for_terminal(name if len(name) <= MAX_NAME else name[:80] + "…").replace("\n", "\\n")
         return InvalidError(
             f"{self.origin}: refused because of {shown!r}: {reason}",
@@ -54,38 +54,38 @@ class PackageWriter:
         if self.entries > MAX_ENTRIES:
             raise self.refusal(name, f"more than {MAX_ENTRIES:,} entries")
 
-    def check_path(self, name: str, directory: bool) -> str:
-        """The checked relative path; empty for the root itself. Every entry passes here exactly once."""
-        relative = name.removesuffix("/") if directory else name
-        if relative == "." and directory:
+    def check_path(self, name: str, is_directory: bool) -> str:
+        """The checked relative path; empty for the root itself. Call once per entry."""
+        relative = name.removesuffix("/") if is_directory else name
+        if relative == "." and is_directory:
             return ""
         while relative.startswith("./"):
             relative = relative[2:]
         reason = path_problem(relative)
         if reason:
             raise self.refusal(name, reason)
-        self._reserve(name, relative, directory)
+        self._reserve(name, relative, is_directory)
         return relative
 
-    def _reserve(self, name: str, relative: str, directory: bool) -> None:
+    def _reserve(self, name: str, relative: str, is_directory: bool) -> None:
         if relative in self._named:
             raise self.refusal(name, "twice in the package")
         self._named.add(relative)
-        at = 0
-        while at < len(relative):
-            at = relative.find("/", at + 1)
-            at = len(relative) if at < 0 else at
-            path = relative[:at]
+        end = 0
+        while end < len(relative):
+            end = relative.find("/", end + 1)
+            end = len(relative) if end < 0 else end
+            path = relative[:end]
             key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-            held = self._spelling.setdefault(key, path)
-            if held != path:
-                raise self.refusal(name, f"the same as {held!r} where upper and lower case do not differ")
-            needed = directory or path != relative
-            if self._directory.setdefault(path, needed) != needed:
+            existing = self._spelling.setdefault(key, path)
+            if existing != path:
+                raise self.refusal(name, f"the same as {existing!r} where upper and lower case do not differ")
+            must_be_directory = is_directory or path != relative
+            if self._directory.setdefault(path, must_be_directory) != must_be_directory:
                 raise self.refusal(name, f"{path!r} would be a file and a directory")
 
     def make_directory(self, relative: str) -> None:
-        """With all directories above it."""
+        """Also creates its parents."""
         if not self.root:
             return
         path = self.root
@@ -99,7 +99,7 @@ class PackageWriter:
             raise write_error(path, error) from error
 
     def write_file(self, relative: str, executable: bool, read: Callable[[int], bytes]) -> None:
-        """`read` answers up to that many bytes, none at the end; only what it really gives is counted."""
+        """`read` returns up to the given number of bytes, none at the end; counts the bytes actually read."""
         if not self.root:
             for _ in self._count_bytes(relative, read):
                 pass
@@ -130,7 +130,7 @@ class PackageWriter:
 
 
 def path_problem(relative: str) -> str:
-    """Why this relative path can't be taken; empty when it can."""
+    """Why this relative path is refused; empty if it is accepted."""
     if not relative:
         return "it has no name"
     if relative.startswith("/"):
@@ -157,7 +157,7 @@ def path_problem(relative: str) -> str:
 
 
 def mode_problem(mode: int) -> str:
-    """Why an entry of this kind can't be taken; a mode without a kind is a plain file's."""
+    """Why an entry with this mode is refused; a mode without a file type is a plain file."""
     kind = stat.S_IFMT(mode)
     if kind == stat.S_IFLNK:
         return "a symbolic link"
@@ -183,15 +183,15 @@ def _write_all(descriptor: int, chunk: bytes, path: str) -> None:
 
 
 def copy_tree(source: str, writer: PackageWriter) -> None:
-    """A directory's files. A link to a file inside becomes a copy of it; any other link is refused."""
+    """Copies a directory. A link to a file inside it becomes a copy; any other link is refused."""
     top = os.path.realpath(source)
     pending = [""]
     while pending:
         folder = pending.pop()
         try:
-            with os.scandir(os.path.join(top, folder)) as found:
-                # One more than the limit is enough to know that it is passed.
-                entries = [entry for entry, _ in zip(found, range(MAX_ENTRIES + 1), strict=False)]
+            with os.scandir(os.path.join(top, folder)) as listing:
+                # One more than the limit is enough to detect an excess.
+                entries = [entry for entry, _ in zip(listing, range(MAX_ENTRIES + 1), strict=False)]
         except OSError as error:
             raise writer.refusal(folder or ".", f"can't be listed: {error.strerror}") from error
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -210,8 +210,8 @@ def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: PackageWr
     path = entry.path
     if entry.is_symlink():
         path = os.path.realpath(entry.path)
-        inside = os.path.relpath(path, top).split(os.sep)
-        if inside[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in inside):
+        relative_parts = os.path.relpath(path, top).split(os.sep)
+        if relative_parts[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in relative_parts):
             raise intake.refusal(name, "a symbolic link that leads out of the package")
         if not os.path.isfile(path):
             raise intake.refusal(name, "a symbolic link that leads to no file")
@@ -220,7 +220,7 @@ def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: PackageWr
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):
             raise intake.refusal(name, mode_problem(kind) or "not a file")
-        # Where it leads is asked again: between the look and the opening a link may have been put in the way.
+        # Checked again on the open file: a link may have been put in place meanwhile.
         descriptor, status = open_regular_file(path, PathBoundary((with_trailing_slash(top),)))
     except OSError as error:
         raise intake.refusal(name, f"can't be read: {error.strerror}") from error

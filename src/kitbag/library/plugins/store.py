@@ -1,7 +1,7 @@
-"""Changes what is installed below `<home>/plugins`: install, update, enable, disable, remove, verify.
+"""Installs, updates, enables, disables, removes and verifies plugins below `<home>/plugins`.
 
-Used by the command line and by doctor. Everything is staged beside its destination and swapped in one step
-under the lock of plugin_lock; files are taken in by intake and archives, where and what by marketplace.
+Used by the command line and doctor. New files are staged next to the destination and swapped in atomically
+under the lock file. Uses marketplace to select, archives and safe_copy to copy, fingerprint to compare.
 """
 
 import os
@@ -33,36 +33,38 @@ class InstallResult(NamedTuple):
     plugin: Plugin
     updated: bool
     changed: tuple[PluginFileChange, ...]
-    """What can act and is not as it was: then the plugin is disabled until the user agrees."""
+    """Changes of active content; if there are any, the plugin is disabled until the user approves."""
     diagnostics: tuple[Diagnostic, ...]
 
 
 def install_plugin(source: str, home: str, *, plugin: str | None = None, update: bool = False) -> InstallResult:
-    """From a directory or an archive; `plugin` chooses one of a marketplace. Nothing is executed.
+    """Installs from a directory or an archive; `plugin` selects one from a marketplace. Nothing is executed.
 
-    Raises UsageError, NotFoundError or InvalidError, and then everything is as it was.
+    Raises UsageError, NotFoundError or InvalidError; then nothing has changed.
     """
     _check_source(source, home)
     with locked_for_change(home, PLUGINS_FOLDER) as lock:
         staging = _create_staging(lock)
         tree, origin = _unpack_source(source, staging)
-        choice = choose_plugin(tree, plugin)
-        found = _check_plugin(choice)
+        selected = choose_plugin(tree, plugin)
+        found = _check_plugin(selected)
         target = _target_path(lock, found.name, update)
-        staged = _stage_copy(choice, staging, origin)
+        staged = _stage_copy(selected, staging, origin)
         new, _ = read_plugin(staged, found.name)
         if new is None:
             raise InvalidError(f"{origin}: it changed while it was read", "try again")
-        at = os.path.abspath(source) + (f"#{plugin}" if choice.listed_name else "")
-        record, changed = _make_record(lock, new, _fingerprint_plugin(staged), at, update and os.path.lexists(target))
+        recorded_source = os.path.abspath(source) + (f"#{plugin}" if selected.listed_name else "")
+        record, changed = _make_record(
+            lock, new, _fingerprint_plugin(staged), recorded_source, update and os.path.lexists(target)
+        )
         existed = _swap(lock, found.name, record, staged, staging)
-        # Read again where it lies now: the paths in it are absolute.
+        # Read again at its final location, because its paths are absolute.
         final, diagnostics = read_plugin(target, found.name)
         return InstallResult(_with_record(final or new, record), existed, tuple(changed), tuple(diagnostics))
 
 
 def set_plugin_enabled(home: str, name: str, enabled: bool, *, accept: bool = False) -> Plugin:
-    """Enabling compares the files with what was installed; `accept` agrees to what is there now."""
+    """Enabling compares the files with the approved ones; `accept` approves the current ones."""
     _check_installed(home, name)
     with locked_for_change(home, PLUGINS_FOLDER) as lock:
         name = _find_name(lock, name)
@@ -81,7 +83,7 @@ def set_plugin_enabled(home: str, name: str, enabled: bool, *, accept: bool = Fa
 
 
 def remove_plugin(home: str, name: str) -> None:
-    """Its directory and its entry in the lock file. A killed removal leaves nothing that is listed."""
+    """Removes its directory and lock entry. An interrupted removal leaves nothing that is listed."""
     _check_installed(home, name)
     with locked_for_change(home, PLUGINS_FOLDER) as lock:
         name = _find_name(lock, name)
@@ -92,14 +94,14 @@ def remove_plugin(home: str, name: str) -> None:
 
 
 def verify_plugin(home: str, name: str) -> list[PluginFileChange]:
-    """What is not as it was installed. Reads every file of the plugin."""
+    """The changes since installation. Reads every file of the plugin."""
     _check_installed(home, name)
     lock = read_lock(os.path.join(home, PLUGINS_FOLDER))
     name = _find_name(lock, name)
     path = _plugin_directory(lock, name)
     record = lock.record(name)
-    now = _fingerprint_plugin(path)
-    return _diff_record(record, now)
+    current = _fingerprint_plugin(path)
+    return _diff_record(record, current)
 
 
 # --- installing -----------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ def _create_staging(lock: PluginLock) -> str:
 
 
 def _unpack_source(source: str, staging: str) -> tuple[str, str]:
-    """The directory to read, and what to call it in an error."""
+    """The directory to read, and its name for error messages."""
     real = os.path.realpath(source)
     origin = os.path.basename(real)
     if os.path.isdir(real):
@@ -138,38 +140,40 @@ def _unpack_source(source: str, staging: str) -> tuple[str, str]:
         if stem.lower().endswith(suffix):
             stem = stem[: -len(suffix)]
             break
-    # A name that no plugin can have: then the manifest must say one.
+    # Not a valid plugin name, so the manifest must declare one.
     stem = ".package" if plugin_name_problem(stem) else stem
     top = os.path.join(staging, "unpacked", stem)
     unpack_archive(source, top)
-    found = [name for name in os.listdir(top) if name not in ("__MACOSX", ".DS_Store")]
-    below = os.path.join(top, found[0]) if len(found) == 1 else ""
-    only_folder = below and os.path.isdir(below) and found[0] not in ("skills", "agents", "commands", ".claude-plugin")
-    return (below if only_folder else top), origin
+    entries = [name for name in os.listdir(top) if name not in ("__MACOSX", ".DS_Store")]
+    subfolder = os.path.join(top, entries[0]) if len(entries) == 1 else ""
+    is_single_folder = (
+        subfolder and os.path.isdir(subfolder) and entries[0] not in ("skills", "agents", "commands", ".claude-plugin")
+    )
+    return (subfolder if is_single_folder else top), origin
 
 
-def _check_plugin(choice: PluginSource) -> Plugin:
-    """Before anything is copied."""
-    found, problems = read_plugin(choice.tree, choice.listed_name or None, lists_components(choice.manifest))
+def _check_plugin(source: PluginSource) -> Plugin:
+    """Checks the plugin before anything is copied."""
+    found, problems = read_plugin(source.tree, source.listed_name or None, lists_components(source.manifest))
     for problem in problems:
-        # A listed plugin has a good name already; its own manifest may still not have a bad one.
+        # A listed plugin already has a valid name, but its own manifest must not declare an invalid one.
         if problem.code == "bad-name" or found is None:
             raise InvalidError(f"{problem.place}: {problem.problem}", problem.fix)
     if found is None:
-        raise InvalidError(f"{choice.tree}: not a plugin", "give the directory of a plugin")
+        raise InvalidError(f"{source.tree}: not a plugin", "give the directory of a plugin")
     return found
 
 
-def _stage_copy(choice: PluginSource, staging: str, origin: str) -> str:
+def _stage_copy(source: PluginSource, staging: str, origin: str) -> str:
     staged = os.path.join(staging, _NEW_FOLDER)
     try:
         os.mkdir(staged)
         os.chmod(staged, DIRECTORY_MODE)
     except OSError as error:
         raise write_error(staged, error) from error
-    copy_tree(choice.tree, PackageWriter(staged, origin))
-    if choice.manifest is not None:
-        write_manifest(staged, choice)
+    copy_tree(source.tree, PackageWriter(staged, origin))
+    if source.manifest is not None:
+        write_manifest(staged, source)
     return staged
 
 
@@ -186,20 +190,20 @@ def _target_path(lock: PluginLock, name: str, update: bool) -> str:
 
 
 def _make_record(
-    lock: PluginLock, new: Plugin, now: PluginFingerprint, source: str, existed: bool
+    lock: PluginLock, new: Plugin, current: PluginFingerprint, source: str, existed: bool
 ) -> tuple[PluginRecord, list[PluginFileChange]]:
-    """The record to keep, and what the user has not agreed to yet."""
+    """The new record, and the changes that the user has not approved yet."""
     import time
 
     before = lock.record(new.name) if existed else None
-    changed = diff_files(before.files if before else {}, now.active_files) if existed else []
+    changed = diff_files(before.files if before else {}, current.active_files) if existed else []
     enabled = bool(before and before.enabled and not changed) if existed else new.default_enabled
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return PluginRecord(source, new.version, now.digest, now.active_files, enabled, when), changed
+    return PluginRecord(source, new.version, current.digest, current.active_files, enabled, when), changed
 
 
 def _swap(lock: PluginLock, name: str, record: PluginRecord, staged: str, staging: str) -> bool:
-    """Puts the staged directory in place; whether there was one before."""
+    """Moves the staged directory into place; returns whether it replaced one."""
     target = os.path.join(lock.base, name)
     existed = os.path.lexists(target)
     lock.begin_swap(name, record, staged, staging)
@@ -207,7 +211,7 @@ def _swap(lock: PluginLock, name: str, record: PluginRecord, staged: str, stagin
         if not existed:
             os.rename(staged, target)
         elif not _exchange_directories(staged, target):
-            # The old one is put back by `settle` should this be the last thing that happens.
+            # After a crash here, `finish_swaps` restores the old directory.
             os.rename(target, os.path.join(staging, OLD_FOLDER))
             os.rename(staged, target)
         sync_directory(lock.base)
@@ -219,15 +223,15 @@ def _swap(lock: PluginLock, name: str, record: PluginRecord, staged: str, stagin
 
 
 def _exchange_directories(one: str, other: str) -> bool:
-    """Both directories change names in one step; False where the system can't."""
+    """Exchanges two directories atomically; False if the system does not support it."""
     import ctypes
 
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         return False
-    here, exchange = -100, 2
-    return call(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+    at_cwd, exchange = -100, 2
+    return call(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange) == 0
 
 
 def _with_record(plugin: Plugin, record: PluginRecord) -> Plugin:
@@ -236,7 +240,7 @@ def _with_record(plugin: Plugin, record: PluginRecord) -> Plugin:
     )
 
 
-# --- what is installed ----------------------------------------------------------------------------
+# --- installed plugins ----------------------------------------------------------------------------
 
 
 def _check_installed(home: str, name: str) -> None:
@@ -248,17 +252,17 @@ def _check_installed(home: str, name: str) -> None:
 
 
 def _find_name(lock: PluginLock, name: str) -> str:
-    """The name as it is spelled on the disk."""
+    """The name as spelled on disk."""
     known = sorted(entry for entry in {*os.listdir(lock.base), *lock.entries} if not plugin_name_problem(entry))
-    same = [name] if name in known else [entry for entry in known if entry.casefold() == name.casefold()]
-    if len(same) == 1:
-        return same[0]
-    if same:
-        raise AmbiguousError(f"{name!r} could be any of: {', '.join(same)}", "use the exact name")
+    matches = [name] if name in known else [entry for entry in known if entry.casefold() == name.casefold()]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise AmbiguousError(f"{name!r} could be any of: {', '.join(matches)}", "use the exact name")
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=5, cutoff=0.6)
-    hint = f"did you mean {', '.join(close)}?" if close else "kitbag plugins list shows all names"
+    similar = difflib.get_close_matches(name, known, n=5, cutoff=0.6)
+    hint = f"did you mean {', '.join(similar)}?" if similar else "kitbag plugins list shows all names"
     raise NotFoundError(f"no plugin is called {name!r}", hint)
 
 
@@ -276,16 +280,16 @@ def _fingerprint_plugin(path: str) -> PluginFingerprint:
         raise InvalidError(f"{path}: can't be read: {error.strerror}", "install the plugin again") from error
 
 
-def _diff_record(record: PluginRecord | None, now: PluginFingerprint) -> list[PluginFileChange]:
-    found = diff_files(record.files if record else {}, now.active_files)
-    if not found and (record is None or record.digest != now.digest):
-        found.append(PluginFileChange("~", "*"))
-    return found
+def _diff_record(record: PluginRecord | None, current: PluginFingerprint) -> list[PluginFileChange]:
+    changes = diff_files(record.files if record else {}, current.active_files)
+    if not changes and (record is None or record.digest != current.digest):
+        changes.append(PluginFileChange("~", "*"))
+    return changes
 
 
 def _approve_changes(name: str, path: str, record: PluginRecord | None, found: Plugin, accept: bool) -> PluginRecord:
-    now = _fingerprint_plugin(path)
-    differences = _diff_record(record, now)
+    current = _fingerprint_plugin(path)
+    differences = _diff_record(record, current)
     if differences and not accept:
         listed = ", ".join(str(change) for change in differences[:10])
         more = f" and {len(differences) - 10} more" if len(differences) > 10 else ""
@@ -294,5 +298,5 @@ def _approve_changes(name: str, path: str, record: PluginRecord | None, found: P
             "read these files, then accept the changes, or install the plugin again",
         )
     if record is None:
-        return PluginRecord("", found.version, now.digest, now.active_files, False, "")
-    return record._replace(digest=now.digest, files=now.active_files)
+        return PluginRecord("", found.version, current.digest, current.active_files, False, "")
+    return record._replace(digest=current.digest, files=current.active_files)

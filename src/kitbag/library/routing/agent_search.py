@@ -1,7 +1,7 @@
-"""Which agent a request is for: by the words of its name and description, and by the files that the request names.
+"""Ranks agents for a message, by the words of their names and descriptions and by the files the message names.
 
-Used by `kitbag agents search` and by the offline model, which has only the lines of a catalog. A model decides for
-itself; this is what its catalog is worth without one. Pure: it asks nobody who may see an agent.
+Used by `kitbag agents search` and by the offline model, which only has the lines of a catalog. Pure: does not check
+visibility. Uses the stemming of skill_search.
 """
 
 import re
@@ -15,7 +15,7 @@ _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za
 _EXTENSION = re.compile(r"(?<![\w/.-])\*?(\.[A-Za-z]\w{0,7})(?![\w/-]|\.\w)")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _EXCLUSION = re.compile(r"(?i)(?:not|never|do not|don't|it does not|it never|reads only)\b")
-"""Begins a sentence that says what an agent is not for."""
+"""Starts a sentence that says what an agent is not for."""
 _FILLERS: Final = frozenset(
     stem_words(
         "what which where who why does did do can could would should please show tell give make want need help me my"
@@ -29,12 +29,12 @@ _NAME_WORD_SCORE, _CALLED_SCORE = 2.0, 10.0
 
 CALLED_BY_NAME: Final = 3
 CONFIDENCE_LEVELS: Final = ("words", "work", "name", "called")
-"""How sure a match is, in words."""
+"""Names of the values of `AgentMatch.level`."""
 
 
 class AgentCandidate(NamedTuple):
     name: str
-    """As it is called: `shop/sql-reviewer`."""
+    """The full name: `shop/sql-reviewer`."""
     description: str
     extensions: tuple[str, ...] = ()
 
@@ -43,66 +43,68 @@ class AgentMatch(NamedTuple):
     name: str
     score: float
     words: tuple[str, ...]
-    """Of the request, that speak for it."""
+    """Words of the message that match the agent."""
     files: tuple[str, ...] = ()
-    """Of those that the request names, that it is made for."""
+    """Files in the message that have one of its extensions."""
     level: int = 0
-    """How sure it is. 3: the request calls it by its name; 2: has all words of its name and more, or one of them and a
-    file of its kind; 1: says what it does (the last word of its name: a reviewer reviews) and of what; 0: shares
-    words."""
+    """Confidence. 3: the message calls the agent by name; 2: it has all words of the name and more, or one of them and
+    a file with its extension; 1: it has the last word of the name (a reviewer reviews) and another match; 0: it
+    shares words."""
 
 
 def rank_agents(candidates: Iterable[AgentCandidate], message: str) -> list[AgentMatch]:
-    """Best first; of equal ones, in the order of their names. Those for which nothing speaks are left out."""
+    """Best first, then by name. Agents without any match are omitted."""
     message = message[:_MAX_MESSAGE]
-    asked = find_topic_words(message) - _FILLERS
+    words = find_topic_words(message) - _FILLERS
     files = find_files(message)
-    found = [_score_candidate(one, asked, files, _is_called(one.name, message)) for one in candidates]
-    order = sorted(found, key=lambda match: (-match.level, not match.files, -match.score, match.name.lower()))
-    return [match for match in order if match.score > 0 or match.files]
+    matches = [
+        _score_candidate(candidate, words, files, _is_called(candidate.name, message)) for candidate in candidates
+    ]
+    ordered = sorted(matches, key=lambda match: (-match.level, not match.files, -match.score, match.name.lower()))
+    return [match for match in ordered if match.score > 0 or match.files]
 
 
 def find_topic_words(message: str) -> set[str]:
-    """Its words, without numbers and the names of files, of which only the kind says what is asked for."""
+    """The stemmed words of a message, without numbers; of a file name only the extension counts."""
     for path in sorted(find_paths(message), key=len, reverse=True):
         message = message.replace(path, path.rpartition(".")[2])
     return {word for word in stem_words(message) if not word.isdigit()}
 
 
 def find_paths(text: str) -> list[str]:
-    """Files that are named in it, each once, in their order."""
-    return list(dict.fromkeys(found[0] for found in islice(_FILE.finditer(text), _MAX_FILES)))
+    """The file paths in a text, in order, without duplicates."""
+    return list(dict.fromkeys(match[0] for match in islice(_FILE.finditer(text), _MAX_FILES)))
 
 
 def find_files(message: str) -> list[str]:
     """Paths, and bare extensions such as `.sql`."""
-    bare = dict.fromkeys(found[1] for found in islice(_EXTENSION.finditer(message), _MAX_FILES))
-    return [*find_paths(message), *bare]
+    extensions = dict.fromkeys(match[1] for match in islice(_EXTENSION.finditer(message), _MAX_FILES))
+    return [*find_paths(message), *extensions]
 
 
-def _score_candidate(one: AgentCandidate, asked: set[str], files: list[str], is_called: bool) -> AgentMatch:
-    parts = [stem_words(part) for part in _short_name(one.name).replace("_", "-").split("-")]
-    said = {word for word in asked if any(_has_word(part, word) for part in parts)}
-    told = (asked & _description_words(one.description)) - said
-    fitting = tuple(file for file in files if file.lower().endswith(one.extensions))
-    score = _NAME_WORD_SCORE * len(said) + len(told) + (_CALLED_SCORE if is_called else 0.0)
-    level = _confidence_level(parts, asked, score, is_called, bool(fitting and said))
-    if one.extensions and files and not fitting and not is_called:
-        score, level = score / 2, 0  # made for other files than these
-    return AgentMatch(one.name, score, tuple(sorted(said | told)), fitting, level)
+def _score_candidate(candidate: AgentCandidate, words: set[str], files: list[str], is_called: bool) -> AgentMatch:
+    parts = [stem_words(part) for part in _short_name(candidate.name).replace("_", "-").split("-")]
+    name_words = {word for word in words if any(_has_word(part, word) for part in parts)}
+    description_words = (words & _description_words(candidate.description)) - name_words
+    matching_files = tuple(file for file in files if file.lower().endswith(candidate.extensions))
+    score = _NAME_WORD_SCORE * len(name_words) + len(description_words) + (_CALLED_SCORE if is_called else 0.0)
+    level = _confidence_level(parts, words, score, is_called, bool(matching_files and name_words))
+    if candidate.extensions and files and not matching_files and not is_called:
+        score, level = score / 2, 0  # its extensions match none of the files
+    return AgentMatch(candidate.name, score, tuple(sorted(name_words | description_words)), matching_files, level)
 
 
-def _confidence_level(parts: list[set[str]], asked: set[str], score: float, is_called: bool, by_file: bool) -> int:
+def _confidence_level(parts: list[set[str]], words: set[str], score: float, is_called: bool, has_file: bool) -> int:
     if is_called:
         return CALLED_BY_NAME
-    is_said = [any(_has_word(part, word) for word in asked) for part in parts if part]
-    if by_file or (is_said and all(is_said) and score > _NAME_WORD_SCORE):
+    is_mentioned = [any(_has_word(part, word) for word in words) for part in parts if part]
+    if has_file or (is_mentioned and all(is_mentioned) and score > _NAME_WORD_SCORE):
         return 2
-    return 1 if is_said and is_said[-1] and score > _NAME_WORD_SCORE else 0
+    return 1 if is_mentioned and is_mentioned[-1] and score > _NAME_WORD_SCORE else 0
 
 
 def _has_word(part: set[str], word: str) -> bool:
-    return any(share_stem(word, own) for own in part)
+    return any(share_stem(word, part_word) for part_word in part)
 
 
 def _short_name(name: str) -> str:
@@ -110,25 +112,25 @@ def _short_name(name: str) -> str:
 
 
 def _is_called(name: str, message: str) -> bool:
-    """`@agent-plan`, `@plan`, `the Plan agent`, `agent Plan`; a name that no sentence holds by chance, as it is."""
-    for one in dict.fromkeys((name, _short_name(name))):
-        word = re.escape(one)
-        forms = [rf"@(?:agent-)?{word}", rf"{word}\s+(?:sub)?agent", rf"(?:sub)?agent\s+[`'\"]?{word}"]
-        if re.search(r"[-/:_]", one):
-            forms.append(word)
+    """`@agent-plan`, `@plan`, `the Plan agent`, `agent Plan`; a name with punctuation also counts on its own."""
+    for name_form in dict.fromkeys((name, _short_name(name))):
+        pattern = re.escape(name_form)
+        forms = [rf"@(?:agent-)?{pattern}", rf"{pattern}\s+(?:sub)?agent", rf"(?:sub)?agent\s+[`'\"]?{pattern}"]
+        if re.search(r"[-/:_]", name_form):
+            forms.append(pattern)
         if re.search(rf"(?i)(?<![\w/.-])(?:{'|'.join(forms)})(?![\w/-])", message):
             return True
     return False
 
 
 def _description_words(description: str) -> set[str]:
-    """Without what it says that it is not for."""
+    """The words of a description, without sentences that say what the agent is not for."""
     kept = [sentence for sentence in _SENTENCE.split(description) if not _EXCLUSION.match(sentence)]
     return stem_words(" ".join(kept))
 
 
 def share_stem(one: str, other: str) -> bool:
-    """Stems of one word: `review` and `reviewer`, `investigat` and `investigation`."""
+    """Whether two stems belong to the same word: `review` and `reviewer`, `investigat` and `investigation`."""
     short, long = sorted((one, other), key=len)
     if short == long:
         return True

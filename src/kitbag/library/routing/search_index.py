@@ -1,7 +1,7 @@
-"""The words of all skills in SQLite's full-text index, in memory: which skill has a word where, by its stem.
+"""In-memory full-text index of all skills (SQLite FTS5): which skill has a word, and in which column.
 
-Used by the router, which weighs what is found. Made once for each state of the library. Raises NoIndexError where
-SQLite has no FTS5. Scripts that put no blanks between words are cut into pairs of letters, in texts and in requests.
+Used by skill_search, which scores the matches; built once per state of the library. Raises
+SearchIndexUnavailableError without FTS5. Scripts without spaces between words are indexed as bigrams.
 """
 
 import bisect
@@ -24,7 +24,7 @@ INDEX_COLUMNS: Final = ("name", "triggers", "summary")
 _FRONTMATTER_BYTES = 4_096
 _KEYWORD_FIELDS = (b"\ntrigger", b"\ntags", b"\nkeywords")
 UNSPACED_LETTERS: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
-"""Letters that are written without blanks between words: Chinese, Japanese; and Korean, whose words grow endings."""
+"""Letters of scripts without spaces between words (Chinese, Japanese), and Korean, whose words take suffixes."""
 _UNSPACED_RUN = re.compile(f"{UNSPACED_LETTERS}+")
 _BRITISH = re.compile(r"(?<=[iy])s(?=(?:e[drs]?|ing|ations?)$)")
 _AMERICAN = re.compile(r"(?<=[iy])z(?=(?:e[drs]?|ing|ations?)$)")
@@ -32,23 +32,23 @@ _MENT = re.compile(r"ments?$")
 
 
 class SearchIndexUnavailableError(Exception):
-    """This Python has no SQLite, or its SQLite no FTS5."""
+    """Python was built without SQLite, or SQLite without FTS5."""
 
 
 class IndexedSkill(NamedTuple):
     skill: Skill
     slugs: tuple[str, str]
-    """Of its name and its full name."""
+    """The slugs of its name and full name."""
     length: int
-    """Words of its summary."""
+    """Number of words in its summary."""
     phrases: tuple[str, ...]
-    """Its triggers, each as a slug."""
+    """Its triggers as slugs."""
     patterns: "tuple[re.Pattern[str], ...]"
-    """Those of its triggers that are regular expressions."""
+    """Its triggers that are regular expressions."""
 
 
 class WordOccurrences(NamedTuple):
-    """In which documents a word stands, by column; documents are named by their place in the list."""
+    """The skills that contain a word, by column, as positions in `SearchIndex.documents`."""
 
     name: frozenset[int]
     triggers: frozenset[int]
@@ -71,7 +71,7 @@ class SearchIndex:
         self._lock = threading.Lock()
         self.documents: list[IndexedSkill] = []
         rows: list[tuple[int, str, str, str]] = []
-        for at, skill in enumerate(registry.skills):
+        for position, skill in enumerate(registry.skills):
             tags, triggers = _read_keywords(skill)
             entry = registry.manifest_entry(skill)
             triggers = (*triggers, *(entry.dispatch_triggers if entry else ()))
@@ -79,12 +79,16 @@ class SearchIndex:
                 f"{skill.full_name} {skill.name}" if skill.full_name != skill.name else skill.name
             )
             summary = split_into_bigrams(skill.summary)
-            patterns = [pattern for one in triggers if is_regex_trigger(one) and (pattern := compile_trigger(one)[0])]
-            phrases = [phrase for one in triggers if (phrase := slugify(one))]
+            patterns = [
+                pattern
+                for trigger in triggers
+                if is_regex_trigger(trigger) and (pattern := compile_trigger(trigger)[0])
+            ]
+            phrases = [phrase for trigger in triggers if (phrase := slugify(trigger))]
             slugs = (slugify(skill.name), slugify(skill.full_name))
             length = summary.count(" ") + 1
             self.documents.append(IndexedSkill(skill, slugs, length, tuple(phrases), tuple(patterns)))
-            rows.append((at, name, split_into_bigrams(" ".join((*tags, *triggers))), summary))
+            rows.append((position, name, split_into_bigrams(" ".join((*tags, *triggers))), summary))
         try:
             self._connection.execute(
                 "CREATE VIRTUAL TABLE skills USING fts5(name, triggers, summary,"
@@ -95,12 +99,12 @@ class SearchIndex:
         self._connection.executemany("INSERT INTO skills(rowid, name, triggers, summary) VALUES (?, ?, ?, ?)", rows)
 
     def find_word(self, word: str) -> WordOccurrences:
-        """Of a word in letters and digits. One that stands nowhere may still begin a name or a trigger: `kube` finds
-        `kubernetes`."""
-        asked = " OR ".join(f'"{form}"' for form in _word_forms(word))
+        """Finds a word of letters and digits; if nothing contains it, words of names and triggers that start with it:
+        `kube` finds `kubernetes`."""
+        terms = " OR ".join(f'"{form}"' for form in _word_forms(word))
         with self._lock:
-            found = WordOccurrences(*(self._rows(f"{column} : ({asked})") for column in INDEX_COLUMNS))
-        return found if len(word) < 3 or found.everywhere else self._find_prefix(word)
+            occurrences = WordOccurrences(*(self._rows(f"{column} : ({terms})") for column in INDEX_COLUMNS))
+        return occurrences if len(word) < 3 or occurrences.everywhere else self._find_prefix(word)
 
     def _rows(self, query: str) -> frozenset[int]:
         rows = self._connection.execute("SELECT rowid FROM skills WHERE skills MATCH ?", (query,))
@@ -108,25 +112,33 @@ class SearchIndex:
 
     @cached_property
     def _word_prefixes(self) -> list[tuple[str, int, bool]]:
-        """Each word of a name or a trigger, where it stands, and whether in a name; sorted."""
-        names = [(word, at, True) for at, one in enumerate(self.documents) for word in one.slugs[1].split("-")]
-        phrases = [(phrase, at) for at, one in enumerate(self.documents) for phrase in one.phrases]
-        return sorted([*names, *((word, at, False) for phrase, at in phrases for word in phrase.split("-"))])
+        """(word, position, is in the name) of every word in names and triggers, sorted."""
+        names = [
+            (word, position, True)
+            for position, document in enumerate(self.documents)
+            for word in document.slugs[1].split("-")
+        ]
+        phrases = [
+            (phrase, position) for position, document in enumerate(self.documents) for phrase in document.phrases
+        ]
+        return sorted(
+            [*names, *((word, position, False) for phrase, position in phrases for word in phrase.split("-"))]
+        )
 
     def _find_prefix(self, word: str) -> WordOccurrences:
         words = self._word_prefixes
         names: set[int] = set()
         triggers: set[int] = set()
-        for at in range(bisect.bisect_left(words, (word, -1, False)), len(words)):
-            found, document, in_name = words[at]
-            if not found.startswith(word):
+        for index in range(bisect.bisect_left(words, (word, -1, False)), len(words)):
+            candidate, document, in_name = words[index]
+            if not candidate.startswith(word):
                 break
             (names if in_name else triggers).add(document)
         return WordOccurrences(frozenset(names), frozenset(triggers), frozenset())
 
 
 def _word_forms(word: str) -> set[str]:
-    """What the stems don't bring together: deploy and deployment, organise and organize."""
+    """Variants that the stemmer does not unify: deploy and deployment, organise and organize."""
     forms = {word, _BRITISH.sub("z", word), _AMERICAN.sub("s", word)}
     if len(word) > 4:
         base = _MENT.sub("", word)
@@ -135,24 +147,24 @@ def _word_forms(word: str) -> set[str]:
 
 
 def split_into_bigrams(text: str) -> str:
-    """`代码审查` becomes `代码 码审 审查 查`: whatever part of it is asked for is there."""
+    """`代码审查` becomes `代码 码审 审查 查`, so that any part of it can be found."""
     if text.isascii():
         return text
-    text = text.encode("utf-8", "replace").decode()  # half a character, which YAML can write and SQLite can't store
+    text = text.encode("utf-8", "replace").decode()  # replaces lone surrogates, which SQLite can't store
     return _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run[0]))} ", text)
 
 
 def _bigrams(run: str) -> Iterable[str]:
-    return [run[at : at + 2] for at in range(len(run))]
+    return [run[start : start + 2] for start in range(len(run))]
 
 
 def query_bigrams(run: str) -> Iterable[str]:
-    """Of a request: the last letter alone would be found everywhere."""
-    return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+    """The bigrams of a query, without the last single letter, which would match everywhere."""
+    return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
 
 
 def _read_keywords(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tags and triggers. Few files have any, so only a file that may have some is read as YAML."""
+    """Tags and triggers. Few files have any, so only a file that mentions such a field is parsed."""
     try:
         descriptor, _ = open_regular_file(skill.path, skill.root.boundary)
     except SourceError:
@@ -164,8 +176,8 @@ def _read_keywords(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...]]:
     finally:
         os.close(descriptor)
     end = data.find(b"\n---", 3)
-    head = data[:end] if end >= 0 else data
-    if not any(field in head for field in _KEYWORD_FIELDS) and (end >= 0 or len(data) < _FRONTMATTER_BYTES):
+    frontmatter = data[:end] if end >= 0 else data
+    if not any(field in frontmatter for field in _KEYWORD_FIELDS) and (end >= 0 or len(data) < _FRONTMATTER_BYTES):
         return (), ()
     details = read_skill_details(skill)
     return details.tags, details.triggers
