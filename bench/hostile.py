@@ -20,7 +20,7 @@ from kitbag.store.redaction import Redactor
 from kitbag.text.frontmatter import FRONTMATTER_LIMIT, parse_metadata
 from kitbag.text.reference_syntax import find_references
 from kitbag.text.sections import parse_sections
-from permissions import test_shell_analysis as shell
+from shell import test_analysis as shell
 from store import test_redaction as secrets
 from text import hostile_heads as heads
 from text import test_reference_syntax as references

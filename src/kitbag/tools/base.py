@@ -163,7 +163,9 @@ def _simplify_schema(schema: Any, definitions: dict[str, Any]) -> Any:
     return {key: value for key, value in fields.items() if key not in _OMITTED_KEYS and (key != "default" or value)}
 
 
-_OMITTED_KEYS: Final = frozenset(("$ref", "title", "minLength", "maxLength", "additionalProperties"))
+_OMITTED_KEYS: Final = frozenset(
+    ("$ref", "title", "minLength", "maxLength", "minimum", "maximum", "maxItems", "pattern", "additionalProperties")
+)
 
 
 def load_description(name: str) -> str:
