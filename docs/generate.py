@@ -140,7 +140,7 @@ def _section(name: str, command: click.Command, context: click.Context, mark: st
 
 def settings_page() -> str:
     rows = [
-        f"| `{s.key}` | {s.kind.replace('|', ', ')} | `{s.default or ' '}` | {'yes' if s.project_may_set else 'no'} | {s.meaning} |"
+        f"| `{s.key}` | {s.kind.replace('|', ', ')} | `{s.default or ' '}` | {'yes' if s.project_may_set else 'no'} | {s.description} |"
         for s in SETTINGS
     ]
     groups = " and ".join(f"`{group}.NAME`" for group in STATE_GROUPS)

@@ -20,7 +20,7 @@ from kitbag.tools.todo import TODO_WRITE
 from support.matrix import examples
 
 SMALL = ContextWindow(4_000, 1_000)
-SUMMARY = "You write the summary"
+SUMMARY = "Write the summary"
 
 
 async def much(given: Anything, context: ToolContext) -> ToolOutput:

@@ -347,7 +347,7 @@ def test_a_run_that_outgrows_its_window_is_compacted_and_comes_to_its_end(world:
             return Step(calls=(("s1", "Skill", '{"skill": "ways"}'),))
         return reads(f"c{count}", "big.txt", limit=90 + count) if count < 12 else Step(text="Done.")
 
-    rules = Script([Rule([Step(text="SUMMARY")] * 99, system="You write the summary"), Rule([work] * 99)])
+    rules = Script([Rule([Step(text="SUMMARY")] * 99, system="Write the summary"), Rule([work] * 99)])
     with ModelServer(rules) as server:
         point(world, server)
         found = answer(world, "Read it all, and mind the comma.")

@@ -315,7 +315,7 @@ def test_a_small_window_in_the_user_s_settings_makes_a_real_run_compact(house: H
             return Step(text="Done.")
         return Step(calls=((f"c{reads}", "Read", json.dumps({"file_path": "big.txt", "limit": 60 + reads})),))
 
-    script = Script([Rule([Step(text="A summary.")] * 99, system="You write the summary"), Rule([work] * 99)])
+    script = Script([Rule([Step(text="A summary.")] * 99, system="Write the summary"), Rule([work] * 99)])
     ended = house.ask("Read it over and over.", steps=script)
     assert ended.status == "completed"
     assert house.of(Compacted)
@@ -338,7 +338,7 @@ def test_after_a_compaction_the_prompt_tells_what_has_changed(house: House) -> N
             house.world.skill("~/.kitbag/skills", "new-ways")
         return Step(calls=((f"c{reads}", "Read", '{"file_path": "big.txt"}'),)) if reads < 4 else Step(text="Done.")
 
-    script = Script([Rule([Step(text="A summary.")] * 99, system="You write the summary"), Rule([work] * 99)])
+    script = Script([Rule([Step(text="A summary.")] * 99, system="Write the summary"), Rule([work] * 99)])
     house.ask("Read.", steps=script)
     assert "new-ways" not in house.prompt(0)
     assert "- new-ways:" in house.prompt(-1)

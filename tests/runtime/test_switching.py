@@ -264,7 +264,7 @@ class TestModes:
 
 def summarizing(*steps: str) -> Script:
     return Script([
-        Rule([Step(text="SUMMARY of it.")] * 9, system="You write the summary"),
+        Rule([Step(text="SUMMARY of it.")] * 9, system="Write the summary"),
         Rule([Step(text=one) for one in steps]),
     ])  # fmt: skip
 
@@ -383,7 +383,7 @@ class TestCompacting:
     def test_loaded_skills_stay_whole_in_a_large_window(self, home: Home) -> None:
         home.world.skill("~/.kitbag/skills", "ways", body="The way of ways. " * 200)
         script = Script([
-            Rule([Step(text="SUMMARY.")], system="You write the summary"),
+            Rule([Step(text="SUMMARY.")], system="Write the summary"),
             Rule([load("ways"), Step(text="Loaded."), Step(text="Yes.")]),
         ])  # fmt: skip
 
@@ -398,7 +398,7 @@ class TestCompacting:
 
     def test_cancelled_it_leaves_the_conversation_as_it_was(self, home: Home) -> None:
         script = Script([
-            Rule([Step(text="SUMMARY.", delay=3_600)], system="You write the summary"),
+            Rule([Step(text="SUMMARY.", delay=3_600)], system="Write the summary"),
             Rule([Step(text="Yes.")] * 5),
         ])  # fmt: skip
 

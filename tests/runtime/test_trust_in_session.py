@@ -93,7 +93,7 @@ def test_a_memory_file_that_appears_is_not_in_the_prompt_after_a_compaction(begu
         begun.world.write("AGENTS.md", "FRESH memory.")
         return Step(calls=((f"c{reads}", "Read", '{"file_path": "big.txt"}'),)) if reads < 4 else Step(text="Done.")
 
-    script = Script([Rule([Step(text="A summary.")] * 99, system="You write the summary"), Rule([work] * 99)])
+    script = Script([Rule([Step(text="A summary.")] * 99, system="Write the summary"), Rule([work] * 99)])
     begun.ask("Read.", "and?", steps=script)
     assert "A summary." in str(begun.requests[-1].messages)
     assert "FRESH" not in str(begun.requests)
