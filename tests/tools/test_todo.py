@@ -82,7 +82,13 @@ def test_its_schema_stands_on_its_own() -> None:
     assert "$ref" not in str(TODO_WRITE.spec.schema)
     items = TODO_WRITE.spec.schema["properties"]["todos"]["items"]
     assert items["required"] == ["content", "status"]
-    assert set(items["properties"]) == {"content", "status", "activeForm", "priority", "id"}
+    assert set(items["properties"]) == {"activeForm", "content", "status"}
+
+
+def test_fields_that_other_agents_send_are_accepted_and_not_advertised() -> None:
+    todo = {"content": "x", "status": "pending", "priority": "high", "id": 1}
+    assert TODO_WRITE.parse_arguments({"todos": [todo]}).todos[0].priority == "high"
+    assert "priority" not in str(TODO_WRITE.spec.schema)
 
 
 def calls(*lists: list[Any]) -> dict[str, ToolCall]:

@@ -30,14 +30,14 @@ _NO_ANSWER: Final = "the user did not answer; decide yourself, and say what you 
 
 class QuestionOption(Arguments, frozen=True):
     label: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S", description="1 to 5 words.")]
-    description: Annotated[str, Meta(max_length=1_000, description="What it means, or costs.")] = ""
+    description: Annotated[str, Meta(max_length=1_000, description="What it means or costs.")] = ""
 
 
 class QuestionArguments(Arguments, frozen=True):
     question: Annotated[str, Meta(min_length=1, max_length=2_000, pattern=r"\S")]
-    header: Annotated[str, Meta(max_length=60, description="What it is about, in a word.")] = ""
+    header: Annotated[str, Meta(max_length=60, description="Topic, in a word.")] = ""
     options: Annotated[tuple[QuestionOption, ...], Meta(max_length=MAX_OPTIONS)] = ()
-    multiSelect: Annotated[bool, Meta(description="Several may be chosen.")] = False  # noqa: N815 - its name
+    multiSelect: Annotated[bool, Meta(description="Allow several answers.")] = False  # noqa: N815 - its name
 
 
 class AskUserArguments(Arguments, frozen=True):

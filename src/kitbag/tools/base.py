@@ -109,6 +109,9 @@ class Arguments(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Base of all tool arguments. Unknown fields are errors."""
 
 
+NOT_ADVERTISED: Final = msgspec.Meta(extra_json_schema={"x-hidden": True})
+"""For a field that is accepted, because other agents' models send it, and costs no tokens in the schema."""
+
 A_contra = TypeVar("A_contra", bound=Arguments, contravariant=True)
 A = TypeVar("A", bound=Arguments)
 
@@ -157,6 +160,7 @@ def _simplify_schema(schema: Any, definitions: dict[str, Any]) -> Any:
         fields = {**definitions[str(fields["$ref"]).rpartition("/")[2]], **fields}
     if fields.get("type") == "object" and "properties" in fields:
         inner = {name: _simplify_schema(value, definitions) for name, value in fields["properties"].items()}
+        inner = {name: value for name, value in inner.items() if "x-hidden" not in value}
         fields = {**fields, "properties": inner}
     else:
         fields = {key: _simplify_schema(value, definitions) for key, value in fields.items()}

@@ -20,17 +20,17 @@ MAX_SEARCH_RESULTS = 20
 
 
 class SkillArguments(Arguments, frozen=True):
-    skill: Annotated[str, Meta(min_length=1, max_length=300, description="The skill's name.")]
-    args: Annotated[str, Meta(max_length=20_000, description="Arguments for it, if it takes any.")] = ""
-    reason: Annotated[str, Meta(max_length=2_000, description="What for, in a few words.")] = ""
+    skill: Annotated[str, Meta(min_length=1, max_length=300)]
+    args: Annotated[str, Meta(max_length=20_000, description="Arguments, if it takes any.")] = ""
+    reason: Annotated[str, Meta(max_length=2_000, description="Why, briefly.")] = ""
 
 
 class SearchSkillsArguments(Arguments, frozen=True):
-    query: Annotated[str, Meta(min_length=1, max_length=2_000, description="Words that describe the work.")]
+    query: Annotated[str, Meta(min_length=1, max_length=2_000)]
 
 
 class UnloadSkillArguments(Arguments, frozen=True):
-    skill: Annotated[str, Meta(min_length=1, max_length=300, description="The loaded skill's name.")]
+    skill: Annotated[str, Meta(min_length=1, max_length=300)]
 
 
 class NoArguments(Arguments, frozen=True):

@@ -38,20 +38,20 @@ _RESERVED_TAG: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))",
 
 
 class TaskArguments(Arguments, frozen=True):
-    subagent_type: Annotated[str, Meta(min_length=1, max_length=200, description="The agent's name.")]
-    prompt: Annotated[str, Meta(min_length=1, max_length=200_000, description="All that it needs to know.")]
+    subagent_type: Annotated[str, Meta(min_length=1, max_length=200)]
+    prompt: Annotated[str, Meta(min_length=1, max_length=200_000)]
     description: Annotated[str, Meta(max_length=200, description="In 3 to 5 words.")] = ""
-    run_in_background: Annotated[bool, Meta(description="Return a task id at once.")] = False
-    model: Annotated[str, Meta(max_length=200, description="Another model, such as sonnet, opus or haiku.")] = ""
-    max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: as the agent says.")] = 0
-    resume: Annotated[str, Meta(max_length=100, description="The id of a task that is to go on.")] = ""
+    run_in_background: bool = False
+    model: Annotated[str, Meta(max_length=200, description="Such as sonnet, opus or haiku.")] = ""
+    max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: the agent's own limit.")] = 0
+    resume: Annotated[str, Meta(max_length=100, description="Task id to continue.")] = ""
 
 
 class TaskOutputArguments(Arguments, frozen=True):
     task_id: Annotated[str, Meta(min_length=1, max_length=100)]
-    block: Annotated[bool, Meta(description="Wait for its end.")] = True
-    timeout: Annotated[float, Meta(ge=0, le=MAX_WAIT_MS, description="Milliseconds to wait.")] = 30_000
-    offset: Annotated[int, Meta(ge=0, description="Where in the output to begin, as an earlier result says.")] = 0
+    block: bool = True
+    timeout: Annotated[float, Meta(ge=0, le=MAX_WAIT_MS, description="Milliseconds.")] = 30_000
+    offset: Annotated[int, Meta(ge=0, description="Start in the output, from an earlier result.")] = 0
 
 
 class TaskStopArguments(Arguments, frozen=True):

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from kitbag.messages import ToolCall
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
-from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
+from kitbag.tools.base import NOT_ADVERTISED, Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
 
 MAX_TODOS: Final = 100
 MAX_TODO_CHARS: Final = 500
@@ -25,12 +25,12 @@ class Todo(Arguments, frozen=True):
     content: Annotated[str, Meta(min_length=1, max_length=MAX_TODO_CHARS, pattern=r"\S", description="Write the tests")]
     status: Literal["pending", "in_progress", "completed"]
     activeForm: Annotated[str, Meta(max_length=MAX_TODO_CHARS, description="Writing the tests")] = ""  # noqa: N815 - its name
-    priority: Literal["high", "medium", "low"] = "medium"
-    id: Annotated[str, Meta(max_length=100)] | int = ""
+    priority: Annotated[Literal["high", "medium", "low"], NOT_ADVERTISED] = "medium"
+    id: Annotated[str | int, NOT_ADVERTISED] = ""
 
 
 class TodoArguments(Arguments, frozen=True):
-    todos: Annotated[list[Todo], Meta(max_length=MAX_TODOS, description="The whole list, in order.")]
+    todos: Annotated[list[Todo], Meta(max_length=MAX_TODOS)]
 
 
 async def _write_todos(arguments: TodoArguments, context: ToolContext) -> ToolOutput:

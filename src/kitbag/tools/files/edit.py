@@ -31,7 +31,7 @@ _QUOTE_EXACTLY = "Quote it exactly as it stands there, without line numbers; Rea
 
 
 class EditArguments(Arguments, frozen=True):
-    file_path: Annotated[str, Meta(min_length=1, max_length=4_096, description="Absolute, or relative.")]
+    file_path: Annotated[str, Meta(min_length=1, max_length=4_096)]
     old_string: str
     new_string: str
     replace_all: bool = False

@@ -59,10 +59,10 @@ _BINARY_SIGNATURES: Final = (
 
 
 class ReadArguments(Arguments, frozen=True):
-    file_path: Annotated[str, Meta(min_length=1, max_length=4_096, description="Absolute, or relative.")]
-    offset: Annotated[int, Meta(ge=0, le=10**12, description="First line, from 1.")] = 1
-    limit: Annotated[int, Meta(ge=1, le=10**6, description="Number of lines.")] = MAX_LINES
-    pages: Annotated[str, Meta(max_length=500, description="Of a PDF: 3, 1-5, 2,7 or 10-")] = ""
+    file_path: Annotated[str, Meta(min_length=1, max_length=4_096)]
+    offset: Annotated[int, Meta(ge=0, le=10**12)] = 1
+    limit: Annotated[int, Meta(ge=1, le=10**6)] = MAX_LINES
+    pages: Annotated[str, Meta(max_length=500, description="3, 1-5, 2,7 or 10-")] = ""
 
 
 async def _read(arguments: ReadArguments, context: ToolContext) -> ToolOutput:

@@ -18,7 +18,7 @@ from kitbag.tools.seen_files import MAX_BYTES
 
 
 class WriteArguments(Arguments, frozen=True):
-    file_path: Annotated[str, Meta(min_length=1, max_length=4_096, description="Absolute, or relative.")]
+    file_path: Annotated[str, Meta(min_length=1, max_length=4_096)]
     content: str
 
 

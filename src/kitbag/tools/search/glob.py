@@ -49,8 +49,8 @@ MAX_CHECKED: Final = 2_000
 
 
 class GlobArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN_CHARS, description="Such as src/**/*.{ts,tsx}")]
-    path: Annotated[str, Meta(max_length=4_096, description="Folder to search in, if not the working directory.")] = ""
+    pattern: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN_CHARS)]
+    path: Annotated[str, Meta(max_length=4_096, description="Directory to search.")] = ""
 
 
 class ReadableFiles(NamedTuple):

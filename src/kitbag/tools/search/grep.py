@@ -50,18 +50,18 @@ ContextLines = Annotated[int, Meta(ge=0, le=1_000)]
 
 
 class GrepArguments(Arguments, frozen=True):
-    pattern: Annotated[str, Meta(min_length=1, max_length=5_000, description="Regular expression.")]
-    path: Annotated[str, Meta(max_length=4_096, description="File or folder, if not the working directory.")] = ""
-    glob: Annotated[str, Meta(max_length=2_000, description="Only such files: *.{ts,tsx}")] = ""
-    type: Annotated[str, Meta(max_length=80, description="Only such files: py, js, rust ...")] = ""
+    pattern: Annotated[str, Meta(min_length=1, max_length=5_000)]
+    path: Annotated[str, Meta(max_length=4_096, description="File or directory.")] = ""
+    glob: Annotated[str, Meta(max_length=2_000, description="*.{ts,tsx}")] = ""
+    type: Annotated[str, Meta(max_length=80, description="py, js, rust ...")] = ""
     output_mode: GrepMode = "files_with_matches"
     ignore_case: bool = field(default=False, name="-i")
     line_numbers: bool = field(default=True, name="-n")
     after: ContextLines = field(default=0, name="-A")
     before: ContextLines = field(default=0, name="-B")
     around: ContextLines = field(default=0, name="-C")
-    head_limit: Annotated[int, Meta(ge=0, le=MAX_LIMIT, description="Most lines or files.")] = DEFAULT_LIMIT
-    multiline: Annotated[bool, Meta(description="A match may span lines.")] = False
+    head_limit: Annotated[int, Meta(ge=0, le=MAX_LIMIT, description="Maximum lines or files.")] = DEFAULT_LIMIT
+    multiline: Annotated[bool, Meta(description="Matches may span lines.")] = False
 
 
 async def _grep(arguments: GrepArguments, context: ToolContext) -> ToolOutput:

@@ -40,8 +40,8 @@ _SANDBOX_ERROR = re.compile(
 
 class BashArguments(Arguments, frozen=True):
     command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_BYTES)]
-    timeout: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS, description="Milliseconds.")] | UnsetType = UNSET
-    description: Annotated[str, Meta(max_length=1_000, description="What it does, in a few words.")] = ""
+    timeout: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] | UnsetType = UNSET
+    description: Annotated[str, Meta(max_length=1_000, description="What it does, briefly.")] = ""
     run_in_background: bool = False
 
 

@@ -42,9 +42,9 @@ _NEXT_PAGES = re.compile(r'pages="(\d+)[-\d]*"')
 
 
 class WebFetchArguments(Arguments, frozen=True):
-    url: Annotated[str, Meta(min_length=1, max_length=8_192, description="Whole: https://host/path")]
-    prompt: Annotated[str, Meta(max_length=10_000, description="What you look for in it.")] = ""
-    offset: Annotated[int, Meta(ge=0, le=10**9, description="Characters to skip; pages of a PDF.")] = 0
+    url: Annotated[str, Meta(min_length=1, max_length=8_192)]
+    prompt: Annotated[str, Meta(max_length=10_000)] = ""
+    offset: Annotated[int, Meta(ge=0, le=10**9, description="Characters to skip; for a PDF, pages.")] = 0
 
 
 class FetchedPage(NamedTuple):

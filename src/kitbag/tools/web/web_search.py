@@ -33,8 +33,8 @@ Domains = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=300)], ..
 
 class WebSearchArguments(Arguments, frozen=True):
     query: Annotated[str, Meta(min_length=2, max_length=1_000)]
-    allowed_domains: Annotated[Domains, Meta(description="Only results from these.")] = ()
-    blocked_domains: Annotated[Domains, Meta(description="No results from these.")] = ()
+    allowed_domains: Domains = ()
+    blocked_domains: Domains = ()
 
 
 async def _search_web(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
