@@ -1,1 +1,1 @@
-"""The chat: what a person sees and types at a terminal, on the events of the runtime."""
+"""The interactive chat: terminal and plain UI, commands, input. On top of the runtime package."""

@@ -1,7 +1,7 @@
-"""Asks the person in the chat whether something may be done, in the place where it is to be done.
+"""Asks the user of the chat to approve a tool call.
 
-Used by start for the agent's own questions, and by whoever puts a question of background work. What can be said is in
-permissions/question_words. Nothing is allowed by Enter alone, and to leave the question is no.
+Used by start for the agent's own calls and by commands/tasks for those of background tasks. The choices come from
+permissions/approvals/choices. Enter alone never allows a call, and canceling denies it.
 """
 
 import re
@@ -19,15 +19,15 @@ from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span,
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+", re.ASCII)
 _LONGEST: Final = 1_000
 DENY_ON_CANCEL: Final = ApprovalAnswer("deny")
-"""The run goes on, and the model is told that the person said no."""
+"""The run continues, and the model is told that the user denied the call."""
 
 
 class NotAnsweredError(KitbagError):
-    """Nobody is there, which is not the same as no."""
+    """Not a denial: no interactive terminal."""
 
 
 class ChatApprover:
-    """An Approver."""
+    """Implements Approver."""
 
     one_at_a_time = True
 
@@ -46,8 +46,8 @@ class ChatApprover:
 async def ask_approval(
     ui: ChatUI, question: ApprovalRequest, *, can_allow: bool = True, can_wait: bool = False
 ) -> ApprovalAnswer | None:
-    """The whole dialogue, up to an answer. None: the person left it. `may_allow`: else it can only be denied.
-    `can_wait`: one that is left is asked again later."""
+    """Runs the dialog up to an answer; None if the user cancels. Without `can_allow` the call can only be denied.
+    `can_wait`: a canceled question is asked again later."""
     form = approval_form(question, can_allow=can_allow, can_wait=can_wait)
     while True:
         filled = await ui.ask(form)
@@ -57,7 +57,7 @@ async def ask_approval(
             answer = parse_answer(question, filled) or await _answer_in_words(ui, question, filled)
             if answer is not None:
                 return answer
-        # Asked again without what stands above already, unless it is to be seen whole.
+        # Ask again without repeating the blocks above, unless the user wants the full text.
         form = form._replace(
             above=_above(build_approval_view(question, max_characters=None)) if "e" in filled.keys else ()
         )
@@ -77,7 +77,7 @@ def approval_form(question: ApprovalRequest, *, can_allow: bool = True, can_wait
 
 
 def parse_answer(question: ApprovalRequest, filled: FormAnswer) -> ApprovalAnswer | None:
-    """None: that is no answer yet; more is to be shown, or words are to be asked for."""
+    """None: not an answer yet; the user wants more details, or must enter text."""
     text = filled.text.strip()
     match filled.keys:
         case ("y",):
@@ -95,7 +95,7 @@ def parse_answer(question: ApprovalRequest, filled: FormAnswer) -> ApprovalAnswe
 
 
 async def _answer_in_words(face: ChatUI, question: ApprovalRequest, filled: FormAnswer) -> ApprovalAnswer | None:
-    """What needs a second form: a rule, or a reason. None: back to the question."""
+    """Asks for a rule or a reason in a second form. None: back to the question."""
     if filled.keys == ("r",):
         return await _ask_for_rule(face, question)
     if filled.keys == ("w",):
@@ -121,15 +121,16 @@ async def _ask_for_rule(face: ChatUI, question: ApprovalRequest) -> ApprovalAnsw
 
 
 def _is_in_diff(name: str, value: list[str]) -> bool:
-    """Whether a diff tells all of it. Its head tells the path, but not of each that it is no more than a path."""
+    """Whether the diff shows the whole argument. Its header shows the path, but only plain characters are unambiguous
+    there."""
     if name == "file_path":
         return len(value) == 1 and _PLAIN_PATH.fullmatch(value[0]) is not None
     return name.removesuffix(" (JSON)") in SHOWN_IN_DIFF
 
 
 def _above(found: ApprovalView, changes: ChangePreview = NO_PREVIEW) -> tuple[Block, ...]:
-    """What the action is stands in blocks of its own, so that no line of it passes for one of ours. A diff that is not
-    whole takes the place of nothing: what was asked for is shown besides, with its beginning and its end."""
+    """Arguments get blocks of their own, so that no line of them passes for one of ours. A truncated diff replaces no
+    argument: those are shown as well, with their beginning and end."""
     blocks: list[Block] = [_lines(found.header[:1], "strong"), _lines(found.header[1:])]
     for name, value in found.arguments:
         if not changes.diff or changes.omitted or not _is_in_diff(name, value):
@@ -145,6 +146,6 @@ def _above(found: ApprovalView, changes: ChangePreview = NO_PREVIEW) -> tuple[Bl
 
 
 def _lines(texts: Sequence[str], tone: Tone = "plain") -> LinesBlock:
-    """A face cuts a line that is very long; here the end of one, such as where a link leads, is what counts."""
+    """Splits long lines, which a UI would truncate: the end matters here, such as the target of a symbolic link."""
     pieces = [text[at : at + _LONGEST] for text in texts for at in range(0, max(len(text), 1), _LONGEST)]
     return LinesBlock(tuple((Span(piece, tone),) for piece in pieces))

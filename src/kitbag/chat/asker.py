@@ -1,7 +1,7 @@
-"""Puts the questions of a model to the person in the chat, one after another.
+"""Asks the user of the chat the model's questions (tool AskUser), one after another.
 
-Used by start. What the model wrote stands in a block of its own, so that it can't be taken for words of ours. To leave
-a question leaves those behind it, too: what was answered before counts.
+Used by start. The model's text gets a block of its own, so that it can't pass for ours. Canceling a question skips the
+rest; earlier answers count.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ _OWN_WORDS: Final = "words of your own"
 
 
 class ChatAsker:
-    """A PersonAsker."""
+    """Implements UserAsker."""
 
     def __init__(self, ui: ChatUI, flush: FlushEvents = no_flush) -> None:
         self._face = ui
@@ -45,6 +45,6 @@ def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Fo
 
 
 def format_answer(question: UserQuestion, filled: FormAnswer) -> str:
-    """The options that were chosen, by their names, and what was said besides."""
+    """The labels of the selected options and the free text."""
     labels = selected_labels(question, (int(key) for key in filled.keys))
     return "; ".join(part for part in (labels, filled.text.strip()) if part)

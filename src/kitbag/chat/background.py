@@ -1,8 +1,7 @@
-"""Watches the background work of a conversation for the chat: how much there is, what has ended, what it asks.
+"""Monitors the background tasks of a session: how many run, which ended, what they ask, what they cost.
 
-Used by chat, which shows what it tells, and by status. It runs only while `follow` is waited for, and asks the journal
-a few times a second whether it has grown. background_watch does the reading; that is much to import, and comes after
-the start.
+Used by chat, which shows the blocks, and by status. Polls the journal only while `follow` is awaited. background_watch
+reads the records; it is slow to import and loads after start-up.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ _TROUBLE_SECONDS: Final = 5.0
 class BackgroundMonitor:
     def __init__(self, agent: Agent, kitbag_home: str) -> None:
         self.running = 0
-        """Tasks of this conversation at work in the background."""
+        """Background tasks of this session that are running."""
         self.questions = 0
-        """Of them, waiting for the person."""
+        """Their questions that wait for the user."""
         self.cost: float | None = 0.0
-        """Of all that this conversation began, in US dollars; None where a price is not known."""
+        """Of all tasks of this session, in US dollars; None if a price is unknown."""
         self._agent = agent
         self._home = kitbag_home
         self._watch: BackgroundWatcher | None = None
@@ -38,14 +37,13 @@ class BackgroundMonitor:
         self._told: tuple[object, ...] = (0, 0, 0.0, False)
 
     async def follow(self) -> AsyncIterator[tuple[Block, ...]]:
-        """What to show, perhaps nothing: then only a figure has changed. As long as it is followed, other windows know
-        that this conversation is open here."""
+        """Yields blocks to show; none if only a number changed. Meanwhile other processes see this session as open."""
         with hold_session(self._home, self._agent.session.id):
             while True:
                 yield await self.wait_for_change()
 
     async def wait_for_change(self) -> tuple[Block, ...]:
-        """Until something has ended, asks, or went wrong, or a figure has changed; what there is to show of it."""
+        """Waits until a task ends, asks or fails, or a number changes; returns the blocks to show."""
         while True:
             pause = await self._look()
             state = (self.running, self.questions, self.cost, self._has_untold)
@@ -55,8 +53,8 @@ class BackgroundMonitor:
             await asyncio.sleep(pause)
 
     def has_news(self) -> bool:
-        """Whether something has ended of which the model has not been told, and which is worth its while: what was
-        stopped waits until the person speaks."""
+        """Whether a task ended whose result the model should get now. Canceled tasks wait for the user's next
+        message."""
         delegation = self._agent.delegation
         try:
             return self._has_untold and delegation is not None and delegation.has_notifications()
@@ -64,7 +62,7 @@ class BackgroundMonitor:
             return False
 
     def refresh(self) -> None:
-        """At once, after work in front."""
+        """Updates the numbers at once, after a foreground task."""
         if self._watch is None:
             return
         try:
@@ -73,7 +71,7 @@ class BackgroundMonitor:
             self._tell_problem(error)
 
     async def _look(self) -> float:
-        """How long to wait until the next look."""
+        """Returns the seconds until the next poll."""
         try:
             if self._watch is None:
                 self._watch = await asyncio.to_thread(self._begin)
@@ -82,13 +80,13 @@ class BackgroundMonitor:
                 self._take_in(self._watch)
             if self.running and self._watch.is_worker_check_due():
                 self._tell_once(await self._watch.ensure_worker())
-        except Exception as error:  # noqa: BLE001 - told, and looked at again later
+        except Exception as error:  # noqa: BLE001 - shown, and retried later
             self._tell_problem(error)
             return _TROUBLE_SECONDS
         return _LOOK_SECONDS
 
     def _begin(self) -> "BackgroundWatcher":
-        """In a thread: there may be years to read."""
+        """In a thread: the journal may be long."""
         from kitbag.chat.background_watch import BackgroundWatcher
 
         return BackgroundWatcher(self._agent.journal, self._agent.session.id, self._home)

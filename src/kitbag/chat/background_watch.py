@@ -1,6 +1,7 @@
-"""What is on the board and in the queue of questions of one conversation, taken in as the journal grows.
+"""Reads the tasks and pending approvals of one session as the journal grows.
 
-Used by background. Each record is read once, each end and each question is told once.
+Used by background. Reads each record once and reports each end and each question once. Uses tasks/board and
+permissions/approvals.
 """
 
 import json
@@ -21,9 +22,9 @@ from kitbag.views.blocks import Block, NoticeBlock
 from kitbag.views.tasks import seconds_since
 
 _CARE_SECONDS: Final = 2.0
-"""How often somebody is looked for who does what runs."""
+"""How often to check that a worker runs the queued tasks."""
 _LONGEST_CARE: Final = 60.0
-"""Where a worker is started again and again, and does not stay."""
+"""Longest interval, if workers keep exiting."""
 
 
 class BackgroundSnapshot(NamedTuple):
@@ -31,14 +32,14 @@ class BackgroundSnapshot(NamedTuple):
     questions: int
     cost: float | None
     has_unreported: bool
-    """Something has ended, of itself, of which the model has not been told."""
+    """A task ended, not canceled, and the model has not been notified."""
     blocks: tuple[Block, ...]
-    """What the person has not been told."""
+    """What the user has not seen yet."""
 
 
 class BackgroundWatcher:
     def __init__(self, journal: Journal, session: str, kitbag_home: str) -> None:
-        """Reads what there is. Raises StoreError."""
+        """Reads the journal. Raises StoreError."""
         self._journal = journal
         self._session = session
         self._home = kitbag_home
@@ -48,7 +49,7 @@ class BackgroundWatcher:
         self._queue.pending()
         self._spending = TaskSpending(journal)
         self._seen = -1
-        # What the model was told of, the person was told of too.
+        # Ends that the model was notified of were shown to the user, too.
         self._announced = {_end_key(task) for task in finished_background_tasks(self._board, session) if task.notified}
         self._asked: set[str] = set()
         self._next_care = 0.0
@@ -87,7 +88,7 @@ class BackgroundWatcher:
         return time.monotonic() >= self._next_care
 
     async def ensure_worker(self) -> str:
-        """What nobody does is done, also where a worker has vanished meanwhile; why not, or nothing."""
+        """Starts a worker if none runs, also after one crashed. Returns the problem, or an empty string."""
         hosting = await ensure_tasks_hosted(self._board, self._home)
         self._care_seconds = min(self._care_seconds * 2, _LONGEST_CARE) if hosting.started else _CARE_SECONDS
         self._next_care = time.monotonic() + self._care_seconds
@@ -95,7 +96,7 @@ class BackgroundWatcher:
 
 
 def _end_key(task: Task) -> tuple[str, int]:
-    """One end of it: resumed, it ends once more."""
+    """Identifies one end of a task: a resumed task ends again."""
     return task.id, task.ended_run
 
 

@@ -1,6 +1,6 @@
-"""What Edit or Write would change in a file, as a diff, before a person is asked whether it may.
+"""Previews what Edit or Write would change, as a diff for the approval question.
 
-Used by approver. Only for the eye: what is allowed are the arguments of the call, and the tool looks at the file anew.
+Used by approver. For display only: the user approves the arguments of the call, and the tool reads the file again.
 """
 
 import json
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from kitbag.tools.files.diff import UnifiedDiff
 
 SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replace_all"))
-"""The arguments of which a diff says all."""
+"""Arguments that a diff shows completely."""
 _MOST_BYTES: Final = 4 << 20
 
 
 class ChangePreview(NamedTuple):
     diff: str = ""
     omitted: str = ""
-    """What the diff leaves out, in words."""
+    """Describes what the diff omits."""
 
 
 NO_PREVIEW: Final = ChangePreview()
 
 
 def preview_change(question: ApprovalRequest) -> ChangePreview:
-    """Empty where it can't be told: another tool, a file that can't be read, a text that is not in it. What a private
-    file holds is not shown unasked: it would stand in a scrollback, or in the log of a pipe."""
+    """Empty if no diff is possible: another tool, an unreadable file, a text not in it. Private files are never
+    previewed: their content would end up in the scrollback or a log."""
     if question.tool not in ("Edit", "Write"):
         return NO_PREVIEW
     arguments: dict[str, Any] = json.loads(question.arguments)
@@ -46,7 +46,7 @@ def preview_change(question: ApprovalRequest) -> ChangePreview:
         return NO_PREVIEW
     try:
         before = _content(facts.resolved)
-        name = collapse_whitespace(path)  # a break in it would look like a line of the diff
+        name = collapse_whitespace(path)  # a line break would look like a line of the diff
         found = _written(before, arguments, name) if question.tool == "Write" else _edited(before, arguments, name)
     except (OSError, ValueError):
         return NO_PREVIEW
@@ -54,9 +54,9 @@ def preview_change(question: ApprovalRequest) -> ChangePreview:
 
 
 def _content(path: str) -> bytes | None:
-    """None: it does not exist. Raises OSError, and ValueError for what is no file or is too long."""
+    """None if the file does not exist. Raises OSError, or ValueError if it is no regular file or too large."""
     try:
-        # A pipe in its place must not hold us, nor a link lead elsewhere.
+        # Don't block on a FIFO or follow a symbolic link.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None

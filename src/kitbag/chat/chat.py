@@ -1,7 +1,7 @@
-"""A conversation at a face: reads what the person does, lets the agent work, shows what happens.
+"""The chat loop: handles user actions, runs the agent's turns and `/commands`, and shows their events.
 
-Used by start. Uses runtime/agent for the work, event_view for what is shown of it, commands for `/name`. Whatever
-happens comes through one queue, so that one thing is dealt with at a time.
+Used by start. Uses runtime/agent for turns, event_blocks to turn events into blocks, commands for `/name`. User
+actions, finished tasks and background changes go through one queue and are handled one at a time.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ from kitbag.views.blocks import Block, NoticeBlock, UserBlock, text_block
 AgentFactory = Callable[[Options], Agent]
 _QUEUED_WORDS: Final = 200
 _LEAVES: Final = frozenset(("exit", "quit", "/quit"))
-"""As people are used to leave a shell; from a pipe they are words like all others."""
+"""Words that exit, as in a shell. From a pipe they are messages."""
 
 
 class _Happened(NamedTuple):
-    """`front` and `side`: that work has ended. `news`: background work has something to tell."""
+    """`foreground` and `side`: that task ended. `background`: a background task changed."""
 
     what: Literal["front", "side", "news"]
 
 
 class Chat:
     agent: Agent
-    """Another one after /clear and /resume."""
+    """Replaced by /clear and /resume."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class Chat:
         on_agent: Callable[[Agent], None] = lambda agent: None,
         early_actions: Sequence[UserAction] = (),
     ) -> None:
-        """`agent` is open; `open_agent` makes others, which are not yet; `tell` hears of each that takes its place;
-        `early`: what the person has done already."""
+        """`agent` is open; `open_agent` makes other agents, not yet open; `on_agent` is called with each agent the chat
+        uses; `early_actions` happened before the chat started."""
         self.ui = ui
         self.agent = agent
         self.queue: deque[Submitted] = deque()
-        """What waits for the work in front."""
+        """Messages that wait for the foreground task."""
         self._open_agent = open_agent
         self._tell = on_agent
         self._events: asyncio.Queue[UserAction | _Happened] = asyncio.Queue()
@@ -67,7 +67,7 @@ class Chat:
         self._live = LiveState()
         self._leaving: ExitRequested | None = None
         self._rests = False
-        """The last request was cancelled or has failed: what is still to be told does not begin another one at once."""
+        """The last turn was canceled or failed: background results wait for the user's next message."""
         self._take_agent(agent)
 
     def _take_agent(self, agent: Agent) -> None:
@@ -84,25 +84,25 @@ class Chat:
     def _hold_secrets(self) -> StreamingRedactor:
         return StreamingRedactor(self._hide, self.agent.journal.redactor.known_values)
 
-    # What others use
+    # For commands and start
 
     @property
     def details_open(self) -> bool:
-        """Whether results and thoughts are shown whole."""
+        """Whether tool results and thinking are shown in full."""
         return self.view.details_open
 
     @property
     def is_working(self) -> bool:
-        """In front."""
+        """Whether a foreground task is running."""
         return self._front is not None
 
     def show(self, *blocks: Block) -> None:
         self.ui.show(*blocks)
 
     async def open_session(self, options: Options) -> None:
-        """Another conversation (`options.resume` for an earlier one) takes the place of this one, once it is open.
-        Raises KitbagError, and then all is as it was."""
-        # A mode that was chosen before the settings became stricter does not count more in another conversation.
+        """Replaces the current session with a new one, or with `options.resume`, once it is open. Raises KitbagError
+        and then keeps the current session."""
+        # If the settings became stricter, an earlier, freer mode must not carry over to the new session.
         agent = self._open_agent(options._replace(settings_mode=self.agent.environment.live_rules.settings_mode))
         await agent.__aenter__()
         await run_to_completion(self._go_over_to(agent))
@@ -117,7 +117,7 @@ class Chat:
         await before.close()
 
     async def run_activity(self, activity: str, doing: Coroutine[Any, Any, None]) -> None:
-        """In front, to its end, with the time it takes shown; Esc cancels it."""
+        """Awaits `work` with a spinner and the elapsed time; Esc cancels it."""
         self._draw(LiveState(activity, time.monotonic()))
         try:
             await doing
@@ -125,11 +125,11 @@ class Chat:
             self._draw(LiveState())
 
     def submit(self, text: str, images: Sequence[Image] = ()) -> None:
-        """As if it had been typed."""
+        """Handles a text as if the user had typed it."""
         self._events.put_nowait(Submitted(text, tuple(images)))
 
     async def cancel(self) -> bool:
-        """What works in front, and wait until it has stopped. False: nothing did."""
+        """Cancels the foreground task and waits until it ends. False: nothing was running."""
         front = self._front
         if front is None or front is asyncio.current_task():
             return False
@@ -138,21 +138,21 @@ class Chat:
         return True
 
     async def flush(self) -> None:
-        """Until all that has happened so far was given to the face."""
+        """Waits until the UI has received all events of the running turn."""
         if self._run is not None:
             await self._run.drain()
 
     def refresh(self) -> None:
-        """Draw the status anew, after something in it has changed."""
+        """Redraws the status line after a change."""
         self._draw(self._live)
 
     def request_exit(self, code: int = 0) -> None:
         self._events.put_nowait(ExitRequested(exit_code=code))
 
-    # From start to end
+    # Start and exit
 
     async def run(self) -> int:
-        """The exit code."""
+        """Returns the exit code."""
         self.show_welcome()
         loading = asyncio.create_task(self._load_drawing())
         reading = asyncio.create_task(self._read())
@@ -160,7 +160,7 @@ class Chat:
         try:
             while self._leaving is None or (not self._leaving.immediately and self._is_busy()):
                 self._deal_with(await self._events.get())
-                await asyncio.sleep(0)  # What was begun takes its first step: cancelled before, it is lost unsaid.
+                await asyncio.sleep(0)  # let a new task take its first step; if canceled before, it would not be shown
         finally:
             for task in (reading, loading, self._front, self._side):
                 await self._end(task)
@@ -169,7 +169,7 @@ class Chat:
         return self._leaving.exit_code
 
     def show_welcome(self) -> None:
-        """What the person has to know before the first word, and of a resumed conversation what was said last."""
+        """Shows what the user must know before the first message, and the end of a resumed session."""
         from kitbag.chat.welcome import notice_blocks, welcome_blocks
 
         notices, self.agent.notices = self.agent.notices, []
@@ -185,25 +185,25 @@ class Chat:
         self.show(*goodbye_blocks(self.agent))
 
     async def _load_drawing(self) -> None:
-        """What draws a reply, now, while a person types, and not when the first one is to be drawn."""
+        """Imports the renderer while the user types, not when the first reply is drawn."""
         if not self.ui.is_plain:
             from kitbag.views.rendering.render import preload
 
             await asyncio.to_thread(preload)
 
     async def _read(self) -> None:
-        """Also after the end of the input, while what was said is still done: a signal may come."""
+        """Continues after the end of input while queued messages are processed: a signal may arrive."""
         is_at_end = False
         try:
             while True:
                 deed = await self.ui.next()
                 self._events.put_nowait(deed)
-                await asyncio.sleep(0)  # what comes at once is taken in turn: so a face can see how much waits
+                await asyncio.sleep(0)  # take simultaneous input in turn, so that the UI sees the length of the queue
                 if isinstance(deed, ExitRequested):
                     if deed.immediately or is_at_end:
                         return
                     is_at_end = True
-        except Exception as error:  # noqa: BLE001 - nothing can be said any more
+        except Exception as error:  # noqa: BLE001 - no further input is possible
             self._tell_fault(error)
             self.request_exit(1)
 
@@ -220,7 +220,7 @@ class Chat:
             self.refresh()
             self._events.put_nowait(_Happened("news"))
 
-    # One thing after another
+    # Events, one at a time
 
     def _deal_with(self, event: UserAction | _Happened) -> None:
         match event:
@@ -250,7 +250,7 @@ class Chat:
         return self._front is not None or self._side is not None or bool(self.queue)
 
     def _take(self, said: Submitted) -> None:
-        """At once, or behind what works now."""
+        """Starts a submission, or queues it behind the running task."""
         if said.text.strip().lower() in _LEAVES and not said.is_piped:
             said = Submitted("/exit")
         command = _command(said.text)
@@ -264,7 +264,7 @@ class Chat:
             self._begin(said)
 
     def _go_on(self) -> None:
-        """With what waits, when nothing works in front."""
+        """Starts the next queued submission if nothing is running."""
         if self._front is not None or self._side is not None:
             return
         if self.queue:
@@ -289,7 +289,7 @@ class Chat:
         self._front.add_done_callback(lambda _: self._events.put_nowait(_Happened("front")))
 
     def _begin_side(self, work: Coroutine[Any, Any, None]) -> None:
-        """Beside what works in front."""
+        """Runs a command beside the foreground task. At most one at a time."""
         if self._side is not None:
             work.close()
             return
@@ -297,7 +297,7 @@ class Chat:
         self._side.add_done_callback(lambda _: self._events.put_nowait(_Happened("side")))
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Nothing that goes wrong in one thing ends the conversation."""
+        """Shows errors, so that no task ends the chat."""
         try:
             await work
         except KitbagError as error:
@@ -305,7 +305,7 @@ class Chat:
         except asyncio.CancelledError:
             self.show(text_block("cancelled", "dim"))
             raise
-        except Exception as error:  # noqa: BLE001 - told, and the conversation goes on
+        except Exception as error:  # noqa: BLE001 - shown; the chat continues
             self._tell_fault(error)
 
     def _tell_fault(self, error: BaseException) -> None:
@@ -332,7 +332,7 @@ class Chat:
             self.show(UserBlock(said.display_text, len(said.images)))
         if said.text.startswith("/") and await self._names_nothing(said):
             return
-        self.agent.is_interactive = not said.is_piped  # what comes through a pipe may be words of others
+        self.agent.is_interactive = not said.is_piped  # piped input may contain text written by others
         self._rests = True
         try:
             async with self.agent.run(said.text, said.images) as run:
@@ -346,7 +346,7 @@ class Chat:
             self.background.refresh()
 
     async def _names_nothing(self, said: Submitted) -> bool:
-        """Then that is told, and it is in the line again."""
+        """If so, shows a notice and puts the text back into the input line."""
         from kitbag.chat.unknown_commands import describe_unknown_command
 
         remark = await asyncio.to_thread(describe_unknown_command, said.text, self.agent.skills)
@@ -356,7 +356,7 @@ class Chat:
         return remark is not None
 
     def _cancel_front(self) -> None:
-        """What was said meanwhile comes back into the line: it was for after what is now cancelled."""
+        """Also puts queued messages back into the input line: they were meant for after the canceled turn."""
         if self._run is not None:
             self._run.cancel()
         elif self._front is not None:
@@ -395,6 +395,6 @@ class Chat:
 
 
 def _command(text: str) -> ChatCommand | None:
-    """What is none of ours is the name of a skill, a custom command or a path, and the agent's business."""
+    """None: not a built-in command. The agent handles skills, custom commands and paths."""
     name, _, _ = text.strip().partition(" ")
     return COMMANDS.get(name[1:].lower()) if name.startswith("/") and "\n" not in name else None

@@ -1,6 +1,6 @@
-"""From the events of a run to what a person sees of it: blocks that stay, and a Live value for what still changes.
+"""Turns the events of a run into blocks for the scrollback and a LiveState for the running turn.
 
-Used by the chat, with one view for each conversation. Knows no face: `show` and `draw` take what it makes.
+Used by chat, one EventView per session. Independent of the UI: passes its output to `show` and `draw`.
 """
 
 import time
@@ -37,7 +37,7 @@ from kitbag.views.run_outcome import describe_outcome
 
 _WAITING: Final = "waiting for the model"
 _MOST_DETAILS: Final = 100
-"""Blocks of a turn that are kept to be opened."""
+"""Expandable blocks kept for the last turn."""
 _CHARACTERS_A_TOKEN: Final = 4
 
 
@@ -51,9 +51,9 @@ def _nothing_held() -> StreamingRedactor:
 
 class EventView:
     details_open = False
-    """Whether results and thoughts are shown whole from now on."""
+    """Whether tool results and thinking are shown in full from now on."""
     used_tokens = 0
-    """Tokens of the last request and its reply, as the provider counted them."""
+    """Tokens of the last request and its reply, as counted by the provider."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class EventView:
         make_redactor: Callable[[], StreamingRedactor] = _nothing_held,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`held` makes what keeps a secret from being shown before it is known to be one, for each reply anew."""
+        """`make_redactor` returns a new streaming redactor for each reply: it holds text back until it can't be the
+        start of a secret."""
         self._show = show
         self._draw = draw
         self._make_held = make_redactor
@@ -71,7 +72,7 @@ class EventView:
         self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, ToolStarted] = {}
         self._turn: list[Block] = []
-        """What can be opened, as it is when it is open."""
+        """Expanded versions of the blocks that are shown collapsed."""
         self._todos: tuple[tuple[str, str], ...] = ()
         self._characters = 0
         self._directory = ""
@@ -82,11 +83,11 @@ class EventView:
         return self._live
 
     def details(self) -> list[Block]:
-        """Thoughts and results of the last request, open."""
+        """Thinking and tool results of the last turn, expanded."""
         return list(self._turn)
 
     def replay(self, session: Session, exchanges: int = 3) -> None:
-        """Shows how a conversation stood that is gone on with."""
+        """Shows the last exchanges of a resumed session."""
         from kitbag.chat.replay import replay_session
 
         found = replay_session(session, exchanges)
@@ -123,7 +124,7 @@ class EventView:
             case _:
                 self._tell(event)
 
-    # Start and end
+    # Run start and end
 
     def _start(self) -> None:
         self._turn, self._running, self._asked = [], {}, {}
@@ -138,7 +139,7 @@ class EventView:
         self._running, self._asked = {}, {}
         problem = describe_outcome(ended)
         if ended.status == "cancelled":
-            self._show(NoticeBlock("info", problem))  # as they wished
+            self._show(NoticeBlock("info", problem))  # the user canceled, so this is no error
         elif problem:
             self._show(NoticeBlock("error", problem, ended.fix))
         self._live = LiveState()
@@ -154,7 +155,7 @@ class EventView:
         )
         self._draw(self._live)
 
-    # A reply
+    # Replies
 
     def _begin_reply(self) -> None:
         self._stream = MarkdownStream()
@@ -197,7 +198,7 @@ class EventView:
                 self._begins = False
 
     def _message(self, message: Message) -> None:
-        """Whole now. What did not come in pieces is shown from here."""
+        """The reply is complete. Shows what was not streamed."""
         if not self._has_thought and not self._thoughts:
             self._thoughts += (part.text for part in message.parts if isinstance(part, Thinking) and part.text)
             self._thinks_since = self._clock()
@@ -215,7 +216,7 @@ class EventView:
         self._begin_reply()
         self._update(_WAITING)
 
-    # Calls
+    # Tool calls
 
     def _tool_started(self, event: ToolStarted) -> None:
         about = call_title(event.name, event.arguments, event.title, self._directory)
@@ -242,14 +243,14 @@ class EventView:
         self._turn = [*self._turn[1 - _MOST_DETAILS :], opened]
         self._show(opened if self.details_open else block)
 
-    # In words
+    # Notices
 
     def _tell(self, event: Event) -> None:
         match event:
             case SkillLoaded(name, tokens, by, rights):
-                if by == "model":  # the call has said that it was loaded
+                if by == "model":  # the tool call already showed that the skill was loaded
                     said = f"skill {name}, {rights}" if rights else ""
-                else:  # what is called by `/name` is there for one turn
+                else:  # a skill called by `/name` is loaded for one turn
                     how = "used for this message" if by == "user" else "loaded"
                     said = f"skill {name}, {how}, {format_count(tokens, 'token')}" + (f"; {rights}" if rights else "")
                 self._say(said)

@@ -1,7 +1,7 @@
-"""A signal that ends the chat ends it also where its event loop hangs: in a write to a terminal or a pipe that nobody
-reads any more.
+"""Ends the program after a signal even if its event loop hangs, such as in a write to a terminal or pipe that nobody
+reads.
 
-Used by both faces, for signals to which the loop listens already.
+Used by both UIs, for signals that the event loop already handles.
 """
 
 import os
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from types import FrameType
 
 GRACE_SECONDS = 10.0
-"""After the signal, for an end in good order."""
+"""Time after the signal for an orderly exit."""
 
 
 def force_exit_after(number: int, restore: Callable[[], object] = lambda: None) -> None:
-    """Call it after `add_signal_handler`, which hears of the signal all the same. `restore`: before the hard end."""
+    """Call after `add_signal_handler`, which still gets the signal. `restore` runs before the forced exit."""
 
     def heard(_: int, __: FrameType | None) -> None:
         signal.signal(signal.SIGALRM, leave)
@@ -30,5 +30,5 @@ def force_exit_after(number: int, restore: Callable[[], object] = lambda: None) 
 
 
 def cancel_forced_exit() -> None:
-    """It has ended in good order."""
+    """Call after an orderly exit."""
     signal.setitimer(signal.ITIMER_REAL, 0)

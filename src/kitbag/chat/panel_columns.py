@@ -1,6 +1,6 @@
-"""Rows of a panel in columns, so that the eye finds what it looks for, and what matters most fits into a narrow one.
+"""Aligns the rows of a panel in columns and limits their width.
 
-Used by the commands that open panels.
+Used by task_blocks and by the commands that open panels.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _BETWEEN: Final = "  "
 class PanelCells(NamedTuple):
     id: str
     spans: tuple[Span, ...]
-    """The last is as long as it likes."""
+    """The last one may have any length."""
 
 
 def align_rows(rows: Sequence[PanelCells], right_aligned: frozenset[int] = frozenset()) -> tuple[PanelRow, ...]:
-    """`numbers`: the columns that stand at the right. Columns in which nothing stands take no room."""
+    """`right_aligned`: indexes of right-aligned columns. Empty columns take no space."""
     shown = [[span._replace(text=collapse_whitespace(span.text)) for span in row.spans] for row in rows]
     columns = max((len(spans) for spans in shown), default=0)
     widths = [

@@ -1,6 +1,6 @@
-"""The last of a conversation that is gone on with, as it looked when it was had.
+"""Rebuilds the last exchanges of a resumed session as blocks.
 
-Used by event_view. Messages come from the session; what a person was told of each result is in the journal's records.
+Used by event_blocks. Messages come from the session; summaries and details of tool results come from the journal.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from kitbag.views.blocks import Block, ReplyBlock, ThinkingBlock, ToolBlock, Use
 _MOST_FORKS: Final = 20
 _HEAD = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')
 _OURS: Final = ("suggested-skills", "library-changes", "session-changes")
-"""What was told to the model behind the words of the person."""
+"""Elements that Kitbag appended to the user's message for the model."""
 
 
 _DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)
@@ -31,7 +31,7 @@ class SessionReplay(NamedTuple):
     used_tokens: int
     """Tokens of the last request and its reply."""
     todos: tuple[tuple[str, str], ...]
-    """Unless all are done."""
+    """Empty if all are completed."""
 
 
 class _Told(NamedTuple):
@@ -66,7 +66,7 @@ def _todos(session: Session) -> tuple[tuple[str, str], ...]:
 
 
 def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
-    """Of the calls since then what a person was told, and how many tokens the last reply took."""
+    """Reads what was shown for each tool result since then, and the tokens of the last reply."""
     told: dict[str, _Told] = {}
     used = 0
     stream: str = session.stream
@@ -76,7 +76,7 @@ def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
             if kind == "session":
                 origin = str(body.get("forked_from") or "")
             elif kind == "result":
-                with contextlib.suppress(*_DAMAGED):  # one that another version has written is told without words
+                with contextlib.suppress(*_DAMAGED):  # a record of another version is shown without a summary
                     call = str(body["result"].get("call_id", ""))
                     told.setdefault(call, _Told(str(body.get("summary", "")), str(body.get("details", ""))))
             elif kind == "reply" and stream == session.stream:
@@ -91,7 +91,7 @@ def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
 
 
 def _read(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str, Any], str]]:
-    """As far as they can be read: a session that is damaged is told as such by the one who opens it."""
+    """Stops at the first unreadable record: opening the session reports the damage."""
     try:
         for record in session.journal.read(stream, max(since - 1, 0)):
             if record.kind in ("session", "result", "reply"):
@@ -101,7 +101,7 @@ def _read(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str,
 
 
 def _user(message: Message) -> Iterator[Block]:
-    """What a person said; notes in a line; results stand with their calls."""
+    """Shows a user message or one line per task notification; results are shown with their calls."""
     if message.results:
         return
     if message.text.startswith(NOTIFICATION_PREFIX):
@@ -110,11 +110,11 @@ def _user(message: Message) -> Iterator[Block]:
         return
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     images = sum(isinstance(part, Image) for part in message.parts)
-    yield UserBlock(_own_words(texts[-1]) if texts else "", images)  # before it stands a skill, where one was called
+    yield UserBlock(_own_words(texts[-1]) if texts else "", images)  # a called skill comes before it
 
 
 def _own_words(text: str) -> str:
-    """Without the files that were put beside them: what those say was not said by the person."""
+    """Without attached files: the user did not write them."""
     own = [part for kind, _, part in split_user_text(_without_ours(text)) if kind != "mentioned"]
     return "".join(own).rstrip("\n")
 

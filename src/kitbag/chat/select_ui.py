@@ -1,6 +1,6 @@
-"""Which face a conversation has, and the terminal's before anything else: one can type while the rest is loaded.
+"""Selects the UI of a chat, terminal or plain, and draws its first frame before the rest of the program loads.
 
-Used by the commands that talk with a person. Imports only what draws; start has the rest.
+Used by cli/open_chat and cli/setup. Imports only what draws; start imports the rest.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def make_ui(places: Places, get_agent: "Callable[[], Agent | None]", *, plain: bool) -> ChatUI:
-    """Plain where there is no terminal that could be drawn on, or where the person wants it so."""
-    streams: tuple[object, ...] = (sys.stdin, sys.stdout)  # None where it is closed
+    """Plain if stdin or stdout is no usable terminal, or if the user asks for it."""
+    streams: tuple[object, ...] = (sys.stdin, sys.stdout)  # None if closed
     is_terminal = all(isinstance(one, TextIOBase) and one.isatty() for one in streams)
     settings = load_settings(places.kitbag_home, ())
     if plain or settings.get("chat.plain") == "on" or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
@@ -34,7 +34,7 @@ def make_ui(places: Places, get_agent: "Callable[[], Agent | None]", *, plain: b
 
 
 async def draw_first_frame(ui: ChatUI, directory: str) -> None:
-    """Until one can see where to type."""
+    """Returns once the input line is visible."""
     if ui.is_plain:
         return
     from kitbag.chat.terminal.terminal_ui import TerminalUI

@@ -1,7 +1,7 @@
-"""`kitbag setup` and the offer in the chat: a dialogue that connects a model, tries it, and writes it down.
+"""The setup dialog: connects a model, tries it and writes the settings.
 
-Uses runtime/connecting for what is found, tried and written. Each step may be left: then nothing was written. A key is
-typed into a secret form and never shown.
+Used by cli/setup and by `/model`. Uses runtime/connect_model to detect, try and save. Canceling any step writes
+nothing. API keys are entered in a secret form and never shown.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ def no_model_notice() -> NoticeBlock:
 
 
 async def run_setup(ui: ChatUI, kitbag_home: str) -> bool:
-    """Whether something was written. Raises KitbagError where it can't be written."""
+    """Returns whether something was saved. Raises KitbagError if saving fails."""
     standing = await asyncio.to_thread(connect_model.load_model_status, kitbag_home)
     ui.show(*setup_status_blocks(standing))
     return await _Dialogue(ui, kitbag_home, standing).run()
 
 
 def setup_status_blocks(standing: ModelStatus) -> list[Block]:
-    """What is there, in names: no key is among it."""
+    """Shows names of variables and providers, never a key."""
     chosen = standing.chosen
     blocks: list[Block] = [
         FieldsBlock(
@@ -86,11 +86,11 @@ def setup_status_blocks(standing: ModelStatus) -> list[Block]:
 
 
 class _LeftError(Exception):
-    """The person went no further."""
+    """The user canceled."""
 
 
 class _BackError(Exception):
-    """To the first question."""
+    """Back to the first question."""
 
 
 class _Dialogue:
@@ -99,7 +99,7 @@ class _Dialogue:
         self._home = kitbag_home
         self._standing = standing
         self._waits_for = ""
-        """The variable that is to hold the key and is not set yet: then nothing can be tried."""
+        """The variable for the key, if it is not set yet: then the model can't be tried."""
 
     async def run(self) -> bool:
         while True:
@@ -135,7 +135,7 @@ class _Dialogue:
                 case _:
                     pass
 
-    # Which provider
+    # Provider
 
     async def _choose_provider(self) -> ModelSetup:
         states = {one.name: one for one in self._standing.providers}
@@ -203,7 +203,7 @@ class _Dialogue:
             if not problem:
                 return connect_model.complete_address(text, protocol)
 
-    # Which key
+    # API key
 
     async def _choose_key(self, wanted: ModelSetup, *, again: bool = False) -> ModelSetup:
         sources = connect_model.preview_sources(self._home, wanted)
@@ -244,7 +244,7 @@ class _Dialogue:
             variable = await self._write("Its name:", "of the variable, not the key", variable, above=above)
             if is_variable_name(variable):
                 break
-            # Somebody may have pasted the key itself: it is not shown again.
+            # The user may have pasted the key itself: don't show it again.
             variable, problem = usual, "a variable's name has letters, digits and _; the key itself does not go here"
         named = wanted._replace(own=self._with_variable(wanted, variable), key="")
         if os.environ.get(variable, "").strip():
@@ -261,7 +261,7 @@ class _Dialogue:
         return named
 
     def _with_variable(self, wanted: ModelSetup, variable: str) -> ProviderSettings:
-        """Written only where it is not the name that is looked at anyway."""
+        """Saved only if it is not the default name."""
         usual = key_variable(wanted.provider, connect_model.preview_sources(self._home, ModelSetup("")))
         return wanted.own._replace(key_env="" if usual == variable else variable)
 
@@ -282,7 +282,7 @@ class _Dialogue:
                 return wanted._replace(own=self._with_variable(wanted, variable), key=key)
             above = (NoticeBlock("error", problem),)
 
-    # Which model, and whether it works
+    # Model and trial
 
     async def _choose_model(self, wanted: ModelSetup) -> ModelSetup:
         model = await ask_for_model(self._face, self._home, wanted)
@@ -357,7 +357,7 @@ def _local_note(standing: ModelStatus, name: str) -> str:
 
 
 def _other_choice(kitbag_home: str, name: str) -> list[Block]:
-    """Where something else wins over what was just written."""
+    """Warns if another setting overrides what was just saved."""
     from kitbag.assembly.model_sources import load_model_sources
     from kitbag.models.model_selection import select_model
     from kitbag.settings import load_settings

@@ -1,7 +1,4 @@
-"""Which of a provider's models: from what it offers, by number, by name, or by a part of a name.
-
-Used by setup.
-"""
+"""Asks for one of a provider's models: by number, by name, or by part of a name. Used by setup."""
 
 from typing import Final
 
@@ -18,7 +15,7 @@ _LONGEST: Final = 200
 
 
 async def ask_for_model(ui: ChatUI, kitbag_home: str, wanted: ModelSetup) -> str:
-    """Empty: the person went back."""
+    """Empty if the user goes back."""
     known = list(dict.fromkeys(model_aliases(wanted.provider).get(word, "") for word in ("default", "opus", "fast")))
     usual = [name for name in known if name]
     try:
@@ -26,7 +23,7 @@ async def ask_for_model(ui: ChatUI, kitbag_home: str, wanted: ModelSetup) -> str
     except KitbagError as error:
         ui.show(NoticeBlock("error", error.problem, error.fix))
         return ""
-    # What is known to be good here comes first, if it is offered.
+    # Recommended models come first if the provider offers them.
     best = [name for name in usual if not offered or any(one.startswith(name) for one in offered)]
     every = list(dict.fromkeys((*best, *offered)))
     shown, above = every, _describe_offered(offered, every)

@@ -1,7 +1,6 @@
-"""`!command`: the person runs something in their own shell without leaving the chat, and the model sees it with their
-next message.
+"""Runs `!command` in the user's shell; the model sees the output with the next message.
 
-Used by chat.
+Used by chat. Uses runtime/user_commands.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""`kitbag` without a request, at a face that is there: asks for trust, opens the agent, and person and model talk.
+"""Starts an interactive chat: asks for workspace trust, opens the agent, runs the chat loop.
 
-Used by the root command, which has drawn the face before this is imported.
+Used by cli/open_chat, which draws the UI before importing this module.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from kitbag.runtime.agent import Agent
 from kitbag.runtime.session_locks import check_session_not_open
 
 _MOST_EARLY: Final = 100
-"""Lines that a pipe may say before the beginning."""
+"""Lines of piped input read before the chat starts."""
 
 
 async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Callable[[Agent], None]) -> int:
-    """The exit code. `tell` hears of every agent of the conversation. Raises KitbagError for what keeps it from
-    beginning."""
+    """Returns the exit code. `on_agent` is called with every agent the chat uses. Raises KitbagError if the chat can't
+    start."""
     if not options.trust_workspace:
         asked = await ask_for_trust(ui, places)
         if asked.choice == "leave":
@@ -53,7 +53,8 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
 
 
 async def _opened(agent: Agent, face: ChatUI) -> list[UserAction] | ExitRequested:
-    """What the person has done until it was open: servers may take their time. To leave ends that."""
+    """Opens the agent and returns the user's actions meanwhile: MCP servers may be slow to start. ExitRequested if the
+    user exits first."""
     early: list[UserAction] = []
     opening = asyncio.ensure_future(agent.__aenter__())
     try:
@@ -61,7 +62,7 @@ async def _opened(agent: Agent, face: ChatUI) -> list[UserAction] | ExitRequeste
             deed = await _done_before(opening, face)
             if isinstance(deed, ExitRequested) and deed.immediately:
                 return deed
-            if deed is not None and deed != KeyPressed("cancel"):  # there is nothing yet
+            if deed is not None and deed != KeyPressed("cancel"):  # nothing to cancel yet
                 early.append(deed)
         await opening
     finally:

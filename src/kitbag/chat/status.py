@@ -1,4 +1,4 @@
-"""How the conversation stands, for the status line: model, mode, persona, how full the window is, cost, tasks.
+"""Computes the status line: model, mode, persona, context use, cost, background tasks.
 
 Used by chat on every change, so it reads nothing from disk.
 """
@@ -11,7 +11,7 @@ from kitbag.text.tokens import estimate_tokens
 
 
 def chat_status(agent: Agent, used: int, background: BackgroundMonitor) -> ChatStatus:
-    """`used`: the tokens of the last request with its reply, as the provider counted them."""
+    """`used_tokens`: tokens of the last request and its reply, as counted by the provider."""
     persona = agent.environment.library.persona
     totals = agent.session.totals
     spent = background.cost
@@ -29,7 +29,7 @@ def chat_status(agent: Agent, used: int, background: BackgroundMonitor) -> ChatS
 
 
 def estimate_used_tokens(agent: Agent) -> int:
-    """Before the provider has counted anything."""
+    """An estimate for the time before the provider's first count."""
     prompt = sum(estimate_tokens(block.text) for block in agent.system_blocks)
     tools = sum(len(spec.description) + len(str(spec.schema)) for spec in agent.toolset.specs()) // 4
     return prompt + tools + sum(estimate_message_tokens(message) for message in agent.session.messages())

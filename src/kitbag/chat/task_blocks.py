@@ -1,6 +1,6 @@
-"""Tasks as the chat shows them: a row of the live panel, a table, and all that there is to read about one.
+"""Tasks as blocks: a row of the live panel, a table, the details and the output of one task.
 
-Used by the commands that are about tasks; what is shown comes from tasks/views and tasks/reports.
+Used by commands/tasks. Uses views/tasks and tasks/reports.
 """
 
 import threading
@@ -38,7 +38,7 @@ from kitbag.views.tasks import (
 )
 
 PAGE_SIZE: Final = 8_000
-"""Characters of an answer at once; of a command's output, bytes."""
+"""Characters of an answer, or bytes of a command's output."""
 MAX_ROWS: Final = 200
 COLUMNS: Final = "tokens, cost, time, what it does"
 _HEADERS: Final = ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "TIME", "WHAT")
@@ -64,16 +64,15 @@ class ListedTask(NamedTuple):
     report: TaskReport
     activity: str
     in_this_session: bool
-    """Of this conversation."""
 
 
 class TaskList:
-    """What a board holds, looked at again and again, in whatever thread."""
+    """The tasks of a board, refreshed repeatedly. Thread-safe."""
 
     def __init__(self, board: Board, session: str, directory: str) -> None:
-        """`directory`: only what belongs to it, or to the session; empty: all."""
+        """`directory`: only tasks of this directory or session; empty: all tasks."""
         self.omitted = 0
-        """Older ones, for which there is no row."""
+        """Number of older tasks without a row."""
         self._board = board
         self._session = session
         self._directory = directory
@@ -82,7 +81,7 @@ class TaskList:
         self._seen: tuple[ListedTask, ...] = ()
 
     def refresh(self) -> tuple[ListedTask, ...]:
-        """This conversation's first, then what has not ended, the newest first. Raises StoreError."""
+        """Tasks of this session first, then unfinished ones, then newest first. Raises StoreError."""
         with self._looking:
             tasks = [task for task in self._board.all() if self._belongs(task)]
             tasks.sort(key=lambda task: task.created, reverse=True)
@@ -99,7 +98,7 @@ class TaskList:
         return ListedTask(task, report, describe_activity(self._board, task, report), task.root == self._session)
 
     def rows(self) -> tuple[PanelRow, ...]:
-        """As it was when last looked at."""
+        """As of the last refresh."""
         return align_rows([_cells(seen) for seen in self._seen], frozenset((3, 4, 5)))
 
 
@@ -120,7 +119,7 @@ def _cells(seen: ListedTask) -> PanelCells:
 
 
 def _figures(task: Task, report: TaskReport) -> tuple[str, str, str, str]:
-    """Turns, tokens, cost, time."""
+    """Turns, tokens, cost, duration."""
     time = format_duration(task_seconds(task, report)) if task.started else ""
     if report.is_command:
         return "", f"{report.output_size:,} bytes", "", time
@@ -135,11 +134,11 @@ def task_table(seen: tuple[ListedTask, ...], omitted: int) -> Block:
     return TableBlock(_HEADERS, rows, foot=foot)
 
 
-# One of them
+# One task
 
 
 def task_detail_blocks(board: Board, task: Task) -> list[Block]:
-    """What it was asked, how it stands, what it did last, and what it has to say so far."""
+    """The prompt, the status, the last steps and the cost."""
     report = build_report(board, task, 0, 0)
     wish = board.request(task.id)
     blocks: list[Block] = [FieldsBlock(tuple(task_fields(board, task, report)))]
@@ -169,16 +168,16 @@ def _cost_lines(costs: TaskCosts, indent: str = "  ") -> list[StyledLine]:
 
 
 class OutputPage(NamedTuple):
-    """A piece of what a task has put out."""
+    """One page of a task's answer or output."""
 
     text: str
     next_offset: int
-    """Where what follows begins; 0: nothing follows, as far as there is something by now."""
+    """Start of the next page; 0 if there is no more output yet."""
     title: str
 
 
 def output_page(board: Board, task: Task, offset: int) -> OutputPage:
-    """`offset`: a character of an answer, a byte of what a command printed. Of whole lines, where there are any."""
+    """`offset`: in characters of an answer, or bytes of a command's output. Pages end at a line break if possible."""
     if task.kind == "command":
         report = build_report(board, task, offset, _whole_lines(board, task, offset))
         text, end, size, unit = report.text.rstrip("\n"), report.next_offset, report.output_size, "bytes"
@@ -194,7 +193,7 @@ def output_page(board: Board, task: Task, offset: int) -> OutputPage:
 
 
 def _whole_lines(board: Board, task: Task, offset: int) -> int:
-    """How many bytes from there on make a page."""
+    """The number of bytes from `offset` that make a page."""
     piece = read_chunk(state_directory(board.journal), task.id, offset, PAGE_SIZE)
     if piece.next_offset >= piece.size or "\n" not in piece.text:
         return PAGE_SIZE
@@ -202,7 +201,7 @@ def _whole_lines(board: Board, task: Task, offset: int) -> int:
 
 
 def page_blocks(page: OutputPage, task: Task) -> list[Block]:
-    """With what to type for the next one."""
+    """Includes the command for the next page."""
     if not page.text:
         said = "nothing more" if task.is_finished else "nothing more so far"
         return [text_block(f"{page.title}: {said}", "dim")]

@@ -1,4 +1,4 @@
-"""What a call is about, in a line for a person, and what came of it. Used by event_view as it happens and by replay."""
+"""One-line titles and summaries of tool calls. Used by event_blocks for live events and by replay."""
 
 import re
 from typing import Any, Final, cast
@@ -9,8 +9,8 @@ _SECONDS: Final = re.compile(r"\A\d+ s(?:: |\Z)")
 
 
 def call_title(name: str, arguments: dict[str, Any], event_title: str = "", directory: str = "") -> str:
-    """`src/app.py`, `git log`, `reviewer: look at the change`. `given`: as the event has it. `directory`: where the
-    work is done; a path in it is told from there."""
+    """`src/app.py`, `git log`, `reviewer: look at the change`. `event_title`: title from the event. `directory`:
+    working directory; paths in it are shown relative."""
     if name == "Task":
         parts = (arguments.get("subagent_type"), arguments.get("description"))
         return ": ".join(part for part in parts if isinstance(part, str) and part)
@@ -23,8 +23,8 @@ def call_title(name: str, arguments: dict[str, Any], event_title: str = "", dire
 
 
 def call_summary(name: str, about: str, summary: str, is_error: bool) -> str:
-    """Without what the title has said already. A skill says that it was loaded: that is what a person looks for. What
-    they denied was told to the model, not to them."""
+    """Removes what the title already says. Rewrites two results for the user: a skill was loaded, and the user denied a
+    call (the original is addressed to the model)."""
     refused = f"{name} is not allowed: the user said no"
     if is_error and summary.startswith(refused):
         reason = summary.removeprefix(refused)
@@ -40,12 +40,12 @@ def call_summary(name: str, about: str, summary: str, is_error: bool) -> str:
 
 
 def progress_text(text: str) -> str:
-    """Without the seconds: where it is shown, time is told anyway."""
+    """Without the seconds: the UI shows the elapsed time."""
     return _SECONDS.sub("", text)
 
 
 def parse_todos(arguments: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """(status, text) of a call of TodoWrite, whatever a model has written there."""
+    """(status, text) pairs of a TodoWrite call; tolerates malformed arguments."""
     found: list[tuple[str, str]] = []
     todos = arguments.get("todos")
     for todo in cast("list[Any]", todos) if isinstance(todos, list) else []:

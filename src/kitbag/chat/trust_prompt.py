@@ -1,8 +1,8 @@
-"""The question at the first start in a folder: whether what it brings may count. It is shown what that would allow.
+"""Asks on the first start in a folder whether to trust its content, and shows what that would allow.
 
-Used by start, before anything of the folder is loaded. What is shown is what is agreed to (permissions/trust); the
-words are those of `kitbag trust` (permissions/trust_words). Without an answer the folder is worked in, and what it
-brings is left out.
+Used by start, before anything of the folder is loaded. The user trusts exactly what is shown
+(permissions/trust/workspace_trust); the wording is that of `kitbag trust` (views/trust). Without an answer the chat
+starts and omits the folder's skills, agents and settings.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from kitbag.views import trust as trust_words
 from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span, VerbatimBlock, text_block
 
 TrustChoice = Literal["nothing", "trusted", "once", "without", "leave"]
-"""`nothing`: there was no need to ask. `once`: for this run alone. `without`: what it brings is left out."""
+"""`nothing`: no need to ask. `once`: for this run only. `without`: continue and omit the folder's content."""
 
 
 class TrustAnswer(NamedTuple):
     choice: TrustChoice
     fingerprint: str = ""
-    """What `once` is said of: as much and no more is trusted for this conversation, also when all is read anew."""
+    """For `once`: trusts this content only, also after a reload."""
 
 
 _MOST_LINES: Final = 14
 _MOST_OF_THE_REST: Final = 3
-"""Entries of each kind but the first, which is the most dangerous one: the question is to stand below it, in sight."""
+"""Entries of each kind after the first, the most dangerous one: the question must stay visible below them."""
 _LONGEST_LINE: Final = 200
 
 
@@ -48,7 +48,7 @@ async def ask_for_trust(ui: ChatUI, places: Places) -> TrustAnswer:
                     ui.show(remark)
                 if remark is None or remark.severity != "error":
                     return TrustAnswer("trusted")
-                # It would fail again.
+                # Saving would fail again.
                 trust = trust._replace(is_complete=False)
                 form = form._replace(above=(), options=_options(trust, is_cut=True))
             case ("o",):
@@ -87,7 +87,7 @@ def _options(trust: WorkspaceTrust, *, is_cut: bool) -> tuple[FormOption, ...]:
 
 
 def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
-    """`whole`: everything; else about a screen of it, and how much that leaves out."""
+    """`whole`: everything; otherwise about one screen, with the number of omitted entries."""
     tone = "bad" if trust.state == "changed" else "warning"
     blocks: list[Block] = [
         LinesBlock(((Span(trust.root, "strong"), Span(f" {trust_words.STATE_LABELS[trust.state]}", tone)),))
@@ -116,13 +116,13 @@ def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
 
 
 class _Room:
-    """What has been shown of what may be shown at first."""
+    """Lines left on the first screen."""
 
     def __init__(self, whole: bool) -> None:
         self._left = 1 << 40 if whole else _MOST_LINES
 
     def fitted(self, title: str, entries: list[list[str]], most: int = 1 << 40) -> list[Block]:
-        """As many entries as there is room for, at most so many; of each kind the number, whether or not."""
+        """As many entries as fit, at most `most`. The title shows their number even if none fits."""
         shown: list[str] = []
         number = 0
         for entry in entries[:most]:
@@ -154,7 +154,7 @@ def _changes(changes: Iterable[TrustChange], room: _Room) -> list[Block]:
         place, what = trust_words.describe_change(change)
         name = f"{trust_words.safe_lines(collapse_whitespace(place))[0]} ({what})"
         old, new = (trust_words.safe_lines(text) if text else [] for text in (change.old, change.new))
-        # The counts say what belongs to the change, whatever it looks like.
+        # The counts delimit the change, whatever its text looks like.
         lines = [f"--- {name}", f"+++ {name}", f"@@ -{change.line},{len(old)} +{change.line},{len(new)} @@"]
         rows.append([*lines, *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
     found = room.fitted(f"{trust_words.CHANGED_HEADING} ({format_count(len(rows), 'change')})", rows)

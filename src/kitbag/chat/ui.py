@@ -1,7 +1,7 @@
-"""The side of the chat that a person sees: two kinds, a terminal and plain lines, behind one protocol.
+"""The interface between the chat and what draws it: one protocol, `ChatUI`, and the values that pass through it.
 
-`terminal` draws with prompt_toolkit, `plain` writes lines. The chat gives values (blocks, Live, Status, Form, Panel)
-and gets deeds. A face cleans every text it draws; whoever uses it does not.
+Implemented by terminal/terminal_ui (prompt_toolkit) and plain/plain_ui (lines of text). The chat passes blocks,
+LiveState, ChatStatus, Form and Panel, and gets user actions back. A UI sanitizes every text it draws; callers do not.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,18 +10,18 @@ from typing import Literal, NamedTuple, Protocol
 from kitbag.messages import Image
 from kitbag.views.blocks import Block, StyledLine
 
-# What a person does
+# User actions
 
 
 class Submitted(NamedTuple):
-    """A message, or a line that begins with `/` or `!`."""
+    """A message, a `/command`, or a `!command` for the user's shell."""
 
     text: str
     images: tuple[Image, ...] = ()
     is_piped: bool = False
-    """For all that was said before, also where it is a command: it comes from a file or a pipe."""
+    """Read from a file or a pipe. It waits for everything submitted before it, even if it is a command."""
     typed: str = ""
-    """What stood in the line, where a few words stood for a text that was pasted; else empty."""
+    """The input line as typed, if it contained placeholders for pasted text; otherwise empty."""
 
     @property
     def display_text(self) -> str:
@@ -29,37 +29,36 @@ class Submitted(NamedTuple):
 
     @property
     def shell_command(self) -> str:
-        """What the person runs in their own shell: `!ls`. Only what is typed counts, and `!!` or several lines are
-        words; then it is empty."""
+        """The `ls` of `!ls`; empty if this is no shell command. Piped input, `!!` and multi-line input are messages."""
         text = self.text.strip()
         is_one = text.startswith("!") and not text.startswith("!!") and "\n" not in text
         return text[1:].strip() if is_one and not self.is_piped and not self.images else ""
 
 
 class KeyPressed(NamedTuple):
-    """`cancel` Esc · `mode` Shift-Tab · `details` Ctrl-O · `unqueue` Up in an empty line while messages wait: the last
-    of them comes back into the line."""
+    """`cancel`: Esc. `mode`: Shift-Tab. `details`: Ctrl-O. `unqueue`: Up in an empty input line while messages are
+    queued; the last one returns to the input line."""
 
     name: Literal["cancel", "mode", "details", "unqueue"]
 
 
 class ExitRequested(NamedTuple):
-    """`now`: Ctrl-C twice, Ctrl-D in an empty line, the terminal has gone. Else the input is at its end: what was said
-    is still done."""
+    """`immediately`: Ctrl-C twice, Ctrl-D in an empty input line, or a closed terminal. Otherwise the input ended, and
+    queued messages are still processed."""
 
     immediately: bool = True
     exit_code: int = 0
-    """With which the program ends: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal has gone."""
+    """Exit code of the program: 130 after Ctrl-C, 143 after SIGTERM, 129 after the terminal closed."""
 
 
 UserAction = Submitted | KeyPressed | ExitRequested
 
 
-# What changes while it works
+# What the UI redraws
 
 
 class RunningCall(NamedTuple):
-    """A call that has no result yet."""
+    """A tool call without a result yet."""
 
     name: str
     title: str
@@ -69,21 +68,21 @@ class RunningCall(NamedTuple):
 
 
 class LiveState(NamedTuple):
-    """Drawn above the line in which one types, and drawn over. All empty: nothing goes on."""
+    """State of the running turn, redrawn above the input line. All fields empty: idle."""
 
     activity: str = ""
     """`thinking`, `writing`, `waiting for the model`."""
     started_at: float = 0.0
-    """When the work began: time.monotonic()"""
+    """Start of the turn, time.monotonic()."""
     tokens: int = 0
-    """Said so far by the model, about."""
+    """Approximate number of tokens generated so far."""
     tail: str = ""
-    """Markdown that is not whole yet."""
+    """Markdown of the reply that is not complete yet."""
     running: tuple[RunningCall, ...] = ()
     queued: tuple[str, ...] = ()
-    """What the person said meanwhile."""
+    """Messages submitted during the turn."""
     todos: tuple[tuple[str, str], ...] = ()
-    """(status, text), as TodoWrite has them: pending, in_progress, completed."""
+    """(status, text) pairs from TodoWrite; status is pending, in_progress or completed."""
 
 
 class ChatStatus(NamedTuple):
@@ -93,42 +92,42 @@ class ChatStatus(NamedTuple):
     used: int = 0
     window: int = 0
     cost: float | None = 0.0
-    """US dollars; None: not known."""
+    """US dollars; None: unknown."""
     tasks: int = 0
-    """At work in the background."""
+    """Running background tasks."""
     questions: int = 0
-    """Of background work, waiting for the person."""
+    """Questions of background tasks that wait for the user."""
     directory: str = ""
 
 
-# What a person is asked
+# Questions and panels
 
 
 class FormOption(NamedTuple):
     key: str
-    """What is typed to choose it: a letter or a number, unique in its form."""
+    """The letter or number that selects this option, unique in its form."""
     label: str
     note: str = ""
 
 
 class Form(NamedTuple):
-    """A question. `above` is shown first and stays in the scrollback."""
+    """A question to the user. The blocks in `above` are shown first and stay in the scrollback."""
 
     prompt: str
     options: tuple[FormOption, ...] = ()
     above: tuple[Block, ...] = ()
     free_text_hint: str = ""
-    """Not empty: words of one's own are an answer too; it says for what."""
+    """If not empty, free text is a valid answer; the hint says what to enter."""
     multiple: bool = False
     default: str = ""
-    """The option on which the mark stands first. Without one nothing is chosen by Enter alone: what is allowed by
-    accident can't be taken back."""
+    """Key of the preselected option. Without it, Enter alone selects nothing, so that nothing is allowed by
+    accident."""
     initial_text: str = ""
-    """What already stands in the line, where words are free."""
+    """Initial content of the free-text input."""
     secret: bool = False
-    """What is typed is not shown, and not remembered."""
+    """The input is neither echoed nor stored."""
     cancel_effect: str = ""
-    """What it means to leave it, behind the name of the key that does: `is no`. Empty: it is left, and that is all."""
+    """Shown after the cancel key, as in "Esc is no". Empty: canceling has no special effect."""
 
 
 class FormAnswer(NamedTuple):
@@ -148,61 +147,61 @@ class PanelAction(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A list that lives: rows are asked for anew each second and after each action. Esc and q close it."""
+    """A live list. Rows are requested every second and after each action; Esc and q close it."""
 
     title: str
     rows: Callable[[], tuple[PanelRow, ...]]
     actions: tuple[PanelAction, ...]
     run_action: Callable[[str, str], Awaitable[None]]
-    """(key, id of the row on which the mark stands). It may show blocks and ask forms."""
+    """Takes (key, id of the selected row). May show blocks and ask forms."""
     empty_message: str = "nothing is here"
 
 
 class ChatUI(Protocol):
     is_plain: bool
-    """No marks that are drawn over, no panels; everything is said in words."""
+    """Writes lines of text only: redraws nothing and has no panels."""
     can_ask: bool
-    """Somebody is there to answer; else every question is left."""
+    """A user can answer; otherwise every question is canceled."""
     hide: Callable[[str], str]
-    """Takes secrets out of a text; set by the chat, used in the same place that cleans."""
+    """Redacts secrets in a text. Set by the chat; applied where text is sanitized."""
 
     def show(self, *blocks: Block) -> None:
-        """Kept, in this order, above what is drawn over."""
+        """Appends blocks to the scrollback."""
         ...
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:
-        """May be called on each piece of a reply; draws no more often than an eye can follow."""
+        """Redraws the live state. Safe to call on every chunk of a reply: the UI limits the frame rate."""
         ...
 
     async def next(self) -> UserAction:
-        """What the person does next. One caller at a time; what was done before it was called is not lost."""
+        """Waits for the next user action. One caller at a time; actions before the call are queued."""
         ...
 
     async def ask(self, form: Form) -> FormAnswer | None:
-        """None: the person left the question (Esc, Ctrl-C, end of input). Questions wait for one another; what was
-        typed before one appeared does not answer it. To be cancelled takes the question away."""
+        """Returns None if the user cancels (Esc, Ctrl-C, end of input). Forms queue up. Keys typed before a form
+        appeared do not answer it. Canceling the coroutine removes the form."""
         ...
 
     async def open(self, panel: Panel) -> bool:
-        """Until the person closes it. False: this face has no panels, and nothing was shown."""
+        """Returns when the user closes the panel. False: this UI has no panels and showed nothing."""
         ...
 
     def insert(self, text: str) -> None:
-        """Puts a text into the line in which one types, as after `unqueue`; where there is none, nothing."""
+        """Puts text into the input line, as after `unqueue`. No effect in a UI without an input line."""
         ...
 
     def clear(self) -> None:
-        """An empty screen, where there is one."""
+        """Clears the screen, if there is one."""
         ...
 
     async def close(self) -> None:
-        """The terminal is as it was. May be called twice."""
+        """Restores the terminal. Idempotent."""
         ...
 
 
 FlushEvents = Callable[[], Awaitable[None]]
-"""Waits until the face has been given all that has happened so far: a question stands below what led to it."""
+"""Waits until the UI has received all events so far, so that a question appears below what led to it."""
 
 
 async def no_flush() -> None:
-    """Where nothing else is shown."""
+    """For callers without a running turn."""

@@ -1,6 +1,6 @@
-"""A line that begins with `/` and names nothing is told, and not sent: a slip of the fingers is no request to a model.
+"""Detects a mistyped `/command`, which is shown as an error and not sent to the model.
 
-Used by chat. What is a path, or can be no name, goes to the model as it is.
+Used by chat. Paths and text that can't be a name are sent unchanged.
 """
 
 import difflib
@@ -19,7 +19,7 @@ _MOST: Final = 4
 
 
 def describe_unknown_command(text: str, skills: SessionSkills) -> NoticeBlock | None:
-    """None: it is to be sent."""
+    """None: send it."""
     found = _NAME.match(text.strip())
     if found is None or found[1].startswith(_OF_A_SERVER) or os.path.lexists(found[0]):
         return None
@@ -29,7 +29,7 @@ def describe_unknown_command(text: str, skills: SessionSkills) -> NoticeBlock | 
         near = _near(found[1].casefold(), skills)
         fix = f"did you mean {', '.join(f'/{name}' for name in near)}?" if near else "/help tells what can be typed"
         return NoticeBlock("error", f"no command or skill is called {found[0]}; nothing was sent", fix)
-    except KitbagError:  # which the run will tell
+    except KitbagError:  # the run reports it
         pass
     return None
 

@@ -1,4 +1,4 @@
-"""The first words of a conversation and the last: who answers, what is at hand, and how to go on later."""
+"""The first and last blocks of a chat: model, mode and library at the start, how to resume at the end. Used by chat."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,8 @@ def welcome_blocks(agent: Agent) -> list[Block]:
 
 
 def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
-    """What was told when it was opened. Who has just gone on without what the folder brings has seen it: numbers do."""
+    """Notices from opening the agent. In an untrusted workspace the user has just seen the list of omitted items, so
+    counts replace the names."""
     if agent.environment.trust.can_load_items:
         return [NoticeBlock(*notice) for notice in notices]
     named = untrusted_notices(agent.environment)
@@ -41,13 +42,13 @@ def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
 
 
 def goodbye_blocks(agent: Agent) -> list[Block]:
-    """Nothing where nothing was said: then there is nothing to go on with."""
+    """Empty if no message was sent: there is nothing to resume."""
     if not agent.session.recorded_messages():
         return []
     blocks: list[Block] = [text_block(f"to go on: kitbag --resume {agent.session.id}", "dim")]
     try:
         left = agent.delegation.unfinished() if agent.delegation is not None else []
-    except KitbagError as error:  # who leaves, leaves
+    except KitbagError as error:  # an error must not keep the user from exiting
         return [*blocks, NoticeBlock("warning", f"what is still at work can't be told: {error.problem}", error.fix)]
     if left:
         names = ", ".join(f"{one.name} {one.id}" for one in left)

@@ -1,5 +1,8 @@
-"""The commands of the chat, `/name arguments`: a name, a line of help and what it does. Each module has its own;
-`chat/chat` looks them up here. A module is imported when one of its commands is used."""
+"""The table of chat commands (`/name arguments`), with their help.
+
+Used by chat, completion, unknown_commands and commands/help. Each command is a function in a module of this package;
+the module is imported when the command is first used.
+"""
 
 import importlib
 from collections.abc import Awaitable, Callable
@@ -9,18 +12,18 @@ if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
 CommandFunction = Callable[["Chat", str], Awaitable[None]]
-"""(chat, what stands behind the name). Raises KitbagError for what the person did wrong: it is shown."""
+"""Takes (chat, arguments). Raises KitbagError for user errors, which the chat shows."""
 
 
 class ChatCommand(NamedTuple):
     name: str
     arguments: str
-    """As help shows them: `[NAME]`; empty: none."""
+    """As help shows them, such as `[NAME]`; empty: none."""
     help: str
     module: str
-    """`kitbag.chat.commands.<module>`; there the function is called `<name>_command`."""
+    """The function is `kitbag.chat.commands.<module>.<name>_command`."""
     while_working: bool = True
-    """Else it waits until the work in front has ended, like a message."""
+    """Runs beside the foreground task; otherwise it is queued like a message."""
 
     def load(self) -> CommandFunction:
         found = importlib.import_module(f"kitbag.chat.commands.{self.module}")

@@ -1,6 +1,6 @@
-"""`/agents`: those that can be given work, with what they may do and cost; `/agents NAME` shows one.
+"""`/agents`: lists subagents with their mode, tools and token cost; `/agents NAME` shows one.
 
-A panel in which they are switched on and off where the face has panels; else a table, and `/agents off NAME`.
+Opens a panel to turn agents on and off; a UI without panels shows a table, and `/agents off NAME` does the same.
 """
 
 import asyncio

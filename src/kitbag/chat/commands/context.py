@@ -1,4 +1,4 @@
-"""`/context`: draws what fills the window, where it is compacted, and what the biggest pieces are."""
+"""`/context`: shows what fills the context window, when it is compacted, and the biggest pieces."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ _SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
         frozenset(("user", "changes", "suggestions", "summary", "image", "reply", "thinking", "call", "stub")),
     ),
 )
-"""What is in none of these stands in the system prompt."""
+"""Every other kind is part of the system prompt."""
 _MOST_PIECES: Final = 10
 
 
@@ -42,7 +42,8 @@ async def context_command(chat: "Chat", arguments: str) -> None:
 
 
 def context_bars(found: dict[str, Any]) -> BarsBlock:
-    """Of what `runtime/context` tells; together they are the window, or what is in it where that is more."""
+    """Takes the report of runtime/context_report. The bars add up to the window, or to what is in it if that is
+    more."""
     used, window = found["tokens"], found["window"]
     sums = dict.fromkeys(("system prompt", *(label for label, _, _ in _SHARES)), 0)
     for row in found["groups"]:
@@ -50,7 +51,7 @@ def context_bars(found: dict[str, Any]) -> BarsBlock:
         sums[label] += row["tokens"]
     tones: dict[str, Tone] = {"system prompt": "accent", **{label: tone for label, tone, _ in _SHARES}}
     bars = [Bar(label, tokens, tones[label]) for label, tokens in sums.items() if tokens]
-    # What the bars leave is free: all that may be said before it is compacted.
+    # The rest is free: the space until the session is compacted.
     free = min(found["left"], max(window - used, 0))
     kept_free = max(window - used - free, 0)
     bars.append(Bar("kept free", kept_free, "dim", "for a reply and for compaction"))

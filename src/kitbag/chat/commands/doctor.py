@@ -1,4 +1,4 @@
-"""`/doctor`: what is wrong with the files, the worst first, and how to fix it. Reads the disk anew, changes nothing."""
+"""`/doctor`: diagnoses configuration problems, worst first, and how to fix them. Reads files again, changes nothing."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ async def doctor_command(chat: "Chat", arguments: str) -> None:
 
 
 def _examine(agent: "Agent") -> DoctorReport:
-    """With what a workspace brings that is not trusted: it is only read."""
+    """Includes untrusted items of the workspace: they are only read."""
     library = agent.environment.library
     persona = library.persona.full_name if library.persona is not None else ""
     registry = Registry(library.places, extra=library.extra, team=library.team, persona=persona)

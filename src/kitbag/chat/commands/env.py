@@ -1,6 +1,6 @@
-"""`/env`: the system prompt exactly as the next request carries it, with its ledger; `/env tools`, `/env KIND`.
+"""`/env`: shows the system prompt exactly as the next request sends it, with its ledger; `/env tools`, `/env KIND`.
 
-Nothing is summed up or left out: the texts, joined, are what the model gets.
+Nothing is summarized or omitted: the texts, joined, are what the model gets.
 """
 
 import json
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 class EnvSection(NamedTuple):
     kind: str
-    """As the ledger has it; `tool` for what is told of a tool."""
+    """As in the ledger; `tool` for a tool description."""
     source: str
     scope: str
     tokens: int
     bytes: int
     note: str
-    """What of it was left out, and why."""
+    """What was omitted, and why."""
     text: str
 
 
@@ -53,7 +53,7 @@ async def env_command(chat: "Chat", arguments: str) -> None:
 
 
 def env_sections(agent: "Agent") -> tuple[list[EnvSection], list[EnvSection]]:
-    """Those of the prompt and those of the tools, in the order of the request."""
+    """Sections of the prompt and of the tools, in request order."""
     specs = agent.toolset.specs()
     counted = [piece for piece in list_context_pieces(ContextSnapshot(agent.session), specs) if not piece.turn]
     entries = agent.session.prompt

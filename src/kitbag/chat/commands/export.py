@@ -1,7 +1,7 @@
-"""`/export [FILE]`: the conversation as a file, Markdown or JSON by its ending; `/export -` shows it.
+"""`/export [FILE]`: writes the session to a file, as Markdown or JSON by its extension; `/export -` shows it.
 
-Written for the person alone, whole or not at all, and over another file only when they say so. A place outside the
-workspace, or one that does more than hold a file, is asked for.
+The file is private and written atomically. Asks before overwriting a file, before writing outside the workspace, and
+before writing to a control file or a private file.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ async def export_command(chat: "Chat", arguments: str) -> None:
 
     def write() -> int:
         data = make().encode("utf-8", "backslashreplace")
-        # A conversation is nobody else's business; a file that exists keeps its rights.
+        # A new file is private; an existing one keeps its permissions.
         mode = None if os.path.lexists(path) else 0o600
         write_file(path, data, agent.environment.workspace, mode=mode, expected_resolved=path)
         return len(data)
@@ -60,7 +60,7 @@ async def export_command(chat: "Chat", arguments: str) -> None:
 
 
 def _document(agent: "Agent", path: str) -> Callable[[], str]:
-    """Takes hold of what is to be said of the session; what is given makes the text, in another thread."""
+    """Captures the session's data; the returned function renders it in another thread."""
     others = agent.delegation.spent()[1] if agent.delegation is not None else 0.0
     told, journal = collect_export_info(agent.session, others), agent.journal
     make = export_json if path.lower().endswith(".json") else export_markdown
@@ -68,7 +68,7 @@ def _document(agent: "Agent", path: str) -> Callable[[], str]:
 
 
 def _place(agent: "Agent", wanted: str) -> _Place:
-    """Where it leads, links followed. Raises InvalidError for what can hold no file."""
+    """Resolves the target, following links. Raises InvalidError if it can't be a file."""
     name = default_file_name(agent.session.id)
     directory = agent.environment.places.cwd
     path = os.path.join(directory, os.path.expanduser(wanted) if wanted else name)
@@ -86,7 +86,7 @@ def _place(agent: "Agent", wanted: str) -> _Place:
 
 
 async def _agreed(chat: "Chat", place: _Place) -> str | None:
-    """The path that may be written; None: none."""
+    """The path to write; None if the user declines."""
     facts = place.facts
     warnings = _warnings(facts)
     if not place.exists and not warnings:
@@ -116,7 +116,7 @@ def _warnings(facts: PathFacts) -> list[str]:
 
 
 def _free_name(path: str) -> str:
-    """`notes-2.md` for `notes.md`; empty where that is taken a thousand times."""
+    """`notes-2.md` for `notes.md`; empty if a thousand such names are taken."""
     stem, ending = os.path.splitext(path)
     numbered = _NUMBERED.search(stem)
     first = 2

@@ -1,4 +1,4 @@
-"""`/help`: what can be typed and pressed, and `/help NAME` about one of it; `/exit`."""
+"""`/help`: lists commands and keys, `/help NAME` explains one command or skill; `/exit`."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -53,7 +53,7 @@ async def exit_command(chat: "Chat", arguments: str) -> None:
 
 
 def _groups() -> list[tuple[str, tuple[str, ...]]]:
-    """All commands, also those that no group here speaks of."""
+    """All commands, including those missing from _GROUPS."""
     told = {name for _, names in _GROUPS for name in names}
     rest = tuple(name for name in COMMANDS if name not in told)
     return [*_GROUPS, *([("More", rest)] if rest else [])]
@@ -72,7 +72,7 @@ def _usage(command: ChatCommand) -> str:
 
 
 def _custom(library: Registry) -> list[Block]:
-    """What a person has made to be called by `/name`."""
+    """The user's custom commands and skills that can be called by `/name`."""
     view = library.visibility_context()
     callable_ = [skill for skill in library.skills if library.evaluate(skill, view).user]
     hidden = [skill for skill in callable_ if skill.full_name.lower() in COMMANDS]
@@ -102,7 +102,7 @@ def _call(skill: Skill) -> str:
 
 
 def _about(library: Registry, name: str) -> list[Block]:
-    """Raises NotFoundError with names that are close."""
+    """Raises NotFoundError, with similar names as its fix."""
     command = COMMANDS.get(name.lower())
     if command is not None:
         waits = "" if command.while_working else "when the work in front has ended"

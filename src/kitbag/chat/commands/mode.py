@@ -1,4 +1,4 @@
-"""`/mode`: what is done without asking, and what each mode means; Shift-Tab goes through those that are used most."""
+"""`/mode`: shows and changes the permission mode; Shift-Tab cycles through the most common modes."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MODE_ORDER: Final[tuple[PermissionMode, ...]] = ("default", "acceptEdits", "plan", "locked", "autonomous")
 _NEXT: Final[dict[str, PermissionMode]] = {"default": "acceptEdits", "acceptEdits": "plan"}
-"""From all others, Shift-Tab leads to `default`: what is freer or closed for good is chosen by name."""
+"""From any other mode Shift-Tab switches to `default`: `autonomous` and `locked` must be chosen by name."""
 _SHORT: Final[dict[str, str]] = {
     "default": "it asks before it changes something",
     "acceptEdits": "it changes files in the workspace without asking",
@@ -42,15 +42,15 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
 
 
 async def cycle_mode(chat: "Chat") -> None:
-    """What Shift-Tab does. Who goes round with it wants no sentence each time."""
+    """Shift-Tab. Shows a short notice, since the user may press it repeatedly."""
     mode = _NEXT.get(chat.agent.permissions.current_mode, "default")
     await change_mode(chat, mode, text_block(f"{mode}: {_SHORT[mode]}", "dim"))
 
 
 async def change_mode(chat: "Chat", mode: PermissionMode, brief: Block | None = None) -> None:
-    """Asks where it is the freest one. Raises what `Agent.use_mode` raises."""
+    """Asks for confirmation of `autonomous`. Raises what `Agent.use_mode` raises."""
     permissions = chat.agent.permissions
-    if mode == permissions.current_mode == permissions.mode:  # else the settings alone hold it, and may let go
+    if mode == permissions.current_mode == permissions.mode:  # otherwise only the settings impose it, and may relax
         chat.show(text_block(f"the mode is {mode} already"))
         return
     if mode == "autonomous" and not await _agrees(chat):
@@ -60,14 +60,14 @@ async def change_mode(chat: "Chat", mode: PermissionMode, brief: Block | None = 
     known = len(agent.notices)
     await agent.use_mode(mode)
     chat.show(brief or text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
-    # What is missing for autonomous work has been said in the question.
+    # The confirmation form already said what is missing for autonomous mode.
     told, agent.notices = agent.notices[known:], agent.notices[:known]
     chat.show(*(NoticeBlock(*notice) for notice in told if mode != "autonomous"))
     chat.refresh()
 
 
 async def _agrees(chat: "Chat") -> bool:
-    """Trying the sandbox may take a moment."""
+    """In a thread: probing the sandbox may take a moment."""
     permissions = chat.agent.permissions
     protection = await asyncio.to_thread(lambda: permissions.sandbox_support)
     above: list[Block] = [text_block(f"autonomous: {MODE_DESCRIPTIONS['autonomous']}")]
@@ -89,7 +89,7 @@ def _without(kind: str) -> str:
 
 
 def _mode(word: str) -> PermissionMode:
-    """As other tools spell it, too. Raises UsageError with what may be meant."""
+    """Also accepts the names other tools use. Raises UsageError with a suggestion."""
     try:
         return parse_mode(word)
     except UsageError as error:

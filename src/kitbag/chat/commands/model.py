@@ -1,4 +1,4 @@
-"""`/model`: which model answers and why, which could, and another one from now on."""
+"""`/model`: shows the current model and the available ones, and switches to another."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -55,13 +55,13 @@ async def model_command(chat: "Chat", arguments: str) -> None:
 
 
 async def connect_model(chat: "Chat") -> None:
-    """The dialogue of `kitbag setup`; then the conversation goes on with what was connected."""
+    """Runs the setup dialog and resumes the session with the new model."""
     from kitbag.chat.setup import run_setup
 
     places = chat.agent.environment.places
     if not await run_setup(chat.ui, places.kitbag_home):
         return
-    # A new agent: keys are read when one is opened, and hidden from then on.
+    # A new agent, because API keys are read, and redacted from then on, when an agent opens.
     session = chat.agent.session
     options = chat.agent.options._replace(
         model="", resume=session.id if session.recorded_messages() else "", fork=False
@@ -73,7 +73,7 @@ async def connect_model(chat: "Chat") -> None:
 
 
 async def change_model(chat: "Chat", name: str) -> None:
-    """Raises UsageError for a name that leads nowhere, InvalidError where a key is missing, which says what to do."""
+    """Raises UsageError for an unknown name, and InvalidError, with a fix, if a key is missing."""
     before = chat.agent.chosen
     await chat.agent.use_model(name)
     now = chat.agent.chosen
@@ -87,7 +87,7 @@ async def change_model(chat: "Chat", name: str) -> None:
 
 
 def _look(kitbag_home: str) -> tuple[ModelSources, list[AvailableModel]]:
-    """Keys and servers as they are now, not as they were when the chat began."""
+    """Reads keys and local servers again: they may have changed since the chat started."""
     sources, _ = load_model_sources(load_settings(kitbag_home, ()))
     return sources, list_available_models(sources)
 

@@ -1,6 +1,6 @@
-"""`/permissions`: the rules that count, where each comes from, and what one action would come to, and why.
+"""`/permissions`: lists the rules in effect and their sources, and explains the decision on one action.
 
-Nothing is run. Rules are changed in the settings, or by the answer to a question.
+Runs nothing. Rules are changed in the settings or by answering an approval question.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ async def permissions_command(chat: "Chat", arguments: str) -> None:
 
 
 def _read(use: str) -> tuple[str, dict[str, object]]:
-    """`Bash git push`, `Bash(git push)`, or only the command. Raises UsageError for a tool that is nearly one."""
+    """Parses `Bash git push`, `Bash(git push)` or a bare command. Raises UsageError for a misspelled tool."""
     first, _, rest = use.partition(" ")
     if rest.strip() and (first in _TOOLS or first.startswith("mcp__")):
         return first, arguments_from_subject(first, rest.strip())

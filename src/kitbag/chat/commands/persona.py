@@ -1,7 +1,7 @@
-"""`/persona`: who you are here. Shows what another persona changes in skills, agents, tokens and model, and changes all
-of it together; --preview only shows it.
+"""`/persona`: shows what another persona changes in skills, agents, tokens and model, and switches to it; `--preview`
+only shows the changes.
 
-Used by the chat. The change itself is the runtime's; whatever is shown of it before is what it says itself.
+Uses assembly/switch_persona, through the agent, for both the preview and the switch.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _read(arguments: str) -> _Wanted:
 
 
 async def _choose(chat: "Chat", library: "Registry") -> str:
-    """Its full name, or `none`; empty: nothing is to change."""
+    """The full name, or `none`; empty if nothing is to change."""
     personas = list(library.personas)
     if not personas:
         chat.show(text_block("There are no personas here. docs/personas.md says how to write one."))
@@ -67,7 +67,7 @@ async def _choose(chat: "Chat", library: "Registry") -> str:
 
 
 async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
-    """Raises KitbagError where there is no such persona, or it can't be had."""
+    """Raises KitbagError if the persona does not exist or can't be used."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
         chat.show(text_block(f"{_you_are(preview.after)} already"))
@@ -75,7 +75,7 @@ async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
     chat.show(*preview_blocks(preview))
     if only_preview:
         return
-    # Not asked for: /persona with the name of before is the way back, and a skill can be loaded again.
+    # No confirmation: /persona with the previous name reverts it, and skills can be loaded again.
     done = await chat.agent.use_persona(name)
     chat.show(text_block(f"{_you_are(done.after)} from now on.", "good"), *_told_dropped(done))
     chat.refresh()
@@ -97,7 +97,7 @@ def _you_are(name: str) -> str:
 
 
 def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:
-    """What comes and goes. Used before it is done, so that nobody is surprised."""
+    """Shown before the switch, so that its effects are no surprise."""
     pairs = (
         ("skills", _both(change.skills_gained, change.skills_lost)),
         ("on demand", _both(change.on_demand_gained, change.on_demand_lost)),

@@ -1,4 +1,4 @@
-"""`/reload`: skills, agents, settings and memory are read anew, and what has changed is shown."""
+"""`/reload`: reads skills, agents, settings and memory again, and shows what changed."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 async def reload_command(chat: "Chat", arguments: str) -> None:
     reloaded = await chat.agent.reload()
-    # As a model is told of them, without what marks that for it.
+    # The text for the model, without the tags around it.
     changes = [line for line in reloaded.changes.split("\n") if line.strip("</>") != "library-changes" and line]
     blocks: list[Block] = [text_block("\n".join(changes))] if changes else []
     if reloaded.dropped:

@@ -1,4 +1,4 @@
-"""`/resume`, `/clear`, `/compact`: go on with another conversation, begin a new one, make this one shorter."""
+"""`/resume`, `/clear`, `/compact`: resumes another session, starts a new one, compacts this one."""
 
 import asyncio
 import os
@@ -50,13 +50,12 @@ async def resume_command(chat: "Chat", arguments: str) -> None:
 
 
 def _options_for(options: Options, session_id: str) -> Options:
-    """What belongs to this conversation is not carried into the other one, which has its own model, mode, agent and
-    persona."""
+    """Drops the current session's model, mode, agent and persona: the resumed session has its own."""
     return options._replace(resume=session_id, fork=False, model="", mode="", agent="", team="", persona="")
 
 
 def _is_empty(summary: SessionSummary) -> bool:
-    """Opened, and left without a word."""
+    """Opened and closed without a message."""
     return not summary.turns and not summary.about and not summary.problem
 
 
@@ -74,7 +73,7 @@ def _find(chat: "Chat", known: list[SessionSummary], name: str) -> SessionSummar
 
 
 def _check(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
-    """Raises InvalidError where it can't be gone on with from here."""
+    """Raises InvalidError if the session can't be resumed from here."""
     if chosen.problem:
         raise InvalidError(f"conversation {chosen.id} can't be read: {chosen.problem}", "choose another; /resume")
     if chosen.directory != directory:
@@ -86,7 +85,7 @@ def _check(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
 
 
 async def _pick(chat: "Chat", found: list[SessionSummary]) -> SessionSummary | None:
-    """None: the person left it."""
+    """None if the user cancels."""
     if not found:
         chat.show(
             NoticeBlock("info", "there is no other conversation in this directory", "`kitbag sessions list` shows all")
@@ -147,7 +146,7 @@ async def clear_command(chat: "Chat", arguments: str) -> None:
 
 
 def _options_as_now(chat: "Chat") -> Options:
-    """Who the person is here, which model answers and what it may do stay as they are."""
+    """Keeps the persona, model and mode."""
     agent, header = chat.agent, chat.agent.session.header
     is_wanted = header.model_said or (bool(agent.options.resume) and agent.chosen.provider != "offline")
     return agent.options._replace(

@@ -1,7 +1,8 @@
-"""`/skills`: each skill with its state, its cost, whether it is loaded, and why it is described to the model or not.
+"""`/skills`: lists skills with their state, token cost, whether they are loaded, and why they are listed for the model
+or not.
 
-A panel in which they are switched, loaded and unloaded, where the face has panels; else a table, and words do the same.
-Uses packing/skill_standing for the reasons, library/states to switch.
+Opens a panel to switch, load and unload skills; a UI without panels shows a table, and arguments do the same. Uses
+packing/catalog_status and library/item_states.
 """
 
 import asyncio
@@ -41,11 +42,11 @@ class _Seen(NamedTuple):
     left_out: list[UntrustedItem]
     loaded: frozenset[str]
     hidden: int
-    """Skills of other teams and personas, which nobody here can use."""
+    """Number of skills of other teams and personas, which can't be used here."""
 
 
 class _Asked(NamedTuple):
-    """Taken from the agent in its own thread, for another one."""
+    """Read from the agent in its own thread, for use in another one."""
 
     library: Registry
     catalog: str
@@ -74,7 +75,7 @@ async def skills_command(chat: "Chat", arguments: str) -> None:
 
 
 async def _show_or_tell(chat: "Chat", name: str) -> None:
-    """A name may have blanks in it; else the first word was to be one of ours."""
+    """A name may contain spaces; otherwise the first word may be a misspelled subcommand."""
     try:
         await _show(chat, name)
     except NotFoundError as error:
@@ -83,7 +84,7 @@ async def _show_or_tell(chat: "Chat", name: str) -> None:
         raise NotFoundError(error.problem, near if near.startswith("did") else error.fix) from None
 
 
-# All of them
+# The list
 
 
 async def _list(chat: "Chat", *, everything: bool) -> None:
@@ -187,7 +188,7 @@ def _left_out_cells(item: UntrustedItem) -> PanelCells:
     return PanelCells(f"!{item.full_name}", spans)
 
 
-# One of them
+# One skill
 
 
 async def _act(chat: "Chat", key: str, row: str) -> None:
@@ -243,7 +244,7 @@ async def _show(chat: "Chat", name: str) -> None:
 
 
 def _load(chat: "Chat", name: str) -> None:
-    """As if the person had typed it. Raises what a name can be wrong with, at once."""
+    """Calls the skill as if the user had typed `/name`. Raises at once if the name can't be used."""
     skill = chat.agent.skills.find(name, "user")
     if skill.full_name.lower() in COMMANDS:
         fix = f"ask for it in words: use the skill {skill.full_name}; or give it another name"

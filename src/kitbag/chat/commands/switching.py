@@ -1,4 +1,4 @@
-"""What `/skills` and `/agents` share: an item is given another state, and what that changes now is told."""
+"""Changes the state of a skill or an agent and describes the effect. Used by `/skills` and `/agents`."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final
@@ -17,12 +17,12 @@ _OPEN: Final = frozenset(("on", "name-only"))
 
 
 async def switch_item(chat: "Chat", group: ItemGroup, name: str, wanted: str, before: ItemState) -> list[Block]:
-    """Writes it to the person's settings. Raises NotFoundError, AmbiguousError, UsageError and InvalidError."""
+    """Writes the user's settings. Raises NotFoundError, AmbiguousError, UsageError and InvalidError."""
     library = chat.agent.environment.library
 
     def write() -> list[Block]:
         done = set_item_state(library, group, name, wanted)
-        # Seen from now on; the next message tells the model.
+        # Takes effect now; the next message tells the model.
         library.rescan()
         blocks: list[Block] = [text_block(f"{done.full_name} is now {done.effective} ({shorten_path(done.file)})")]
         if done.overridden_by:

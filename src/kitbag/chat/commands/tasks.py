@@ -1,6 +1,7 @@
-"""`/tasks` and `/stop`: what other agents and background commands do; read, stopped, resumed, and answered.
+"""`/tasks` and `/stop`: lists background tasks, shows their output, stops and resumes them, answers their questions.
 
-A live panel where the face has panels, and the same in words where it has none. Uses runtime for all that it does.
+Opens a live panel; a UI without panels shows a table, and arguments do the same. Uses task_blocks and the tasks
+package.
 """
 
 import asyncio
@@ -82,13 +83,13 @@ async def stop_command(chat: "Chat", arguments: str) -> None:
 
 
 def _topmost(tasks: list[Task]) -> list[Task]:
-    """Of those that run: what they began is stopped with them."""
+    """Running tasks whose parent is not running: stopping a task stops its children."""
     running = {task.id: task for task in tasks if not task.is_finished}
     return [task for task in running.values() if task.parent not in running]
 
 
 async def _board(chat: "Chat") -> Board:
-    """Read in a thread: there may be years of it."""
+    """Reads in a thread: the journal may be long."""
     board = Board(chat.agent.journal)
     await asyncio.to_thread(board.refresh)
     return board
@@ -124,7 +125,7 @@ def _offset(text: str) -> int:
     return int(text or 0)
 
 
-# All of them
+# The list
 
 
 async def _list(chat: "Chat", board: Board, *, everything: bool) -> None:
@@ -142,7 +143,7 @@ async def _open_panel(chat: "Chat", board: Board, live: TaskList) -> bool:
     async def keep() -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            with contextlib.suppress(KitbagError):  # what was seen last stays
+            with contextlib.suppress(KitbagError):  # keep showing the last snapshot
                 await asyncio.to_thread(live.refresh)
 
     async def act(key: str, task_id: str) -> None:
@@ -174,11 +175,11 @@ async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
             await _answer_tasks(chat, with_descendants(board, task))
 
 
-# One of them
+# One task
 
 
 async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -> None:
-    """`asks`: page after page, as long as the person wants more."""
+    """`asks`: shows further pages as long as the user wants more."""
     chat.show(*await asyncio.to_thread(task_detail_blocks, board, task))
     offset = 0
     while True:
@@ -196,7 +197,7 @@ async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -
 
 
 async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
-    """At once, since each may take its time."""
+    """Concurrently, since each may take a while."""
     stopped = await asyncio.gather(*(stop_task(board, task, "person") for task in tasks))
     for warning in (warning for one in stopped for warning in one.report.warnings):
         chat.show(NoticeBlock("warning", warning))
@@ -222,11 +223,11 @@ async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
     chat.refresh()
 
 
-# Its questions
+# Questions of tasks
 
 
 async def _answer(chat: "Chat", board: Board, name: str) -> None:
-    """Of a task and all below it, by the number of a question, or all of this conversation."""
+    """`name`: a task, including its descendants, or a question id; empty: all questions of this session."""
     if not name:
         await _answer_tasks(chat, board.descendants(chat.agent.session.id))
         return
@@ -252,7 +253,7 @@ async def _answer_tasks(chat: "Chat", tasks: Iterable[Task]) -> None:
 
 
 async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: PendingApproval) -> bool:
-    """False: the person left it, and it waits on."""
+    """False if the user cancels and the question remains."""
     require_person()
     question = waiting.request
     if not waiting.is_complete:
@@ -275,7 +276,7 @@ async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: PendingApprov
 async def _ask_while_it_waits(
     chat: "Chat", queue: ApprovalQueue, waiting: PendingApproval
 ) -> ApprovalAnswer | bool | None:
-    """The person's answer; None when they left it; True when another one was given elsewhere meanwhile."""
+    """The user's answer; None if they cancel; True if it was answered elsewhere meanwhile."""
     from kitbag.chat.approver import ask_approval
 
     question = waiting.request
@@ -285,7 +286,7 @@ async def _ask_while_it_waits(
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
             return asking.result()
-        answered.result()  # or what kept it from being heard
+        answered.result()  # raise its error, if any
         return True
     finally:
         for task in (asking, answered):

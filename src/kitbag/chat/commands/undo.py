@@ -1,6 +1,6 @@
-"""`/undo`: what the last request did to files is shown, then taken back, if they are still as the agent left them.
+"""`/undo`: shows the file changes of the last turn and reverts them if the files are still as the agent left them.
 
-`/undo N` takes back what your Nth message caused, `/undo redo` does again what was undone last.
+`/undo N` reverts the turn of the user's Nth message, `/undo redo` re-applies what was undone last. Uses runtime/undo.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ def _table(undoing: SessionUndo, planned: UndoPlan) -> Block:
 
 
 async def _agrees(chat: "Chat", undoing: SessionUndo, planned: UndoPlan) -> bool:
-    """Where a file is not as the agent left it, only by an answer of its own."""
+    """Files changed since then need an explicit answer."""
     while True:
         filled = await chat.ui.ask(_form(planned))
         answer = filled.keys[0] if filled is not None and filled.keys else "n"

@@ -1,1 +1,1 @@
-"""What a person types: completions, history, pastes."""
+"""User input: completion, history, pastes."""

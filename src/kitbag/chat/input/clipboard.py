@@ -1,7 +1,7 @@
-"""A picture from the clipboard, by whichever program of this machine can give it.
+"""Reads an image from the clipboard with a program of this machine (wl-paste, xclip, pngpaste, osascript).
 
-Used by pasting. Each program is asked for a short time and for no more than a provider takes; none is run through a
-shell, and none that lies in the current folder.
+Used by pastes. Programs have a timeout and a size limit, run without a shell, and are never taken from the current
+directory.
 """
 
 import os
@@ -17,7 +17,7 @@ from kitbag.processes.signals import has_child_exited, signal_child_group
 from kitbag.tools.files.read import MAX_IMAGE_BYTES, image_type
 
 TIMEOUT_SECONDS: Final = 3.0
-"""For all of them together."""
+"""For all programs together."""
 _LOOK_SECONDS: Final = 0.01
 _TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _APPLE: Final = (
@@ -31,7 +31,7 @@ class ClipboardImage(NamedTuple):
     data: bytes = b""
     media_type: str = ""
     problem: str = ""
-    """Why there is no picture."""
+    """Why there is no image."""
 
 
 def read_clipboard(environment: Mapping[str, str] | None = None) -> ClipboardImage:
@@ -67,11 +67,11 @@ def _ways(environment: Mapping[str, str]) -> list[list[str]]:
 
 
 def _output(words: list[str], environment: Mapping[str, str], deadline: float) -> bytes:
-    """What it prints, as far as it is of use; nothing where it fails or takes too long."""
+    """The program's output, truncated just above the size limit; empty if it fails or times out."""
     try:
         with (
             tempfile.TemporaryFile() as file,
-            subprocess.Popen(  # noqa: S603 - words of ours, read by no shell
+            subprocess.Popen(  # noqa: S603 - fixed arguments, no shell
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -86,7 +86,7 @@ def _output(words: list[str], environment: Mapping[str, str], deadline: float) -
                         break
                     time.sleep(_LOOK_SECONDS)
             finally:
-                # Before it is waited for, so that the group's number can't belong to anybody else yet.
+                # Before waiting for the process, so that its group id can't be reused yet.
                 signal_child_group(process.pid, signal.SIGKILL)
             return os.pread(file.fileno(), MAX_IMAGE_BYTES + 1, 0)
     except OSError:

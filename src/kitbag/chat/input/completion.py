@@ -1,7 +1,7 @@
-"""What can be typed next: commands, skills and prompts behind `/`, their arguments, files and agents behind `@`.
+"""Completions: commands, skills and prompts after `/`, their arguments, files and agents after `@`.
 
-Used by the terminal face. Asks for the library, sessions and tasks each time, so that another persona shows at once;
-files come from workspace_files. Whatever is offered is clean: what hides or controls is shown as such, and not typed.
+Used by terminal/make_terminal. Queries library, sessions and tasks each time, so that a persona change shows at once;
+files come from workspace_files. Candidates with hidden or control characters are shown escaped and never inserted.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ MAX_COMPLETIONS: Final = 50
 _MOST_ENTRIES: Final = 5_000
 _LONGEST_META = 120
 _FIRST_WAIT = 0.15
-"""Seconds that a key press may wait for the first list of files, where it can't wait in the background."""
+"""Longest wait of a key press for the first file listing, if completion is synchronous."""
 _LATER_WAIT = 3.0
 _MENTION = re.compile(rf"""{NOT_INSIDE_WORD}@(?:"([^"\n]*)|'([^'\n]*)|([^\s"']*))$""")
 _COMMAND = re.compile(r"/(\S*)$")
@@ -42,40 +42,38 @@ _ELSEWHERE: Final = ("../", "~/", "/")
 _STATES: Final = ("on", "name-only", "user-only", "off")
 _TASK_VERBS: Final = ("show", "stop", "resume", "answer")
 _FEW = 10
-"""Agents that have a place beside many files."""
+"""Number of agents offered beside many files."""
 _Search = Callable[[float], list[Completion]]
-"""Given the seconds that may be waited for a list of files."""
+"""Takes the seconds to wait for a file listing."""
 T = TypeVar("T", bound=LibraryItem)
 
 
 class CompletionCandidate(NamedTuple):
-    """Something that could be typed."""
-
     text: str
-    """What is typed for it."""
+    """The text to insert."""
     description: str = ""
     label: str = ""
-    """Where it is not what is typed."""
+    """What the menu shows, if not `text`."""
 
 
 class CompletionSources(NamedTuple):
-    """What is there to be named, asked for each time."""
+    """What can be completed; each function is called for every completion."""
 
     library: Callable[[], Registry]
     workspace: Workspace
     directory: str
-    """Where the person is: paths that they type start here."""
+    """The user's current directory: typed paths are relative to it."""
     sessions: Callable[[], Iterable[tuple[str, str]]] = tuple
-    """(id, what it is about), the newest first."""
+    """(id, description), newest first."""
     tasks: Callable[[], Iterable[tuple[str, str]]] = tuple
     prompts: Callable[[], Mapping[str, str]] = dict[str, str]
-    """Of servers: name to description; offered_prompts makes it."""
+    """Prompts of MCP servers: name to description, as from prompt_descriptions."""
     models: Callable[[], Iterable[str]] = tuple
-    """Those of the person's settings, besides those that are known."""
+    """Models of the user's settings, in addition to the catalog."""
 
 
 def prompt_descriptions(offered: AgentServers) -> dict[str, str]:
-    """`mcp__server__prompt` and what it is for."""
+    """`mcp__server__prompt` names and their descriptions."""
     found: dict[str, str] = {}
     for servers in (offered.shared, offered.own):
         for name, (label, prompt) in (servers.prompts() if servers is not None else {}).items():
@@ -85,15 +83,15 @@ def prompt_descriptions(offered: AgentServers) -> dict[str, str]:
 
 
 class ChatCompleter(Completer):
-    """Never raises, and never takes long: what isn't known in time is not offered."""
+    """Never raises and never takes long: offers only what is available in time."""
 
     def __init__(self, sources: CompletionSources) -> None:
         self._around = sources
         self._files = WorkspaceFiles(sources.workspace)
-        self._files.refresh()  # so that the list is there when somebody asks for it
+        self._files.refresh()  # so that the listing is ready when it is needed
 
     def close(self) -> None:
-        """Ends the listing of files, if one is under way."""
+        """Stops a running file listing."""
         self._files.close()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -103,14 +101,14 @@ class ChatCompleter(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """Disks are asked in a thread of its own, so that a slow one holds up nothing; it is left behind when it takes
-        too long."""
+        """Disk access runs in its own thread, so that a slow disk blocks nothing; after a timeout the thread is
+        abandoned."""
         del complete_event
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[Completion]] = loop.create_future()
         try:
             search = self._search(document.text_before_cursor)
-        except Exception:  # noqa: BLE001 - as below
+        except Exception:  # noqa: BLE001 - see _without_errors
             return
 
         def settle(completions: list[Completion]) -> None:
@@ -119,7 +117,7 @@ class ChatCompleter(Completer):
 
         def work() -> None:
             completions = _without_fail(lambda: search(_LATER_WAIT))
-            with contextlib.suppress(RuntimeError):  # the chat has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the chat ended meanwhile
                 loop.call_soon_threadsafe(settle, completions)
 
         threading.Thread(target=work, daemon=True, name="completion").start()
@@ -131,7 +129,7 @@ class ChatCompleter(Completer):
             yield completion
 
     def _search(self, text: str) -> _Search:
-        """The library and the like are asked here, by whoever they belong to; what is left may be done elsewhere."""
+        """Queries the library here, in the thread it belongs to; the returned search may run in another one."""
         mention = _MENTION.search(text[-5_000:])
         if mention is not None:
             typed = next((group for group in mention.groups() if group is not None), "")
@@ -150,7 +148,7 @@ class ChatCompleter(Completer):
                 found = self._arguments(argument[1], argument[2])
         return lambda _: found
 
-    # Behind `/`
+    # After `/`
 
     def _commands(self, typed: str) -> list[CompletionCandidate]:
         offers = [
@@ -212,10 +210,10 @@ class ChatCompleter(Completer):
         found = [(_typed_name(library.agents, one), one) for one, verdict in library.visible_agents() if verdict.model]
         return [CompletionCandidate(f"{start}{name}", agent.description) for name, agent in found if name]
 
-    # Behind `@`
+    # After `@`
 
     def _fitting_agents(self, typed: str) -> list[CompletionCandidate]:
-        """Not by single letters: who means an agent types a part of its name."""
+        """Requires a substring match: letters in order match too many agents."""
         try:
             found = [(rank(typed, offer.text[1:]), offer) for offer in self._agents(f"@{AGENT_PREFIX}")]
         except (KitbagError, OSError):
@@ -230,7 +228,7 @@ class ChatCompleter(Completer):
         return [*offers[: MAX_COMPLETIONS - min(len(agents), _FEW)], *agents]
 
     def _file(self, path: str) -> CompletionCandidate | None:
-        """A path of the workspace as it is typed where the person is."""
+        """A path of the workspace, relative to the current directory."""
         root, here = self._around.workspace.root, self._around.directory
         inside = here[len(root) :].strip("/") + "/" if here != root and here.startswith(f"{root}/") else ""
         if inside and path.startswith(inside):
@@ -240,7 +238,7 @@ class ChatCompleter(Completer):
         return _file_offer(path) if path else None
 
     def _elsewhere(self, typed: str, *, is_mention: bool = True) -> list[CompletionCandidate]:
-        """One folder, when it is asked for. Raises OSError."""
+        """Entries of one directory outside the workspace. Raises OSError."""
         folder, slash, name = typed.rpartition("/") if typed != "~" else ("~", "/", "")
         above = folder + slash
         with os.scandir(os.path.join(self._around.directory, os.path.expanduser(above))) as entries:
@@ -258,7 +256,7 @@ class ChatCompleter(Completer):
 def _without_fail(search: Callable[[], list[Completion]]) -> list[Completion]:
     try:
         return search()
-    except Exception:  # noqa: BLE001 - a file or a library that can't be read is no reason not to type on
+    except Exception:  # noqa: BLE001 - typing must go on when a file or library is unreadable
         return []
 
 
@@ -266,13 +264,13 @@ def _file_offer(path: str) -> CompletionCandidate | None:
     mention = format_mention(path)
     if not mention:
         return None
-    # A folder is a step on the way: its quote stays open.
+    # A directory is an intermediate step: leave its quote open.
     is_open = path.endswith("/") and mention[-1] in "\"'"
     return CompletionCandidate(mention[:-1] if is_open else mention, label=f"@{path}")
 
 
 def _typed_name(names: Namespace[T], item: T) -> str:
-    """As it can be typed where a blank ends a name; empty where it can't."""
+    """The name as it can be typed without spaces; empty if there is none."""
     if not any(char.isspace() for char in item.full_name):
         return item.full_name
     short = slugify(item.full_name)
@@ -287,7 +285,7 @@ def _known_models() -> list[str]:
 
 
 def _made(offers: Iterable[CompletionCandidate], replaced: int) -> list[Completion]:
-    """What would be typed for them has no character in it that can't be seen."""
+    """Skips candidates whose text has hidden characters."""
     made: dict[str, Completion] = {}
     for offer in offers:
         if (

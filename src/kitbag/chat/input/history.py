@@ -1,7 +1,7 @@
-"""What was typed before, in this chat and in earlier ones: of this directory first.
+"""Input history of this chat and earlier ones; entries of the current directory come first.
 
-Used by the terminal face; prompt_toolkit asks for it. One line of JSON an entry in a file for this user alone, appended
-under a lock, so that two chats lose nothing of each other. What can't be read or written is a remark, not the end.
+Used by terminal/make_terminal through prompt_toolkit. One JSON line per entry in a private file, appended under a lock
+so that parallel chats don't lose entries. A read or write failure is shown once and is not fatal.
 """
 
 import json
@@ -22,11 +22,11 @@ FILE: Final = "state/history"
 MAX_ENTRIES: Final = 2_000
 MAX_ENTRY_LENGTH: Final = 20_000
 MAX_BYTES: Final = 4 << 20
-"""Of the file, about: what is older is left out and then removed."""
+"""Approximate file size: older entries are ignored and later removed."""
 _LOCK: Final = f"{FILE}.lock"
 _LOCK_SECONDS = 1.0
 _SOME_MORE = MAX_ENTRIES // 10
-"""Entries beyond the most, so that the file is not rewritten each time."""
+"""Entries above the maximum, so that the file is not rewritten every time."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -43,7 +43,7 @@ class InputHistory(BaseHistory):
         redact: Callable[[str], str],
         notify: Callable[[str], None] = lambda remark: None,
     ) -> None:
-        """`hide` takes secrets out of what is written down; `tell` gets a remark, once, when the file can't be used."""
+        """`redact` removes secrets from what is stored; `notify` gets one message if the file can't be used."""
         super().__init__()
         self._home = kitbag_home
         self._directory = directory
@@ -52,7 +52,7 @@ class InputHistory(BaseHistory):
         self._has_told = False
 
     def load_history_strings(self) -> Iterable[str]:
-        """The newest first: of this directory, then of others. The same words come once."""
+        """Newest first: of this directory, then of others. Without duplicates."""
         try:
             entries = [entry for line in _lines(self._read()) if (entry := _entry(line)) is not None]
         except (KitbagError, OSError) as error:
@@ -63,13 +63,13 @@ class InputHistory(BaseHistory):
         return list(dict.fromkeys((*here, *(entry.text for entry in entries))))
 
     def append_string(self, string: str) -> None:
-        """The last one again is no new entry, and neither are blanks."""
+        """Skips blank text and a repetition of the last entry."""
         if string.strip() and self._loaded_strings[:1] != [string]:
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
         if len(string) > MAX_ENTRY_LENGTH:
-            return  # this chat remembers it
+            return  # kept in memory only
         body = {"at": int(time.time()), "directory": self._directory, "text": self._hide(string)}
         line = json.dumps(body).encode() + b"\n"
         try:
@@ -86,7 +86,7 @@ class InputHistory(BaseHistory):
             self._tell(f"what you type is not remembered: the history can't be {what}: {problem}")
 
     def _append(self, line: bytes) -> None:
-        """Behind a line that somebody did not finish, on a new one."""
+        """Starts a new line if the last one is incomplete."""
         descriptor = self._open(os.O_RDWR | os.O_CREAT | os.O_APPEND)
         assert descriptor is not None
         with open(descriptor, "r+b", buffering=0) as file:
@@ -105,7 +105,7 @@ class InputHistory(BaseHistory):
             private_files.write(self._home, FILE, b"".join(line + b"\n" for line in kept))
 
     def _read(self) -> bytes:
-        """The end of the file, a little more than is kept of it."""
+        """The end of the file, somewhat more than is kept."""
         descriptor = self._open(os.O_RDONLY)
         if descriptor is None:
             return b""
@@ -115,7 +115,7 @@ class InputHistory(BaseHistory):
         return data.partition(b"\n")[2] if start else data
 
     def _open(self, flags: int) -> int | None:
-        """None: there is no file. No link is followed, and nothing that could hold us is opened."""
+        """None if there is no file. Does not follow links or block on special files."""
         folder, name = os.path.split(FILE)
         place = os.path.join(self._home, FILE)
         with private_files.open_directory(self._home, folder) as inside:
@@ -142,7 +142,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _entry(line: bytes) -> HistoryEntry | None:
-    """None for a line that is damaged."""
+    """None if the line is damaged."""
     try:
         found: object = json.loads(line)
     except (ValueError, RecursionError):
@@ -151,5 +151,5 @@ def _entry(line: bytes) -> HistoryEntry | None:
     directory, text = fields.get("directory"), fields.get("text")
     if not isinstance(directory, str) or not isinstance(text, str) or not text.strip():
         return None
-    # Also a file that others wrote puts nothing into the line that a terminal would obey.
+    # The file may come from elsewhere: keep control sequences out of the input line.
     return HistoryEntry(directory, _CONTROL.sub("", text).encode("utf-8", "replace").decode())

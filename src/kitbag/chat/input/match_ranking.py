@@ -1,7 +1,6 @@
-"""How well a name fits what was typed: its beginning, the beginning of one of its words, a part of it, or its letters
-in this order.
+"""Ranks names by how well they match typed text: prefix, prefix of a word, substring, or letters in order.
 
-Used by completion for commands, skills and the like. Files have their own way (workspace_files), since there are many.
+Used by completion for commands, skills and the like; workspace_files ranks its many paths on its own.
 """
 
 import re
@@ -14,7 +13,7 @@ _LETTERS = 4
 
 
 def rank(typed: str, name: str) -> int | None:
-    """The smaller the better; None: it does not fit."""
+    """Smaller is better; None: no match."""
     typed, name = typed.casefold(), name.casefold()
     if name.startswith(typed):
         return int(name != typed)
@@ -30,8 +29,8 @@ def rank(typed: str, name: str) -> int | None:
 
 
 def rank_items(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> list[T]:
-    """Those that fit, the best first; of equally good ones the order in which they came. Those that have no more than
-    the letters are a guess, for where nothing else fits."""
+    """Matching items, best first, otherwise in their original order. Matches of letters in order count only if there
+    are no others."""
     found = [(fit, at, item) for at, item in enumerate(items) if (fit := rank(typed, name_of(item))) is not None]
     if any(fit < _LETTERS for fit, _, _ in found):
         found = [one for one in found if one[0] < _LETTERS]
@@ -40,6 +39,6 @@ def rank_items(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> l
 
 
 def letters_in_order_pattern(typed: str) -> "re.Pattern[str]":
-    """Finds each line, with the line break before it, that has these letters in this order. No letter is looked at
-    twice, so that it takes no longer for letters that are nowhere."""
+    """Matches each line, with the line break before it, that contains these letters in order. Never backtracks, so
+    letters that occur nowhere take no longer."""
     return re.compile("\n" + "".join(f"[^\n{re.escape(char)}]*{re.escape(char)}" for char in typed))

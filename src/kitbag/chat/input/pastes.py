@@ -1,7 +1,7 @@
-"""What is pasted into the line: a long text and a picture stand there as a few words, and go along when it is sent.
+"""Pasted text and images: long ones appear in the input line as placeholders and are expanded when it is sent.
 
-Used by the terminal face: `take` for what is pasted or dropped, `from_clipboard` for a picture, `expand` for what is
-sent. Pictures are told by their content, and read as the Read tool reads them.
+Used by terminal/make_terminal: `take` for pasted text and dropped files, `from_clipboard` for an image, `expand` on
+sending. Image types are detected from content, as in the Read tool.
 """
 
 import base64
@@ -22,11 +22,11 @@ from kitbag.tools.files.read import MAX_IMAGE_BYTES, format_size, image_type
 
 MAX_INLINE_LINES: Final = 10
 MAX_INLINE_CHARACTERS: Final = 1_000
-"""A longer text stands in the line as a few words."""
+"""Longer text becomes a placeholder."""
 MAX_TEXT_LENGTH: Final = 2_000_000
-"""Characters of one text; the rest is cut."""
+"""Characters of one paste; the rest is truncated."""
 MAX_STORED_CHARACTERS: Final = 40_000_000
-"""Of all texts and pictures (base64) that are held; the oldest go first."""
+"""Total of all stored text and images (base64); the oldest are dropped first."""
 MAX_DROPPED_FILES: Final = 20
 _LONGEST_PATHS: Final = 10_000
 _LONGEST_NAME = 40
@@ -42,17 +42,17 @@ class ExpandedInput(NamedTuple):
 
 
 class PasteStore:
-    """Of one chat."""
+    """The pastes of one chat."""
 
     def __init__(self, notify: Callable[[str], None] = lambda remark: None) -> None:
-        """`tell` gets why something could not be taken as it is, in words for the person."""
+        """`notify` gets a message for the user when something can't be pasted unchanged."""
         self._tell = notify
         self._held: dict[str, str | Image] = {}
-        """By the words that stand for it in the line."""
+        """Content by placeholder."""
         self._number = 0
 
     def take(self, text: str) -> str:
-        """What to put into the line for it."""
+        """The text or placeholder to insert."""
         text = sanitize_paste(text)
         dropped = self._dropped(text)
         if dropped:
@@ -61,15 +61,15 @@ class PasteStore:
             self._tell(f"the pasted text was cut after {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
             text = text[:MAX_TEXT_LENGTH]
         count = text.count("\n") + (not text.endswith("\n"))
-        # Words that look like ours are held too, so that nothing else is ever put in their place.
+        # Store text that looks like a placeholder, too, so that it is never replaced by something else.
         if count <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS and not _LABEL.search(text):
             return text
         size = number_of(count, "line") if count > 1 else number_of(len(text), "character")
         return self._hold("pasted text", f", {size}", text)
 
     def from_clipboard(self, environment: Mapping[str, str] | None = None) -> str | None:
-        """The words for the picture in the clipboard; None where there is none, and why was told. Blocks for a few
-        seconds at most: call it in a thread."""
+        """The placeholder of the clipboard's image; None, after a notice, if there is none. Blocks for a few seconds at
+        most: call it in a thread."""
         clip = read_clipboard(environment)
         if clip.problem:
             self._tell(clip.problem)
@@ -77,8 +77,8 @@ class PasteStore:
         return self._hold_image("clipboard", clip.media_type, clip.data)
 
     def expand(self, text: str) -> ExpandedInput:
-        """Texts take the place of their words; pictures go along, and their words stay. What is no longer in the line
-        does not go along; what only looks like our words stays as it is."""
+        """Replaces placeholders of text; those of images stay, and the images are attached. Unknown placeholders stay
+        as they are."""
         images: dict[str, Image] = {}
 
         def meant(match: re.Match[str]) -> str:
@@ -88,7 +88,7 @@ class PasteStore:
                 images[label] = held
             elif held is not None:
                 return held
-            else:  # typed, or of an earlier chat, or so long ago that it was dropped
+            else:  # typed by hand, from an earlier chat, or dropped meanwhile
                 self._tell(
                     f"nothing is held behind {label}, so it is sent as these words; paste it again if it was meant"
                 )
@@ -96,7 +96,7 @@ class PasteStore:
 
         return ExpandedInput(_LABEL.sub(meant, text), tuple(images.values()))
 
-    # What is held
+    # Storage
 
     def _hold(self, kind: str, about: str, content: str | Image) -> str:
         self._number += 1
@@ -112,10 +112,10 @@ class PasteStore:
             shown = f"{shown[: _LONGEST_NAME // 2 - 1]}…{shown[-_LONGEST_NAME // 2 :]}"
         return self._hold("image", f" {shown}", Image(media_type, base64.b64encode(data).decode()))
 
-    # Files that are dropped: their paths are pasted
+    # Dropped files, which terminals paste as paths
 
     def _dropped(self, text: str) -> str:
-        """What to put into the line for files, when the text is their paths and one is a picture; else empty."""
+        """What to insert if the text consists of file paths and one of them is an image; otherwise empty."""
         if not text.strip() or len(text) > _LONGEST_PATHS:
             return ""
         paths = _paths_in(text)
@@ -127,7 +127,7 @@ class PasteStore:
         return " ".join(words or shlex.quote(path) for words, path in zip(taken, paths, strict=True))
 
     def _image(self, path: str) -> str:
-        """The words for a picture; empty where it is none that can be taken, and why was told."""
+        """The image's placeholder; empty, after a notice, if it can't be used."""
         name = os.path.basename(path)
         try:
             data = _read(path, MAX_IMAGE_BYTES + 1)
@@ -146,7 +146,7 @@ class PasteStore:
 
 
 def sanitize_paste(text: str) -> str:
-    """With line feeds alone, and without what a terminal would obey."""
+    """Normalizes line breaks and removes control sequences."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -158,8 +158,8 @@ def _size(held: str | Image) -> int:
 
 
 def _paths_in(text: str) -> list[str]:
-    """The files that the text names and nothing else: one path as it is, or several as shells and file managers write
-    them. Empty where it is anything else."""
+    """The existing files a text consists of: one path, one per line, or several quoted as by a shell. Empty for any
+    other text."""
     text = text.strip()
     for words in ([text], text.split("\n"), _shell_words(text)):
         paths = [_path(word.strip()) for word in words if word.strip()]
@@ -176,7 +176,7 @@ def _shell_words(text: str) -> list[str]:
 
 
 def _path(word: str) -> str:
-    """Absolute; empty where the word is no such path. Without quotes, and with the blanks that were escaped."""
+    """The absolute path, unquoted and unescaped; empty if the word is none."""
     if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'":
         word = word[1:-1]
     if word.startswith("file://"):
@@ -209,7 +209,7 @@ def _is_image(path: str) -> bool:
 
 
 def _read(path: str, most: int) -> bytes:
-    """Never waits: a pipe in its place must not hold us."""
+    """Does not block on a FIFO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

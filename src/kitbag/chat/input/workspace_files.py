@@ -1,7 +1,7 @@
-"""The names of the workspace's files and folders, for completion: listed in the background as the tools list them, kept
-for some seconds, and searched fast however many there are.
+"""Lists the workspace's files and directories for completion, in the background, and searches the listing fast.
 
-Used by completion. `best` answers at once from what is known; the first time it may be told how long to wait.
+Used by completion. Lists files as the search tools do and caches the listing for a few seconds. `best_matches` answers
+from the cache; only the first call may wait.
 """
 
 import os
@@ -27,17 +27,17 @@ _WORD_STARTS = "-_. "
 
 
 class _Names:
-    """One listing. Short and shallow paths come first, so that the first that fit are the best that fit."""
+    """One listing. Short and shallow paths come first, so that the first matches are the best."""
 
     def __init__(self, files: list[str]) -> None:
         folders = {above for path in files for above in _above(path)}
-        # A name that can't be shown or typed is no use to anybody.
+        # Skip names that can't be displayed or typed.
         paths = [path for path in (*files, *folders) if path.isprintable() or not _is_odd(path)]
         paths.sort(key=lambda path: (path.count("/", 0, -1), path.startswith("."), len(path), path))
         self.paths = paths
         lowered = [path.lower() for path in paths]
         names = [path.rstrip("/").rpartition("/")[2] for path in lowered]
-        # One text each, every line beginning with a mark: searching it is work for C alone.
+        # One string each, with a line break before each entry: str.find is faster than a loop over the entries.
         self._path_text, self._path_starts = _joined([f"/{path}" for path in lowered])
         self._name_text, self._name_starts = _joined(names)
 
@@ -51,7 +51,7 @@ class _Names:
         return [self.paths[at] for at in found]
 
     def _ways(self, typed: str) -> Iterator[int]:
-        """Places in `paths`, the best first; the same one may come again."""
+        """Indexes into `paths`, best first, possibly repeated."""
         if not typed:
             yield from range(len(self.paths))
             return
@@ -84,7 +84,7 @@ def _is_odd(path: str) -> bool:
 
 
 def _joined(lines: list[str]) -> tuple[str, list[int]]:
-    """(the text, where each line begins: at the line break before it)"""
+    """The text and the start of each line, at the line break before it."""
     return "".join(f"\n{line}" for line in lines), list(accumulate((len(line) + 1 for line in lines), initial=0))[:-1]
 
 
@@ -114,8 +114,8 @@ class WorkspaceFiles:
         self._running = False
 
     def best_matches(self, typed: str, most: int, wait: float = 0.0) -> list[str]:
-        """Paths relative to the workspace's root, folders with a slash at their end. `wait`: seconds, for the first
-        listing. What is old is still given, while a new listing is made."""
+        """Paths relative to the workspace root; directories end with a slash. `wait`: seconds to wait for the first
+        listing. Returns cached results while a new listing is made."""
         self.refresh()
         if self._names is None and wait:
             self._is_there.wait(wait)
@@ -125,7 +125,7 @@ class WorkspaceFiles:
         self._stop.set()
 
     def refresh(self) -> None:
-        """Begins a listing in the background, unless there is a fresh one."""
+        """Starts a listing in the background unless the cache is fresh."""
         with self._lock:
             is_fresh = self._names is not None and time.monotonic() - self._listed_at < CACHE_SECONDS
             if is_fresh or self._running or self._stop.is_set():
@@ -148,7 +148,7 @@ class WorkspaceFiles:
             finally:
                 os.close(folder.descriptor)
         except OSError:
-            pass  # a folder that can't be listed has nothing to offer
+            pass  # an unreadable directory has no completions
         finally:
             if not self._stop.is_set():
                 self._names = _Names(found[:MAX_FILES])

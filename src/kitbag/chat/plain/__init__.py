@@ -1,1 +1,1 @@
-"""The face that writes lines: for pipes, screen readers and terminals that can do little."""
+"""The UI that writes lines of text: for pipes, screen readers and dumb terminals."""

@@ -1,4 +1,4 @@
-"""A form as lines, and what was typed as its answer. Used by the plain face."""
+"""Renders a form as lines and parses the typed answer. Used by plain_ui."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def _how(form: Form, clean: Callable[[str], str]) -> str:
 
 
 def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
-    """Or what is wrong with it."""
+    """Returns the answer, or the problem with it."""
     typed = typed.strip()
     keys = {option.key.casefold(): option.key for option in form.options}
     if not typed:

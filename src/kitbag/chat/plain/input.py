@@ -1,7 +1,7 @@
-"""Lines from a terminal, a pipe or a file, as they come, without holding up anything else.
+"""Reads lines from a terminal, a pipe or a file without blocking the event loop.
 
-Used by the plain face. The descriptor is read where it has something; what nobody has taken yet is bounded, so that a
-large file is read as fast as it is answered. A line that ends in `\\` goes on in the next.
+Used by plain_ui. The buffer is bounded, so that a large file is read only as fast as it is processed. A line that ends
+in `\\` continues on the next.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ MAX_LINE_LENGTH: Final = 10 << 20
 
 class StdinReader:
     def __init__(self, stream: Any, on_input: Callable[[], None]) -> None:
-        """`on_news` is called when there may be a line, or the end."""
+        """`on_input` is called when a line or the end of input may be available."""
         self.descriptor = _descriptor(stream)
         self.is_terminal = self.descriptor >= 0 and os.isatty(self.descriptor)
         self.at_end = self.descriptor < 0
         self.skipped_lines = 0
-        """Lines that were left out."""
+        """Number of lines skipped because they were too long."""
         self._lines: deque[str] = deque()
         self._answers: deque[str] | None = None
-        """While something is asked, lines go there."""
+        """Receives lines while a question is open."""
         self._rest = ""
         self._skips = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -37,14 +37,14 @@ class StdinReader:
         self._is_polled = False
 
     def start(self) -> None:
-        """Again, too, after it was stopped."""
+        """Also restarts after `stop`."""
         if self.at_end or self._loop is not None or self._is_polled:
             return
         loop = asyncio.get_running_loop()
         try:
             loop.add_reader(self.descriptor, self._readable)
             self._loop = loop
-        except (OSError, PermissionError):  # a file, which never has to be waited for
+        except (OSError, PermissionError):  # a regular file, which is always readable
             self._is_polled = True
 
     def stop(self) -> None:
@@ -53,7 +53,7 @@ class StdinReader:
         self._loop = None
 
     def take_line(self) -> str | None:
-        """The next line, without its end; None: there is none yet, or no more."""
+        """The next line without its line break; None if there is none yet, or at the end of input."""
         while not self._lines and self._is_polled and not self.at_end:
             self._read()
         if not self._lines:
@@ -64,7 +64,7 @@ class StdinReader:
         return line
 
     def begin_question(self) -> str:
-        """At a terminal. Lines that were typed before stay messages; one without its end is dropped, and given here."""
+        """For a terminal. Complete lines typed before remain messages; an incomplete line is discarded and returned."""
         self._drain()
         dropped, self._rest = self._rest, ""
         self._answers = deque()
@@ -74,7 +74,7 @@ class StdinReader:
         return self._answers.popleft() if self._answers else None
 
     def end_question(self, *, secret: bool = False) -> None:
-        """What else was typed is a message, unless it may be a part of a secret: that goes nowhere."""
+        """Other lines typed meanwhile become messages, unless they may be part of a secret: those are discarded."""
         if secret:
             self._drain()
             self._rest = ""
@@ -83,7 +83,7 @@ class StdinReader:
         self._answers = None
 
     def _drain(self) -> None:
-        """Also of a line that has no end yet, which a terminal keeps to itself as long as it collects lines."""
+        """Also reads an incomplete line, which a terminal withholds in canonical mode."""
         import termios
 
         with contextlib.suppress(termios.error, OSError):
@@ -111,7 +111,7 @@ class StdinReader:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # the terminal has gone
+        except OSError:  # the terminal is gone
             data = b""
         self._split(self._decoder.decode(data, not data))
         if not data:
@@ -138,7 +138,7 @@ class StdinReader:
 
 
 def _descriptor(stream: Any) -> int:
-    """-1: there is none."""
+    """-1 if there is none."""
     try:
         return -1 if stream is None or stream.closed else int(stream.fileno())
     except (OSError, ValueError, AttributeError):

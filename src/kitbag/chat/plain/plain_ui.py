@@ -1,7 +1,7 @@
-"""The face of plain lines: for pipes, dumb terminals, `--plain`, and people who have the screen read to them.
+"""The ChatUI that writes lines of text: for pipes, dumb terminals, `--plain` and screen readers.
 
-Nothing is drawn over, nothing has a colour, each thing begins with a word. Where the input is no terminal its lines are
-messages and nothing else: nobody can be asked there.
+Used by select_ui. Redraws nothing and uses no colors; each line starts with a word that says what it is. Piped input
+consists of messages only and can't answer questions.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from kitbag.text.human_format import format_duration
 from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock
 
 DOUBLE_PRESS_SECONDS: Final = 2.0
-"""Within these, a second Ctrl-C leaves."""
+"""A second Ctrl-C within this time exits."""
 _TELL_SECONDS: Final = 10.0
 _INTERRUPTED: Final = 130
 _MOST_QUEUED: Final = 100
-"""Lines that were said and wait: the rest of a long file is read as it is answered."""
+"""Queued lines: the rest of a long file is read as these are processed."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class PlainUI:
-    """A Face."""
+    """Implements ChatUI."""
 
     is_plain = True
 
     def __init__(self, stdin: Any, stdout: Any) -> None:
-        """Streams with a descriptor; None where there is none."""
+        """Streams with a file descriptor, or None."""
         self.hide: Callable[[str], str] = lambda text: text
         self._output = stdout
         self._input = StdinReader(stdin, self._wake)
@@ -56,20 +56,20 @@ class PlainUI:
         self._news = asyncio.Event()
         self._asking = asyncio.Lock()
         self._question: asyncio.Event | None = None
-        """Set when it is left."""
+        """Set when the user cancels it."""
         self._live = LiveState()
         self._telling: asyncio.TimerHandle | None = None
         self._prompted = False
-        """`you: ` stands at the end, without an end of line."""
+        """`you: ` was written without a line break."""
         self._echoed = ""
-        """What was typed behind it, which need not be said again."""
+        """What the user typed after it, which need not be shown again."""
         self._is_gone = False
         self._ended = False
         self._interrupted_at = 0.0
         self._old_handlers: dict[int, Any] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    # What is shown
+    # Output
 
     def show(self, *blocks: Block) -> None:
         lines = PlainRenderer(self.hide)
@@ -93,7 +93,7 @@ class PlainUI:
 
     def _tell_later(self) -> None:
         if self._is_seen:
-            with contextlib.suppress(RuntimeError):  # where no loop runs, nothing takes long
+            with contextlib.suppress(RuntimeError):  # without an event loop, nothing takes long
                 self._telling = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_work)
 
     def _tell_work(self) -> None:
@@ -113,19 +113,19 @@ class PlainUI:
             encoding = self._output.encoding or "utf-8"
             self._output.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._output.flush()
-        except (OSError, ValueError, AttributeError):  # nobody reads any more, or there was nobody
+        except (OSError, ValueError, AttributeError):  # the output is closed
             self._lose_output()
 
     def _lose_output(self) -> None:
         self._is_gone = True
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            # What is left in the buffer would be written, in vain and with an error, when the program ends.
+            # Python would flush the rest of the buffer at exit and report an error.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._output.fileno())
             os.close(nowhere)
         self._do(ExitRequested(immediately=True))
 
-    # What the person does
+    # User actions
 
     def _wake(self) -> None:
         self._news.set()
@@ -151,11 +151,11 @@ class PlainUI:
         if isinstance(deed, ExitRequested):
             self._ended = True
             if deed.immediately:
-                self._give_back_signals()  # from here on nobody listens
+                self._give_back_signals()  # nothing handles them from here on
         return deed
 
     def _said(self) -> UserAction | None:
-        """The next line that says something, or that there are no more."""
+        """The next non-blank line, or the end of input."""
         while (line := self._input.take_line()) is not None:
             was_prompted, self._prompted = self._prompted, False
             if line.strip():
@@ -179,7 +179,7 @@ class PlainUI:
     async def ask(self, form: Form) -> FormAnswer | None:
         async with self._asking:
             self._begin()
-            # Where nobody agrees to anything, nothing is exact: it may be the log of a program.
+            # Nobody approves anything here and the output may be a log, so redact secrets in exact text, too.
             self.show(*(form.above if self.can_ask else map(_with_secrets_hidden, form.above)))
             clean = PlainRenderer(self.hide)
             if not self.can_ask:
@@ -190,7 +190,7 @@ class PlainUI:
             self._question = asyncio.Event()
             try:
                 if dropped.strip():
-                    words = "what you had typed" if form.secret else dropped.strip()  # it may have been the secret
+                    words = "what you had typed" if form.secret else dropped.strip()  # it may be part of the secret
                     self.show(NoticeBlock("warning", f"not sent, because there is a question first: {words}"))
                 with self._unseen() if form.secret else contextlib.nullcontext():
                     return await self._answered(form, clean)
@@ -214,7 +214,7 @@ class PlainUI:
             self._write(f"{clean.line(found)}\n")
 
     async def _answer(self) -> str | None:
-        """None: the question is left."""
+        """None if the user cancels."""
         while self._question is not None and not self._question.is_set():
             self._news.clear()
             line = self._input.take_answer()
@@ -227,7 +227,7 @@ class PlainUI:
 
     @contextlib.contextmanager
     def _unseen(self) -> Generator[None, None, None]:
-        """What is typed in here is not echoed."""
+        """Turns off the echo of typed input."""
         import termios
 
         descriptor = self._input.descriptor
@@ -240,14 +240,14 @@ class PlainUI:
         finally:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
-    # What a plain face has not
+    # Not available in plain mode
 
     async def open(self, panel: Panel) -> bool:
         del panel
         return False
 
     def insert(self, text: str) -> None:
-        """There is no line to put it into, so it is said where it is not lost."""
+        """Without an input line, shows the text so that it is not lost."""
         if text.strip():
             self.show(NoticeBlock("warning", f"not sent: {text}", "type it again, if you still want it"))
 

@@ -1,7 +1,7 @@
-"""Blocks as plain lines: each begins with a word that says what it is, and nothing is drawn.
+"""Renders blocks as plain lines that start with a word for their kind.
 
-Used by the plain face, for pipes, dumb terminals and people who have the screen read to them. Every text is cleaned
-here; a reply stays as it was written, but for lines that would pass for ours: those stand behind a bar.
+Used by plain_ui, for pipes, dumb terminals and screen readers. Sanitizes every text. A reply keeps its Markdown, but
+lines that look like Kitbag's own get a bar.
 """
 
 import re
@@ -36,7 +36,7 @@ _BAR: Final = "│ "
 _OURS: Final = re.compile(
     r"\W*(?:you|kitbag|thinking|tool|error|warning|note|fix|question|answer|working|changes|why|look out)\s*:", re.I
 )
-"""How lines begin that the chat itself says."""
+"""Starts of lines that the chat itself writes."""
 
 
 class PlainRenderer:
@@ -74,7 +74,7 @@ class PlainRenderer:
             case BarsBlock():
                 return self._bars(block)
             case VerbatimBlock():
-                # As at a terminal: no line of it passes for one of ours, also none that we have no word for.
+                # Every line gets a bar, as at a terminal, so that none passes for one of ours.
                 text = (_EXACT if block.exact else self).clean(block.text).rstrip("\n")
                 return [*self._title(block.title), *(f"{_BAR}{line}".rstrip() for line in text.split("\n"))]
             case DiffBlock():
@@ -84,7 +84,7 @@ class PlainRenderer:
                 assert_never(block)
 
     def _theirs(self, text: str) -> str:
-        """What others say, with a bar before each line but the first that looks like one of ours."""
+        """Text by others: each line but the first gets a bar if it looks like one of ours."""
         first, *rest = text.split("\n")
         return "\n".join((first, *map(_barred, rest)))
 
@@ -97,7 +97,7 @@ class PlainRenderer:
         return [f"you: {first}", *map(_barred, others), *images]
 
     def _reply(self, block: ReplyBlock) -> list[str]:
-        """As it was written, with the blank lines between its blocks."""
+        """Unchanged, with the blank lines between its blocks."""
         whole = self.clean(block.text)
         text = whole.strip("\n")
         if not text.strip():
@@ -135,7 +135,7 @@ class PlainRenderer:
 
     def _remark(self, block: NoticeBlock) -> list[str]:
         word = "note" if block.severity == "info" else block.severity
-        label = "note" if block.severity == "info" else "fix"  # where nothing is broken, it is what one may do next
+        label = "note" if block.severity == "info" else "fix"  # without a problem it is what the user may do next
         fix = [f"{label}: {self._theirs(self.clean(block.fix))}"] if block.fix else []
         return [f"{word}: {self._theirs(self.clean(block.text))}", *fix]
 

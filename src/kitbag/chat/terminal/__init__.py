@@ -1,1 +1,1 @@
-"""The face at a terminal, drawn with prompt_toolkit."""
+"""The UI at a terminal, drawn with prompt_toolkit."""

@@ -1,6 +1,6 @@
-"""Text with colours (SGR sequences) as lines of styled pieces, for what is drawn over.
+"""Parses text with colors (SGR sequences) into prompt_toolkit fragments.
 
-Used by terminal for the reply's unfinished end. Other escape sequences are no colours: they are shown, not obeyed.
+Used by terminal_ui for the unfinished end of a reply. Other escape sequences are shown, not executed.
 """
 
 import re
@@ -16,7 +16,7 @@ _MOST_STYLES: Final = 1000
 
 
 def parse_ansi_lines(text: str) -> list[FragmentLine]:
-    """The newline at the end makes no line of its own."""
+    """A trailing line break adds no line."""
     lines: list[FragmentLine] = []
     colours = ""
     for row in text.removesuffix("\n").split("\n") if text else []:

@@ -1,6 +1,6 @@
-"""Questions of the terminal face, one after the other: each gets the keys when nobody types something else any more.
+"""Shows forms one after another; each gets the keys only once the user stops typing something else.
 
-Used by terminal; forms holds what a question is, layout shows it.
+Used by terminal_ui. forms holds the state of one form, layout draws it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kitbag.chat.ui import Form, FormAnswer
 from kitbag.views.blocks import Block, LinesBlock
 
 LONE_KEY_SECONDS: Final = 0.25
-"""Who types words has pressed the next key by then."""
+"""Someone typing text presses the next key within this time."""
 
 
 class FormQueue:
@@ -27,15 +27,15 @@ class FormQueue:
         clock: Callable[[], float],
         has_draft: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`has_draft`: something stands in the line that was not sent."""
+        """`has_draft`: the input line contains unsent text."""
         self.state: FormState | None = None
-        """The question that is put now."""
+        """The current form."""
         self.text_buffer = Buffer(name="words", multiline=False)
-        """Words of one's own. They go into no history."""
+        """Free text. Not stored in the history."""
         self.typing_pause = QuietPeriod(clock)
-        """Keys that went into the line."""
+        """Keys typed into the input line."""
         self.answer_pause = QuietPeriod(clock)
-        """Keys that went to a question or a panel: the second of two quick ones must not answer what comes next."""
+        """Keys typed into a form or a panel: the second press of a double press must not answer the next form."""
         self._show = show
         self._changed = changed
         self._has_draft = has_draft
@@ -44,7 +44,7 @@ class FormQueue:
         self._answer: asyncio.Future[FormResult] | None = None
         self._has_ended = False
         self._alone: tuple[str, FormResult, asyncio.TimerHandle] | None = None
-        """A key that has chosen, unless another comes right behind it."""
+        """A key that selects an option, unless another key follows at once."""
 
     async def ask(self, form: Form) -> FormAnswer | None:
         async with self._lock:
@@ -73,8 +73,8 @@ class FormQueue:
             self._changed()
 
     async def _open(self, state: FormState) -> None:
-        """Until it is quiet the line keeps the keys. Then those that come right after the ones for the question before
-        count for nothing: a key may have been pressed twice. Where one writes, that does no harm."""
+        """Until typing pauses, the input line keeps the keys. Then keys that directly follow those for the previous
+        form are ignored, as possible double presses, except in free text."""
         self.typing_pause.start()
         if self._has_draft() and not state.is_writing:
             self.typing_pause.record_key()  # a user who pauses between words may go on typing just now
@@ -83,7 +83,7 @@ class FormQueue:
             state.is_waiting = True
             self._changed()
             await asyncio.sleep(left)
-        self.typing_pause.reset()  # who was typing has seen the question
+        self.typing_pause.reset()  # the user has seen the form by now
         state.is_waiting = False
         self._changed()
         while not state.is_writing and (left := self.answer_pause.seconds_left()):
@@ -95,18 +95,18 @@ class FormQueue:
         return self.state is not None and not self.state.is_waiting
 
     def close(self) -> None:
-        """Nobody answers any more."""
+        """Cancels the current form and all later ones."""
         self._has_ended = True
         self._settle(FormResult(None))
 
-    # Keys, where `has_keys`
+    # Keys, if `has_keys`
 
     def _is_early(self) -> bool:
         self.answer_pause.record_key()
         return self.state is not None and not self.state.accepts_keys and not self.state.is_writing
 
     def type(self, text: str) -> None:
-        """A key that chooses counts when it stays alone for a moment: who types words answers nothing by a letter."""
+        """An option's key counts only if no other key follows at once, so that typed text answers nothing."""
         state = self.state
         if state is None or self._is_early():
             return
@@ -125,7 +125,7 @@ class FormQueue:
         self._changed()
 
     def _take_for_words(self, state: FormState, text: str) -> None:
-        """Another key came right after one that would have chosen."""
+        """Another key followed one that would have selected an option."""
         before = self._not_alone()
         if state.form.free_text_hint:
             state.start_writing()
@@ -149,7 +149,7 @@ class FormQueue:
             self._changed()
 
     def paste(self, text: str) -> None:
-        """Never an answer by itself."""
+        """A paste never submits an answer."""
         self._not_alone()
         if self.state is not None and self.state.form.free_text_hint and not self._is_early():
             self.state.start_writing()
@@ -165,7 +165,7 @@ class FormQueue:
 
     def enter(self) -> None:
         if self.state is not None and not self._is_early():
-            self._not_alone()  # the mark stands on it
+            self._not_alone()  # the cursor is on its option
             self._settle(self.state.enter(self.text_buffer.text))
             self._changed()
 
@@ -176,7 +176,7 @@ class FormQueue:
             self._changed()
 
     def escape(self, *, leaves: bool = False) -> None:
-        """`leaves`: from the line for words, too."""
+        """`leaves`: also cancels from free-text input."""
         if self.state is not None:
             self._not_alone()
             self.answer_pause.record_key()

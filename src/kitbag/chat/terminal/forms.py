@@ -1,6 +1,6 @@
-"""A question in the place of the line: what the keys do to it, and how it looks.
+"""The state of a form in place of the input line: how keys change it and how it is drawn.
 
-Used by the terminal face, which reads the keys. No terminal here: a key changes the state, and the state is drawn.
+Used by form_queue and layout. Independent of prompt_toolkit.
 """
 
 import time
@@ -13,22 +13,22 @@ from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import Span, StyledLine
 
 QUIET_SECONDS: Final = 0.3
-"""Keys count as an answer when nobody has typed for so long."""
+"""Pause in typing after which keys answer a form."""
 RECENT_KEY_SECONDS: Final = 1.0
-"""Who has typed within this time may still be typing."""
+"""A user who typed within this time may still be typing."""
 TYPED_TEXT_SECONDS: Final = 0.6
-"""So long after the last key of what looked like words, a key counts again."""
+"""Pause after typed text before a key selects an option again."""
 _NOTHING_CHOSEN: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
 _WRAPPED_LINES: Final = 4
 
 
 class FormResult(NamedTuple):
     answer: FormAnswer | None
-    """None: the question was left."""
+    """None: canceled."""
 
 
 class QuietPeriod:
-    """Keeps keys that were meant for something else from answering a question."""
+    """Keeps keys meant for something else from answering a form."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -38,7 +38,7 @@ class QuietPeriod:
         self._last_key = self._clock()
 
     def start(self) -> None:
-        """A question appears: who has typed just now has not read it yet."""
+        """A form appears: a user who typed just now has not read it yet."""
         if self._clock() - self._last_key < RECENT_KEY_SECONDS:
             self.record_key()
 
@@ -46,7 +46,7 @@ class QuietPeriod:
         self._last_key = float("-inf")
 
     def seconds_left(self) -> float:
-        """How long it must still be quiet; 0: it was quiet long enough."""
+        """Remaining seconds without a key; 0: long enough."""
         return max(QUIET_SECONDS - (self._clock() - self._last_key), 0.0)
 
 
@@ -55,17 +55,17 @@ class FormState:
         self.form = form
         self._clock = clock
         self._words_at = float("-inf")
-        """When a key came that was no answer: it was one of a word."""
-        first = 0 if form.multiple else -1  # where several may be chosen, Enter chooses none of them
+        """Time of the last key that was part of typed text."""
+        first = 0 if form.multiple else -1  # with multiple choices, Enter alone selects none
         self.cursor = next((at for at, option in enumerate(form.options) if option.key == form.default), first)
-        """-1: on none."""
+        """Index of the option; -1: none."""
         self.chosen: set[str] = set()
         self.is_writing = not form.options and bool(form.free_text_hint or form.secret or form.initial_text)
-        """Words of one's own are written now."""
+        """Free text is being entered."""
         self.is_waiting = False
-        """Somebody is typing something else; keys do not come here yet."""
+        """The user is typing something else; the form gets no keys yet."""
         self.accepts_keys = False
-        """Keys do something."""
+        """Keys have an effect."""
         self.hint = ""
         self._typed = ""
         self._none_is_meant = False
@@ -73,7 +73,7 @@ class FormState:
     # Keys
 
     def require_quiet(self) -> None:
-        """Words are typed where only a key is an answer: none counts until they are over."""
+        """The user types text where only keys are answers: ignore keys until they pause."""
         self._words_at = self._clock()
         self.cursor, self._typed = -1, ""
         self.hint = "that looked like words: press one of the keys alone"
@@ -97,8 +97,8 @@ class FormState:
             self.cursor = min(max(self.cursor + by, 0), count - 1)
 
     def type(self, char: str) -> FormResult | None:
-        """A printable character. Opens the line for words where it is no option's key and words are free: then
-        `writing` is set, and the caller puts the character into the line."""
+        """Handles a printable character. If it is no option's key and free text is allowed, sets `is_writing`, and the
+        caller inserts the character."""
         self.hint = ""
         typed = self._typed + char
         if char == " " and self.form.multiple and not self._typed:
@@ -126,7 +126,7 @@ class FormState:
         self.cursor = at
         self._typed = ""
         if any(option.key.startswith(typed) and option.key != typed for option in self.form.options):
-            self._typed = typed  # `1`, where there is a `10`: Enter says which
+            self._typed = typed  # `1` if there is a `10`: Enter decides
             return None
         if self.form.multiple:
             self.toggle()
@@ -141,7 +141,7 @@ class FormState:
             self.hint = _NOTHING_CHOSEN
 
     def enter(self, text: str) -> FormResult | None:
-        """`text`: what stands in the line for words."""
+        """`text`: the free-text input."""
         keys = tuple(option.key for option in self.form.options if option.key in self.chosen)
         if self.is_writing:
             if text.strip() or not self.form.options:
@@ -169,16 +169,16 @@ class FormState:
             self.is_writing, self.hint = True, ""
 
     def escape(self) -> FormResult | None:
-        """Esc: back to the choices first."""
+        """Returns to the options first."""
         if self.is_writing and self.form.options:
             self.is_writing, self.hint = False, ""
             return None
         return FormResult(None)
 
-    # How it looks
+    # Drawing
 
     def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
-        """At most `height`, the line for words not among them."""
+        """At most `height` lines, not counting the free-text input."""
         prompt = wrap(clean(self.form.prompt), width - 2)
         options: list[FragmentLine] = []
         marked = 0
@@ -212,7 +212,7 @@ class FormState:
         label = " ".join(clean(option.label).split())
         texts = wrap(label, max(width - len(head), 8))
         if len(texts) > _WRAPPED_LINES:
-            # The end says how far it goes: of a rule, that it is for all below a folder.
+            # The end matters: of a rule, it shows that everything below a directory is meant.
             texts = [*texts[: _WRAPPED_LINES - 3], "…", *texts[-2:]]
         lines: list[FragmentLine] = [[(style, (head if row == 0 else indent) + text)] for row, text in enumerate(texts)]
         if option.note:
@@ -243,7 +243,7 @@ class FormState:
 
 
 def answer_line(form: Form, filled: FormAnswer | None) -> StyledLine:
-    """What was answered, in one line for the scrollback."""
+    """The answer as one line for the scrollback."""
     prompt = " ".join(form.prompt.split())
     head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
     if filled is None:

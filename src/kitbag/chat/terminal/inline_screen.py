@@ -1,6 +1,7 @@
-"""prompt_toolkit's application, drawn below what is kept: text goes above it in the same write as the next picture.
+"""A prompt_toolkit application drawn below the scrollback: new text is printed above it in the same write as the next
+frame.
 
-Used by the terminal face. What is printed is never drawn over, so it scrolls away and can be selected like any text.
+Used by terminal_ui. Printed text is never redrawn, so it scrolls and can be selected like any text.
 """
 
 import os
@@ -17,12 +18,12 @@ from prompt_toolkit.renderer import CPR_Support, Renderer
 from prompt_toolkit.styles import Style
 
 QUERY_KEYBOARD: Final = "\x1b[?u"
-"""Only terminals that can tell Shift-Enter from Enter answer this."""
+"""Only terminals that distinguish Shift-Enter from Enter respond to this."""
 _KEYBOARD_ON: Final = "\x1b[>1u"
 _KEYBOARD_OFF: Final = "\x1b[<u"
 _HOLD: Final = "\x1b[?2026h"
 _RELEASE: Final = "\x1b[?2026l"
-"""Between these a terminal that knows them shows nothing half done; others pass over them."""
+"""Between these (synchronized output) a terminal shows no partial frame; others ignore them."""
 _REFLOWING: Final = (
     "TMUX",
     "VTE_VERSION",
@@ -38,7 +39,7 @@ _REFLOWING_KINDS: Final = ("xterm-kitty", "alacritty", "foot", "xterm-ghostty", 
 
 
 def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal is known to wrap lines anew when it becomes narrower."""
+    """Whether the terminal is known to rewrap lines when it becomes narrower."""
     kind = environment.get("TERM", "")
     program = environment.get("TERM_PROGRAM", "")
     return (
@@ -50,13 +51,13 @@ def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
 
 class InlineRenderer(Renderer):
     reflows = False
-    """The terminal wraps lines anew when it is made narrower: what was drawn takes more rows then."""
+    """The terminal rewraps lines when it becomes narrower: the last frame then takes more rows."""
     has_extended_keys = False
-    """The terminal has said that it can tell keys apart."""
+    """The terminal reported the extended keyboard protocol."""
     _keyboard_is_on = False
 
     def print_above(self, text: str) -> None:
-        """Where the application stands; it is drawn again below, in the same write."""
+        """Prints where the application is drawn; the caller redraws it below in the same write."""
         self.output.write_raw(_HOLD)
         self._go_up(self._cursor_pos.y)
         self.output.write_raw(text.replace("\n", "\r\n"))
@@ -67,7 +68,7 @@ class InlineRenderer(Renderer):
         self.output.flush()
 
     def erase_after_resize(self) -> None:
-        """After the terminal has another size: what stood there is erased."""
+        """Erases the last frame after the terminal was resized."""
         rows = self._cursor_pos.y
         columns = self.output.get_size().columns
         if self.reflows and self._last_size is not None and columns < self._last_size.columns:
@@ -76,7 +77,6 @@ class InlineRenderer(Renderer):
         self._go_up(rows)
 
     def clear_screen(self) -> None:
-        """An empty screen."""
         self._go_up(self._cursor_pos.y)
         self.output.erase_screen()
         self.output.cursor_goto(0, 0)
@@ -90,7 +90,7 @@ class InlineRenderer(Renderer):
     def _go_up(self, rows: int) -> None:
         self.output.write_raw("\r")
         self.output.cursor_up(rows)
-        # One step aside: what is erased from the first cell of the screen on, tmux keeps as if it had been said.
+        # Move by one column: tmux would save what is erased from the first cell of the screen to its scrollback.
         self.output.write_raw(" ")
         self.output.erase_down()
         self.output.write_raw("\r")
@@ -122,13 +122,13 @@ class InlineApplication(Application[None]):
         style: Style,
         bindings: KeyBindings,
         is_coloured: bool,
-        input: Input | None,  # noqa: A002 - as prompt_toolkit calls it
+        input: Input | None,  # noqa: A002 - prompt_toolkit's name
         output: Output | None,
         take_printed: Callable[[int], str],
         on_terminal_gone: Callable[[], None],
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """`take_printed`: what is to stand above, once; `gone`: nothing can be written any more."""
+        """`take_printed` returns new text to print above, once; `on_terminal_gone` is called when writing fails."""
         self._take_printed = take_printed
         self._gone = on_terminal_gone
         super().__init__(
@@ -145,10 +145,10 @@ class InlineApplication(Application[None]):
         )
         self.inline_renderer = InlineRenderer(self._merged_style, self.output)
         self.inline_renderer.reflows = is_reflowing_terminal(environment)
-        # Where the cursor stands need not be known, and an answer that comes late would be taken for keys.
+        # The cursor position is not needed, and a late response would be taken for keys.
         self.inline_renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         self.renderer = self.inline_renderer
-        # A lone Esc is told from the beginning of an arrow key by what follows; over a network that takes longer.
+        # A timeout distinguishes Esc from the start of an arrow key; it must be longer over a network.
         is_far = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
         self.ttimeoutlen = 0.1 if is_far else 0.05
         self.timeoutlen = 0.05

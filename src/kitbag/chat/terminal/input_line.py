@@ -1,6 +1,6 @@
-"""The line in which one types: what it sends, pastes, completes and remembers.
+"""The input line: submits, pastes, completes, clears.
 
-Used by terminal and keys. History, completions and pastes are given to it.
+Used by terminal_ui, key_bindings and layout. History, completer and pastes are passed in.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _INTERRUPTED: Final = 130
 
 
 class PasteHandler(Protocol):
-    """Long texts and images, for which a short mark stands in the line."""
+    """Replaces long text and images by placeholders in the input line."""
 
     def take(self, text: str) -> str: ...
     def expand(self, text: str) -> tuple[str, Sequence[Image]]: ...
@@ -36,7 +36,7 @@ class PasteHandler(Protocol):
 
 
 class PassthroughPastes:
-    """Pastes where nothing else was given: what is pasted stands in the line as it is."""
+    """The default: inserts pasted text unchanged."""
 
     def take(self, text: str) -> str:
         return text
@@ -81,11 +81,11 @@ class InputLine:
         )
 
     def _is_completed(self) -> bool:
-        """While one types: names of commands, and what is mentioned."""
+        """Whether to complete while typing: command names and mentions."""
         before = self.buffer.document.text_before_cursor
         return before.startswith("/") or _MENTION.search(before[-200:]) is not None
 
-    # Sending
+    # Submitting
 
     def enter(self) -> None:
         buffer = self.buffer
@@ -117,12 +117,12 @@ class InputLine:
             self.buffer.append_to_history()
             self.buffer.reset()
         else:
-            self.buffer.document = Document()  # what is undone comes back
+            self.buffer.document = Document()  # undo restores the text
 
     def new_line(self) -> None:
         self.buffer.insert_text("\n")
 
-    # Leaving and cancelling
+    # Exit and cancel
 
     def escape(self) -> None:
         if self.buffer.complete_state is not None:
@@ -164,7 +164,7 @@ class InputLine:
         else:
             self._emit(ExitRequested(immediately=True))
 
-    # Moving
+    # Moving and completing
 
     def up(self) -> None:
         if self.buffer.complete_state is None and not self.buffer.text and self._has_queued():
@@ -180,17 +180,17 @@ class InputLine:
         if state is not None and state.completions:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
             if _NAME.fullmatch(self.buffer.text):
-                self.buffer.insert_text(" ")  # what a command is about follows
+                self.buffer.insert_text(" ")  # arguments follow
         else:
             self.buffer.start_completion(insert_common_part=True)
 
-    # Putting in
+    # Inserting
 
     def paste(self, text: str) -> None:
         self.buffer.insert_text(self._pastes.take(text.replace("\r\n", "\n").replace("\r", "\n")))
 
     def paste_image(self) -> None:
-        """Ctrl-V. Programs that read the clipboard take their time."""
+        """Ctrl-V. In the background: clipboard programs may be slow."""
         if self._clipboard is None or self._clipboard.done():
             self._clipboard = asyncio.ensure_future(self._from_clipboard())
 
@@ -204,13 +204,13 @@ class InputLine:
             self._hint("no image was found in the clipboard", EXIT_SECONDS)
 
     def insert(self, text: str) -> None:
-        """Before what stands there already."""
+        """Inserts before the current text."""
         there = self.buffer.text
         whole = f"{text}\n{there}" if there.strip() else text
         self.buffer.document = Document(whole, len(whole))
 
 
 def _beside(completer: Completer) -> Completer:
-    """In a thread, unless it sees to that itself: nobody waits for a disk while typing."""
+    """In a thread, unless it is asynchronous already: typing must not wait for a disk."""
     is_able = type(completer).get_completions_async is not Completer.get_completions_async
     return completer if is_able else ThreadedCompleter(completer)

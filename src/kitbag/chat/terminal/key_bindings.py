@@ -1,6 +1,6 @@
-"""Which key does what in the terminal face, and the sequences of terminals that can tell more keys apart.
+"""Key bindings of the terminal UI, and the escape sequences of terminals with extended keyboard protocols.
 
-Used by terminal. The line has readline's keys besides (Ctrl-A, Alt-B, Ctrl-W, Ctrl-R …): prompt_toolkit brings them.
+Used by terminal_ui. prompt_toolkit adds readline's keys to the input line (Ctrl-A, Alt-B, Ctrl-W, Ctrl-R …).
 """
 
 import re
@@ -23,30 +23,30 @@ _ALT_ENTER: Final = (Keys.Escape, Keys.ControlM)
 _EDIT_SECONDS: Final = 2.0
 _UNKNOWN_SECONDS: Final = 0.1
 _LOCKS: Final = (0, 64, 128, 192)
-"""Caps Lock and Num Lock, as such terminals tell them."""
+"""Modifier bits of Caps Lock and Num Lock in extended sequences."""
 _ANSWER: Final = re.compile(r"\x1b\[\?\d+u")
 _PANEL_KEYS: Final = ("up", "down", "pageup", "pagedown", "home", "end", "enter", "space")
 _FORM_MOVES: Final = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8, "home": -9999, "end": 9999}
 
 
 class KeyActions(NamedTuple):
-    """What keys do outside the line, the questions and the panels."""
+    """Actions of keys outside the input line, forms and panels."""
 
     emit: Callable[[UserAction], None]
     redraw: Callable[[], None]
     suspend: Callable[[], None]
     edit: Callable[[], None]
     on_extended_keys: Callable[[], None]
-    """The terminal has said that it can tell keys apart."""
+    """The terminal reported the extended keyboard protocol."""
     on_error: Callable[[Exception], None]
     clock: Callable[[], float]
 
 
-# Sequences
+# Escape sequences
 
 
 def register_basic_sequences() -> None:
-    """Shift-Enter as terminals tell it unasked, and their answer to the question what they can tell."""
+    """Shift-Enter as terminals send it by default, and their response to QUERY_KEYBOARD."""
     sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
     for modifiers in range(2, 9):
         sequences[f"\x1b[13;{modifiers}u"] = _ALT_ENTER
@@ -56,7 +56,7 @@ def register_basic_sequences() -> None:
 
 
 def register_extended_keys() -> None:
-    """All that a terminal sends in the mode in which it tells keys apart (`CSI code ; modifiers u`)."""
+    """All sequences of the extended keyboard protocol (`CSI code ; modifiers u`)."""
     sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
     _teach_locked(sequences)
     for code in (9, 13, 27, 32, *range(33, 127), 127, *_KEYPAD):
@@ -82,7 +82,7 @@ _KEYPAD: Final = {
 
 
 def _teach_locked(sequences: dict[str, Any]) -> None:
-    """Arrows and their like with a lock on are the same keys."""
+    """Arrow keys and the like with Caps Lock or Num Lock on."""
     for sequence, key in list(sequences.items()):
         found = re.fullmatch(r"(\x1b\[\d+;)([2-8])([A-Z~])", sequence)
         if found:
@@ -122,7 +122,7 @@ def _control(char: str) -> Keys:
     return Keys(name) if name else Keys.Ignore
 
 
-# What they do
+# Bindings
 
 
 def make_bindings(
@@ -147,7 +147,7 @@ class _Bindings(KeyBindings):
         def handle(event: KeyPressEvent) -> None:
             try:
                 does(event)
-            except Exception as error:  # noqa: BLE001 - told; one key must not end the chat
+            except Exception as error:  # noqa: BLE001 - shown; one key must not end the chat
                 self._failed(error)
 
         self.add(*keys, filter=where, eager=eager)(handle)
@@ -164,8 +164,8 @@ def _bind_everywhere(bindings: _Bindings, deeds: KeyActions) -> None:
 
 
 def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
-    """A sequence that nobody knows, or that a slow network has torn apart, begins with Esc: it would cancel the work,
-    and its rest would stand in the line."""
+    """Swallows unknown escape sequences and those split by a slow network: they start with Esc, which would cancel the
+    turn, and the rest would end up in the input line."""
     began, is_short = float("-inf"), False
 
     def begin(event: KeyPressEvent) -> None:
@@ -190,7 +190,7 @@ def _bind_line(bindings: _Bindings, line: InputLine, picture: ChatLayout, deeds:
         nonlocal prefixed_at
         prefixed_at = deeds.clock()
 
-    # A sequence of two keys would have to come within the short time that is waited after Esc.
+    # Not a two-key sequence: prompt_toolkit would wait for the second key only as briefly as after Esc.
     is_prefixed = Condition(lambda: deeds.clock() - prefixed_at < _EDIT_SECONDS)
 
     def edit(_: KeyPressEvent) -> None:
@@ -223,7 +223,7 @@ def _bind_line(bindings: _Bindings, line: InputLine, picture: ChatLayout, deeds:
 
 
 def _bind_search(bindings: _Bindings, line: InputLine) -> None:
-    """Of the history: what was found stands in the line, to be changed or sent."""
+    """Accepting a history search puts the match into the input line, to be edited or sent."""
 
     def accept(_: KeyPressEvent) -> None:
         accept_search()
@@ -245,7 +245,7 @@ def _bind_questions(bindings: _Bindings, asking: FormQueue, picture: ChatLayout)
         bindings.bind(choosing, lambda _, by=by: asking.move(by), key)
     bindings.bind(choosing, lambda _: asking.tab(), "tab")
     bindings.bind(choosing, lambda event: _is_text(event.data) and asking.type(event.data), Keys.Any)
-    # Where words are written, these would move the mark or open other lines.
+    # In free-text input these would move the cursor or open something else.
     for key in ("up", "down", "tab", "s-tab", "c-r", "c-s", "c-j", "c-o"):
         bindings.bind(writing, lambda _: None, key)
     bindings.bind(writing & Condition(lambda: not asking.text_buffer.text), lambda _: asking.escape(leaves=True), "c-d")

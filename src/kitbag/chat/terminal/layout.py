@@ -1,6 +1,6 @@
-"""Where everything stands: the live region, the line, a question or a panel in its place, the menu, the status line.
+"""Lays out the terminal UI: live region, input line, a form or a panel in its place, completion menu, status line.
 
-Used by terminal. Heights are shared out before each picture, so that it fits any screen and nothing is squeezed out.
+Used by terminal_ui. Assigns heights before each frame, so that it fits any terminal size.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ _OWN_COMMAND: Final = "Enter runs it in your own shell; the model sees it with y
 
 
 class FrameState(NamedTuple):
-    """What is drawn, apart from what the person does."""
+    """What a frame shows, apart from user input."""
 
     live: LiveState
     status: ChatStatus
@@ -59,16 +59,16 @@ class FrameState(NamedTuple):
 
 
 class TextCleaners(NamedTuple):
-    """The one way for a text to the screen."""
+    """Sanitizers; all text on the screen passes through one of them."""
 
     text: Callable[[str], str]
     line: Callable[[str], str]
-    """Of one line."""
+    """For a single line."""
     tail: RenderTail
 
 
 class _Visible(Processor):
-    """Characters that hide or turn text around are seen as what they are: something strange."""
+    """Shows hidden and bidirectional characters as replacement characters."""
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         fragments = transformation_input.fragments
@@ -105,7 +105,7 @@ class ChatLayout:
         self._line_height = 1
         self._columns = 80
         self.shows_welcome = True
-        """Nothing was sent yet: the line says what can be done in it."""
+        """Nothing was submitted yet: the input line shows a hint."""
         self._make_windows()
         self.layout = Layout(self._root(), focused_element=self.line_window)
 
@@ -175,7 +175,7 @@ class ChatLayout:
         return self._opening.state is not None and self._asking.state is None
 
     def focus(self) -> None:
-        """On what gets the keys now."""
+        """Focuses what gets the keys now."""
         if self._asking.state is not None and self._asking.has_keys:
             target = self.text_window if self._asking.state.is_writing else self.form_window
         elif self._shows_panel():
@@ -193,7 +193,7 @@ class ChatLayout:
     # Heights
 
     def compose(self, columns: int, rows: int) -> None:
-        """Before each picture."""
+        """Called before each frame."""
         self._columns = columns
         look = self._look()
         has_status = rows >= 3
@@ -207,17 +207,17 @@ class ChatLayout:
         form, panel = self._asking.state, self._opening.state
         self._lines["form"] = form.lines(columns, left, self._clean.text) if form and left > 0 else []
         left -= len(self._lines["form"])
-        room = min(left, max(rows * 2 // 3, 6))  # what was said stays in sight
+        room = min(left, max(rows * 2 // 3, 6))  # keep some scrollback visible
         shows_panel = panel is not None and self._shows_panel() and room > 0
         self._lines["panel"] = panel.lines(columns, room, self._clean.line) if panel and shows_panel else []
         left -= len(self._lines["panel"])
         has_rule = left >= 4 or (left >= 2 and rows >= 8)
-        left -= has_rule + (rows > 10)  # a row of what was said stays in sight
+        left -= has_rule + (rows > 10)  # keep a row of scrollback visible
         length = min(columns, _SHORT_RULE) if self._rule_is_short() else columns
         self._lines["rule"] = [[("dim", "─" * length)]] if has_rule else []
         can_stop = self.shows_line()
         clean = self._clean
-        # It waits for the person and for nothing else, as long as a question stands.
+        # While a form is open, the turn waits for the user only.
         live = _without_waiting(look.live) if self._asking.has_keys else look.live
         self._lines["live"] = live_lines(live, columns, left, look.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(look, columns)] if has_status else []
@@ -259,7 +259,7 @@ class ChatLayout:
 
 
 def _without_waiting(live: LiveState) -> LiveState:
-    """Only other calls go on while a question is put."""
+    """Keeps only other calls, which continue while a form is open."""
     return live._replace(activity="", running=tuple(call for call in live.running if call.name != "AskUser"))
 
 

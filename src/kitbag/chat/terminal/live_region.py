@@ -1,6 +1,6 @@
-"""What is drawn over while it works: the reply's unfinished end, running calls, todos, what waits to be said.
+"""Draws the state of the running turn: the unfinished end of the reply, running calls, todos, queued messages.
 
-Used by the terminal face. Whatever height there is, it fits: the activity stays, the rest is shortened.
+Used by layout. Fits any height: the activity stays, the rest is truncated.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from kitbag.text.terminal_width import truncate_to_width
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS: Final = 0.1
-"""How long a picture of the spinner stands."""
+"""Duration of a spinner frame."""
 _MOST_QUEUED: Final = 3
 _TODO_MARKS: Final = {"completed": ("✓", "dim"), "in_progress": ("▸", "bold"), "pending": ("○", "")}
 
 RenderTail = Callable[[str, int, int], list[FragmentLine]]
-"""(Markdown, width, height): its last lines, cleaned."""
+"""Takes (Markdown, width, height) and returns the last lines, sanitized."""
 
 
 def is_working(live: LiveState) -> bool:
@@ -35,7 +35,7 @@ def live_lines(
     *,
     can_stop: bool = True,
 ) -> list[FragmentLine]:
-    """At most `height`. `can_stop`: Esc does it."""
+    """At most `height` lines. `can_stop`: Esc cancels the turn."""
     if height <= 0:
         return []
     picture = SPINNER[int(now / FRAME_SECONDS) % len(SPINNER)]

@@ -1,7 +1,6 @@
-"""The terminal face with all that belongs to it: history, pastes, and completions of what the conversation has.
+"""Builds the terminal UI with its history, pastes and completions.
 
-Used by start, where somebody sits at a terminal. The completions follow the conversation: after /persona or /resume
-others are offered.
+Used by select_ui. Completions follow the current agent: /persona and /resume change them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,7 @@ _MOST_SESSIONS = 20
 
 
 def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, bell: bool = True) -> TerminalUI:
-    """`agent_now`: of the conversation, once there is one. `rings`: a bell for a person who is away."""
+    """`get_agent`: the chat's agent, once it has one. `bell`: rings for a user who is away."""
     completers: dict[int, Completer] = {}
 
     def completer() -> Completer | None:
@@ -40,7 +39,7 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, be
         terminal.show(NoticeBlock("warning", remark))
 
     def hide(text: str) -> str:
-        return terminal.hide(text)  # which is another one once there is a conversation
+        return terminal.hide(text)  # looked up late: the chat replaces it
 
     history = InputHistory(places.kitbag_home, places.cwd, hide, tell)
     terminal = TerminalUI(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell), bell=bell)
@@ -48,7 +47,7 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, be
 
 
 class _LatePastes:
-    """Loaded when something is pasted or sent: one can type before that."""
+    """Imports pastes on the first paste or message, not at start-up."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell

@@ -1,6 +1,6 @@
-"""Panels of the terminal face: refreshed each second, their actions run beside the keys, Esc stops one or closes all.
+"""Runs panels: refreshes them every second and runs their actions; Esc cancels an action or closes the panel.
 
-Used by terminal; panels holds what a panel is, layout shows it.
+Used by terminal_ui. panel_state holds the state of one panel, layout draws it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class PanelRunner:
 
     @property
     def state(self) -> PanelState | None:
-        """The panel in front."""
+        """The topmost panel."""
         return self._open[-1][0] if self._open else None
 
     def press(self, name: str) -> None:
@@ -84,7 +84,7 @@ class PanelRunner:
                     await acting
 
     def _tell(self, ended: "asyncio.Task[None]") -> None:
-        """What the person did wrong is shown; what is wrong with us is not held back."""
+        """Shows user errors; raises others."""
         if ended.cancelled():
             return
         try:

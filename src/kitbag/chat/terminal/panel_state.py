@@ -1,6 +1,6 @@
-"""A list that lives, in the place of the line: where its mark stands, what the keys do, how it looks.
+"""The state of a panel in place of the input line: cursor, keys, drawing.
 
-Used by the terminal face, which reads the keys and lets the actions run.
+Used by panel_runner, which runs the actions, and by layout.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ class PanelState:
         self.rows: tuple[PanelRow, ...] = ()
         self.cursor = 0
         self.page = 10
-        """Rows that were shown last."""
+        """Number of visible rows."""
         self.running_action = ""
-        """The action that runs now."""
+        """Label of the running action."""
         self._wanted = ""
         self.refresh()
 
     def refresh(self) -> None:
-        """The mark stays on its row; where that has gone, on the one that took its place."""
+        """Keeps the cursor on its row, or at its position if the row is gone."""
         self.rows = self.panel.rows()
         ids = [row.id for row in self.rows]
         if self._wanted in ids:
@@ -37,11 +37,12 @@ class PanelState:
 
     @property
     def selected_id(self) -> str:
-        """The id of the row on which the mark stands."""
+        """The id of the row at the cursor."""
         return self.rows[self.cursor].id if self.rows else ""
 
     def handle_key(self, name: str) -> str:
-        """The key of the action to run, or nothing. `name`: `enter`, `space`, `up`, `pagedown`, a character …"""
+        """Returns the key of the action to run, or an empty string. `name`: `enter`, `space`, `up`, `pagedown`, a
+        character …"""
         if any(action.key == name for action in self.panel.actions):
             return name if self.rows and not self.running_action else ""
         moves = {
@@ -64,7 +65,7 @@ class PanelState:
         return name == "q" and all(action.key != "q" for action in self.panel.actions)
 
     def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
-        """At most `height`."""
+        """At most `height` lines."""
         head: list[FragmentLine] = [[("bold", truncate_to_width(clean(self.panel.title), width))]] if height > 2 else []
         foot = [self._foot(width, clean)] if height > 1 else []
         room = max(height - len(head) - len(foot), 1)

@@ -1,7 +1,4 @@
-"""Signals as calls in the loop, for as long as the terminal is ours.
-
-Used by terminal.
-"""
+"""Handles signals in the event loop while the terminal UI runs. Used by terminal_ui."""
 
 import asyncio
 import contextlib
@@ -19,7 +16,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def terminal_restorer(input_: Input) -> Callable[[], object]:
-    """What puts the terminal back to how it is now."""
+    """Returns a function that restores the terminal's current mode."""
     try:
         descriptor = input_.fileno()
         settings = termios.tcgetattr(descriptor)
@@ -30,8 +27,8 @@ def terminal_restorer(input_: Input) -> Callable[[], object]:
 
 @contextlib.contextmanager
 def signal_handlers(handlers: Mapping[int, Callable[[], object]], restore: Callable[[], object]) -> Generator[None]:
-    """The handlers of before come back at the end. `restore`: puts the terminal right where the loop can't any more.
-    Only the main thread gets signals; elsewhere this does nothing."""
+    """Restores the previous handlers at the end. `restore` resets the terminal if the event loop hangs. Only the main
+    thread gets signals; no effect in others."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -47,5 +44,5 @@ def signal_handlers(handlers: Mapping[int, Callable[[], object]], restore: Calla
         cancel_forced_exit()
         for number, handler in before.items():
             loop.remove_signal_handler(number)
-            if handler is not None:  # else it was not set from Python
+            if handler is not None:  # otherwise it was not set from Python
                 signal.signal(number, handler)

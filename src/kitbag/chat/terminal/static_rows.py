@@ -1,7 +1,7 @@
-"""Lines that are drawn and get no keys, written straight onto prompt_toolkit's screen.
+"""Lines without focus, written directly to prompt_toolkit's screen.
 
-Used by layout for what changes many times a second. A line that is the same as before costs next to nothing,
-where a Window would measure and copy each of its characters again.
+Used by layout for what changes many times a second. An unchanged line costs almost nothing, whereas a Window measures
+and copies each of its characters.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class StaticRows(Container):
     def __init__(self, lines: Callable[[], list[FragmentLine]]) -> None:
         self._lines = lines
         self._cells: dict[_Line, _Cells] = {}
-        """Of the picture before."""
+        """Of the previous frame."""
 
     def reset(self) -> None:
         self._cells = {}
@@ -58,12 +58,12 @@ class StaticRows(Container):
 
 
 def _cells(line: FragmentLine, width: int) -> _Cells:
-    """A mark that takes no column goes with the character before it; what does not fit is left out."""
+    """A zero-width character joins the one before it; what exceeds the width is cut off."""
     cells: _Cells = {}
     column, last = 0, -1
     for style, text in line:
         for letter in text:
-            cell = Char(letter, style)  # control characters become visible here, whatever came before
+            cell = Char(letter, style)  # Char makes control characters visible
             size = get_cwidth(cell.char)
             if size == 0:
                 if last >= 0:

@@ -1,6 +1,6 @@
-"""The line at the bottom: who answers, what it may do, how full the window is, what it cost, what waits.
+"""Draws the status line: model, mode, persona, context use, cost, background tasks, pending questions.
 
-Used by the terminal face. What does not fit is made shorter, then left out, the least important first.
+Used by layout. Parts that do not fit are shortened, then omitted, the least important first.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ _MODES: Final[dict[str, Tone]] = {"plan": "accent", "acceptEdits": "warning", "a
 class _Part(NamedTuple):
     importance: int
     texts: tuple[str, ...]
-    """From the longest to the shortest; after the last it is left out."""
+    """From longest to shortest; after the last the part is omitted."""
     tone: Tone = "dim"
     shortens: int = 99
-    """How important it is that the longest one is not made shorter, where that is less than `importance`."""
+    """Importance of the longest text, if less than `importance`."""
 
     @property
     def holds(self) -> int:
-        """Of all parts, the one with the smallest gives way."""
+        """The part with the smallest value is shortened first."""
         return min(self.shortens, self.importance) if len(self.texts) > 1 else self.importance
 
 

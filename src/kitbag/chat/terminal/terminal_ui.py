@@ -1,7 +1,7 @@
-"""The chat at a terminal: a line to type in that stays while it works, and above it what was said, for good.
+"""The ChatUI at a terminal: an input line that stays usable during a turn, with the scrollback above it.
 
-A Face, used by start. prompt_toolkit draws the line, the live region, questions and panels (layout);
-rendering turns blocks into text that is printed above and never drawn over. Every text is cleaned here, in one place.
+Used by select_ui, through make_terminal. prompt_toolkit draws the input line, live region, forms and panels (layout);
+views/rendering turns blocks into text that is printed above and never redrawn. All text is sanitized here.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ from kitbag.views.rendering.styled_text import Cleaner
 
 _PICTURE_SECONDS: Final = 1 / 30
 _SHARE: Final = 4
-"""Drawing gets one part in so many of the time, where a picture takes long."""
+"""Drawing takes at most one part in this many of the time if frames are slow."""
 _SLOWEST_SECONDS: Final = 0.25
 _KEPT_BLOCKS: Final = 200
-"""For Ctrl-L: what stands on the screen can be drawn again."""
+"""Blocks kept to redraw the screen (Ctrl-L)."""
 _GONE: Final = 129
 _TERMINATED: Final = 143
 
@@ -61,7 +61,7 @@ def _is_in_loop() -> bool:
 
 
 class BlockRenderer(Protocol):
-    """What the module `rendering` offers."""
+    """The functions of views/rendering/render."""
 
     def render(self, block: Block, width: int, *, color: bool, hide: Callable[[str], str]) -> str: ...
     def needs_gap(self, above: Block | None, block: Block) -> bool: ...
@@ -81,15 +81,16 @@ class TerminalUI:
         completer: Completer | None = None,
         pastes: PasteHandler | None = None,
         rendering: BlockRenderer | None = None,
-        input: Input | None = None,  # noqa: A002 - as prompt_toolkit calls it
+        input: Input | None = None,  # noqa: A002 - prompt_toolkit's name
         output: Output | None = None,
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
         bell: bool = True,
     ) -> None:
-        """Nothing is drawn before something is shown, drawn or waited for. `rings`: a bell for who is away."""
+        """Draws nothing before the first call of show, draw, next, ask or open. `bell`: rings for a user who is
+        away."""
         self.hide: Callable[[str], str] = lambda text: text
-        self._cleaner = Cleaner(lambda text: self.hide(text))  # noqa: PLW0108 - the chat sets another one later
+        self._cleaner = Cleaner(lambda text: self.hide(text))  # noqa: PLW0108 - the chat replaces it later
         self._rendering = rendering
         self._clock = clock
         self._is_coloured = not environment.get("NO_COLOR")
@@ -148,7 +149,7 @@ class TerminalUI:
         self._app.before_render += self._compose
         self._app.key_processor.before_key_press += self._key_pressed
 
-    # Text made safe: what is printed by rendering, what is drawn by `_cleaner`; both use styled.Cleaner
+    # Sanitizing: views/rendering for printed text, `_cleaner` for drawn text; both use styled_text.Cleaner
 
     def _tail(self, markdown: str, width: int, height: int) -> list[FragmentLine]:
         try:
@@ -163,7 +164,7 @@ class TerminalUI:
     def _render(self, block: Block, width: int) -> str:
         try:
             return self._drawing().render(block, width, color=self._is_coloured, hide=self.hide)
-        except Exception as error:  # noqa: BLE001 - one thing that can't be drawn must not end the chat, nor be lost
+        except Exception as error:  # noqa: BLE001 - a block that fails to render must neither end the chat nor get lost
             return f"{self._cleaner.text(f'{block} (not drawn: {error})')}\n"
 
     def _drawing(self) -> BlockRenderer:
@@ -173,11 +174,11 @@ class TerminalUI:
             self._rendering = rendering
         return self._rendering
 
-    # What is shown
+    # Output
 
     @property
     def is_drawn(self) -> bool:
-        """Whether one can see where to type; also when it turned out that nothing can be drawn."""
+        """Whether the input line is visible, or drawing has failed."""
         return self._last_picture > 0 or self._has_ended
 
     def show(self, *blocks: Block) -> None:
@@ -206,7 +207,7 @@ class TerminalUI:
         self._draw_soon()
 
     def _take_printed(self, width: int) -> str:
-        """What is to be printed above the next picture."""
+        """The text to print above the next frame."""
         if self._wipes:
             self._wipes = False
             self._app.inline_renderer.clear_screen()
@@ -225,7 +226,7 @@ class TerminalUI:
         return self._together(above, blocks, width)
 
     def _once(self, block: Block) -> Block:
-        """What was seen when it was asked for is not shown again, folded, when it is done."""
+        """Drops a diff from a collapsed tool block if the approval question already showed it."""
         changes = diff_body(block.details) if isinstance(block, ToolBlock) and not block.is_open else ""
         is_known = changes and any(
             isinstance(one, DiffBlock) and diff_body(one.text) == changes for one in self._printed
@@ -243,7 +244,7 @@ class TerminalUI:
         return "".join(texts)
 
     def _print_rest(self) -> None:
-        """After the application has ended."""
+        """Prints pending blocks after the application ended."""
         width = self._app.output.get_size().columns
         text = self._together_new(width)
         if text:
@@ -266,7 +267,7 @@ class TerminalUI:
             self._draw_soon(FRAME_SECONDS)
 
     def _draw_soon(self, seconds: float = 0.0) -> None:
-        """A picture, no sooner than an eye can follow; what comes meanwhile is in it."""
+        """Schedules a frame, with a limited frame rate; later changes are included in it."""
         if self._has_ended or not self._app.is_running:
             return
         loop = asyncio.get_running_loop()
@@ -293,7 +294,7 @@ class TerminalUI:
         if self._running is not None:
             asyncio.get_running_loop().call_later(seconds + 0.05, self._draw_soon)
 
-    # What the person does
+    # User actions
 
     async def next(self) -> UserAction:
         self._begin()
@@ -326,7 +327,7 @@ class TerminalUI:
         if not self._app.inline_renderer.has_extended_keys:
             register_extended_keys()
             self._app.inline_renderer.has_extended_keys = True
-            self._app.inline_renderer.reflows = True  # all that can do the one do the other
+            self._app.inline_renderer.reflows = True  # every terminal with extended keys also reflows
 
     def _draw_again(self) -> None:
         self._wipes = True
@@ -347,14 +348,14 @@ class TerminalUI:
     def _edit(self) -> None:
         self._line.buffer.open_in_editor()
 
-    # From start to end
+    # Start and end
 
     @property
     def _has_ended(self) -> bool:
         return self._is_closed or (self._running is not None and self._running.done())
 
     def _begin(self) -> None:
-        """Where no loop runs yet, what is shown waits for it."""
+        """Without an event loop, output waits for one."""
         if self._running is None and not self._is_closed and _is_in_loop():
             self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
             self._running = self._loop.create_task(self._run())
@@ -371,7 +372,7 @@ class TerminalUI:
                 await self._app.run_async(pre_run=self._keys_come, set_exception_handler=False)
             except EOFError:
                 self._leave(_GONE)
-            except Exception as error:  # noqa: BLE001 - told when the terminal is as it was
+            except Exception as error:  # noqa: BLE001 - shown once the terminal is restored
                 problem = NoticeBlock("error", f"the terminal could not be drawn: {type(error).__name__}: {error}")
                 self._leave(1)
             finally:
@@ -381,7 +382,7 @@ class TerminalUI:
         self._print_rest()
 
     def _keys_come(self) -> None:
-        """From now on, those first that were typed while the program started: they were meant for something else."""
+        """Keys arrive from now on. The first ones were typed during start-up and not meant for a form."""
         self._asking.typing_pause.record_key()
         self._app.output.write_raw(QUERY_KEYBOARD)
 
@@ -402,8 +403,8 @@ class TerminalUI:
         self._opening.close()
 
     def _continued(self) -> None:
-        """The shell may have changed the terminal meanwhile."""
-        if self._app.can_draw and not self._suspended:  # else it is drawn already
+        """The shell may have changed the terminal's mode meanwhile."""
+        if self._app.can_draw and not self._suspended:  # otherwise it is drawn anyway
             self._app.input.raw_mode().__enter__()
             self._app.inline_renderer.reset()
             self._app.invalidate()

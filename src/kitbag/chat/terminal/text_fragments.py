@@ -1,6 +1,6 @@
-"""Lines of styled pieces, as prompt_toolkit draws them: cut, wrapped and put together.
+"""Lines of prompt_toolkit fragments: truncates, wraps and joins them.
 
-Used by all parts of the terminal face. Measured by cells, as everything that is rendered.
+Used by all modules of the terminal UI. Widths are in terminal cells, as in views/rendering.
 """
 
 from typing import Final, cast
@@ -12,9 +12,8 @@ from kitbag.views.blocks import StyledLine, Tone
 from kitbag.views.rendering.styled_text import StyledRun, wrap_row
 
 Fragment = tuple[str, str]
-"""(style, text), as prompt_toolkit has them."""
+"""(style, text), as in prompt_toolkit."""
 FragmentLine = list[Fragment]
-"""One line."""
 
 STYLES: Final[dict[Tone, str]] = {
     "plain": "",
@@ -25,11 +24,11 @@ STYLES: Final[dict[Tone, str]] = {
     "bad": "ansired",
     "accent": "ansicyan",
 }
-"""The sixteen colours of the terminal's own theme, and no backgrounds: readable on light and on dark."""
+"""Colors of the terminal's theme without backgrounds: readable on light and dark."""
 
 
 def cut_line(line: FragmentLine, width: int) -> FragmentLine:
-    """What fits, with `…` where something is left out."""
+    """Truncates to `width`, with `…` at the end."""
     left = width - sum(text_width(text) for _, text in line)
     if left >= 0:
         return line
@@ -44,12 +43,12 @@ def cut_line(line: FragmentLine, width: int) -> FragmentLine:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, broken between words where they can be."""
+    """Lines of at most `width` columns, broken between words if possible."""
     return ["".join(run.text for run in row) for row in wrap_row([StyledRun(text)], max(width, 2))]
 
 
 def join_lines(lines: list[FragmentLine]) -> StyleAndTextTuples:
-    """For a control that draws several lines."""
+    """For a control with several lines."""
     pieces: FragmentLine = []
     for at, line in enumerate(lines):
         if at:
@@ -59,7 +58,7 @@ def join_lines(lines: list[FragmentLine]) -> StyleAndTextTuples:
 
 
 def as_formatted_text(line: FragmentLine) -> StyleAndTextTuples:
-    """As prompt_toolkit's types have it."""
+    """Casts to prompt_toolkit's invariant type."""
     return cast("StyleAndTextTuples", line)
 
 
@@ -68,7 +67,7 @@ def styled_fragments(line: StyledLine, more: str = "") -> FragmentLine:
 
 
 def visible_range(count: int, marked: int, height: int) -> range:
-    """Those of `count` lines that are shown in `height`, with the marked one among them."""
+    """The range of `count` lines to show in `height` rows so that line `cursor` is visible."""
     height = max(height, 1)
     first = min(max(marked - height // 2, 0), max(count - height, 0))
     return range(first, min(first + height, count))

@@ -1,7 +1,7 @@
-"""What reaches a person who looks at something else: the window's title says how it stands, and a bell rings when a
-question waits or long work has ended while nobody typed.
+"""Notifies a user who looks elsewhere: the window title shows the state, and the bell rings when a question waits or a
+turn ended while the user was away.
 
-Used by terminal, which tells before each picture how things stand. Writes only when that has changed.
+Used by terminal_ui, which reports the state before each frame. Writes only on changes.
 """
 
 import os
@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
 AWAY_SECONDS: Final = 10.0
-"""Who has typed within this time sees it without a bell."""
+"""No bell for a user who typed within this time."""
 _BELL: Final = "\a"
 _KEEP_TITLE: Final = "\x1b[22;2t"
 _OLD_TITLE: Final = "\x1b]2;\x1b\\\x1b[23;2t"
-"""Empty where the terminal keeps none, else the one that was there before."""
+"""Clears the title, then restores the saved one if the terminal saved it."""
 _TITLED: Final = ("xterm", "tmux", "screen", "rxvt", "alacritty", "foot", "konsole", "wezterm", "contour", "st-", "vte")
-"""Kinds of terminals that know titles; another one might print them."""
+"""Prefixes of TERM that support titles; others might print them."""
 _MARKS: Final = {"asks": "? ", "works": "… ", "rests": ""}
 _LONGEST: Final = 60
 
@@ -60,7 +60,7 @@ class TitleAndBell:
         self._title = title
 
     def restore(self) -> None:
-        """The window is called as before."""
+        """Restores the previous title."""
         if self._title:
             self._title = ""
             self._write(_OLD_TITLE)
