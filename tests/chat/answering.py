@@ -18,7 +18,7 @@ class AnsweringFace:
         self.answers = list(answers)
         self.blocks: list[Block] = []
         self.forms: list[Form] = []
-        self.hide: Callable[[str], str] = lambda text: text
+        self.redact: Callable[[str], str] = lambda text: text
 
     def show(self, *blocks: Block) -> None:
         self.blocks += blocks

@@ -143,7 +143,7 @@ class Seen:
 
     async def until_keys_count(self) -> None:
         """For the question that stands there."""
-        await self.until(lambda: (state := self.terminal._asking.state) is not None and state.accepts_keys)
+        await self.until(lambda: (state := self.terminal._forms.state) is not None and state.accepts_keys)
 
     async def next(self) -> UserAction:
         reading = asyncio.ensure_future(self.terminal.next())

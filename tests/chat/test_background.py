@@ -118,8 +118,8 @@ def test_a_worker_that_can_t_be_started_is_told_of_once(workshop: Workshop, monk
         async with held(workshop) as chat:
             await begun(workshop, chat.agent.session.id)
             told = await until(chat.chat.background, "no worker could be started")
-            chat.chat.background._watch._next_care = 0.0  # type: ignore[union-attr]
-            await chat.chat.background._look()
+            chat.chat.background._watcher._next_check = 0.0  # type: ignore[union-attr]
+            await chat.chat.background._poll()
             assert said(tuple(chat.chat.background._blocks)) == ""
             assert told.count("no worker") == 1
 
@@ -219,7 +219,7 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
         # The one after it has nothing to tell.
         async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=Scripted(Script([]))) as agent:
             background = BackgroundMonitor(agent, workshop.home)
-            await background._look()
+            await background._poll()
             assert not background._blocks
             assert not background.has_news()
 
@@ -242,7 +242,7 @@ def test_it_costs_next_to_nothing_when_nothing_happens(workshop: Workshop) -> No
             query = journal._query
             journal._query = lambda text, values: asked.append(text) or query(text, values)  # type: ignore[method-assign]
             for _ in range(10):
-                await chat.chat.background._look()
+                await chat.chat.background._poll()
             assert len(asked) <= 10 + 3  # once somebody is looked for who does it
             await stop_task(workshop.board, workshop.task(task.id), "person")
 

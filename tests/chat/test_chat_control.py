@@ -170,8 +170,8 @@ async def test_what_goes_wrong_while_background_work_is_watched_is_told(world: W
         def broken() -> bool:
             raise ValueError("a record nobody understands")
 
-        await here.face.until(lambda: here.chat.background._watch is not None)
-        here.chat.background._watch.has_new_records = broken  # type: ignore[union-attr,method-assign]
+        await here.face.until(lambda: here.chat.background._watcher is not None)
+        here.chat.background._watcher.has_new_records = broken  # type: ignore[union-attr,method-assign]
         await here.face.until(lambda: "a record nobody understands" in here.face.seen())
         here.face.do("hello")
         await here.face.until(lambda: "An answer." in here.face.seen())

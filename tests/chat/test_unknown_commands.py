@@ -26,7 +26,7 @@ def test_a_slip_of_the_fingers_is_told_and_not_sent(at_home: World, line: str, f
 
     async def talk() -> None:
         async with talking(at_home, "An answer.") as here:
-            await here.chat._answer(Submitted(line))
+            await here.chat._run_turn(Submitted(line))
             (told,) = here.shown(NoticeBlock)
             assert told == NoticeBlock(
                 "error", f"no command or skill is called {line.split()[0]}; nothing was sent", fix
@@ -42,7 +42,7 @@ def test_what_names_a_skill_or_a_path_is_sent(at_home: World, line: str) -> None
 
     async def talk() -> None:
         async with talking(at_home, "An answer.") as here:
-            await here.chat._answer(Submitted(line))
+            await here.chat._run_turn(Submitted(line))
             assert len(here.model.requests) == 1
 
     asyncio.run(talk())
@@ -52,7 +52,9 @@ def test_what_was_pasted_is_shown_as_the_words_that_stood_for_it(at_home: World)
     async def talk() -> None:
         async with talking(at_home, "An answer.") as here:
             pasted = "\n".join(f"line {number}" for number in range(120))
-            await here.chat._answer(Submitted(f"{pasted} what is it?", typed="[pasted text #1, 120 lines] what is it?"))
+            await here.chat._run_turn(
+                Submitted(f"{pasted} what is it?", typed="[pasted text #1, 120 lines] what is it?")
+            )
             assert here.shown(UserBlock) == [UserBlock("[pasted text #1, 120 lines] what is it?")]
             assert "line 119 what is it?" in here.last_request()
 

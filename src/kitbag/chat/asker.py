@@ -12,39 +12,41 @@ from kitbag.tools.base import UserQuestion
 from kitbag.tools.question_text import question_heading, selected_labels
 from kitbag.views.blocks import VerbatimBlock, text_block
 
-_OWN_WORDS: Final = "words of your own"
+_FREE_TEXT_HINT: Final = "words of your own"
 
 
 class ChatAsker:
     """Implements UserAsker."""
 
     def __init__(self, ui: ChatUI, flush: FlushEvents = no_flush) -> None:
-        self._face = ui
-        self._shown = flush
+        self._ui = ui
+        self._flush = flush
 
     async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
-        await self._shown()
+        await self._flush()
         answers: list[str] = []
         for number, question in enumerate(questions, 1):
-            filled = await self._face.ask(question_form(question, number, len(questions)))
-            if filled is None:
+            form_answer = await self._ui.ask(question_form(question, number, len(questions)))
+            if form_answer is None:
                 break
-            answers.append(format_answer(question, filled))
+            answers.append(format_answer(question, form_answer))
         return (*answers, *[""] * (len(questions) - len(answers)))
 
 
 def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Form:
     options = tuple(
-        FormOption(str(at), collapse_whitespace(label), collapse_whitespace(meaning))
-        for at, (label, meaning) in enumerate(question.options, 1)
+        FormOption(str(index), collapse_whitespace(label), collapse_whitespace(description))
+        for index, (label, description) in enumerate(question.options, 1)
     )
     above = (text_block(question_heading(question, number, count), "strong"), VerbatimBlock(question.text.strip()))
-    several = question.multi_select and bool(options)
-    prompt = "Your answer, one or several:" if several else "Your answer:"
-    return Form(prompt, options, above, free_text_hint=_OWN_WORDS, multiple=several, cancel_effect="gives no answer")
+    multiple = question.multi_select and bool(options)
+    prompt = "Your answer, one or several:" if multiple else "Your answer:"
+    return Form(
+        prompt, options, above, free_text_hint=_FREE_TEXT_HINT, multiple=multiple, cancel_effect="gives no answer"
+    )
 
 
-def format_answer(question: UserQuestion, filled: FormAnswer) -> str:
+def format_answer(question: UserQuestion, form_answer: FormAnswer) -> str:
     """The labels of the selected options and the free text."""
-    labels = selected_labels(question, (int(key) for key in filled.keys))
-    return "; ".join(part for part in (labels, filled.text.strip()) if part)
+    labels = selected_labels(question, (int(key) for key in form_answer.keys))
+    return "; ".join(part for part in (labels, form_answer.text.strip()) if part)

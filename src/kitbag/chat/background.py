@@ -16,8 +16,8 @@ from kitbag.views.blocks import Block, NoticeBlock
 if TYPE_CHECKING:
     from kitbag.chat.background_watch import BackgroundWatcher
 
-_LOOK_SECONDS: Final = 0.25
-_TROUBLE_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.25
+_RETRY_SECONDS: Final = 5.0
 
 
 class BackgroundMonitor:
@@ -30,11 +30,11 @@ class BackgroundMonitor:
         """Of all tasks of this session, in US dollars; None if a price is unknown."""
         self._agent = agent
         self._home = kitbag_home
-        self._watch: BackgroundWatcher | None = None
-        self._has_untold = False
-        self._problems: set[str] = set()
+        self._watcher: BackgroundWatcher | None = None
+        self._has_unreported = False
+        self._reported: set[str] = set()
         self._blocks: list[Block] = []
-        self._told: tuple[object, ...] = (0, 0, 0.0, False)
+        self._last_state: tuple[object, ...] = (0, 0, 0.0, False)
 
     async def follow(self) -> AsyncIterator[tuple[Block, ...]]:
         """Yields blocks to show; none if only a number changed. Meanwhile other processes see this session as open."""
@@ -45,10 +45,10 @@ class BackgroundMonitor:
     async def wait_for_change(self) -> tuple[Block, ...]:
         """Waits until a task ends, asks or fails, or a number changes; returns the blocks to show."""
         while True:
-            pause = await self._look()
-            state = (self.running, self.questions, self.cost, self._has_untold)
-            if self._blocks or state != self._told:
-                blocks, self._blocks, self._told = tuple(self._blocks), [], state
+            pause = await self._poll()
+            state = (self.running, self.questions, self.cost, self._has_unreported)
+            if self._blocks or state != self._last_state:
+                blocks, self._blocks, self._last_state = tuple(self._blocks), [], state
                 return blocks
             await asyncio.sleep(pause)
 
@@ -57,51 +57,51 @@ class BackgroundMonitor:
         message."""
         delegation = self._agent.delegation
         try:
-            return self._has_untold and delegation is not None and delegation.has_notifications()
+            return self._has_unreported and delegation is not None and delegation.has_notifications()
         except KitbagError:
             return False
 
     def refresh(self) -> None:
         """Updates the numbers at once, after a foreground task."""
-        if self._watch is None:
+        if self._watcher is None:
             return
         try:
-            self._take_in(self._watch)
+            self._update(self._watcher)
         except KitbagError as error:
-            self._tell_problem(error)
+            self._report_error(error)
 
-    async def _look(self) -> float:
+    async def _poll(self) -> float:
         """Returns the seconds until the next poll."""
         try:
-            if self._watch is None:
-                self._watch = await asyncio.to_thread(self._begin)
-                self._tell_once(await self._watch.ensure_worker())
-            if self._watch.has_new_records():
-                self._take_in(self._watch)
-            if self.running and self._watch.is_worker_check_due():
-                self._tell_once(await self._watch.ensure_worker())
+            if self._watcher is None:
+                self._watcher = await asyncio.to_thread(self._open_watcher)
+                self._report_once(await self._watcher.ensure_worker())
+            if self._watcher.has_new_records():
+                self._update(self._watcher)
+            if self.running and self._watcher.is_worker_check_due():
+                self._report_once(await self._watcher.ensure_worker())
         except Exception as error:  # noqa: BLE001 - shown, and retried later
-            self._tell_problem(error)
-            return _TROUBLE_SECONDS
-        return _LOOK_SECONDS
+            self._report_error(error)
+            return _RETRY_SECONDS
+        return _POLL_SECONDS
 
-    def _begin(self) -> "BackgroundWatcher":
+    def _open_watcher(self) -> "BackgroundWatcher":
         """In a thread: the journal may be long."""
         from kitbag.chat.background_watch import BackgroundWatcher
 
         return BackgroundWatcher(self._agent.journal, self._agent.session.id, self._home)
 
-    def _take_in(self, watch: "BackgroundWatcher") -> None:
-        found = watch.snapshot()
-        self.running, self.questions, self.cost = found.running, found.questions, found.cost
-        self._has_untold = found.has_unreported
-        self._blocks += found.blocks
+    def _update(self, watcher: "BackgroundWatcher") -> None:
+        snapshot = watcher.snapshot()
+        self.running, self.questions, self.cost = snapshot.running, snapshot.questions, snapshot.cost
+        self._has_unreported = snapshot.has_unreported
+        self._blocks += snapshot.blocks
 
-    def _tell_problem(self, error: Exception) -> None:
+    def _report_error(self, error: Exception) -> None:
         problem, fix = (error.problem, error.fix) if isinstance(error, KitbagError) else (str(error), "")
-        self._tell_once(f"background work can't be watched: {problem}", fix)
+        self._report_once(f"background work can't be watched: {problem}", fix)
 
-    def _tell_once(self, problem: str, fix: str = "") -> None:
-        if problem and problem not in self._problems:
-            self._problems.add(problem)
+    def _report_once(self, problem: str, fix: str = "") -> None:
+        if problem and problem not in self._reported:
+            self._reported.add(problem)
             self._blocks.append(NoticeBlock("warning", problem, fix))

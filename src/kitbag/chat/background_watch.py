@@ -21,9 +21,9 @@ from kitbag.text.human_format import format_duration
 from kitbag.views.blocks import Block, NoticeBlock
 from kitbag.views.tasks import seconds_since
 
-_CARE_SECONDS: Final = 2.0
+_CHECK_SECONDS: Final = 2.0
 """How often to check that a worker runs the queued tasks."""
-_LONGEST_CARE: Final = 60.0
+_MAX_CHECK_SECONDS: Final = 60.0
 """Longest interval, if workers keep exiting."""
 
 
@@ -48,50 +48,52 @@ class BackgroundWatcher:
         self._queue = ApprovalQueue(journal)
         self._queue.pending()
         self._spending = TaskSpending(journal)
-        self._seen = -1
+        self._last_seq = -1
         # Ends that the model was notified of were shown to the user, too.
-        self._announced = {_end_key(task) for task in finished_background_tasks(self._board, session) if task.notified}
-        self._asked: set[str] = set()
-        self._next_care = 0.0
-        self._care_seconds = _CARE_SECONDS
+        self._reported_ends = {
+            _end_key(task) for task in finished_background_tasks(self._board, session) if task.notified
+        }
+        self._reported_questions: set[str] = set()
+        self._next_check = 0.0
+        self._check_seconds = _CHECK_SECONDS
 
     def has_new_records(self) -> bool:
-        return self._journal.last_seq() != self._seen
+        return self._journal.last_seq() != self._last_seq
 
     def snapshot(self) -> BackgroundSnapshot:
-        self._seen = self._journal.last_seq()
+        self._last_seq = self._journal.last_seq()
         self._board.refresh()
-        begun = self._board.descendants(self._session)
+        tasks = self._board.descendants(self._session)
         ended = finished_background_tasks(self._board, self._session)
-        waiting = pending_task_questions(self._queue, begun)
-        costs = [self._spending.cost_of(task) for task in begun]
+        pending = pending_task_questions(self._queue, tasks)
+        costs = [self._spending.cost_of(task) for task in tasks]
         known = [cost for cost in costs if cost is not None]
         return BackgroundSnapshot(
-            sum(task.background and not task.is_finished for task in begun),
-            len(waiting),
+            sum(task.background and not task.is_finished for task in tasks),
+            len(pending),
             sum(known) if len(known) == len(costs) else None,
             any(not task.notified and task.status != "cancelled" for task in ended),
-            (*self._new_ends(ended), *self._new_questions(waiting)),
+            (*self._new_ends(ended), *self._new_questions(pending)),
         )
 
     def _new_ends(self, ended: list[Task]) -> list[Block]:
-        new = [task for task in ended if _end_key(task) not in self._announced]
-        self._announced |= {_end_key(task) for task in new}
+        new = [task for task in ended if _end_key(task) not in self._reported_ends]
+        self._reported_ends |= {_end_key(task) for task in new}
         return [_describe_end(task) for task in new]
 
-    def _new_questions(self, waiting: list[tuple[Task, PendingApproval]]) -> list[Block]:
-        new = [(task, one) for task, one in waiting if one.request.id not in self._asked]
-        self._asked |= {one.request.id for _, one in new}
+    def _new_questions(self, pending: list[tuple[Task, PendingApproval]]) -> list[Block]:
+        new = [(task, one) for task, one in pending if one.request.id not in self._reported_questions]
+        self._reported_questions |= {one.request.id for _, one in new}
         return [_describe_question(task, one) for task, one in new]
 
     def is_worker_check_due(self) -> bool:
-        return time.monotonic() >= self._next_care
+        return time.monotonic() >= self._next_check
 
     async def ensure_worker(self) -> str:
         """Starts a worker if none runs, also after one crashed. Returns the problem, or an empty string."""
         hosting = await ensure_tasks_hosted(self._board, self._home)
-        self._care_seconds = min(self._care_seconds * 2, _LONGEST_CARE) if hosting.started else _CARE_SECONDS
-        self._next_care = time.monotonic() + self._care_seconds
+        self._check_seconds = min(self._check_seconds * 2, _MAX_CHECK_SECONDS) if hosting.started else _CHECK_SECONDS
+        self._next_check = time.monotonic() + self._check_seconds
         return hosting.problem
 
 
@@ -102,18 +104,18 @@ def _end_key(task: Task) -> tuple[str, int]:
 
 def _describe_end(task: Task) -> NoticeBlock:
     end = task.end
-    is_fine = task.status in ("completed", "empty", "cancelled")
+    is_ok = task.status in ("completed", "empty", "cancelled")
     about = f" ({task.description})" if task.description else ""
     seconds = seconds_since(task.started, task.ended) if task.started else 0.0
     error = f": {end.error}" if end is not None and end.error else ""
     text = f"{task.agent or 'Bash'} {task.id}{about} has ended after {format_duration(seconds)}: {task.status}{error}"
-    return NoticeBlock("info" if is_fine else "warning", text, f"/tasks show {task.id}")
+    return NoticeBlock("info" if is_ok else "warning", text, f"/tasks show {task.id}")
 
 
-def _describe_question(task: Task, waiting: PendingApproval) -> NoticeBlock:
-    question = waiting.request
+def _describe_question(task: Task, pending: PendingApproval) -> NoticeBlock:
+    question = pending.request
     try:
-        what = describe_call(question.tool, json.loads(question.arguments))
+        call = describe_call(question.tool, json.loads(question.arguments))
     except (ValueError, AttributeError):
-        what = question.tool
-    return NoticeBlock("warning", f"{task.agent} {task.id} asks whether it may: {what}", f"/tasks answer {task.id}")
+        call = question.tool
+    return NoticeBlock("warning", f"{task.agent} {task.id} asks whether it may: {call}", f"/tasks answer {task.id}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replace_all"))
 """Arguments that a diff shows completely."""
-_MOST_BYTES: Final = 4 << 20
+_MAX_BYTES: Final = 4 << 20
 
 
 class ChangePreview(NamedTuple):
@@ -38,22 +38,26 @@ def preview_change(question: ApprovalRequest) -> ChangePreview:
     arguments: dict[str, Any] = json.loads(question.arguments)
     path = arguments.get("file_path")
     texts = [arguments.get(name) for name in ("content", "old_string", "new_string") if name in arguments]
-    if not isinstance(path, str) or not all(isinstance(text, str) and len(text) <= _MOST_BYTES for text in texts):
+    if not isinstance(path, str) or not all(isinstance(text, str) and len(text) <= _MAX_BYTES for text in texts):
         return NO_PREVIEW
     home = os.path.expanduser("~")
     facts = examine_path(path, Workspace(question.directory, home, f"{home}/.kitbag"), question.directory)
     if facts.special_reason or facts.private_reason:
         return NO_PREVIEW
     try:
-        before = _content(facts.resolved)
+        before = _read_content(facts.resolved)
         name = collapse_whitespace(path)  # a line break would look like a line of the diff
-        found = _written(before, arguments, name) if question.tool == "Write" else _edited(before, arguments, name)
+        preview = (
+            _diff_of_write(before, arguments, name)
+            if question.tool == "Write"
+            else _diff_of_edit(before, arguments, name)
+        )
     except (OSError, ValueError):
         return NO_PREVIEW
-    return ChangePreview(found.text, found.truncation) if found is not None else NO_PREVIEW
+    return ChangePreview(preview.text, preview.truncation) if preview is not None else NO_PREVIEW
 
 
-def _content(path: str) -> bytes | None:
+def _read_content(path: str) -> bytes | None:
     """None if the file does not exist. Raises OSError, or ValueError if it is no regular file or too large."""
     try:
         # Don't block on a FIFO or follow a symbolic link.
@@ -63,13 +67,13 @@ def _content(path: str) -> bytes | None:
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("no file")
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
         raise ValueError("too long")
     return data
 
 
-def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "UnifiedDiff | None":
+def _diff_of_write(before: bytes | None, arguments: dict[str, Any], path: str) -> "UnifiedDiff | None":
     from kitbag.tools.files.diff import diff
     from kitbag.tools.files.file_text import decode_file
     from kitbag.tools.files.write import encode_content
@@ -82,18 +86,18 @@ def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "Uni
     return diff(old.text if old is not None else None, encode_content(before, arguments["content"]).text, path)
 
 
-def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> "UnifiedDiff | None":
+def _diff_of_edit(before: bytes | None, arguments: dict[str, Any], path: str) -> "UnifiedDiff | None":
     from kitbag.tools.files.diff import diff
     from kitbag.tools.files.file_text import decode_file
     from kitbag.tools.files.replace import Replacement, replace_text
 
     if not {"file_path", "old_string", "new_string"} <= set(arguments) <= {"file_path", *SHOWN_IN_DIFF}:
         return None
-    old, new, every = arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False)
+    old, new, replace_all = arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False)
     if not before:
         return diff(None, new, path) if not old else None
-    found = decode_file(before)
-    if found is None or not old or not isinstance(every, bool):
+    decoded = decode_file(before)
+    if decoded is None or not old or not isinstance(replace_all, bool):
         return None
-    replaced = replace_text(found.text, old, new, replace_all=every, max_length=_MOST_BYTES)
-    return diff(found.text, replaced.text, path) if isinstance(replaced, Replacement) else None
+    replaced = replace_text(decoded.text, old, new, replace_all=replace_all, max_length=_MAX_BYTES)
+    return diff(decoded.text, replaced.text, path) if isinstance(replaced, Replacement) else None

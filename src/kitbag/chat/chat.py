@@ -26,15 +26,15 @@ from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.views.blocks import Block, NoticeBlock, UserBlock, text_block
 
 AgentFactory = Callable[[Options], Agent]
-_QUEUED_WORDS: Final = 200
-_LEAVES: Final = frozenset(("exit", "quit", "/quit"))
+_MAX_QUEUED_LENGTH: Final = 200
+_EXIT_WORDS: Final = frozenset(("exit", "quit", "/quit"))
 """Words that exit, as in a shell. From a pipe they are messages."""
 
 
-class _Happened(NamedTuple):
+class _TaskEvent(NamedTuple):
     """`foreground` and `side`: that task ended. `background`: a background task changed."""
 
-    what: Literal["front", "side", "news"]
+    source: Literal["foreground", "side", "background"]
 
 
 class Chat:
@@ -56,33 +56,33 @@ class Chat:
         self.queue: deque[Submitted] = deque()
         """Messages that wait for the foreground task."""
         self._open_agent = open_agent
-        self._tell = on_agent
-        self._events: asyncio.Queue[UserAction | _Happened] = asyncio.Queue()
-        for deed in early_actions:
-            self._events.put_nowait(deed)
-        self._front: asyncio.Task[None] | None = None
+        self._on_agent = on_agent
+        self._events: asyncio.Queue[UserAction | _TaskEvent] = asyncio.Queue()
+        for action in early_actions:
+            self._events.put_nowait(action)
+        self._foreground: asyncio.Task[None] | None = None
         self._side: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._run: Run | None = None
         self._live = LiveState()
-        self._leaving: ExitRequested | None = None
-        self._rests = False
+        self._exit: ExitRequested | None = None
+        self._holds_background = False
         """The last turn was canceled or failed: background results wait for the user's next message."""
-        self._take_agent(agent)
+        self._set_agent(agent)
 
-    def _take_agent(self, agent: Agent) -> None:
+    def _set_agent(self, agent: Agent) -> None:
         self.agent = agent
-        self._tell(agent)
+        self._on_agent(agent)
         agent.is_interactive = True
-        self.ui.hide = self._hide
-        self.view = EventView(self.show, self._draw, self._hold_secrets)
+        self.ui.redact = self._redact
+        self.view = EventView(self.show, self._draw, self._make_redactor)
         self.background = BackgroundMonitor(agent, agent.environment.places.kitbag_home)
 
-    def _hide(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         return self.agent.journal.redactor.redact_known(text)
 
-    def _hold_secrets(self) -> StreamingRedactor:
-        return StreamingRedactor(self._hide, self.agent.journal.redactor.known_values)
+    def _make_redactor(self) -> StreamingRedactor:
+        return StreamingRedactor(self._redact, self.agent.journal.redactor.known_values)
 
     # For commands and start
 
@@ -94,7 +94,7 @@ class Chat:
     @property
     def is_working(self) -> bool:
         """Whether a foreground task is running."""
-        return self._front is not None
+        return self._foreground is not None
 
     def show(self, *blocks: Block) -> None:
         self.ui.show(*blocks)
@@ -105,22 +105,22 @@ class Chat:
         # If the settings became stricter, an earlier, freer mode must not carry over to the new session.
         agent = self._open_agent(options._replace(settings_mode=self.agent.environment.live_rules.settings_mode))
         await agent.__aenter__()
-        await run_to_completion(self._go_over_to(agent))
+        await run_to_completion(self._switch_to(agent))
 
-    async def _go_over_to(self, agent: Agent) -> None:
+    async def _switch_to(self, agent: Agent) -> None:
         await self._stop_watching()
         before, is_open = self.agent, self.view.details_open
-        self._take_agent(agent)
+        self._set_agent(agent)
         self.view.details_open = is_open
-        self._watch()
+        self._start_watching()
         self.show_welcome()
         await before.close()
 
-    async def run_activity(self, activity: str, doing: Coroutine[Any, Any, None]) -> None:
+    async def run_activity(self, activity: str, work: Coroutine[Any, Any, None]) -> None:
         """Awaits `work` with a spinner and the elapsed time; Esc cancels it."""
         self._draw(LiveState(activity, time.monotonic()))
         try:
-            await doing
+            await work
         finally:
             self._draw(LiveState())
 
@@ -130,11 +130,11 @@ class Chat:
 
     async def cancel(self) -> bool:
         """Cancels the foreground task and waits until it ends. False: nothing was running."""
-        front = self._front
-        if front is None or front is asyncio.current_task():
+        foreground = self._foreground
+        if foreground is None or foreground is asyncio.current_task():
             return False
-        self._cancel_front()
-        await asyncio.wait([front])
+        self._cancel_foreground()
+        await asyncio.wait([foreground])
         return True
 
     async def flush(self) -> None:
@@ -154,19 +154,19 @@ class Chat:
     async def run(self) -> int:
         """Returns the exit code."""
         self.show_welcome()
-        loading = asyncio.create_task(self._load_drawing())
-        reading = asyncio.create_task(self._read())
-        self._watch()
+        preloading = asyncio.create_task(self._preload_renderer())
+        reading = asyncio.create_task(self._read_actions())
+        self._start_watching()
         try:
-            while self._leaving is None or (not self._leaving.immediately and self._is_busy()):
-                self._deal_with(await self._events.get())
+            while self._exit is None or (not self._exit.immediately and self._is_busy()):
+                self._handle(await self._events.get())
                 await asyncio.sleep(0)  # let a new task take its first step; if canceled before, it would not be shown
         finally:
-            for task in (reading, loading, self._front, self._side):
-                await self._end(task)
+            for task in (reading, preloading, self._foreground, self._side):
+                await self._stop(task)
             await self._stop_watching()
-        self._say_goodbye()
-        return self._leaving.exit_code
+        self._show_goodbye()
+        return self._exit.exit_code
 
     def show_welcome(self) -> None:
         """Shows what the user must know before the first message, and the end of a resumed session."""
@@ -178,125 +178,125 @@ class Chat:
         self.view.used_tokens = self.view.used_tokens or estimate_used_tokens(self.agent)
         self.refresh()
 
-    def _say_goodbye(self) -> None:
+    def _show_goodbye(self) -> None:
         from kitbag.chat.welcome import goodbye_blocks
 
         self._draw(LiveState())
         self.show(*goodbye_blocks(self.agent))
 
-    async def _load_drawing(self) -> None:
+    async def _preload_renderer(self) -> None:
         """Imports the renderer while the user types, not when the first reply is drawn."""
         if not self.ui.is_plain:
             from kitbag.views.rendering.render import preload
 
             await asyncio.to_thread(preload)
 
-    async def _read(self) -> None:
+    async def _read_actions(self) -> None:
         """Continues after the end of input while queued messages are processed: a signal may arrive."""
         is_at_end = False
         try:
             while True:
-                deed = await self.ui.next()
-                self._events.put_nowait(deed)
+                action = await self.ui.next()
+                self._events.put_nowait(action)
                 await asyncio.sleep(0)  # take simultaneous input in turn, so that the UI sees the length of the queue
-                if isinstance(deed, ExitRequested):
-                    if deed.immediately or is_at_end:
+                if isinstance(action, ExitRequested):
+                    if action.immediately or is_at_end:
                         return
                     is_at_end = True
         except Exception as error:  # noqa: BLE001 - no further input is possible
-            self._tell_fault(error)
+            self._show_bug(error)
             self.request_exit(1)
 
-    def _watch(self) -> None:
-        self._watching = asyncio.create_task(self._follow())
+    def _start_watching(self) -> None:
+        self._watcher = asyncio.create_task(self._follow_background())
 
     async def _stop_watching(self) -> None:
-        await self._end(self._watching)
-        self._watching = None
+        await self._stop(self._watcher)
+        self._watcher = None
 
-    async def _follow(self) -> None:
+    async def _follow_background(self) -> None:
         async for blocks in self.background.follow():
             self.show(*blocks)
             self.refresh()
-            self._events.put_nowait(_Happened("news"))
+            self._events.put_nowait(_TaskEvent("background"))
 
     # Events, one at a time
 
-    def _deal_with(self, event: UserAction | _Happened) -> None:
+    def _handle(self, event: UserAction | _TaskEvent) -> None:
         match event:
             case ExitRequested():
-                self._leaving = event
+                self._exit = event
             case Submitted():
-                self._take(event)
+                self._accept(event)
             case KeyPressed("cancel"):
-                self._cancel_front()
+                self._cancel_foreground()
             case KeyPressed("unqueue"):
                 self._unqueue()
             case KeyPressed("details"):
                 self._toggle_details()
             case KeyPressed("mode"):
-                self._begin_side(self._next_mode())
-            case _Happened("front"):
-                self._front = None
-                self._go_on()
-            case _Happened("side"):
+                self._start_side(self._cycle_mode())
+            case _TaskEvent("foreground"):
+                self._foreground = None
+                self._start_next()
+            case _TaskEvent("side"):
                 self._side = None
-                self._go_on()
+                self._start_next()
             case _:
-                self._rests = False
-                self._go_on()
+                self._holds_background = False
+                self._start_next()
 
     def _is_busy(self) -> bool:
-        return self._front is not None or self._side is not None or bool(self.queue)
+        return self._foreground is not None or self._side is not None or bool(self.queue)
 
-    def _take(self, said: Submitted) -> None:
+    def _accept(self, submitted: Submitted) -> None:
         """Starts a submission, or queues it behind the running task."""
-        if said.text.strip().lower() in _LEAVES and not said.is_piped:
-            said = Submitted("/exit")
-        command = _command(said.text)
-        at_once = command is not None and command.while_working and not said.is_piped
-        if command is not None and at_once and self._side is None:
-            self._begin_side(self._obey(command, said))
-        elif self._front is not None or self._side is not None or self.queue:
-            self.queue.append(said)
+        if submitted.text.strip().lower() in _EXIT_WORDS and not submitted.is_piped:
+            submitted = Submitted("/exit")
+        command = _parse_command(submitted.text)
+        runs_now = command is not None and command.while_working and not submitted.is_piped
+        if command is not None and runs_now and self._side is None:
+            self._start_side(self._run_command(command, submitted))
+        elif self._foreground is not None or self._side is not None or self.queue:
+            self.queue.append(submitted)
             self.refresh()
         else:
-            self._begin(said)
+            self._start(submitted)
 
-    def _go_on(self) -> None:
+    def _start_next(self) -> None:
         """Starts the next queued submission if nothing is running."""
-        if self._front is not None or self._side is not None:
+        if self._foreground is not None or self._side is not None:
             return
         if self.queue:
-            self._begin(self.queue.popleft())
-        elif self._leaving is None and not self._rests and self.background.has_news():
-            self._begin_front(self._answer(Submitted("")))
+            self._start(self.queue.popleft())
+        elif self._exit is None and not self._holds_background and self.background.has_news():
+            self._start_foreground(self._run_turn(Submitted("")))
         self.refresh()
 
-    def _begin(self, said: Submitted) -> None:
-        command = _command(said.text)
-        if own := said.shell_command:
-            self._begin_front(run_shell_command(self.agent, own, self.show, self._draw))
+    def _start(self, submitted: Submitted) -> None:
+        command = _parse_command(submitted.text)
+        if shell_command := submitted.shell_command:
+            self._start_foreground(run_shell_command(self.agent, shell_command, self.show, self._draw))
         elif command is None:
-            self._begin_front(self._answer(said))
+            self._start_foreground(self._run_turn(submitted))
         elif command.while_working:
-            self._begin_side(self._obey(command, said))
+            self._start_side(self._run_command(command, submitted))
         else:
-            self._begin_front(self._obey(command, said))
+            self._start_foreground(self._run_command(command, submitted))
 
-    def _begin_front(self, work: Coroutine[Any, Any, None]) -> None:
-        self._front = asyncio.create_task(self._guarded(work))
-        self._front.add_done_callback(lambda _: self._events.put_nowait(_Happened("front")))
+    def _start_foreground(self, work: Coroutine[Any, Any, None]) -> None:
+        self._foreground = asyncio.create_task(self._run_guarded(work))
+        self._foreground.add_done_callback(lambda _: self._events.put_nowait(_TaskEvent("foreground")))
 
-    def _begin_side(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_side(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a command beside the foreground task. At most one at a time."""
         if self._side is not None:
             work.close()
             return
-        self._side = asyncio.create_task(self._guarded(work))
-        self._side.add_done_callback(lambda _: self._events.put_nowait(_Happened("side")))
+        self._side = asyncio.create_task(self._run_guarded(work))
+        self._side.add_done_callback(lambda _: self._events.put_nowait(_TaskEvent("side")))
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Shows errors, so that no task ends the chat."""
         try:
             await work
@@ -306,67 +306,67 @@ class Chat:
             self.show(text_block("cancelled", "dim"))
             raise
         except Exception as error:  # noqa: BLE001 - shown; the chat continues
-            self._tell_fault(error)
+            self._show_bug(error)
 
-    def _tell_fault(self, error: BaseException) -> None:
+    def _show_bug(self, error: BaseException) -> None:
         fix = "this is a fault of Kitbag; the conversation is kept and can go on"
         self.show(NoticeBlock("error", f"{type(error).__name__}: {error}", fix))
 
-    async def _end(self, task: "asyncio.Task[None] | None") -> None:
+    async def _stop(self, task: "asyncio.Task[None] | None") -> None:
         if task is None:
             return
         task.cancel()
         await asyncio.wait([task])
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._tell_fault(error)
+            self._show_bug(error)
 
-    async def _obey(self, command: ChatCommand, said: Submitted) -> None:
-        self.show(UserBlock(said.text))
-        arguments = said.text.strip().partition(" ")[2].strip()
+    async def _run_command(self, command: ChatCommand, submitted: Submitted) -> None:
+        self.show(UserBlock(submitted.text))
+        arguments = submitted.text.strip().partition(" ")[2].strip()
         await command.load()(self, arguments)
         self.refresh()
 
-    async def _answer(self, said: Submitted) -> None:
-        if said.text or said.images:
-            self.show(UserBlock(said.display_text, len(said.images)))
-        if said.text.startswith("/") and await self._names_nothing(said):
+    async def _run_turn(self, submitted: Submitted) -> None:
+        if submitted.text or submitted.images:
+            self.show(UserBlock(submitted.display_text, len(submitted.images)))
+        if submitted.text.startswith("/") and await self._is_unknown_command(submitted):
             return
-        self.agent.is_interactive = not said.is_piped  # piped input may contain text written by others
-        self._rests = True
+        self.agent.is_interactive = not submitted.is_piped  # piped input may contain text written by others
+        self._holds_background = True
         try:
-            async with self.agent.run(said.text, said.images) as run:
+            async with self.agent.run(submitted.text, submitted.images) as run:
                 self._run = run
                 async for event in run:
                     self.view.handle(event)
-            self._rests = run.ended.status in ("cancelled", "failed")
+            self._holds_background = run.ended.status in ("cancelled", "failed")
         finally:
             self._run = None
             self._draw(LiveState())
             self.background.refresh()
 
-    async def _names_nothing(self, said: Submitted) -> bool:
+    async def _is_unknown_command(self, submitted: Submitted) -> bool:
         """If so, shows a notice and puts the text back into the input line."""
         from kitbag.chat.unknown_commands import describe_unknown_command
 
-        remark = await asyncio.to_thread(describe_unknown_command, said.text, self.agent.skills)
-        if remark is not None:
-            self.show(remark)
-            self.ui.insert(said.display_text)
-        return remark is not None
+        notice = await asyncio.to_thread(describe_unknown_command, submitted.text, self.agent.skills)
+        if notice is not None:
+            self.show(notice)
+            self.ui.insert(submitted.display_text)
+        return notice is not None
 
-    def _cancel_front(self) -> None:
+    def _cancel_foreground(self) -> None:
         """Also puts queued messages back into the input line: they were meant for after the canceled turn."""
         if self._run is not None:
             self._run.cancel()
-        elif self._front is not None:
-            self._front.cancel()
+        elif self._foreground is not None:
+            self._foreground.cancel()
         elif self._side is not None:
             self._side.cancel()
         else:
             return
         if self.queue:
-            self.ui.insert("\n".join(said.display_text for said in self.queue))
+            self.ui.insert("\n".join(submitted.display_text for submitted in self.queue))
             self.queue.clear()
             self.refresh()
 
@@ -382,7 +382,7 @@ class Chat:
             return
         self.show(*(self.view.details() or [text_block("details will be shown", "dim")]))
 
-    async def _next_mode(self) -> None:
+    async def _cycle_mode(self) -> None:
         from kitbag.chat.commands.mode import cycle_mode
 
         await cycle_mode(self)
@@ -390,11 +390,11 @@ class Chat:
 
     def _draw(self, live: LiveState) -> None:
         self._live = live
-        queued = tuple(" ".join(said.display_text.split())[:_QUEUED_WORDS] for said in self.queue)
+        queued = tuple(" ".join(submitted.display_text.split())[:_MAX_QUEUED_LENGTH] for submitted in self.queue)
         self.ui.draw(live._replace(queued=queued), chat_status(self.agent, self.view.used_tokens, self.background))
 
 
-def _command(text: str) -> ChatCommand | None:
+def _parse_command(text: str) -> ChatCommand | None:
     """None: not a built-in command. The agent handles skills, custom commands and paths."""
     name, _, _ = text.strip().partition(" ")
     return COMMANDS.get(name[1:].lower()) if name.startswith("/") and "\n" not in name else None

@@ -36,16 +36,16 @@ from kitbag.views.rendering.markdown_stream import MarkdownPiece, MarkdownStream
 from kitbag.views.run_outcome import describe_outcome
 
 _WAITING: Final = "waiting for the model"
-_MOST_DETAILS: Final = 100
+_MAX_DETAILS: Final = 100
 """Expandable blocks kept for the last turn."""
-_CHARACTERS_A_TOKEN: Final = 4
+_CHARACTERS_PER_TOKEN: Final = 4
 
 
 class ShowBlocks(Protocol):
     def __call__(self, *blocks: Block) -> None: ...
 
 
-def _nothing_held() -> StreamingRedactor:
+def _no_redaction() -> StreamingRedactor:
     return StreamingRedactor(lambda text: text, ())
 
 
@@ -59,24 +59,24 @@ class EventView:
         self,
         show: ShowBlocks,
         draw: Callable[[LiveState], None],
-        make_redactor: Callable[[], StreamingRedactor] = _nothing_held,
+        make_redactor: Callable[[], StreamingRedactor] = _no_redaction,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`make_redactor` returns a new streaming redactor for each reply: it holds text back until it can't be the
         start of a secret."""
         self._show = show
         self._draw = draw
-        self._make_held = make_redactor
+        self._make_redactor = make_redactor
         self._clock = clock
         self._live = LiveState()
         self._running: dict[str, RunningCall] = {}
-        self._asked: dict[str, ToolStarted] = {}
-        self._turn: list[Block] = []
+        self._started: dict[str, ToolStarted] = {}
+        self._details: list[Block] = []
         """Expanded versions of the blocks that are shown collapsed."""
         self._todos: tuple[tuple[str, str], ...] = ()
         self._characters = 0
         self._directory = ""
-        self._begin_reply()
+        self._start_reply()
 
     @property
     def live(self) -> LiveState:
@@ -84,32 +84,32 @@ class EventView:
 
     def details(self) -> list[Block]:
         """Thinking and tool results of the last turn, expanded."""
-        return list(self._turn)
+        return list(self._details)
 
     def replay(self, session: Session, exchanges: int = 3) -> None:
         """Shows the last exchanges of a resumed session."""
         from kitbag.chat.replay import replay_session
 
-        found = replay_session(session, exchanges)
-        self.used_tokens, self._todos = found.used_tokens, found.todos
-        if found.blocks:
-            self._show(*found.blocks)
+        replay = replay_session(session, exchanges)
+        self.used_tokens, self._todos = replay.used_tokens, replay.todos
+        if replay.blocks:
+            self._show(*replay.blocks)
 
     def handle(self, event: Event) -> None:
         match event:
             case TextDelta(text):
-                self._text(text)
+                self._add_text(text)
             case ThinkingDelta(text):
-                self._thinking(text)
+                self._add_thinking(text)
             case ToolProgress(call_id, text):
                 if call_id in self._running:
                     self._running[call_id] = self._running[call_id]._replace(progress=progress_text(text))
                     self._update(self._live.activity)
             case RunStarted(directory=directory):
                 self._directory = directory
-                self._start()
+                self._start_run()
             case MessageAdded(message):
-                self._message(message)
+                self._finish_message(message)
             case Discarded(reason):
                 self._discard(reason)
             case ToolStarted():
@@ -120,23 +120,23 @@ class EventView:
                 self.used_tokens = usage.total_input + usage.output
                 self._update(self._live.activity)
             case RunEnded():
-                self._end(event)
+                self._end_run(event)
             case _:
-                self._tell(event)
+                self._show_notice(event)
 
     # Run start and end
 
-    def _start(self) -> None:
-        self._turn, self._running, self._asked = [], {}, {}
+    def _start_run(self) -> None:
+        self._details, self._running, self._started = [], {}, {}
         self._characters = 0
-        self._begin_reply()
+        self._start_reply()
         self._live = LiveState(started_at=self._clock())
         self._update(_WAITING)
 
-    def _end(self, ended: RunEnded) -> None:
-        self._end_thought()
-        self._end_text()
-        self._running, self._asked = {}, {}
+    def _end_run(self, ended: RunEnded) -> None:
+        self._finish_thinking()
+        self._finish_text()
+        self._running, self._started = {}, {}
         problem = describe_outcome(ended)
         if ended.status == "cancelled":
             self._show(NoticeBlock("info", problem))  # the user canceled, so this is no error
@@ -148,7 +148,7 @@ class EventView:
     def _update(self, activity: str) -> None:
         self._live = self._live._replace(
             activity=activity,
-            tokens=self._characters // _CHARACTERS_A_TOKEN,
+            tokens=self._characters // _CHARACTERS_PER_TOKEN,
             tail=self._stream.tail,
             running=tuple(self._running.values()),
             todos=self._todos,
@@ -157,108 +157,110 @@ class EventView:
 
     # Replies
 
-    def _begin_reply(self) -> None:
+    def _start_reply(self) -> None:
         self._stream = MarkdownStream()
-        self._held = self._make_held()
-        self._said: list[str] = []
-        self._begins = True
-        self._thoughts: list[str] = []
-        self._thinks_since = 0.0
-        self._has_thought = False
+        self._redactor = self._make_redactor()
+        self._streamed: list[str] = []
+        self._is_first = True
+        self._thinking_text: list[str] = []
+        self._thinking_since = 0.0
+        self._has_thinking = False
 
-    def _text(self, text: str) -> None:
-        self._end_thought()
-        self._said.append(text)
+    def _add_text(self, text: str) -> None:
+        self._finish_thinking()
+        self._streamed.append(text)
         self._characters += len(text)
-        self._show_pieces(self._stream.add(self._held.feed(text)))
+        self._show_pieces(self._stream.add(self._redactor.feed(text)))
         self._update("writing")
 
-    def _thinking(self, text: str) -> None:
-        if not self._thoughts:
-            self._thinks_since = self._clock()
-        self._thoughts.append(text)
+    def _add_thinking(self, text: str) -> None:
+        if not self._thinking_text:
+            self._thinking_since = self._clock()
+        self._thinking_text.append(text)
         self._characters += len(text)
         self._update("thinking")
 
-    def _end_thought(self) -> None:
-        if not self._thoughts:
+    def _finish_thinking(self) -> None:
+        if not self._thinking_text:
             return
-        text, seconds = "".join(self._thoughts), self._clock() - self._thinks_since
-        self._thoughts, self._has_thought = [], True
+        text, seconds = "".join(self._thinking_text), self._clock() - self._thinking_since
+        self._thinking_text, self._has_thinking = [], True
         if text.strip():
-            self._show_folded(ThinkingBlock(text, seconds))
+            self._show_collapsed(ThinkingBlock(text, seconds))
 
-    def _end_text(self) -> None:
-        self._show_pieces([*self._stream.add(self._held.flush()), *self._stream.finish()])
+    def _finish_text(self) -> None:
+        self._show_pieces([*self._stream.add(self._redactor.flush()), *self._stream.finish()])
 
     def _show_pieces(self, pieces: Sequence[MarkdownPiece]) -> None:
         for text, head in pieces:
             if text.strip():
-                self._show(ReplyBlock(text, self._begins, head))
-                self._begins = False
+                self._show(ReplyBlock(text, self._is_first, head))
+                self._is_first = False
 
-    def _message(self, message: Message) -> None:
+    def _finish_message(self, message: Message) -> None:
         """The reply is complete. Shows what was not streamed."""
-        if not self._has_thought and not self._thoughts:
-            self._thoughts += (part.text for part in message.parts if isinstance(part, Thinking) and part.text)
-            self._thinks_since = self._clock()
-        self._end_thought()
-        said = "".join(self._said)
-        if message.text.startswith(said):
-            self._show_pieces(self._stream.add(self._held.feed(message.text[len(said) :])))
-        self._end_text()
-        self._begin_reply()
+        if not self._has_thinking and not self._thinking_text:
+            self._thinking_text += (part.text for part in message.parts if isinstance(part, Thinking) and part.text)
+            self._thinking_since = self._clock()
+        self._finish_thinking()
+        streamed = "".join(self._streamed)
+        if message.text.startswith(streamed):
+            self._show_pieces(self._stream.add(self._redactor.feed(message.text[len(streamed) :])))
+        self._finish_text()
+        self._start_reply()
         self._update(_WAITING)
 
     def _discard(self, reason: str) -> None:
-        if not self._begins:
+        if not self._is_first:
             self._show(NoticeBlock("warning", f"the reply broke off, so what stands above is not all of it: {reason}"))
-        self._begin_reply()
+        self._start_reply()
         self._update(_WAITING)
 
     # Tool calls
 
     def _tool_started(self, event: ToolStarted) -> None:
         about = call_title(event.name, event.arguments, event.title, self._directory)
-        self._asked[event.call_id] = event
+        self._started[event.call_id] = event
         self._running[event.call_id] = RunningCall(event.name, about, "", self._clock())
         self._update("working")
 
     def _tool_finished(self, event: ToolFinished) -> None:
         running = self._running.pop(event.call_id, None)
-        asked = self._asked.pop(event.call_id, None)
+        started = self._started.pop(event.call_id, None)
         about = running.title if running is not None else ""
-        if event.name == "TodoWrite" and asked is not None and not event.is_error:
-            todos = parse_todos(asked.arguments)
+        if event.name == "TodoWrite" and started is not None and not event.is_error:
+            todos = parse_todos(started.arguments)
             self._todos = todos if any(status != "completed" for status, _ in todos) else ()
         summary = call_summary(event.name, about, event.summary, event.is_error)
         done = ToolBlock(event.name, about, summary, event.is_error, event.seconds, event.details)
-        self._show_folded(done, open_details=event.details or event.result)
+        self._show_collapsed(done, open_details=event.details or event.result)
         self._update("working" if self._running else _WAITING)
 
-    def _show_folded(self, block: ThinkingBlock | ToolBlock, open_details: str = "") -> None:
-        opened = block._replace(is_open=True)
-        if isinstance(opened, ToolBlock):
-            opened = opened._replace(details=open_details)
-        self._turn = [*self._turn[1 - _MOST_DETAILS :], opened]
-        self._show(opened if self.details_open else block)
+    def _show_collapsed(self, block: ThinkingBlock | ToolBlock, open_details: str = "") -> None:
+        expanded = block._replace(is_open=True)
+        if isinstance(expanded, ToolBlock):
+            expanded = expanded._replace(details=open_details)
+        self._details = [*self._details[1 - _MAX_DETAILS :], expanded]
+        self._show(expanded if self.details_open else block)
 
     # Notices
 
-    def _tell(self, event: Event) -> None:
+    def _show_notice(self, event: Event) -> None:
         match event:
-            case SkillLoaded(name, tokens, by, rights):
+            case SkillLoaded(name, tokens, by, permissions):
                 if by == "model":  # the tool call already showed that the skill was loaded
-                    said = f"skill {name}, {rights}" if rights else ""
+                    text = f"skill {name}, {permissions}" if permissions else ""
                 else:  # a skill called by `/name` is loaded for one turn
                     how = "used for this message" if by == "user" else "loaded"
-                    said = f"skill {name}, {how}, {format_count(tokens, 'token')}" + (f"; {rights}" if rights else "")
-                self._say(said)
+                    text = f"skill {name}, {how}, {format_count(tokens, 'token')}" + (
+                        f"; {permissions}" if permissions else ""
+                    )
+                self._show_dim(text)
             case SkillUnloaded(name, reason):
-                self._say(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))
+                self._show_dim(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))
             case Compacted(before, after):
                 self.used_tokens = after
-                self._say(f"the conversation was compacted: {before:,} -> {after:,} tokens")
+                self._show_dim(f"the conversation was compacted: {before:,} -> {after:,} tokens")
             case Retrying(_, seconds, reason):
                 self._show(NoticeBlock("warning", f"{reason}; trying again in {seconds:.0f} s"))
                 self._update(f"waiting {seconds:.0f} s to try again")
@@ -267,6 +269,6 @@ class EventView:
             case _:
                 pass
 
-    def _say(self, text: str) -> None:
+    def _show_dim(self, text: str) -> None:
         if text:
             self._show(text_block(text, "dim"))

@@ -11,8 +11,8 @@ from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import Span, StyledLine
 
-_WIDEST: Final = 28
-_BETWEEN: Final = "  "
+_MAX_WIDTH: Final = 28
+_SEPARATOR: Final = "  "
 
 
 class PanelCells(NamedTuple):
@@ -26,17 +26,17 @@ def align_rows(rows: Sequence[PanelCells], right_aligned: frozenset[int] = froze
     shown = [[span._replace(text=collapse_whitespace(span.text)) for span in row.spans] for row in rows]
     columns = max((len(spans) for spans in shown), default=0)
     widths = [
-        min(max((text_width(spans[at].text) for spans in shown if at < len(spans) - 1), default=0), _WIDEST)
-        for at in range(columns)
+        min(max((text_width(spans[index].text) for spans in shown if index < len(spans) - 1), default=0), _MAX_WIDTH)
+        for index in range(columns)
     ]
     return tuple(PanelRow(row.id, _line(spans, widths, right_aligned)) for row, spans in zip(rows, shown, strict=True))
 
 
-def _line(spans: list[Span], widths: list[int], numbers: frozenset[int]) -> StyledLine:
+def _line(spans: list[Span], widths: list[int], right_aligned: frozenset[int]) -> StyledLine:
     line: list[Span] = []
-    for at, span in enumerate(spans[:-1]):
-        if widths[at]:
-            text = truncate_to_width(span.text, widths[at])
-            blanks = " " * (widths[at] - text_width(text))
-            line.append(Span((blanks + text if at in numbers else text + blanks) + _BETWEEN, span.tone))
+    for index, span in enumerate(spans[:-1]):
+        if widths[index]:
+            text = truncate_to_width(span.text, widths[index])
+            padding = " " * (widths[index] - text_width(text))
+            line.append(Span((padding + text if index in right_aligned else text + padding) + _SEPARATOR, span.tone))
     return (*line, *spans[-1:])

@@ -17,9 +17,9 @@ from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import Block, ReplyBlock, ThinkingBlock, ToolBlock, UserBlock, text_block
 
-_MOST_FORKS: Final = 20
-_HEAD = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')
-_OURS: Final = ("suggested-skills", "library-changes", "session-changes")
+_MAX_FORKS: Final = 20
+_NOTIFICATION = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')
+_APPENDED_TAGS: Final = ("suggested-skills", "library-changes", "session-changes")
 """Elements that Kitbag appended to the user's message for the model."""
 
 
@@ -34,25 +34,29 @@ class SessionReplay(NamedTuple):
     """Empty if all are completed."""
 
 
-class _Told(NamedTuple):
+class _ShownResult(NamedTuple):
     summary: str = ""
     details: str = ""
 
 
 def replay_session(session: Session, exchanges: int) -> SessionReplay:
     lines = session.recorded_messages()
-    said = [at for at, (seq, message) in enumerate(lines) if seq and is_user_message(message)]
-    start = said[-exchanges] if len(said) >= exchanges else 0
+    user_messages = [at for at, (seq, message) in enumerate(lines) if seq and is_user_message(message)]
+    start = user_messages[-exchanges] if len(user_messages) >= exchanges else 0
     shown = [(seq, message) for seq, message in lines[start:] if seq]
-    told, used = _records(session, shown[0][0] if shown else 0)
+    result_texts, used_tokens = _read_results(session, shown[0][0] if shown else 0)
     results = {result.call_id: result for _, message in shown for result in message.results}
     directory = session.header.directory
     blocks: list[Block] = []
-    if shown and (len(said) > exchanges or len(shown) < len(lines[start:])):
-        blocks.append(text_block(f"… {_earlier(len(said) - exchanges)}", "dim"))
+    if shown and (len(user_messages) > exchanges or len(shown) < len(lines[start:])):
+        blocks.append(text_block(f"… {_earlier(len(user_messages) - exchanges)}", "dim"))
     for _, message in shown:
-        blocks += _user(message) if message.role == "user" else _reply(message, results, told, directory)
-    return SessionReplay(tuple(blocks), used, _todos(session))
+        blocks += (
+            _user_blocks(message)
+            if message.role == "user"
+            else _reply_blocks(message, results, result_texts, directory)
+        )
+    return SessionReplay(tuple(blocks), used_tokens, _todos(session))
 
 
 def _earlier(more: int) -> str:
@@ -65,32 +69,34 @@ def _todos(session: Session) -> tuple[tuple[str, str], ...]:
     return todos if any(status != "completed" for status, _ in todos) else ()
 
 
-def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
+def _read_results(session: Session, since: int) -> tuple[dict[str, _ShownResult], int]:
     """Reads what was shown for each tool result since then, and the tokens of the last reply."""
-    told: dict[str, _Told] = {}
-    used = 0
+    result_texts: dict[str, _ShownResult] = {}
+    used_tokens = 0
     stream: str = session.stream
-    for _ in range(_MOST_FORKS):
+    for _ in range(_MAX_FORKS):
         origin = ""
-        for body, kind in _read(session, stream, since):
+        for body, kind in _read_records(session, stream, since):
             if kind == "session":
                 origin = str(body.get("forked_from") or "")
             elif kind == "result":
                 with contextlib.suppress(*_DAMAGED):  # a record of another version is shown without a summary
                     call = str(body["result"].get("call_id", ""))
-                    told.setdefault(call, _Told(str(body.get("summary", "")), str(body.get("details", ""))))
+                    result_texts.setdefault(
+                        call, _ShownResult(str(body.get("summary", "")), str(body.get("details", "")))
+                    )
             elif kind == "reply" and stream == session.stream:
                 with contextlib.suppress(*_DAMAGED):
                     usage = Usage(*body.get("usage", ()))
-                    used = usage.total_input + usage.output or used
+                    used_tokens = usage.total_input + usage.output or used_tokens
         origin = origin or (session.header.forked_from if stream == session.stream else "")
         if not origin:
             break
         stream = STREAM_PREFIX + origin
-    return told, used
+    return result_texts, used_tokens
 
 
-def _read(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str, Any], str]]:
+def _read_records(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str, Any], str]]:
     """Stops at the first unreadable record: opening the session reports the damage."""
     try:
         for record in session.journal.read(stream, max(since - 1, 0)):
@@ -100,27 +106,27 @@ def _read(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str,
         return
 
 
-def _user(message: Message) -> Iterator[Block]:
+def _user_blocks(message: Message) -> Iterator[Block]:
     """Shows a user message or one line per task notification; results are shown with their calls."""
     if message.results:
         return
     if message.text.startswith(NOTIFICATION_PREFIX):
-        for task, status, agent in _HEAD.findall(message.text):
+        for task, status, agent in _NOTIFICATION.findall(message.text):
             yield text_block(html.unescape(f"task {task} ({agent}): {status}"), "dim")
         return
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     images = sum(isinstance(part, Image) for part in message.parts)
-    yield UserBlock(_own_words(texts[-1]) if texts else "", images)  # a called skill comes before it
+    yield UserBlock(_user_text(texts[-1]) if texts else "", images)  # a called skill comes before it
 
 
-def _own_words(text: str) -> str:
+def _user_text(text: str) -> str:
     """Without attached files: the user did not write them."""
-    own = [part for kind, _, part in split_user_text(_without_ours(text)) if kind != "mentioned"]
-    return "".join(own).rstrip("\n")
+    parts = [part for kind, _, part in split_user_text(_without_appended(text)) if kind != "mentioned"]
+    return "".join(parts).rstrip("\n")
 
 
-def _without_ours(text: str) -> str:
-    while ends := [tag for tag in _OURS if text.rstrip().endswith(f"</{tag}>")]:
+def _without_appended(text: str) -> str:
+    while ends := [tag for tag in _APPENDED_TAGS if text.rstrip().endswith(f"</{tag}>")]:
         start = text.rfind(f"<{ends[0]}>\n")
         if start < 0:
             break
@@ -128,18 +134,20 @@ def _without_ours(text: str) -> str:
     return text
 
 
-def _reply(message: Message, results: dict[str, ToolResult], told: dict[str, _Told], directory: str) -> Iterator[Block]:
+def _reply_blocks(
+    message: Message, results: dict[str, ToolResult], result_texts: dict[str, _ShownResult], directory: str
+) -> Iterator[Block]:
     for text in [part.text for part in message.parts if isinstance(part, Thinking) and part.text.strip()]:
         yield ThinkingBlock(text, 0.0)
     if message.text.strip():
         yield ReplyBlock(message.text)
     for call in message.calls:
-        yield _done(call, results.get(call.id), told.get(call.id, _Told()), directory)
+        yield _tool_block(call, results.get(call.id), result_texts.get(call.id, _ShownResult()), directory)
 
 
-def _done(call: ToolCall, result: ToolResult | None, told: _Told, directory: str) -> ToolBlock:
+def _tool_block(call: ToolCall, result: ToolResult | None, shown: _ShownResult, directory: str) -> ToolBlock:
     about = call_title(call.name, call.arguments, directory=directory)
     if result is None:
         return ToolBlock(call.name, about, "interrupted", True, 0.0)
-    summary = call_summary(call.name, about, told.summary, result.is_error)
-    return ToolBlock(call.name, about, summary, result.is_error, 0.0, told.details)
+    summary = call_summary(call.name, about, shown.summary, result.is_error)
+    return ToolBlock(call.name, about, summary, result.is_error, 0.0, shown.details)

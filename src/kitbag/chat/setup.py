@@ -34,8 +34,8 @@ _NAMES: Final = {
     "vllm": "vLLM",
     "lmstudio": "LM Studio",
 }
-_LEAVING: Final = "leaves all as it is"
-_KEY_WORDS: Final = {
+_CANCEL_EFFECT: Final = "leaves all as it is"
+_KEY_LABELS: Final = {
     "environment": "in your environment",
     "kept": "kept by setup",
     "missing": "none",
@@ -53,39 +53,39 @@ def no_model_notice() -> NoticeBlock:
 
 async def run_setup(ui: ChatUI, kitbag_home: str) -> bool:
     """Returns whether something was saved. Raises KitbagError if saving fails."""
-    standing = await asyncio.to_thread(connect_model.load_model_status, kitbag_home)
-    ui.show(*setup_status_blocks(standing))
-    return await _Dialogue(ui, kitbag_home, standing).run()
+    status = await asyncio.to_thread(connect_model.load_model_status, kitbag_home)
+    ui.show(*setup_status_blocks(status))
+    return await _SetupDialog(ui, kitbag_home, status).run()
 
 
-def setup_status_blocks(standing: ModelStatus) -> list[Block]:
+def setup_status_blocks(status: ModelStatus) -> list[Block]:
     """Shows names of variables and providers, never a key."""
-    chosen = standing.chosen
+    chosen = status.chosen
     blocks: list[Block] = [
         FieldsBlock(
             (
                 ("used now", chosen.name if chosen is not None else "nothing"),
                 ("because", chosen.reason if chosen is not None else ""),
-                ("can't be used", f"{standing.problem}; {standing.fix}" if standing.problem else ""),
-                ("settings", shorten_path(standing.settings_file)),
+                ("can't be used", f"{status.problem}; {status.fix}" if status.problem else ""),
+                ("settings", shorten_path(status.settings_file)),
             )
         )
     ]
     rows = [
-        (one.name, one.key_variable or "-", _KEY_WORDS[one.key], one.address or one.problem)
-        for one in standing.providers
-        if one.name not in LOCAL_PORTS or one.name in standing.local
+        (one.name, one.key_variable or "-", _KEY_LABELS[one.key], one.address or one.problem)
+        for one in status.providers
+        if one.name not in LOCAL_PORTS or one.name in status.local
     ]
     blocks.append(TableBlock(("PROVIDER", "KEY", "IS", "ADDRESS"), tuple(rows)))
-    if not standing.local:
+    if not status.local:
         blocks.append(text_block("no model server answers on this machine (Ollama, llama.cpp, vLLM, LM Studio)", "dim"))
     blocks += [
-        NoticeBlock(found.severity, f"{found.place}: {found.problem}", found.fix) for found in standing.diagnostics
+        NoticeBlock(found.severity, f"{found.place}: {found.problem}", found.fix) for found in status.diagnostics
     ]
     return blocks
 
 
-class _LeftError(Exception):
+class _CanceledError(Exception):
     """The user canceled."""
 
 
@@ -93,66 +93,66 @@ class _BackError(Exception):
     """Back to the first question."""
 
 
-class _Dialogue:
-    def __init__(self, face: ChatUI, kitbag_home: str, standing: ModelStatus) -> None:
-        self._face = face
+class _SetupDialog:
+    def __init__(self, ui: ChatUI, kitbag_home: str, status: ModelStatus) -> None:
+        self._ui = ui
         self._home = kitbag_home
-        self._standing = standing
-        self._waits_for = ""
+        self._status = status
+        self._missing_variable = ""
         """The variable for the key, if it is not set yet: then the model can't be tried."""
 
     async def run(self) -> bool:
         while True:
             try:
-                return await self._once()
+                return await self._run_once()
             except _BackError:
                 continue
-            except _LeftError:
-                self._face.show(text_block("nothing was written", "dim"))
+            except _CanceledError:
+                self._ui.show(text_block("nothing was written", "dim"))
                 return False
 
-    async def _once(self) -> bool:
-        self._waits_for = ""
-        wanted = await self._choose_provider()
-        if wanted.provider == "offline":
-            return self._save(wanted, "offline needs no key and no network")
-        if wanted.provider not in LOCAL_PORTS:
-            wanted = await self._choose_key(wanted)
-        wanted = await self._choose_model(wanted)
-        if self._waits_for:
-            return self._save(wanted, f"as soon as {self._waits_for} is set")
+    async def _run_once(self) -> bool:
+        self._missing_variable = ""
+        model_setup = await self._choose_provider()
+        if model_setup.provider == "offline":
+            return self._save(model_setup, "offline needs no key and no network")
+        if model_setup.provider not in LOCAL_PORTS:
+            model_setup = await self._choose_key(model_setup)
+        model_setup = await self._choose_model(model_setup)
+        if self._missing_variable:
+            return self._save(model_setup, f"as soon as {self._missing_variable} is set")
         while True:
-            tried = await self._try(wanted)
-            if not tried.problem:
-                return self._save(wanted, "it works")
-            match await self._after_failure(wanted, tried):
+            trial = await self._try(model_setup)
+            if not trial.problem:
+                return self._save(model_setup, "it works")
+            match await self._after_failure(model_setup, trial):
                 case "s":
-                    return self._save(wanted, "it was not seen to work")
+                    return self._save(model_setup, "it was not seen to work")
                 case "k":
-                    wanted = await self._choose_key(wanted, again=True)
+                    model_setup = await self._choose_key(model_setup, again=True)
                 case "m":
-                    wanted = await self._choose_model(wanted)
+                    model_setup = await self._choose_model(model_setup)
                 case _:
                     pass
 
     # Provider
 
     async def _choose_provider(self) -> ModelSetup:
-        states = {one.name: one for one in self._standing.providers}
+        states = {one.name: one for one in self._status.providers}
         options: list[FormOption] = []
         names: list[str] = []
         for name in ("anthropic", "openai", "openrouter"):
             state = states[name]
-            note = f"a key is {_KEY_WORDS[state.key]} ({state.key_variable})" if state.has_key else "needs a key"
+            note = f"a key is {_KEY_LABELS[state.key]} ({state.key_variable})" if state.has_key else "needs a key"
             options.append(FormOption(str(len(options) + 1), _NAMES[name], note))
             names.append(name)
-        found = ", ".join(_NAMES[name] for name in self._standing.local)
+        found = ", ".join(_NAMES[name] for name in self._status.local)
         options.append(FormOption("4", "a model on this machine", f"{found} answers" if found else "none answers now"))
         options.append(FormOption("5", "another address", "that speaks OpenAI's or Anthropic's protocol"))
         options.append(FormOption("6", "stay offline", "no model, no network: finds, loads and quotes"))
-        own = [one for one in self._standing.providers if one.name not in _NAMES]
+        own = [one for one in self._status.providers if one.name not in _NAMES]
         options += [FormOption(str(7 + at), one.name, one.address or one.problem) for at, one in enumerate(own)]
-        key = await self._pick("Which model shall answer?", options)
+        key = await self._ask_option("Which model shall answer?", options)
         match key:
             case "4":
                 return await self._choose_local()
@@ -167,15 +167,17 @@ class _Dialogue:
     async def _choose_local(self) -> ModelSetup:
         names = list(LOCAL_PORTS)
         options = [
-            FormOption(str(at), _NAMES[name], _local_note(self._standing, name)) for at, name in enumerate(names, 1)
+            FormOption(str(at), _NAMES[name], _local_note(self._status, name)) for at, name in enumerate(names, 1)
         ]
-        default = next((str(names.index(name) + 1) for name in self._standing.local), "")
-        name = names[int(await self._pick("Which server?", options, default)) - 1]
-        if name in self._standing.local:
+        default = next((str(names.index(name) + 1) for name in self._status.local), "")
+        name = names[int(await self._ask_option("Which server?", options, default)) - 1]
+        if name in self._status.local:
             return ModelSetup(name)
-        usual = next(one.address for one in self._standing.providers if one.name == name)
-        address = await self._ask_address("Nobody answers there. Where does it listen?", usual, "chat")
-        return ModelSetup(name, own=ProviderSettings(base_url=address) if address != usual else ProviderSettings())
+        default_address = next(one.address for one in self._status.providers if one.name == name)
+        address = await self._ask_address("Nobody answers there. Where does it listen?", default_address, "chat")
+        return ModelSetup(
+            name, own=ProviderSettings(base_url=address) if address != default_address else ProviderSettings()
+        )
 
     async def _choose_address(self) -> ModelSetup:
         protocols = ("chat", "responses", "anthropic")
@@ -184,13 +186,13 @@ class _Dialogue:
             FormOption("2", "OpenAI's responses"),
             FormOption("3", "Anthropic's messages"),
         )
-        protocol = protocols[int(await self._pick("What does it speak?", options, "1")) - 1]
+        protocol = protocols[int(await self._ask_option("What does it speak?", options, "1")) - 1]
         address = await self._ask_address("Its address:", "", protocol)
         sources = connect_model.preview_sources(self._home, ModelSetup(""))
         name, problem = "", ""
         while not name or problem:
             above = (NoticeBlock("error", problem),) if problem else ()
-            name = await self._write("A name for it, of your own:", "such as lab", above=above)
+            name = await self._ask_text("A name for it, of your own:", "such as lab", above=above)
             problem = connect_model.name_problem(name, sources)
         return ModelSetup(name, own=ProviderSettings(address, protocol))
 
@@ -198,165 +200,170 @@ class _Dialogue:
         problem = ""
         while True:
             above = (NoticeBlock("error", problem),) if problem else ()
-            text = await self._write(prompt, "such as http://10.0.0.5:8000/v1", text, above=above)
+            text = await self._ask_text(prompt, "such as http://10.0.0.5:8000/v1", text, above=above)
             problem = connect_model.address_problem(text)
             if not problem:
                 return connect_model.complete_address(text, protocol)
 
     # API key
 
-    async def _choose_key(self, wanted: ModelSetup, *, again: bool = False) -> ModelSetup:
-        sources = connect_model.preview_sources(self._home, wanted)
-        variable = connect_model.default_key_variable(wanted.provider, sources)
-        is_there = bool(sources.environment.get(variable, "").strip())
-        needs = wanted.provider in _KEY_PAGES
-        options = [FormOption("u", f"use the key that is there, in {variable}")] if is_there and not again else []
+    async def _choose_key(self, model_setup: ModelSetup, *, again: bool = False) -> ModelSetup:
+        sources = connect_model.preview_sources(self._home, model_setup)
+        variable = connect_model.default_key_variable(model_setup.provider, sources)
+        is_set = bool(sources.environment.get(variable, "").strip())
+        needs = model_setup.provider in _KEY_PAGES
+        options = [FormOption("u", f"use the key that is there, in {variable}")] if is_set and not again else []
         options += [
             FormOption("v", "it is in an environment variable", "recommended: Kitbag keeps nothing"),
-            FormOption("t", "type it", f"kept in {shorten_path(self._standing.keys_file)}, which only you can read"),
+            FormOption("t", "type it", f"kept in {shorten_path(self._status.keys_file)}, which only you can read"),
         ]
         options += [] if needs else [FormOption("0", "it needs none")]
         options.append(FormOption("b", "back"))
-        page = _KEY_PAGES.get(wanted.provider, "")
-        above = (text_block(f"Keys are made at {page}", "dim"),) if page and not is_there else ()
-        address = connect_model.unprotected_address(wanted.provider, sources)
+        page = _KEY_PAGES.get(model_setup.provider, "")
+        above = (text_block(f"Keys are made at {page}", "dim"),) if page and not is_set else ()
+        address = connect_model.unprotected_address(model_setup.provider, sources)
         if address:
             problem = f"{address} is not encrypted: the key can be read on the way"
             above = (*above, NoticeBlock("warning", problem, "use https"))
-        default = "u" if is_there and not again else ""
-        match await self._pick("The key:", options, default, above):
+        default = "u" if is_set and not again else ""
+        match await self._ask_option("The key:", options, default, above):
             case "u":
-                return wanted._replace(own=self._with_variable(wanted, variable), key="")
+                return model_setup._replace(own=self._with_variable(model_setup, variable), key="")
             case "v":
-                return await self._name_variable(wanted, variable)
+                return await self._name_variable(model_setup, variable)
             case "t":
-                return await self._type_key(wanted)
+                return await self._type_key(model_setup)
             case "0":
-                return wanted
+                return model_setup
             case _:
                 raise _BackError
 
-    async def _name_variable(self, wanted: ModelSetup, usual: str) -> ModelSetup:
-        variable = usual
+    async def _name_variable(self, model_setup: ModelSetup, default_variable: str) -> ModelSetup:
+        variable = default_variable
         problem = ""
         while True:
             above = (NoticeBlock("error", problem),) if problem else ()
-            variable = await self._write("Its name:", "of the variable, not the key", variable, above=above)
+            variable = await self._ask_text("Its name:", "of the variable, not the key", variable, above=above)
             if is_variable_name(variable):
                 break
             # The user may have pasted the key itself: don't show it again.
-            variable, problem = usual, "a variable's name has letters, digits and _; the key itself does not go here"
-        named = wanted._replace(own=self._with_variable(wanted, variable), key="")
+            variable, problem = (
+                default_variable,
+                "a variable's name has letters, digits and _; the key itself does not go here",
+            )
+        with_variable = model_setup._replace(own=self._with_variable(model_setup, variable), key="")
         if os.environ.get(variable, "").strip():
-            return named
+            return with_variable
         above = (
             text_block(f"{variable} is not set here. Add this line to your shell's profile (~/.profile, ~/.zshrc):"),
             VerbatimBlock(f"export {variable}='…the key…'"),
             text_block("Open a new shell then, and run `kitbag setup` once more to see whether it works."),
         )
         options = (FormOption("w", "choose a model and write it down now, untried"), FormOption("b", "back"))
-        if await self._pick("Without the key nothing can be tried.", options, above=above) != "w":
+        if await self._ask_option("Without the key nothing can be tried.", options, above=above) != "w":
             raise _BackError
-        self._waits_for = variable
-        return named
+        self._missing_variable = variable
+        return with_variable
 
-    def _with_variable(self, wanted: ModelSetup, variable: str) -> ProviderSettings:
+    def _with_variable(self, model_setup: ModelSetup, variable: str) -> ProviderSettings:
         """Saved only if it is not the default name."""
-        usual = key_variable(wanted.provider, connect_model.preview_sources(self._home, ModelSetup("")))
-        return wanted.own._replace(key_env="" if usual == variable else variable)
+        default_variable = key_variable(model_setup.provider, connect_model.preview_sources(self._home, ModelSetup("")))
+        return model_setup.own._replace(key_env="" if default_variable == variable else variable)
 
-    async def _type_key(self, wanted: ModelSetup) -> ModelSetup:
-        sources = connect_model.preview_sources(self._home, wanted)
-        variable = connect_model.variable_for_new_key(wanted.provider, sources)
+    async def _type_key(self, model_setup: ModelSetup) -> ModelSetup:
+        sources = connect_model.preview_sources(self._home, model_setup)
+        variable = connect_model.variable_for_new_key(model_setup.provider, sources)
         above: tuple[Block, ...] = ()
         while True:
             form = Form(
                 "The key (what you type is not shown):", above=above, free_text_hint="the key alone", secret=True
             )
-            filled = await self._face.ask(form)
-            if filled is None:
+            form_answer = await self._ui.ask(form)
+            if form_answer is None:
                 raise _BackError
-            key = filled.text.strip()
-            problem = connect_model.typed_key_problem(wanted.provider, key)
+            key = form_answer.text.strip()
+            problem = connect_model.typed_key_problem(model_setup.provider, key)
             if not problem:
-                return wanted._replace(own=self._with_variable(wanted, variable), key=key)
+                return model_setup._replace(own=self._with_variable(model_setup, variable), key=key)
             above = (NoticeBlock("error", problem),)
 
     # Model and trial
 
-    async def _choose_model(self, wanted: ModelSetup) -> ModelSetup:
-        model = await ask_for_model(self._face, self._home, wanted)
+    async def _choose_model(self, model_setup: ModelSetup) -> ModelSetup:
+        model = await ask_for_model(self._ui, self._home, model_setup)
         if not model:
             raise _BackError
-        return wanted._replace(model=model)
+        return model_setup._replace(model=model)
 
-    async def _try(self, wanted: ModelSetup) -> TrialResult:
-        self._face.show(text_block(f"asking {wanted.provider}/{wanted.model} …", "dim"))
-        tried = await connect_model.try_model(self._home, wanted)
-        self._face.show(*trial_blocks(tried))
-        return tried
+    async def _try(self, model_setup: ModelSetup) -> TrialResult:
+        self._ui.show(text_block(f"asking {model_setup.provider}/{model_setup.model} …", "dim"))
+        trial = await connect_model.try_model(self._home, model_setup)
+        self._ui.show(*trial_blocks(trial))
+        return trial
 
-    async def _after_failure(self, wanted: ModelSetup, tried: TrialResult) -> str:
+    async def _after_failure(self, model_setup: ModelSetup, trial: TrialResult) -> str:
         options = [
             FormOption("a", "try again"),
-            *([FormOption("k", "another key")] if wanted.provider not in LOCAL_PORTS else []),
+            *([FormOption("k", "another key")] if model_setup.provider not in LOCAL_PORTS else []),
             FormOption("m", "another model"),
             FormOption("s", "write it down all the same"),
             FormOption("b", "back to the beginning"),
         ]
-        default = {"key": "k", "model": "m"}.get(tried.blames, "a")
+        default = {"key": "k", "model": "m"}.get(trial.blames, "a")
         default = default if any(option.key == default for option in options) else "a"
-        key = await self._pick("What now?", options, default)
+        key = await self._ask_option("What now?", options, default)
         if key == "b":
             raise _BackError
         return key
 
-    def _save(self, wanted: ModelSetup, how: str) -> bool:
-        connect_model.save_model_setup(self._home, wanted)
-        name = f"{wanted.provider}/{wanted.model}" if wanted.provider != "offline" else "offline"
-        place = shorten_path(self._standing.settings_file)
-        self._face.show(text_block(f"{name} is your model from now on: {how}. Written to {place}.", "good"))
-        if wanted.key:
-            self._face.show(
-                text_block(f"The key is kept in {shorten_path(self._standing.keys_file)}, for you alone.", "good")
+    def _save(self, model_setup: ModelSetup, result: str) -> bool:
+        connect_model.save_model_setup(self._home, model_setup)
+        name = f"{model_setup.provider}/{model_setup.model}" if model_setup.provider != "offline" else "offline"
+        path = shorten_path(self._status.settings_file)
+        self._ui.show(text_block(f"{name} is your model from now on: {result}. Written to {path}.", "good"))
+        if model_setup.key:
+            self._ui.show(
+                text_block(f"The key is kept in {shorten_path(self._status.keys_file)}, for you alone.", "good")
             )
-        self._face.show(*_other_choice(self._home, name))
+        self._ui.show(*_override_notice(self._home, name))
         return True
 
     # Forms
 
-    async def _pick(
+    async def _ask_option(
         self, prompt: str, options: Sequence[FormOption], default: str = "", above: tuple[Block, ...] = ()
     ) -> str:
-        filled = await self._face.ask(Form(prompt, tuple(options), above, default=default, cancel_effect=_LEAVING))
-        if filled is None or not filled.keys:
-            raise _LeftError
-        return filled.keys[0]
+        form_answer = await self._ui.ask(
+            Form(prompt, tuple(options), above, default=default, cancel_effect=_CANCEL_EFFECT)
+        )
+        if form_answer is None or not form_answer.keys:
+            raise _CanceledError
+        return form_answer.keys[0]
 
-    async def _write(self, prompt: str, free: str, text: str = "", above: tuple[Block, ...] = ()) -> str:
-        filled = await self._face.ask(Form(prompt, above=above, free_text_hint=free, initial_text=text))
-        if filled is None or not filled.text.strip():
+    async def _ask_text(self, prompt: str, free_text_hint: str, text: str = "", above: tuple[Block, ...] = ()) -> str:
+        form_answer = await self._ui.ask(Form(prompt, above=above, free_text_hint=free_text_hint, initial_text=text))
+        if form_answer is None or not form_answer.text.strip():
             raise _BackError
-        return filled.text.strip()
+        return form_answer.text.strip()
 
 
-def trial_blocks(tried: TrialResult) -> list[Block]:
-    if tried.problem:
-        return [NoticeBlock("error", tried.problem, tried.fix)]
-    sent = tried.usage.input + tried.usage.cache_read + tried.usage.cache_write
-    tokens = f"{sent:,} tokens in, {tried.usage.output:,} out"
-    cost = f" · {format_cost(tried.cost)}" if tried.cost is not None else ""
-    answer: Block = VerbatimBlock(tried.text) if tried.text else text_block("it answered, in thoughts alone", "dim")
-    return [answer, text_block(f"{tokens}{cost} · {tried.seconds:.1f}s", "dim")]
+def trial_blocks(trial: TrialResult) -> list[Block]:
+    if trial.problem:
+        return [NoticeBlock("error", trial.problem, trial.fix)]
+    sent = trial.usage.input + trial.usage.cache_read + trial.usage.cache_write
+    tokens = f"{sent:,} tokens in, {trial.usage.output:,} out"
+    cost = f" · {format_cost(trial.cost)}" if trial.cost is not None else ""
+    answer: Block = VerbatimBlock(trial.text) if trial.text else text_block("it answered, in thoughts alone", "dim")
+    return [answer, text_block(f"{tokens}{cost} · {trial.seconds:.1f}s", "dim")]
 
 
-def _local_note(standing: ModelStatus, name: str) -> str:
-    models = standing.local.get(name, [])
+def _local_note(status: ModelStatus, name: str) -> str:
+    models = status.local.get(name, [])
     more = f" and {len(models) - 3} more" if len(models) > 3 else ""
     return f"{', '.join(models[:3])}{more}" if models else "does not answer"
 
 
-def _other_choice(kitbag_home: str, name: str) -> list[Block]:
+def _override_notice(kitbag_home: str, name: str) -> list[Block]:
     """Warns if another setting overrides what was just saved."""
     from kitbag.assembly.model_sources import load_model_sources
     from kitbag.models.model_selection import select_model

@@ -23,26 +23,30 @@ async def run_shell_command(
     from kitbag.runtime.user_commands import UserCommand, queue_for_model
 
     show(UserBlock(f"!{command}"))
-    loop, since = asyncio.get_running_loop(), time.monotonic()
+    loop, started_at = asyncio.get_running_loop(), time.monotonic()
 
     def progress(line: str) -> None:
-        draw(LiveState("running", since, running=(RunningCall("!", command, line, since),)))
+        draw(LiveState("running", started_at, running=(RunningCall("!", command, line, started_at),)))
 
-    own = UserCommand(command, agent.environment.places.cwd)
+    user_command = UserCommand(command, agent.environment.places.cwd)
     progress("")
     try:
-        await own.run(lambda line: loop.call_soon_threadsafe(progress, line) and None)
+        await user_command.run(lambda line: loop.call_soon_threadsafe(progress, line) and None)
     finally:
         draw(LiveState())
-        is_seen = queue_for_model(agent, own)
-        if own.text:
-            show(VerbatimBlock(own.text))
-        show(text_block(_describe_result(own, is_seen=is_seen), "dim"))
+        is_seen = queue_for_model(agent, user_command)
+        if user_command.text:
+            show(VerbatimBlock(user_command.text))
+        show(text_block(_describe_result(user_command, is_seen=is_seen), "dim"))
 
 
-def _describe_result(own: "UserCommand", *, is_seen: bool) -> str:
-    whole = "the model sees it with your next message"
-    short = "the model is told only that you ran it: there is too much already"
-    end = own.outcome[:1].lower() + own.outcome[1:]
-    lines = format_count(own.lines, "line") if own.lines else "no output"
-    return " · ".join(part for part in (end, lines, format_duration(own.seconds), whole if is_seen else short) if part)
+def _describe_result(user_command: "UserCommand", *, is_seen: bool) -> str:
+    sent_note = "the model sees it with your next message"
+    omitted_note = "the model is told only that you ran it: there is too much already"
+    end = user_command.outcome[:1].lower() + user_command.outcome[1:]
+    lines = format_count(user_command.lines, "line") if user_command.lines else "no output"
+    return " · ".join(
+        part
+        for part in (end, lines, format_duration(user_command.seconds), sent_note if is_seen else omitted_note)
+        if part
+    )

@@ -18,7 +18,7 @@ from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.session_locks import check_session_not_open
 
-_MOST_EARLY: Final = 100
+_MAX_EARLY_ACTIONS: Final = 100
 """Lines of piped input read before the chat starts."""
 
 
@@ -26,25 +26,25 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
     """Returns the exit code. `on_agent` is called with every agent the chat uses. Raises KitbagError if the chat can't
     start."""
     if not options.trust_workspace:
-        asked = await ask_for_trust(ui, places)
-        if asked.choice == "leave":
+        answer = await ask_for_trust(ui, places)
+        if answer.choice == "leave":
             return 0
-        options = options._replace(trust_workspace=asked.fingerprint or False)
+        options = options._replace(trust_workspace=answer.fingerprint or False)
     chat: Chat | None = None
 
-    async def shown() -> None:
+    async def flush() -> None:
         if chat is not None:
             await chat.flush()
 
     ui.draw(LiveState("starting", time.monotonic()), ChatStatus(directory=places.cwd))
-    agent = make_agent(ui, options, shown)
+    agent = make_agent(ui, options, flush)
     try:
-        early = await _opened(agent, ui)
-        if isinstance(early, ExitRequested):
-            return early.exit_code
+        early_actions = await _open_agent(agent, ui)
+        if isinstance(early_actions, ExitRequested):
+            return early_actions.exit_code
         if options.resume and not options.fork:
             check_session_not_open(places.kitbag_home, agent.session.id)
-        chat = Chat(ui, agent, lambda wanted: make_agent(ui, wanted, shown), on_agent, early)
+        chat = Chat(ui, agent, lambda wanted: make_agent(ui, wanted, flush), on_agent, early_actions)
         return await chat.run()
     finally:
         if chat is not None:
@@ -52,32 +52,32 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
         await agent.close()
 
 
-async def _opened(agent: Agent, face: ChatUI) -> list[UserAction] | ExitRequested:
+async def _open_agent(agent: Agent, ui: ChatUI) -> list[UserAction] | ExitRequested:
     """Opens the agent and returns the user's actions meanwhile: MCP servers may be slow to start. ExitRequested if the
     user exits first."""
-    early: list[UserAction] = []
+    early_actions: list[UserAction] = []
     opening = asyncio.ensure_future(agent.__aenter__())
     try:
-        while not opening.done() and len(early) < _MOST_EARLY:
-            deed = await _done_before(opening, face)
-            if isinstance(deed, ExitRequested) and deed.immediately:
-                return deed
-            if deed is not None and deed != KeyPressed("cancel"):  # nothing to cancel yet
-                early.append(deed)
+        while not opening.done() and len(early_actions) < _MAX_EARLY_ACTIONS:
+            action = await _next_action_before(opening, ui)
+            if isinstance(action, ExitRequested) and action.immediately:
+                return action
+            if action is not None and action != KeyPressed("cancel"):  # nothing to cancel yet
+                early_actions.append(action)
         await opening
     finally:
         opening.cancel()
         await asyncio.wait([opening])
-    return early
+    return early_actions
 
 
-async def _done_before(opening: "asyncio.Future[Agent]", face: ChatUI) -> UserAction | None:
-    doing = asyncio.ensure_future(face.next())
+async def _next_action_before(opening: "asyncio.Future[Agent]", ui: ChatUI) -> UserAction | None:
+    next_action = asyncio.ensure_future(ui.next())
     try:
-        await asyncio.wait((opening, doing), return_when=asyncio.FIRST_COMPLETED)
-        return doing.result() if doing.done() else None
+        await asyncio.wait((opening, next_action), return_when=asyncio.FIRST_COMPLETED)
+        return next_action.result() if next_action.done() else None
     finally:
-        doing.cancel()
+        next_action.cancel()
 
 
 def make_agent(ui: ChatUI, options: Options, flush: FlushEvents) -> Agent:

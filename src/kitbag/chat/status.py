@@ -10,18 +10,18 @@ from kitbag.runtime.agent import Agent
 from kitbag.text.tokens import estimate_tokens
 
 
-def chat_status(agent: Agent, used: int, background: BackgroundMonitor) -> ChatStatus:
+def chat_status(agent: Agent, used_tokens: int, background: BackgroundMonitor) -> ChatStatus:
     """`used_tokens`: tokens of the last request and its reply, as counted by the provider."""
     persona = agent.environment.library.persona
     totals = agent.session.totals
-    spent = background.cost
+    background_cost = background.cost
     return ChatStatus(
         agent.chosen.name,
         agent.permissions.current_mode,
         (persona.full_name if persona is not None else agent.environment.library.team) or agent.options.agent,
-        used,
+        used_tokens,
         agent.chosen.info.window,
-        None if totals.unpriced or spent is None else totals.cost + spent,
+        None if totals.unpriced or background_cost is None else totals.cost + background_cost,
         background.running,
         background.questions,
         agent.environment.places.cwd,

@@ -43,7 +43,7 @@ MAX_ROWS: Final = 200
 COLUMNS: Final = "tokens, cost, time, what it does"
 _HEADERS: Final = ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "TIME", "WHAT")
 _SHORT_ID: Final = 8
-_TONES: Final[dict[str, Tone]] = {
+_STATUS_TONES: Final[dict[str, Tone]] = {
     "completed": "good",
     "empty": "good",
     "failed": "bad",
@@ -56,7 +56,7 @@ _TONES: Final[dict[str, Tone]] = {
     "running": "accent",
     "waiting-approval": "warning",
 }
-_WORDS: Final = {"waiting-approval": "asks you"}
+_STATUS_LABELS: Final = {"waiting-approval": "asks you"}
 
 
 class ListedTask(NamedTuple):
@@ -77,43 +77,45 @@ class TaskList:
         self._session = session
         self._directory = directory
         self._reports = ReportCache(board)
-        self._looking = threading.Lock()
-        self._seen: tuple[ListedTask, ...] = ()
+        self._lock = threading.Lock()
+        self._listed: tuple[ListedTask, ...] = ()
 
     def refresh(self) -> tuple[ListedTask, ...]:
         """Tasks of this session first, then unfinished ones, then newest first. Raises StoreError."""
-        with self._looking:
+        with self._lock:
             tasks = [task for task in self._board.all() if self._belongs(task)]
             tasks.sort(key=lambda task: task.created, reverse=True)
             tasks.sort(key=lambda task: (task.root != self._session, task.is_finished))
             self.omitted = max(len(tasks) - MAX_ROWS, 0)
-            self._seen = tuple(self._look_at(task) for task in tasks[:MAX_ROWS])
-            return self._seen
+            self._listed = tuple(self._list_task(task) for task in tasks[:MAX_ROWS])
+            return self._listed
 
     def _belongs(self, task: Task) -> bool:
         return not self._directory or task.directory == self._directory or task.root == self._session
 
-    def _look_at(self, task: Task) -> ListedTask:
+    def _list_task(self, task: Task) -> ListedTask:
         report = self._reports.get(task)
         return ListedTask(task, report, describe_activity(self._board, task, report), task.root == self._session)
 
     def rows(self) -> tuple[PanelRow, ...]:
         """As of the last refresh."""
-        return align_rows([_cells(seen) for seen in self._seen], frozenset((3, 4, 5)))
+        return align_rows([_cells(listed) for listed in self._listed], frozenset((3, 4, 5)))
 
 
-def _cells(seen: ListedTask) -> PanelCells:
-    task, report = seen.task, seen.report
+def _cells(listed: ListedTask) -> PanelCells:
+    task, report = listed.task, listed.report
     _, tokens, cost, time = _figures(task, report)
-    tone: Tone = "plain" if seen.in_this_session else "dim"
+    tone: Tone = "plain" if listed.in_this_session else "dim"
     spans = (
         Span(task.id[:_SHORT_ID], "dim"),
         Span(report.name, tone),
-        Span(_WORDS.get(task.status, task.status), _TONES.get(task.status, "plain")),
+        Span(_STATUS_LABELS.get(task.status, task.status), _STATUS_TONES.get(task.status, "plain")),
         Span(tokens, "dim"),
         Span(cost, "dim"),
         Span(time, "dim"),
-        Span(collapse_whitespace(seen.activity) + ("" if seen.in_this_session else " (another conversation)"), tone),
+        Span(
+            collapse_whitespace(listed.activity) + ("" if listed.in_this_session else " (another conversation)"), tone
+        ),
     )
     return PanelCells(task.id, spans)
 
@@ -126,10 +128,10 @@ def _figures(task: Task, report: TaskReport) -> tuple[str, str, str, str]:
     return str(report.turns), f"{report.tokens:,}", format_cost(report.cost), time
 
 
-def task_table(seen: tuple[ListedTask, ...], omitted: int) -> Block:
-    if not seen:
+def task_table(listed: tuple[ListedTask, ...], omitted: int) -> Block:
+    if not listed:
         return text_block("there are no tasks here; `/tasks all` shows those of other directories", "dim")
-    rows = tuple((one.task.id, one.report.name, one.task.status, *_figures(*one[:2]), one.activity) for one in seen)
+    rows = tuple((one.task.id, one.report.name, one.task.status, *_figures(*one[:2]), one.activity) for one in listed)
     foot = f"{omitted:,} older ones: kitbag tasks list --all" if omitted else "read one: /tasks show ID"
     return TableBlock(_HEADERS, rows, foot=foot)
 
@@ -140,11 +142,13 @@ def task_table(seen: tuple[ListedTask, ...], omitted: int) -> Block:
 def task_detail_blocks(board: Board, task: Task) -> list[Block]:
     """The prompt, the status, the last steps and the cost."""
     report = build_report(board, task, 0, 0)
-    wish = board.request(task.id)
+    task_request = board.request(task.id)
     blocks: list[Block] = [FieldsBlock(tuple(task_fields(board, task, report)))]
-    blocks.append(VerbatimBlock(wish.command or wish.prompt, "Command" if report.is_command else "Asked"))
-    if wish.request:
-        blocks.append(VerbatimBlock(wish.request, "And then"))
+    blocks.append(
+        VerbatimBlock(task_request.command or task_request.prompt, "Command" if report.is_command else "Asked")
+    )
+    if task_request.request:
+        blocks.append(VerbatimBlock(task_request.request, "And then"))
     steps = read_last_steps(board.journal, task) if not report.is_command else []
     if steps:
         blocks.append(LinesBlock(((Span("Did last", "strong"),), *(_step_line(step) for step in steps))))
@@ -163,8 +167,8 @@ def _step_line(step: TaskStep) -> StyledLine:
 
 def _cost_lines(costs: TaskCosts, indent: str = "  ") -> list[StyledLine]:
     own = f"{indent}{costs.name} {costs.id}: {costs.tokens:,} tokens, {format_cost(costs.cost)}"
-    whole = f"  (in all {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
-    return [(Span(own + whole),), *(line for child in costs.children for line in _cost_lines(child, f"{indent}  "))]
+    total = f"  (in all {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
+    return [(Span(own + total),), *(line for child in costs.children for line in _cost_lines(child, f"{indent}  "))]
 
 
 class OutputPage(NamedTuple):
@@ -179,7 +183,7 @@ class OutputPage(NamedTuple):
 def output_page(board: Board, task: Task, offset: int) -> OutputPage:
     """`offset`: in characters of an answer, or bytes of a command's output. Pages end at a line break if possible."""
     if task.kind == "command":
-        report = build_report(board, task, offset, _whole_lines(board, task, offset))
+        report = build_report(board, task, offset, _page_bytes(board, task, offset))
         text, end, size, unit = report.text.rstrip("\n"), report.next_offset, report.output_size, "bytes"
     else:
         answer = build_report(board, task).text
@@ -188,11 +192,11 @@ def output_page(board: Board, task: Task, offset: int) -> OutputPage:
             text = text[: text.rindex("\n") + 1]
         end = min(offset + len(text), size)
     name = "So far" if not task.is_finished else "Output" if task.kind == "command" else "Answer"
-    place = f" ({offset:,} to {end:,} of {size:,} {unit})" if offset or end < size else ""
-    return OutputPage(text, end if end < size else 0, f"{name}{place}")
+    range_shown = f" ({offset:,} to {end:,} of {size:,} {unit})" if offset or end < size else ""
+    return OutputPage(text, end if end < size else 0, f"{name}{range_shown}")
 
 
-def _whole_lines(board: Board, task: Task, offset: int) -> int:
+def _page_bytes(board: Board, task: Task, offset: int) -> int:
     """The number of bytes from `offset` that make a page."""
     piece = read_chunk(state_directory(board.journal), task.id, offset, PAGE_SIZE)
     if piece.next_offset >= piece.size or "\n" not in piece.text:
@@ -203,8 +207,8 @@ def _whole_lines(board: Board, task: Task, offset: int) -> int:
 def page_blocks(page: OutputPage, task: Task) -> list[Block]:
     """Includes the command for the next page."""
     if not page.text:
-        said = "nothing more" if task.is_finished else "nothing more so far"
-        return [text_block(f"{page.title}: {said}", "dim")]
+        rest = "nothing more" if task.is_finished else "nothing more so far"
+        return [text_block(f"{page.title}: {rest}", "dim")]
     more = (
         [text_block(f"more: /tasks output {task.id[:_SHORT_ID]} {page.next_offset}", "dim")] if page.next_offset else []
     )

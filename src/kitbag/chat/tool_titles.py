@@ -14,20 +14,20 @@ def call_title(name: str, arguments: dict[str, Any], event_title: str = "", dire
     if name == "Task":
         parts = (arguments.get("subagent_type"), arguments.get("description"))
         return ": ".join(part for part in parts if isinstance(part, str) and part)
-    shown = event_title or describe_call(name, arguments)
-    inside = shown.removeprefix(name)
-    if shown.startswith(name) and inside.startswith("(") and inside.endswith(")"):
-        inside = inside[1:-1]
-        return inside.removeprefix(f"{directory}/") or inside if directory else inside
-    return inside if shown.startswith(name) else shown
+    title = event_title or describe_call(name, arguments)
+    about_text = title.removeprefix(name)
+    if title.startswith(name) and about_text.startswith("(") and about_text.endswith(")"):
+        about_text = about_text[1:-1]
+        return about_text.removeprefix(f"{directory}/") or about_text if directory else about_text
+    return about_text if title.startswith(name) else title
 
 
 def call_summary(name: str, about: str, summary: str, is_error: bool) -> str:
     """Removes what the title already says. Rewrites two results for the user: a skill was loaded, and the user denied a
     call (the original is addressed to the model)."""
-    refused = f"{name} is not allowed: the user said no"
-    if is_error and summary.startswith(refused):
-        reason = summary.removeprefix(refused)
+    denied = f"{name} is not allowed: the user said no"
+    if is_error and summary.startswith(denied):
+        reason = summary.removeprefix(denied)
         return f"you said no{reason if reason.startswith(': ') else ''}"
     if name == "Skill" and not is_error and summary.startswith(f"{about.lstrip('/')}, "):
         return f"loaded, {summary.partition(', ')[2]}"
@@ -46,11 +46,11 @@ def progress_text(text: str) -> str:
 
 def parse_todos(arguments: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """(status, text) pairs of a TodoWrite call; tolerates malformed arguments."""
-    found: list[tuple[str, str]] = []
+    parsed: list[tuple[str, str]] = []
     todos = arguments.get("todos")
     for todo in cast("list[Any]", todos) if isinstance(todos, list) else []:
         if isinstance(todo, dict):
             fields = cast("dict[str, Any]", todo)
             status, text, active = (str(fields.get(key, "")) for key in ("status", "content", "activeForm"))
-            found.append((status, active if status == "in_progress" and active else text))
-    return tuple(found)
+            parsed.append((status, active if status == "in_progress" and active else text))
+    return tuple(parsed)

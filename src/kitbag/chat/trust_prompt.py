@@ -28,10 +28,10 @@ class TrustAnswer(NamedTuple):
     """For `once`: trusts this content only, also after a reload."""
 
 
-_MOST_LINES: Final = 14
-_MOST_OF_THE_REST: Final = 3
+_MAX_LINES: Final = 14
+_MAX_OTHER_ENTRIES: Final = 3
 """Entries of each kind after the first, the most dangerous one: the question must stay visible below them."""
-_LONGEST_LINE: Final = 200
+_MAX_LINE_LENGTH: Final = 200
 
 
 async def ask_for_trust(ui: ChatUI, places: Places) -> TrustAnswer:
@@ -40,49 +40,49 @@ async def ask_for_trust(ui: ChatUI, places: Places) -> TrustAnswer:
         return TrustAnswer("nothing" if trust.state == "nothing" else "trusted")
     form = trust_form(trust)
     while True:
-        filled = await ui.ask(form)
-        match filled.keys if filled is not None else ():
+        form_answer = await ui.ask(form)
+        match form_answer.keys if form_answer is not None else ():
             case ("t",) if trust.is_complete:
-                remark = await asyncio.to_thread(_store, places, trust)
-                if remark is not None:
-                    ui.show(remark)
-                if remark is None or remark.severity != "error":
+                notice = await asyncio.to_thread(_save, places, trust)
+                if notice is not None:
+                    ui.show(notice)
+                if notice is None or notice.severity != "error":
                     return TrustAnswer("trusted")
                 # Saving would fail again.
                 trust = trust._replace(is_complete=False)
-                form = form._replace(above=(), options=_options(trust, is_cut=True))
+                form = form._replace(above=(), options=_options(trust, is_truncated=True))
             case ("o",):
                 return TrustAnswer("once", trust.fingerprint)
             case ("q",):
                 return TrustAnswer("leave")
             case ("e",):
-                form = form._replace(above=trust_blocks(trust, whole=True), options=_options(trust, is_cut=False))
+                form = form._replace(above=trust_blocks(trust, whole=True), options=_options(trust, is_truncated=False))
             case _:
                 return TrustAnswer("without")
 
 
-def _store(places: Places, trust: WorkspaceTrust) -> NoticeBlock | None:
+def _save(places: Places, trust: WorkspaceTrust) -> NoticeBlock | None:
     try:
-        remark = trust_workspace(places, trust)
+        notice = trust_workspace(places, trust)
     except KitbagError as error:
         return NoticeBlock("error", error.problem, error.fix)
-    return NoticeBlock("warning", remark) if remark else None
+    return NoticeBlock("warning", notice) if notice else None
 
 
 def trust_form(trust: WorkspaceTrust) -> Form:
     above = trust_blocks(trust, whole=False)
-    options = _options(trust, is_cut=above != trust_blocks(trust, whole=True))
+    options = _options(trust, is_truncated=above != trust_blocks(trust, whole=True))
     return Form("Trust what this folder brings?", options, above, cancel_effect="goes on without it")
 
 
-def _options(trust: WorkspaceTrust, *, is_cut: bool) -> tuple[FormOption, ...]:
+def _options(trust: WorkspaceTrust, *, is_truncated: bool) -> tuple[FormOption, ...]:
     note = "what is listed may run, under your rules, until it changes"
     options = [FormOption("t", "trust it", note)] if trust.is_complete else []
     options += [
         FormOption("o", "trust it this once", "for this conversation"),
         FormOption("n", "go on without it", "its skills, agents and settings are left out"),
     ]
-    options += [FormOption("e", "show all of it")] if is_cut else []
+    options += [FormOption("e", "show all of it")] if is_truncated else []
     return (*options, FormOption("q", "leave"))
 
 
@@ -94,20 +94,18 @@ def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
     ]
     if trust.items:
         blocks.append(text_block(f"It brings {trust_words.count_items(trust.items)}."))
-    room = _Room(whole)
+    budget = _LineBudget(whole)
     if trust.state == "changed":
-        blocks += _changes(trust.changes, room)
+        blocks += _changes(trust.changes, budget)
     for number, group in enumerate(trust_words.list_trust_groups(trust)):
         title = f"{group.heading} ({len(group.entries):,})"
         entries = [_entry(entry, whole) for entry in group.entries]
-        blocks += room.fitted(title, entries, len(entries) if whole or number == 0 else _MOST_OF_THE_REST)
+        blocks += budget.fit(title, entries, len(entries) if whole or number == 0 else _MAX_OTHER_ENTRIES)
     if trust.items and not any(item.capabilities for item in trust.items):
         blocks.append(text_block(trust_words.TEXT_ONLY_NOTE))
     unreadable = [f"{item.path}: {item.problem}" for item in trust.items if item.problem]
     if unreadable:
-        blocks += room.fitted(
-            f"{trust_words.UNREADABLE_HEADING} ({len(unreadable):,})", [[line] for line in unreadable]
-        )
+        blocks += budget.fit(f"{trust_words.UNREADABLE_HEADING} ({len(unreadable):,})", [[line] for line in unreadable])
     if not trust.is_complete:
         blocks.append(text_block(trust_words.INCOMPLETE_HEADING, "bad"))
     if trust.problems:
@@ -115,22 +113,22 @@ def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-class _Room:
+class _LineBudget:
     """Lines left on the first screen."""
 
     def __init__(self, whole: bool) -> None:
-        self._left = 1 << 40 if whole else _MOST_LINES
+        self._lines_left = 1 << 40 if whole else _MAX_LINES
 
-    def fitted(self, title: str, entries: list[list[str]], most: int = 1 << 40) -> list[Block]:
+    def fit(self, title: str, entries: list[list[str]], limit: int = 1 << 40) -> list[Block]:
         """As many entries as fit, at most `most`. The title shows their number even if none fits."""
         shown: list[str] = []
         number = 0
-        for entry in entries[:most]:
-            if not self._left:
+        for entry in entries[:limit]:
+            if not self._lines_left:
                 break
-            more = len(entry) - self._left
-            shown += entry if more <= 0 else [*entry[: self._left], f"[{format_count(more, 'line')} more]"]
-            self._left = max(0, -more)
+            more = len(entry) - self._lines_left
+            shown += entry if more <= 0 else [*entry[: self._lines_left], f"[{format_count(more, 'line')} more]"]
+            self._lines_left = max(0, -more)
             number += 1
         blocks: list[Block] = [VerbatimBlock("\n".join(shown), title)] if shown else [text_block(title, "strong")]
         if number < len(entries) and shown:
@@ -139,26 +137,26 @@ class _Room:
 
 
 def _entry(entry: trust_words.TrustEntry, whole: bool) -> list[str]:
-    place = f"{entry.place}{f'  ({entry.note})' if entry.note else ''}"
+    path_shown = f"{entry.place}{f'  ({entry.note})' if entry.note else ''}"
     lines = trust_words.safe_lines(entry.text)
     if whole:
-        return [place, *(f"    {line}" for line in lines)]
-    first = lines[0][:_LONGEST_LINE]
+        return [path_shown, *(f"    {line}" for line in lines)]
+    first = lines[0][:_MAX_LINE_LENGTH]
     rest = sum(map(len, lines)) - len(first)
     return [f"{first}{f' [{rest:,} characters more]' if rest else ''}  ({entry.place})"]
 
 
-def _changes(changes: Iterable[TrustChange], room: _Room) -> list[Block]:
+def _changes(changes: Iterable[TrustChange], budget: _LineBudget) -> list[Block]:
     rows: list[list[str]] = []
     for change in changes:
-        place, what = trust_words.describe_change(change)
-        name = f"{trust_words.safe_lines(collapse_whitespace(place))[0]} ({what})"
+        path_shown, description = trust_words.describe_change(change)
+        name = f"{trust_words.safe_lines(collapse_whitespace(path_shown))[0]} ({description})"
         old, new = (trust_words.safe_lines(text) if text else [] for text in (change.old, change.new))
         # The counts delimit the change, whatever its text looks like.
         lines = [f"--- {name}", f"+++ {name}", f"@@ -{change.line},{len(old)} +{change.line},{len(new)} @@"]
         rows.append([*lines, *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
-    found = room.fitted(f"{trust_words.CHANGED_HEADING} ({format_count(len(rows), 'change')})", rows)
-    first = found[0]
+    blocks = budget.fit(f"{trust_words.CHANGED_HEADING} ({format_count(len(rows), 'change')})", rows)
+    first = blocks[0]
     if isinstance(first, VerbatimBlock):
-        return [text_block(first.title, "strong"), DiffBlock(first.text), *found[1:]]
-    return found
+        return [text_block(first.title, "strong"), DiffBlock(first.text), *blocks[1:]]
+    return blocks

@@ -31,8 +31,8 @@ class Submitted(NamedTuple):
     def shell_command(self) -> str:
         """The `ls` of `!ls`; empty if this is no shell command. Piped input, `!!` and multi-line input are messages."""
         text = self.text.strip()
-        is_one = text.startswith("!") and not text.startswith("!!") and "\n" not in text
-        return text[1:].strip() if is_one and not self.is_piped and not self.images else ""
+        is_command = text.startswith("!") and not text.startswith("!!") and "\n" not in text
+        return text[1:].strip() if is_command and not self.is_piped and not self.images else ""
 
 
 class KeyPressed(NamedTuple):
@@ -162,7 +162,7 @@ class ChatUI(Protocol):
     """Writes lines of text only: redraws nothing and has no panels."""
     can_ask: bool
     """A user can answer; otherwise every question is canceled."""
-    hide: Callable[[str], str]
+    redact: Callable[[str], str]
     """Redacts secrets in a text. Set by the chat; applied where text is sanitized."""
 
     def show(self, *blocks: Block) -> None:

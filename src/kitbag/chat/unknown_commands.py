@@ -14,31 +14,37 @@ from kitbag.packing.session_skills import SessionSkills
 from kitbag.views.blocks import NoticeBlock
 
 _NAME: Final = re.compile(r"/([\w.:-]+)(?!\S)")
-_OF_A_SERVER: Final = "mcp__"
-_MOST: Final = 4
+_MCP_PREFIX: Final = "mcp__"
+_MAX_SUGGESTIONS: Final = 4
 
 
 def describe_unknown_command(text: str, skills: SessionSkills) -> NoticeBlock | None:
     """None: send it."""
-    found = _NAME.match(text.strip())
-    if found is None or found[1].startswith(_OF_A_SERVER) or os.path.lexists(found[0]):
+    match = _NAME.match(text.strip())
+    if match is None or match[1].startswith(_MCP_PREFIX) or os.path.lexists(match[0]):
         return None
     try:
-        skills.find(found[1], "user")
+        skills.find(match[1], "user")
     except NotFoundError:
-        near = _near(found[1].casefold(), skills)
-        fix = f"did you mean {', '.join(f'/{name}' for name in near)}?" if near else "/help tells what can be typed"
-        return NoticeBlock("error", f"no command or skill is called {found[0]}; nothing was sent", fix)
+        similar = _similar_names(match[1].casefold(), skills)
+        fix = (
+            f"did you mean {', '.join(f'/{name}' for name in similar)}?" if similar else "/help tells what can be typed"
+        )
+        return NoticeBlock("error", f"no command or skill is called {match[0]}; nothing was sent", fix)
     except KitbagError:  # the run reports it
         pass
     return None
 
 
-def _near(name: str, skills: SessionSkills) -> list[str]:
+def _similar_names(name: str, skills: SessionSkills) -> list[str]:
     library = skills.library
     view = library.visibility_context()
     callable_ = (skill.full_name for skill in library.skills if library.evaluate(skill, view).user)
-    known = {one.casefold(): one for one in (*COMMANDS, *callable_)}
-    near = [one for one in known if one.startswith(name)]
-    near += [one for one in difflib.get_close_matches(name, known, n=_MOST, cutoff=0.7) if one not in near]
-    return [known[one] for one in near[:_MOST]]
+    by_folded_name = {one.casefold(): one for one in (*COMMANDS, *callable_)}
+    similar = [one for one in by_folded_name if one.startswith(name)]
+    similar += [
+        one
+        for one in difflib.get_close_matches(name, by_folded_name, n=_MAX_SUGGESTIONS, cutoff=0.7)
+        if one not in similar
+    ]
+    return [by_folded_name[one] for one in similar[:_MAX_SUGGESTIONS]]

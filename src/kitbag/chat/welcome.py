@@ -15,10 +15,10 @@ def welcome_blocks(agent: Agent) -> list[Block]:
     library = agent.environment.library
     skills, agents = len(library.visible_skills()), len(library.visible_agents())
     persona = f" · {library.persona.full_name}" if library.persona is not None else ""
-    known = f"{format_count(skills, 'skill')} and {format_count(agents, 'agent')}"
+    counts = f"{format_count(skills, 'skill')} and {format_count(agents, 'agent')}"
     lines: list[StyledLine] = [
         (Span("Kitbag", "strong"), Span(f"  {agent.chosen.name} · {agent.permissions.mode}{persona}", "dim")),
-        (Span(f"{shorten_home(agent.environment.places.cwd)} · {known} · /help tells what can be typed", "dim"),),
+        (Span(f"{shorten_home(agent.environment.places.cwd)} · {counts} · /help tells what can be typed", "dim"),),
     ]
     if agent.session.recorded_messages():
         lines.append((Span(f"going on with {agent.session.id}: {agent.session.about}", "dim"),))
@@ -35,10 +35,12 @@ def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
     counts replace the names."""
     if agent.environment.trust.can_load_items:
         return [NoticeBlock(*notice) for notice in notices]
-    named = untrusted_notices(agent.environment)
-    short = f"left out, since this folder is not trusted: {trust.count_items(agent.environment.trust.items)}"
+    omitted_notices = untrusted_notices(agent.environment)
+    summary = f"left out, since this folder is not trusted: {trust.count_items(agent.environment.trust.items)}"
     fix = "/skills names the skills; leave and start again to be asked once more"
-    return [NoticeBlock("info", short, fix) if notice in named else NoticeBlock(*notice) for notice in notices]
+    return [
+        NoticeBlock("info", summary, fix) if notice in omitted_notices else NoticeBlock(*notice) for notice in notices
+    ]
 
 
 def goodbye_blocks(agent: Agent) -> list[Block]:
@@ -47,10 +49,10 @@ def goodbye_blocks(agent: Agent) -> list[Block]:
         return []
     blocks: list[Block] = [text_block(f"to go on: kitbag --resume {agent.session.id}", "dim")]
     try:
-        left = agent.delegation.unfinished() if agent.delegation is not None else []
+        unfinished = agent.delegation.unfinished() if agent.delegation is not None else []
     except KitbagError as error:  # an error must not keep the user from exiting
         return [*blocks, NoticeBlock("warning", f"what is still at work can't be told: {error.problem}", error.fix)]
-    if left:
-        names = ", ".join(f"{one.name} {one.id}" for one in left)
+    if unfinished:
+        names = ", ".join(f"{one.name} {one.id}" for one in unfinished)
         blocks.append(NoticeBlock("info", f"still at work in the background: {names}", "kitbag tasks watch"))
     return blocks

@@ -180,7 +180,7 @@ class TestStopping:
                 front = await works_in_front(chat)
                 await stop_command(chat.chat, "")
                 assert front.cancelled()
-                chat.chat._front = None
+                chat.chat._foreground = None
                 await stop_command(chat.chat, "")
                 assert "nothing works in front" in chat.face.seen()
 
@@ -320,10 +320,10 @@ class TestAnswering:
 
 
 async def works_in_front(talk: Talk) -> "asyncio.Task[None]":
-    talk.chat._begin_front(asyncio.sleep(600))
+    talk.chat._start_foreground(asyncio.sleep(600))
     await asyncio.sleep(0)
-    assert talk.chat._front is not None
-    return talk.chat._front
+    assert talk.chat._foreground is not None
+    return talk.chat._foreground
 
 
 async def waiting_for(journal: object) -> str:

@@ -180,7 +180,7 @@ class TestPictures:
         self, tmp_path_factory: pytest.TempPathFactory, name: str
     ) -> None:
         pastes = PasteStore()
-        label = pastes._hold_image(name, "image/png", PNG)  # pyright: ignore[reportPrivateUsage]
+        label = pastes._store_image(name, "image/png", PNG)  # pyright: ignore[reportPrivateUsage]
         assert label.isprintable() or name.isprintable() is False
         assert "\n" not in label
         assert len(pastes.expand(f"x {label} y").images) == 1

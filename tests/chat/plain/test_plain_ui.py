@@ -316,13 +316,13 @@ def test_what_is_shown_is_written_at_once(pipe: Pipe) -> None:
 
 
 def test_secrets_are_hidden(pipe: Pipe) -> None:
-    pipe.face.hide = lambda text: text.replace("tok-1", "[REDACTED]")
+    pipe.face.redact = lambda text: text.replace("tok-1", "[REDACTED]")
     pipe.face.show(ReplyBlock("It is tok-1."))
     assert pipe.written() == "kitbag: It is [REDACTED].\n"
 
 
 def test_where_nobody_can_agree_also_what_is_asked_is_shown_without_secrets(pipe: Pipe) -> None:
-    pipe.face.hide = lambda text: text.replace("tok-1", "[REDACTED]")
+    pipe.face.redact = lambda text: text.replace("tok-1", "[REDACTED]")
     form = YES_NO._replace(above=(VerbatimBlock("curl tok-1", "command", exact=True), DiffBlock("+tok-1", exact=True)))
     assert during(pipe.face, lambda: pipe.face.ask(form)) is None
     written = pipe.written()
@@ -542,7 +542,7 @@ def test_a_question_that_is_taken_away_takes_no_more_lines(terminal: Terminal) -
 
 
 def test_long_work_says_so_at_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kitbag.chat.plain.plain_ui._TELL_SECONDS", 0.02)
+    monkeypatch.setattr("kitbag.chat.plain.plain_ui._PROGRESS_SECONDS", 0.02)
 
     async def work() -> None:
         terminal.face.draw(LiveState("thinking", 0.0), ChatStatus())

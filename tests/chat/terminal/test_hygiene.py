@@ -32,7 +32,7 @@ def is_clean(raw: bytes) -> bool:
 def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:
     async def play() -> None:
         async with seen(120, 30, bell=False, **given) as shown:
-            shown.terminal.hide = lambda text: text.replace("sesame", "***")
+            shown.terminal.redact = lambda text: text.replace("sesame", "***")
             await started(shown)
             await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
             shown.take_in()

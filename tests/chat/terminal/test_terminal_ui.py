@@ -483,7 +483,7 @@ def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.
         shown.take_in()
         pictures = shown.raw.count(b"\x1b[?25l")
         with monkeypatch.context() as eye:
-            for name in ("_PICTURE_SECONDS", "_SLOWEST_SECONDS"):
+            for name in ("_FRAME_INTERVAL", "_MAX_FRAME_INTERVAL"):
                 eye.setattr(f"kitbag.chat.terminal.terminal_ui.{name}", 3_600.0)
             for number in range(3000):
                 shown.terminal.draw(LiveState("writing", tail=f"word {number}"), ChatStatus("model-x"))
@@ -514,7 +514,7 @@ def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
         shown.terminal.draw(LiveState("writing", tail="tail"), ChatStatus("model-x"))
         await shown.until_seen("important words", "oops", "writing")
 
-    at_terminal(scene, rendering=Broken())
+    at_terminal(scene, renderer=Broken())
 
 
 def test_a_change_that_was_seen_when_it_was_asked_for_is_not_shown_again_when_it_is_done() -> None:

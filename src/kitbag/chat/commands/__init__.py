@@ -26,8 +26,8 @@ class ChatCommand(NamedTuple):
     """Runs beside the foreground task; otherwise it is queued like a message."""
 
     def load(self) -> CommandFunction:
-        found = importlib.import_module(f"kitbag.chat.commands.{self.module}")
-        return getattr(found, f"{self.name}_command")
+        module = importlib.import_module(f"kitbag.chat.commands.{self.module}")
+        return getattr(module, f"{self.name}_command")
 
 
 COMMANDS = {

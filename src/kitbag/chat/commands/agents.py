@@ -28,16 +28,16 @@ _TITLE: Final = "Agents: mode, tokens in the prompt + at its start, what for"
 _UNTRUSTED: Final = "left out: the workspace is not trusted"
 
 
-class _Listed(NamedTuple):
+class _AgentRow(NamedTuple):
     agent: AgentFile
     verdict: Verdict
     listed_tokens: int
     body_tokens: int
 
 
-class _Seen(NamedTuple):
-    listed: list[_Listed]
-    left_out: list[str]
+class _AgentListing(NamedTuple):
+    listed: list[_AgentRow]
+    untrusted: list[str]
     hidden: int
 
 
@@ -49,61 +49,66 @@ async def agents_command(chat: "Chat", arguments: str) -> None:
             raise UsageError(f"/agents {verb} needs the name of an agent", f"type: /agents {verb} NAME")
         chat.show(*await _switch(chat, name, verb))
     elif verb in ("", "all"):
-        await _list(chat, everything=verb == "all")
+        await _show_list(chat, show_all=verb == "all")
     else:
-        await _show(chat, name if verb == "show" and name else arguments.strip())
+        await _show_agent(chat, name if verb == "show" and name else arguments.strip())
 
 
-async def _list(chat: "Chat", *, everything: bool) -> None:
-    seen = [await _look(chat, everything=everything)]
-    if not seen[0].listed and not seen[0].left_out:
+async def _show_list(chat: "Chat", *, show_all: bool) -> None:
+    listing = [await _load_list(chat, show_all=show_all)]
+    if not listing[0].listed and not listing[0].untrusted:
         chat.show(text_block("there are no agents"))
         return
 
     def rows() -> tuple[PanelRow, ...]:
-        return align_rows([*map(_cells, seen[0].listed), *map(_left_out_cells, seen[0].left_out)], frozenset((3,)))
+        return align_rows(
+            [*map(_row_cells, listing[0].listed), *map(_untrusted_cells, listing[0].untrusted)],
+            frozenset((3,)),
+        )
 
     async def act(key: str, name: str) -> None:
         if name.startswith("!"):
             chat.show(NoticeBlock("warning", f"{name[1:]}: {_UNTRUSTED}", "leave, then: kitbag trust"))
         elif key == "enter":
-            await _show(chat, name)
+            await _show_agent(chat, name)
         else:
             library = chat.agent.environment.library
             state = library.evaluate(library.find_agent(name)).state
             chat.show(*await _switch(chat, name, "on" if state == "off" else "off"))
-            seen[0] = await _look(chat, everything=everything)
+            listing[0] = await _load_list(chat, show_all=show_all)
 
     if not await chat.ui.open(Panel(_TITLE, rows, _ACTIONS, act, "there are no agents")):
-        chat.show(_table(seen[0]))
+        chat.show(_table(listing[0]))
 
 
-async def _look(chat: "Chat", *, everything: bool) -> _Seen:
+async def _load_list(chat: "Chat", *, show_all: bool) -> _AgentListing:
     library = chat.agent.environment.library
     entries = chat.agent.session.prompt
     catalog = "".join(str(one["text"]) for one in entries if (one["kind"], one["source"]) == ("catalog", "agents"))
 
-    def look() -> _Seen:
+    def load() -> _AgentListing:
         lines, view = parse_catalog_lines(catalog), library.visibility_context("agents")
-        every = [_listed(agent, library.evaluate(agent, view), lines) for agent in library.agents]
-        shown = every if everything else [one for one in every if one.verdict.is_usable or one.verdict.state == "off"]
+        all_rows = [_agent_row(agent, library.evaluate(agent, view), lines) for agent in library.agents]
+        shown = (
+            all_rows if show_all else [one for one in all_rows if one.verdict.is_usable or one.verdict.state == "off"]
+        )
         untrusted = library.untrusted_items() if library.omit_project else []
         names = [item.full_name for item in untrusted if item.kind == "agent"]
-        return _Seen(shown, names, len(every) - len(shown))
+        return _AgentListing(shown, names, len(all_rows) - len(shown))
 
-    return await asyncio.to_thread(look)
+    return await asyncio.to_thread(load)
 
 
-def _listed(agent: AgentFile, verdict: Verdict, lines: dict[str, str]) -> _Listed:
+def _agent_row(agent: AgentFile, verdict: Verdict, lines: dict[str, str]) -> _AgentRow:
     line = lines.get(catalog_name(agent), "")
     try:
         body = read_agent_body(agent)
     except KitbagError:
         body = ""
-    return _Listed(agent, verdict, estimate_tokens(line) if line else 0, estimate_tokens(body))
+    return _AgentRow(agent, verdict, estimate_tokens(line) if line else 0, estimate_tokens(body))
 
 
-def _cells(one: _Listed) -> PanelCells:
+def _row_cells(one: _AgentRow) -> PanelCells:
     agent, state = one.agent, one.verdict.state
     spans = (
         Span(state, "bad" if state == "off" else "good"),
@@ -115,13 +120,13 @@ def _cells(one: _Listed) -> PanelCells:
     return PanelCells(agent.full_name, spans)
 
 
-def _left_out_cells(name: str) -> PanelCells:
+def _untrusted_cells(name: str) -> PanelCells:
     return PanelCells(
         f"!{name}", (Span("-", "dim"), Span(name, "dim"), Span(""), Span(""), Span(_UNTRUSTED, "warning"))
     )
 
 
-def _table(seen: _Seen) -> Block:
+def _table(listing: _AgentListing) -> Block:
     rows = [
         (
             one.agent.full_name,
@@ -133,22 +138,22 @@ def _table(seen: _Seen) -> Block:
             f"{format_tool_access(one.agent.tools)}:"
             f" {shorten_home(one.verdict.reason) or collapse_whitespace(one.agent.description)}",
         )
-        for one in seen.listed
+        for one in listing.listed
     ]
-    rows += [(name, "-", "-", "-", "project", "-", _UNTRUSTED) for name in seen.left_out]
-    hidden = f"{seen.hidden:,} of other teams or personas: /agents all · " if seen.hidden else ""
+    rows += [(name, "-", "-", "-", "project", "-", _UNTRUSTED) for name in listing.untrusted]
+    hidden = f"{listing.hidden:,} of other teams or personas: /agents all · " if listing.hidden else ""
     foot = f"{hidden}tokens: in the prompt + at its start · /agents NAME shows one · /agents off NAME switches it off"
     headers = ("AGENT", "STATE", "MODE", "MODEL", "FROM", "TOKENS", "TOOLS: WHAT FOR")
-    return TableBlock(headers, tuple(rows), format_count(len(seen.listed), "agent"), foot)
+    return TableBlock(headers, tuple(rows), format_count(len(listing.listed), "agent"), foot)
 
 
-async def _switch(chat: "Chat", name: str, wanted: str) -> list[Block]:
+async def _switch(chat: "Chat", name: str, new_state: str) -> list[Block]:
     library = chat.agent.environment.library
     agent = library.find_agent(name)
-    return await switch_item(chat, "agents", agent.full_name, wanted, library.evaluate(agent).state)
+    return await switch_item(chat, "agents", agent.full_name, new_state, library.evaluate(agent).state)
 
 
-async def _show(chat: "Chat", name: str) -> None:
+async def _show_agent(chat: "Chat", name: str) -> None:
     chat.show(*await asyncio.to_thread(_card, chat.agent.environment.library, name))
 
 
@@ -158,7 +163,11 @@ def _card(library: Registry, name: str) -> list[Block]:
     blocks: list[Block] = [
         FieldsBlock(tuple(agent_fields(library, agent, verdict, read_agent_body(agent))), agent.full_name)
     ]
-    for found in library.diagnostics():
-        if found.file == agent.path:
-            blocks.append(NoticeBlock(found.severity, f"{shorten_path(found.place)}: {found.problem}", found.fix))
+    for diagnostic in library.diagnostics():
+        if diagnostic.file == agent.path:
+            blocks.append(
+                NoticeBlock(
+                    diagnostic.severity, f"{shorten_path(diagnostic.place)}: {diagnostic.problem}", diagnostic.fix
+                )
+            )
     return blocks

@@ -23,50 +23,50 @@ _SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
     ),
 )
 """Every other kind is part of the system prompt."""
-_MOST_PIECES: Final = 10
+_MAX_PIECES: Final = 10
 
 
 async def context_command(chat: "Chat", arguments: str) -> None:
     del arguments
-    found = await asyncio.to_thread(prepare_agent_report(chat.agent))
-    chat.show(context_bars(found), *_biggest(found))
-    skills = found["skills"]
+    report = await asyncio.to_thread(prepare_agent_report(chat.agent))
+    chat.show(context_bars(report), *_biggest(report))
+    skills = report["skills"]
     if skills["each"]:
-        told = f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
-        chat.show(text_block(f"skills: {told} · /skills shows each", "dim"))
-    last = found["last_request"]
+        totals = f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
+        chat.show(text_block(f"skills: {totals} · /skills shows each", "dim"))
+    last = report["last_request"]
     if last["provider"]:
-        counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
-        chat.show(text_block(f"last request: {counted} ({last['residual']:+,})", "dim"))
-    chat.show(*(NoticeBlock("warning", warning) for warning in found["warnings"]))
+        counts = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
+        chat.show(text_block(f"last request: {counts} ({last['residual']:+,})", "dim"))
+    chat.show(*(NoticeBlock("warning", warning) for warning in report["warnings"]))
 
 
-def context_bars(found: dict[str, Any]) -> BarsBlock:
+def context_bars(report: dict[str, Any]) -> BarsBlock:
     """Takes the report of runtime/context_report. The bars add up to the window, or to what is in it if that is
     more."""
-    used, window = found["tokens"], found["window"]
+    used, window = report["tokens"], report["window"]
     sums = dict.fromkeys(("system prompt", *(label for label, _, _ in _SHARES)), 0)
-    for row in found["groups"]:
+    for row in report["groups"]:
         label = next((label for label, _, kinds in _SHARES if row["kind"] in kinds), "system prompt")
         sums[label] += row["tokens"]
     tones: dict[str, Tone] = {"system prompt": "accent", **{label: tone for label, tone, _ in _SHARES}}
     bars = [Bar(label, tokens, tones[label]) for label, tokens in sums.items() if tokens]
     # The rest is free: the space until the session is compacted.
-    free = min(found["left"], max(window - used, 0))
-    kept_free = max(window - used - free, 0)
-    bars.append(Bar("kept free", kept_free, "dim", "for a reply and for compaction"))
-    full = used / window if window else 0.0
-    title = f"{used:,} of {window:,} tokens, {full:.1%} of the window of {found['model']}"
-    foot = f"{free:,} tokens are left until it is compacted at {found['compacted_at']:,}"
+    free = min(report["left"], max(window - used, 0))
+    reserved = max(window - used - free, 0)
+    bars.append(Bar("kept free", reserved, "dim", "for a reply and for compaction"))
+    share_used = used / window if window else 0.0
+    title = f"{used:,} of {window:,} tokens, {share_used:.1%} of the window of {report['model']}"
+    foot = f"{free:,} tokens are left until it is compacted at {report['compacted_at']:,}"
     return BarsBlock(tuple(bars), max(window, used), title, foot if free else "it is compacted before the next request")
 
 
-def _biggest(found: dict[str, Any]) -> list[Block]:
-    rows = sorted(found["groups"], key=lambda row: -row["tokens"])[:_MOST_PIECES]
+def _biggest(report: dict[str, Any]) -> list[Block]:
+    rows = sorted(report["groups"], key=lambda row: -row["tokens"])[:_MAX_PIECES]
     if not rows:
         return []
     cells = tuple((row["kind"], f"{row['tokens']:,}", f"{row['bytes']:,}", _name(row)) for row in rows)
-    more = len(found["groups"]) - len(cells)
+    more = len(report["groups"]) - len(cells)
     foot = f"and {more:,} smaller ones: kitbag context · /env shows the prompt itself" if more else ""
     return [TableBlock(("KIND", "TOKENS", "BYTES", "WHAT"), cells, "The biggest pieces", foot)]
 

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
-_MOST: Final = 100
+_MAX_DIAGNOSTICS: Final = 100
 
 
 async def doctor_command(chat: "Chat", arguments: str) -> None:
     del arguments
-    found = await asyncio.to_thread(_examine, chat.agent)
-    chat.show(*_blocks(found))
+    findings = await asyncio.to_thread(_diagnose, chat.agent)
+    chat.show(*_blocks(findings))
 
 
-def _examine(agent: "Agent") -> DoctorReport:
+def _diagnose(agent: "Agent") -> DoctorReport:
     """Includes untrusted items of the workspace: they are only read."""
     library = agent.environment.library
     persona = library.persona.full_name if library.persona is not None else ""
@@ -30,20 +30,27 @@ def _examine(agent: "Agent") -> DoctorReport:
     return diagnose(registry, agent.environment.diagnostics)
 
 
-def _blocks(found: DoctorReport) -> list[Block]:
-    shown = found.diagnostics[:_MOST]
+def _blocks(findings: DoctorReport) -> list[Block]:
+    shown = findings.diagnostics[:_MAX_DIAGNOSTICS]
     blocks: list[Block] = [
-        NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem} [{one.code}]", one.fix) for one in shown
+        NoticeBlock(
+            diagnostic.severity,
+            f"{shorten_path(diagnostic.place)}: {diagnostic.problem} [{diagnostic.code}]",
+            diagnostic.fix,
+        )
+        for diagnostic in shown
     ]
-    if len(found.diagnostics) > len(shown):
-        blocks.append(text_block(f"and {len(found.diagnostics) - len(shown):,} more: kitbag doctor", "dim"))
-    rows = tuple((root.kind, root.scope, str(root.items), shorten_path(root.path)) for root in found.roots)
+    if len(findings.diagnostics) > len(shown):
+        blocks.append(text_block(f"and {len(findings.diagnostics) - len(shown):,} more: kitbag doctor", "dim"))
+    rows = tuple((root.kind, root.scope, str(root.items), shorten_path(root.path)) for root in findings.roots)
     if rows:
         blocks.append(TableBlock(("KIND", "SCOPE", "ITEMS", "FOUND IN"), rows))
-    protection = found.protection
+    protection = findings.protection
     sandbox = (("sandbox", describe_protection(protection)), ("note", protection.problem), ("better", protection.fix))
     blocks.append(FieldsBlock(sandbox))
     blocks.append(
-        text_block(f"{found.summarize()} · all good", "good") if found.is_healthy else text_block(found.summarize())
+        text_block(f"{findings.summarize()} · all good", "good")
+        if findings.is_healthy
+        else text_block(findings.summarize())
     )
     return blocks

@@ -32,24 +32,24 @@ class EnvSection(NamedTuple):
 
 async def env_command(chat: "Chat", arguments: str) -> None:
     prompt, tools = env_sections(chat.agent)
-    wanted = arguments.strip()
-    if not wanted:
-        chat.show(_ledger(prompt, tools), *(_text(section) for section in prompt))
+    query = arguments.strip()
+    if not query:
+        chat.show(_ledger(prompt, tools), *(_text_block(section) for section in prompt))
         chat.show(
             text_block(
                 f"{format_count(len(tools), 'tool')} stand before it: /env tools shows what is told of them", "dim"
             )
         )
         return
-    if wanted.casefold() == "tools":
-        own = [section for section in prompt if section.kind == "tools"]
-        chat.show(_ledger(own, tools, each_tool=True), *(_text(section) for section in (*own, *tools)))
+    if query.casefold() == "tools":
+        guidance = [section for section in prompt if section.kind == "tools"]
+        chat.show(_ledger(guidance, tools, each_tool=True), *(_text_block(section) for section in (*guidance, *tools)))
         return
-    found = [section for section in (*prompt, *tools) if _is_called(section, wanted)]
-    if not found:
+    matching = [section for section in (*prompt, *tools) if _matches(section, query)]
+    if not matching:
         known = dict.fromkeys(("tools", *(one.kind for one in prompt), *(one.source for one in tools)))
-        raise NotFoundError(f"the prompt has no section {wanted!r}", did_you_mean(wanted, known))
-    chat.show(_ledger(found, []), *(_text(section) for section in found))
+        raise NotFoundError(f"the prompt has no section {query!r}", did_you_mean(query, known))
+    chat.show(_ledger(matching, []), *(_text_block(section) for section in matching))
 
 
 def env_sections(agent: "Agent") -> tuple[list[EnvSection], list[EnvSection]]:
@@ -64,20 +64,20 @@ def env_sections(agent: "Agent") -> tuple[list[EnvSection], list[EnvSection]]:
             str(entry.get("scope", "")),
             piece.tokens,
             piece.bytes,
-            _left_out(str(entry.get("status", "")), int(entry.get("tokens_cut", 0)), str(entry.get("reason", ""))),
+            _omission_note(str(entry.get("status", "")), int(entry.get("tokens_cut", 0)), str(entry.get("reason", ""))),
             str(entry["text"]),
         )
         for piece, entry in zip(counted, entries, strict=False)
     ]
-    of_tools = counted[len(entries) :]
+    tool_pieces = counted[len(entries) :]
     tools = [
-        EnvSection(piece.kind, piece.name, _origin(spec), piece.tokens, piece.bytes, "", _tool(spec))
-        for piece, spec in zip(of_tools, specs, strict=True)
+        EnvSection(piece.kind, piece.name, _origin(spec), piece.tokens, piece.bytes, "", _tool_text(spec))
+        for piece, spec in zip(tool_pieces, specs, strict=True)
     ]
     return prompt, tools
 
 
-def _left_out(status: str, tokens: int, reason: str) -> str:
+def _omission_note(status: str, tokens: int, reason: str) -> str:
     if status == "kept":
         return ""
     return f"{status}: {reason} ({format_count(tokens, 'token')} not here)" if reason else status
@@ -87,13 +87,13 @@ def _origin(spec: ToolSpec) -> str:
     return "server" if spec.name.startswith("mcp__") else "built-in"
 
 
-def _tool(spec: ToolSpec) -> str:
+def _tool_text(spec: ToolSpec) -> str:
     return f"{spec.description}\n\n{json.dumps(spec.schema, ensure_ascii=False, indent=2)}"
 
 
-def _is_called(section: EnvSection, wanted: str) -> bool:
+def _matches(section: EnvSection, query: str) -> bool:
     names = (section.kind, section.source, os.path.basename(section.source), shorten_path(section.source))
-    return wanted.casefold() in (name.casefold() for name in names)
+    return query.casefold() in (name.casefold() for name in names)
 
 
 def _ledger(prompt: list[EnvSection], tools: list[EnvSection], *, each_tool: bool = False) -> Block:
@@ -105,9 +105,9 @@ def _ledger(prompt: list[EnvSection], tools: list[EnvSection], *, each_tool: boo
         rows.append(
             ("tool", f"{tokens:,}", f"{size:,}", "", f"{format_count(len(tools), 'tool')}: names, words, schemas")
         )
-    every = (*prompt, *tools)
-    total = sum(section.tokens for section in every)
-    size = sum(section.bytes for section in every)
+    sections = (*prompt, *tools)
+    total = sum(section.tokens for section in sections)
+    size = sum(section.bytes for section in sections)
     foot = f"{format_count(total, 'token')} in {size:,} bytes, before the first message"
     return TableBlock(
         ("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"), tuple(rows), "What each request begins with", foot
@@ -120,6 +120,6 @@ def _row(section: EnvSection) -> tuple[str, ...]:
     return section.kind, f"{section.tokens:,}", f"{section.bytes:,}", section.scope, f"{source}{note}"
 
 
-def _text(section: EnvSection) -> Block:
+def _text_block(section: EnvSection) -> Block:
     title = f"{section.kind} · {shorten_path(section.source)} · {format_count(section.tokens, 'token')}"
     return VerbatimBlock(section.text, title)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 _NUMBERED: Final = re.compile(r"-(\d{1,4})$")
-_MOST_NUMBERS: Final = 1_000
+_MAX_NUMBERS: Final = 1_000
 
 
-class _Place(NamedTuple):
+class _Target(NamedTuple):
     facts: PathFacts
     exists: bool
 
@@ -37,16 +37,16 @@ async def export_command(chat: "Chat", arguments: str) -> None:
     if not agent.session.about and not agent.session.totals.turns:
         chat.show(text_block("nothing has been said yet"))
         return
-    wanted = arguments.strip().strip("\"'")
-    if wanted == "-":
+    name_given = arguments.strip().strip("\"'")
+    if name_given == "-":
         chat.show(VerbatimBlock(await asyncio.to_thread(_document(agent, "")), "the conversation"))
         return
-    place = await asyncio.to_thread(_place, agent, wanted)
-    agreed = await _agreed(chat, place)
-    if agreed is None:
+    target = await asyncio.to_thread(_resolve_target, agent, name_given)
+    confirmed = await _confirm(chat, target)
+    if confirmed is None:
         chat.show(text_block("nothing was written"))
         return
-    make, path = _document(agent, agreed), agreed
+    make, path = _document(agent, confirmed), confirmed
 
     def write() -> int:
         data = make().encode("utf-8", "backslashreplace")
@@ -61,18 +61,18 @@ async def export_command(chat: "Chat", arguments: str) -> None:
 
 def _document(agent: "Agent", path: str) -> Callable[[], str]:
     """Captures the session's data; the returned function renders it in another thread."""
-    others = agent.delegation.spent()[1] if agent.delegation is not None else 0.0
-    told, journal = collect_export_info(agent.session, others), agent.journal
+    subagents_cost = agent.delegation.spent()[1] if agent.delegation is not None else 0.0
+    summary, journal = collect_export_info(agent.session, subagents_cost), agent.journal
     make = export_json if path.lower().endswith(".json") else export_markdown
-    return lambda: make(journal, told)
+    return lambda: make(journal, summary)
 
 
-def _place(agent: "Agent", wanted: str) -> _Place:
+def _resolve_target(agent: "Agent", name_given: str) -> _Target:
     """Resolves the target, following links. Raises InvalidError if it can't be a file."""
     name = default_file_name(agent.session.id)
     directory = agent.environment.places.cwd
-    path = os.path.join(directory, os.path.expanduser(wanted) if wanted else name)
-    if wanted.endswith("/") or os.path.isdir(path):
+    path = os.path.join(directory, os.path.expanduser(name_given) if name_given else name)
+    if name_given.endswith("/") or os.path.isdir(path):
         path = os.path.join(path, name)
     facts = examine_path(path, agent.environment.workspace, directory)
     if facts.special_reason:
@@ -82,45 +82,45 @@ def _place(agent: "Agent", wanted: str) -> _Place:
     exists = os.path.lexists(facts.resolved)
     if exists and not os.path.isfile(facts.resolved):
         raise InvalidError(f"{shorten_path(facts.resolved)} is no file", "give another place")
-    return _Place(facts, exists)
+    return _Target(facts, exists)
 
 
-async def _agreed(chat: "Chat", place: _Place) -> str | None:
+async def _confirm(chat: "Chat", target: _Target) -> str | None:
     """The path to write; None if the user declines."""
-    facts = place.facts
+    facts = target.facts
     warnings = _warnings(facts)
-    if not place.exists and not warnings:
+    if not target.exists and not warnings:
         return facts.resolved
     above: tuple[Block, ...] = tuple(NoticeBlock("warning", warning) for warning in warnings)
-    if not place.exists:
+    if not target.exists:
         options = (FormOption("y", "write it there"), FormOption("n", "write nothing"))
-        filled = await chat.ui.ask(Form(f"Write to {facts.resolved}?", options, above))
-        return facts.resolved if filled is not None and filled.keys == ("y",) else None
-    other = await asyncio.to_thread(_free_name, facts.resolved)
+        form_answer = await chat.ui.ask(Form(f"Write to {facts.resolved}?", options, above))
+        return facts.resolved if form_answer is not None and form_answer.keys == ("y",) else None
+    other = await asyncio.to_thread(_unused_name, facts.resolved)
     options = (
         FormOption("o", "overwrite it"),
         *((FormOption("k", "keep both", f"writes {shorten_path(other)}"),) if other else ()),
         FormOption("n", "write nothing"),
     )
-    filled = await chat.ui.ask(Form(f"{shorten_path(facts.resolved)} exists already. What now?", options, above))
-    answer = filled.keys[0] if filled is not None and filled.keys else "n"
+    form_answer = await chat.ui.ask(Form(f"{shorten_path(facts.resolved)} exists already. What now?", options, above))
+    answer = form_answer.keys[0] if form_answer is not None and form_answer.keys else "n"
     return {"o": facts.resolved, "k": other or None}.get(answer)
 
 
 def _warnings(facts: PathFacts) -> list[str]:
-    leads = f"{facts.requested} leads to {facts.resolved}" if facts.requested != facts.resolved else facts.resolved
-    found = [f"{leads}: {why}" for why in (facts.control_reason, facts.private_reason) if why]
-    if not found and not facts.writable:
-        found.append(f"{leads}, which is outside the workspace")
-    return found
+    shown_path = f"{facts.requested} leads to {facts.resolved}" if facts.requested != facts.resolved else facts.resolved
+    warnings_found = [f"{shown_path}: {why}" for why in (facts.control_reason, facts.private_reason) if why]
+    if not warnings_found and not facts.writable:
+        warnings_found.append(f"{shown_path}, which is outside the workspace")
+    return warnings_found
 
 
-def _free_name(path: str) -> str:
+def _unused_name(path: str) -> str:
     """`notes-2.md` for `notes.md`; empty if a thousand such names are taken."""
     stem, ending = os.path.splitext(path)
     numbered = _NUMBERED.search(stem)
     first = 2
     if numbered is not None and len(numbered[1]) < 4:
         first, stem = int(numbered[1]) + 1, stem[: numbered.start()]
-    names = (f"{stem}-{number}{ending}" for number in range(first, first + _MOST_NUMBERS))
+    names = (f"{stem}-{number}{ending}" for number in range(first, first + _MAX_NUMBERS))
     return next((name for name in names if not os.path.lexists(name)), "")

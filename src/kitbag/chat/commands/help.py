@@ -34,17 +34,17 @@ KEYS: Final = (
     ("Ctrl-V", "paste an image, or a long text as one piece"),
     ("Ctrl-G", "write the message in your editor"),
 )
-_MOST_CUSTOM: Final = 20
+_MAX_CUSTOM: Final = 20
 
 
 async def help_command(chat: "Chat", arguments: str) -> None:
     name = arguments.strip().removeprefix("/")
     if name:
-        chat.show(*await asyncio.to_thread(_about, chat.agent.environment.library, name))
+        chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
     chat.show(TableBlock(("KEY", "WHAT IT DOES"), KEYS, "Keys"))
-    chat.show(*await asyncio.to_thread(_custom, chat.agent.environment.library))
+    chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
 
 
 async def exit_command(chat: "Chat", arguments: str) -> None:
@@ -54,8 +54,8 @@ async def exit_command(chat: "Chat", arguments: str) -> None:
 
 def _groups() -> list[tuple[str, tuple[str, ...]]]:
     """All commands, including those missing from _GROUPS."""
-    told = {name for _, names in _GROUPS for name in names}
-    rest = tuple(name for name in COMMANDS if name not in told)
+    grouped = {name for _, names in _GROUPS for name in names}
+    rest = tuple(name for name in COMMANDS if name not in grouped)
     return [*_GROUPS, *([("More", rest)] if rest else [])]
 
 
@@ -71,7 +71,7 @@ def _usage(command: ChatCommand) -> str:
     return f"/{command.name} {command.arguments}".rstrip()
 
 
-def _custom(library: Registry) -> list[Block]:
+def _custom_blocks(library: Registry) -> list[Block]:
     """The user's custom commands and skills that can be called by `/name`."""
     view = library.visibility_context()
     callable_ = [skill for skill in library.skills if library.evaluate(skill, view).user]
@@ -81,7 +81,7 @@ def _custom(library: Registry) -> list[Block]:
     skills = len(callable_) - len(commands)
     blocks: list[Block] = []
     if commands:
-        rows = tuple((_call(skill), collapse_whitespace(skill.summary)) for skill in commands[:_MOST_CUSTOM])
+        rows = tuple((_skill_usage(skill), collapse_whitespace(skill.summary)) for skill in commands[:_MAX_CUSTOM])
         more = len(commands) - len(rows)
         blocks.append(
             TableBlock(
@@ -89,7 +89,7 @@ def _custom(library: Registry) -> list[Block]:
             )
         )
     if hidden:
-        names = ", ".join(f"/{skill.full_name}" for skill in hidden[:_MOST_CUSTOM])
+        names = ", ".join(f"/{skill.full_name}" for skill in hidden[:_MAX_CUSTOM])
         blocks.append(NoticeBlock("warning", f"{names}: the chat's own command is meant, not the skill of that name"))
     if skills:
         blocks.append(text_block(f"{format_count(skills, 'skill')} can be called by /name: /skills shows them", "dim"))
@@ -97,30 +97,34 @@ def _custom(library: Registry) -> list[Block]:
     return blocks
 
 
-def _call(skill: Skill) -> str:
+def _skill_usage(skill: Skill) -> str:
     return f"/{skill.full_name} {collapse_whitespace(skill.argument_hint)}".rstrip()
 
 
-def _about(library: Registry, name: str) -> list[Block]:
+def _describe(library: Registry, name: str) -> list[Block]:
     """Raises NotFoundError, with similar names as its fix."""
     command = COMMANDS.get(name.lower())
     if command is not None:
-        waits = "" if command.while_working else "when the work in front has ended"
-        found = library.skills.get_exact(command.name)
-        hides = f"the skill in {shorten_path(found.path)}, which can't be called by /{command.name}" if found else ""
-        told = (("type", _usage(command)), ("does", command.help), ("runs", waits), ("hides", hides))
-        return [FieldsBlock(told, f"/{command.name}")]
+        runs = "" if command.while_working else "when the work in front has ended"
+        shadowed_skill = library.skills.get_exact(command.name)
+        shadows = (
+            f"the skill in {shorten_path(shadowed_skill.path)}, which can't be called by /{command.name}"
+            if shadowed_skill
+            else ""
+        )
+        fields = (("type", _usage(command)), ("does", command.help), ("runs", runs), ("hides", shadows))
+        return [FieldsBlock(fields, f"/{command.name}")]
     try:
         skill = library.find_skill(name)
     except KitbagError as error:
-        near = did_you_mean(name, COMMANDS)
-        both = [fix for fix in (near, error.fix) if fix.startswith("did you mean")]
-        raise NotFoundError(f"nothing is called /{name}", " ".join(both) or "/help shows all commands") from None
+        suggestion = did_you_mean(name, COMMANDS)
+        suggestions = [fix for fix in (suggestion, error.fix) if fix.startswith("did you mean")]
+        raise NotFoundError(f"nothing is called /{name}", " ".join(suggestions) or "/help shows all commands") from None
     verdict = library.evaluate(skill)
     return [
         FieldsBlock(
             (
-                ("type", _call(skill) if verdict.user else ""),
+                ("type", _skill_usage(skill) if verdict.user else ""),
                 ("can't be called", "" if verdict.user else verdict.reason),
                 ("does", collapse_whitespace(skill.summary)),
                 ("is a", skill.kind),

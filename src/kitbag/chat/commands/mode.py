@@ -25,9 +25,9 @@ _SHORT: Final[dict[str, str]] = {
 
 
 async def mode_command(chat: "Chat", arguments: str) -> None:
-    wanted = arguments.strip()
-    if wanted:
-        await change_mode(chat, _mode(wanted))
+    name = arguments.strip()
+    if name:
+        await change_mode(chat, _parse_mode(name))
         return
     chat.show(_table(chat))
     if chat.ui.is_plain:
@@ -36,9 +36,9 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
     now = chat.agent.permissions.current_mode
     options = tuple(FormOption(str(at), mode) for at, mode in enumerate(MODE_ORDER, 1))
     default = str(MODE_ORDER.index(now) + 1)
-    filled = await chat.ui.ask(Form("What may it do without asking?", options, default=default))
-    if filled is not None and filled.keys:
-        await change_mode(chat, MODE_ORDER[int(filled.keys[0]) - 1])
+    form_answer = await chat.ui.ask(Form("What may it do without asking?", options, default=default))
+    if form_answer is not None and form_answer.keys:
+        await change_mode(chat, MODE_ORDER[int(form_answer.keys[0]) - 1])
 
 
 async def cycle_mode(chat: "Chat") -> None:
@@ -47,26 +47,26 @@ async def cycle_mode(chat: "Chat") -> None:
     await change_mode(chat, mode, text_block(f"{mode}: {_SHORT[mode]}", "dim"))
 
 
-async def change_mode(chat: "Chat", mode: PermissionMode, brief: Block | None = None) -> None:
+async def change_mode(chat: "Chat", mode: PermissionMode, short_notice: Block | None = None) -> None:
     """Asks for confirmation of `autonomous`. Raises what `Agent.use_mode` raises."""
     permissions = chat.agent.permissions
     if mode == permissions.current_mode == permissions.mode:  # otherwise only the settings impose it, and may relax
         chat.show(text_block(f"the mode is {mode} already"))
         return
-    if mode == "autonomous" and not await _agrees(chat):
+    if mode == "autonomous" and not await _confirm_autonomous(chat):
         chat.show(text_block(f"the mode stays {chat.agent.permissions.current_mode}"))
         return
     agent = chat.agent
-    known = len(agent.notices)
+    count_before = len(agent.notices)
     await agent.use_mode(mode)
-    chat.show(brief or text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
+    chat.show(short_notice or text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
     # The confirmation form already said what is missing for autonomous mode.
-    told, agent.notices = agent.notices[known:], agent.notices[:known]
-    chat.show(*(NoticeBlock(*notice) for notice in told if mode != "autonomous"))
+    new_notices, agent.notices = agent.notices[count_before:], agent.notices[:count_before]
+    chat.show(*(NoticeBlock(*notice) for notice in new_notices if mode != "autonomous"))
     chat.refresh()
 
 
-async def _agrees(chat: "Chat") -> bool:
+async def _confirm_autonomous(chat: "Chat") -> bool:
     """In a thread: probing the sandbox may take a moment."""
     permissions = chat.agent.permissions
     protection = await asyncio.to_thread(lambda: permissions.sandbox_support)
@@ -75,20 +75,20 @@ async def _agrees(chat: "Chat") -> bool:
         above.append(text_block(f"sandbox: {describe_protection(protection)}", "dim"))
     else:
         missing = "there is no sandbox" if protection.kind == "none" else "the sandbox does not hold all of it"
-        problem = f"{missing} ({protection.problem or protection.kind}): {_without(protection.kind)}"
+        problem = f"{missing} ({protection.problem or protection.kind}): {_consequence(protection.kind)}"
         above.append(NoticeBlock("warning", problem, protection.fix))
     options = (FormOption("y", "yes, work on its own"), FormOption("n", "no, stay as it is"))
-    filled = await chat.ui.ask(Form("Nothing will be asked any more. Go on?", options, tuple(above)))
-    return filled is not None and filled.keys == ("y",)
+    form_answer = await chat.ui.ask(Form("Nothing will be asked any more. Go on?", options, tuple(above)))
+    return form_answer is not None and form_answer.keys == ("y",)
 
 
-def _without(kind: str) -> str:
+def _consequence(kind: str) -> str:
     if kind == "none":
         return "no command runs in this mode, and files in the workspace are changed without asking"
     return "commands that could change control files do not run"
 
 
-def _mode(word: str) -> PermissionMode:
+def _parse_mode(word: str) -> PermissionMode:
     """Also accepts the names other tools use. Raises UsageError with a suggestion."""
     try:
         return parse_mode(word)

@@ -20,36 +20,40 @@ if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
 _CONNECT: Final = "c"
-_FREE: Final = "another one, as provider/model"
+_FREE_TEXT_HINT: Final = "another one, as provider/model"
 
 
 async def model_command(chat: "Chat", arguments: str) -> None:
-    wanted = arguments.strip()
-    if wanted:
-        await change_model(chat, wanted)
+    requested = arguments.strip()
+    if requested:
+        await change_model(chat, requested)
         return
-    chat.show(_about(chat.agent.chosen))
+    chat.show(_model_fields(chat.agent.chosen))
     home = chat.agent.environment.places.kitbag_home
-    sources, models = await asyncio.to_thread(_look, home)
+    sources, models = await asyncio.to_thread(_load_models, home)
     if chat.ui.is_plain:
         chat.show(
-            _table(models, chat.agent.chosen), text_block("/model NAME chooses one", "dim"), *_how_to_connect(sources)
+            _table(models, chat.agent.chosen),
+            text_block("/model NAME chooses one", "dim"),
+            *_missing_key_blocks(sources),
         )
         return
-    keyed = {str(at): one for at, one in enumerate(models, 1)}
+    by_key = {str(at): model for at, model in enumerate(models, 1)}
     options = (
-        *(FormOption(key, _label(one), f"{one.why} · {_size(one)}") for key, one in keyed.items()),
+        *(FormOption(key, _label(model), f"{model.why} · {_size(model)}") for key, model in by_key.items()),
         FormOption(_CONNECT, "connect another one", "as `kitbag setup` does"),
     )
-    now = next((key for key, one in keyed.items() if one.name == chat.agent.chosen.reference), "")
-    above = tuple(_how_to_connect(sources))
-    filled = await chat.ui.ask(Form("Which model is to answer?", options, above, free_text_hint=_FREE, default=now))
-    if filled is None:
+    now = next((key for key, model in by_key.items() if model.name == chat.agent.chosen.reference), "")
+    above = tuple(_missing_key_blocks(sources))
+    form_answer = await chat.ui.ask(
+        Form("Which model is to answer?", options, above, free_text_hint=_FREE_TEXT_HINT, default=now)
+    )
+    if form_answer is None:
         return
-    if _CONNECT in filled.keys:
+    if _CONNECT in form_answer.keys:
         await connect_model(chat)
         return
-    name = filled.text.strip() or (keyed[filled.keys[0]].name if filled.keys else "")
+    name = form_answer.text.strip() or (by_key[form_answer.keys[0]].name if form_answer.keys else "")
     if name:
         await change_model(chat, name)
 
@@ -67,9 +71,9 @@ async def connect_model(chat: "Chat") -> None:
         model="", resume=session.id if session.recorded_messages() else "", fork=False
     )
     await chat.open_session(options)
-    wanted = str(load_settings(places.kitbag_home, ()).get("model"))
-    if wanted:
-        await change_model(chat, wanted)
+    requested = str(load_settings(places.kitbag_home, ()).get("model"))
+    if requested:
+        await change_model(chat, requested)
 
 
 async def change_model(chat: "Chat", name: str) -> None:
@@ -86,13 +90,13 @@ async def change_model(chat: "Chat", name: str) -> None:
     chat.refresh()
 
 
-def _look(kitbag_home: str) -> tuple[ModelSources, list[AvailableModel]]:
+def _load_models(kitbag_home: str) -> tuple[ModelSources, list[AvailableModel]]:
     """Reads keys and local servers again: they may have changed since the chat started."""
     sources, _ = load_model_sources(load_settings(kitbag_home, ()))
     return sources, list_available_models(sources)
 
 
-def _about(chosen: SelectedModel) -> Block:
+def _model_fields(chosen: SelectedModel) -> Block:
     about = model_to_json(chosen)
     return FieldsBlock(
         (
@@ -106,23 +110,23 @@ def _about(chosen: SelectedModel) -> Block:
     )
 
 
-def _label(one: AvailableModel) -> str:
-    return f"{one.name} ({', '.join(one.aliases)})" if one.aliases else one.name
+def _label(model: AvailableModel) -> str:
+    return f"{model.name} ({', '.join(model.aliases)})" if model.aliases else model.name
 
 
-def _size(one: AvailableModel) -> str:
-    return f"{one.window:,} tokens, {one.price}"
+def _size(model: AvailableModel) -> str:
+    return f"{model.window:,} tokens, {model.price}"
 
 
 def _table(models: list[AvailableModel], chosen: SelectedModel) -> Block:
     rows = tuple(
-        (_label(one), "yes" if one.name == chosen.reference else "", f"{one.window:,}", one.price, one.why)
-        for one in models
+        (_label(model), "yes" if model.name == chosen.reference else "", f"{model.window:,}", model.price, model.why)
+        for model in models
     )
     return TableBlock(("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows, "Models that can be had")
 
 
-def _how_to_connect(sources: ModelSources) -> list[Block]:
+def _missing_key_blocks(sources: ModelSources) -> list[Block]:
     missing = list_missing_keys(sources)
     if not missing:
         return []

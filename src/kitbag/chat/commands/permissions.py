@@ -44,39 +44,39 @@ async def permissions_command(chat: "Chat", arguments: str) -> None:
             "/permissions test needs a tool and what it is used on", "type: /permissions test Bash git push"
         )
     if not use:
-        chat.show(*await asyncio.to_thread(_rules, agent, permissions))
+        chat.show(*await asyncio.to_thread(_rule_blocks, agent, permissions))
         return
-    tool, given = _read(use)
+    tool, call_arguments = _parse_use(use)
     directory = agent.session.directory or agent.context.directory
-    judgement = await asyncio.to_thread(permissions.decide, tool, given, directory)
-    chat.show(*await asyncio.to_thread(_explained, tool, judgement, permissions))
+    decision = await asyncio.to_thread(permissions.decide, tool, call_arguments, directory)
+    chat.show(*await asyncio.to_thread(_explain, tool, decision, permissions))
 
 
-def _read(use: str) -> tuple[str, dict[str, object]]:
+def _parse_use(use: str) -> tuple[str, dict[str, object]]:
     """Parses `Bash git push`, `Bash(git push)` or a bare command. Raises UsageError for a misspelled tool."""
     first, _, rest = use.partition(" ")
     if rest.strip() and (first in _TOOLS or first.startswith("mcp__")):
         return first, arguments_from_subject(first, rest.strip())
     name, opened, _ = use.partition("(")
-    near = closest_tool(name) if opened and name.isalnum() and name not in _TOOLS else ""
-    if near:
-        raise UsageError(f"there is no tool {name!r}", f"did you mean {near}({use[len(name) + 1 :]}?")
+    similar = closest_tool(name) if opened and name.isalnum() and name not in _TOOLS else ""
+    if similar:
+        raise UsageError(f"there is no tool {name!r}", f"did you mean {similar}({use[len(name) + 1 :]}?")
     tool, subject = parse_tool_use(use)
     return tool, {} if subject is None else arguments_from_subject(tool, subject)
 
 
-def _explained(tool: str, judgement: PermissionDecision, permissions: Permissions) -> list[Block]:
-    head = (Span(f"{tool}: ", "strong"), Span(EFFECT_LABELS[judgement.effect], _TONES[judgement.effect]))
-    lines: list[StyledLine] = [(*head, Span(f": {judgement.reason}"))]
-    for part in judgement.parts:
+def _explain(tool: str, decision: PermissionDecision, permissions: Permissions) -> list[Block]:
+    head = (Span(f"{tool}: ", "strong"), Span(EFFECT_LABELS[decision.effect], _TONES[decision.effect]))
+    lines: list[StyledLine] = [(*head, Span(f": {decision.reason}"))]
+    for part in decision.parts:
         rule = f" `{part.rule}` ({shorten_path(part.source)})" if part.rule else ""
         lines.append((Span(f"  {part.effect:<5}  ", _TONES[part.effect]), Span(part.what)))
         lines.append((Span(f"         {part.reason}{rule}", "dim"),))
-    sandbox = describe_sandbox(judgement, permissions.sandbox_support)
+    sandbox = describe_sandbox(decision, permissions.sandbox_support)
     return [LinesBlock(tuple(lines)), FieldsBlock((("mode", permissions.current_mode), ("sandbox", sandbox)))]
 
 
-def _rules(agent: "Agent", permissions: Permissions) -> list[Block]:
+def _rule_blocks(agent: "Agent", permissions: Permissions) -> list[Block]:
     loaded, trust = agent.environment.live_rules.current(), agent.environment.trust
     mode = permissions.current_mode
     source = "this conversation" if mode != loaded.mode else shorten_path(loaded.mode_source)

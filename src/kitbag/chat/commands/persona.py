@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from kitbag.library.registry import Registry
 
 _USAGE: Final = "/persona [TEAM/]NAME or /persona none; --preview shows what would change, and changes nothing"
-_MOST_NAMED: Final = 12
+_MAX_NAMED: Final = 12
 
 
-class _Wanted(NamedTuple):
+class _PersonaArguments(NamedTuple):
     name: str = ""
     only_preview: bool = False
 
 
 async def persona_command(chat: "Chat", arguments: str) -> None:
-    wanted = _read(arguments)
-    name = wanted.name or await _choose(chat, chat.agent.environment.library)
+    parsed = _parse(arguments)
+    name = parsed.name or await _choose(chat, chat.agent.environment.library)
     if name:
-        await _change(chat, name, wanted.only_preview)
+        await _change(chat, name, parsed.only_preview)
 
 
-def _read(arguments: str) -> _Wanted:
+def _parse(arguments: str) -> _PersonaArguments:
     """Raises UsageError."""
     names = arguments.split()
     flags = {name for name in names if name.startswith("-")}
     names = [name for name in names if name not in flags]
     unknown = sorted(flags - {"--preview"})
     if unknown or len(names) > 1:
-        what = f"/persona has no {unknown[0]}" if unknown else "/persona takes one name"
-        raise UsageError(what, _USAGE)
-    return _Wanted(names[0] if names else "", bool(flags))
+        problem = f"/persona has no {unknown[0]}" if unknown else "/persona takes one name"
+        raise UsageError(problem, _USAGE)
+    return _PersonaArguments(names[0] if names else "", bool(flags))
 
 
 async def _choose(chat: "Chat", library: "Registry") -> str:
@@ -57,27 +57,29 @@ async def _choose(chat: "Chat", library: "Registry") -> str:
         foot = f"/persona NAME chooses one, /persona {NO_PERSONA} takes it off; * is what you are now"
         chat.show(TableBlock(("", "PERSONA", "DESCRIPTION"), rows), text_block(foot, "dim"))
         return ""
-    told = {one.full_name: one.description for one in personas}
-    told[NO_PERSONA] = "no persona: a team's skills load by their full names"
-    keys = {str(at): name for at, name in enumerate(told, 1)}
-    options = [FormOption(key, f"{name} (now)" if name == now else name, told[name]) for key, name in keys.items()]
+    descriptions = {one.full_name: one.description for one in personas}
+    descriptions[NO_PERSONA] = "no persona: a team's skills load by their full names"
+    keys = {str(at): name for at, name in enumerate(descriptions, 1)}
+    options = [
+        FormOption(key, f"{name} (now)" if name == now else name, descriptions[name]) for key, name in keys.items()
+    ]
     default = next((key for key, name in keys.items() if name == now), "")
-    filled = await chat.ui.ask(Form("Who are you here?", tuple(options), default=default))
-    return keys[filled.keys[0]] if filled is not None and filled.keys else ""
+    form_answer = await chat.ui.ask(Form("Who are you here?", tuple(options), default=default))
+    return keys[form_answer.keys[0]] if form_answer is not None and form_answer.keys else ""
 
 
 async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
     """Raises KitbagError if the persona does not exist or can't be used."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
-        chat.show(text_block(f"{_you_are(preview.after)} already"))
+        chat.show(text_block(f"{_describe_persona(preview.after)} already"))
         return
     chat.show(*preview_blocks(preview))
     if only_preview:
         return
     # No confirmation: /persona with the previous name reverts it, and skills can be loaded again.
-    done = await chat.agent.use_persona(name)
-    chat.show(text_block(f"{_you_are(done.after)} from now on.", "good"), *_told_dropped(done))
+    change_made = await chat.agent.use_persona(name)
+    chat.show(text_block(f"{_describe_persona(change_made.after)} from now on.", "good"), *_dropped_blocks(change_made))
     chat.refresh()
 
 
@@ -88,37 +90,37 @@ async def _preview(chat: "Chat", name: str) -> "PersonaChange":
         known = [one.full_name for one in chat.agent.environment.library.personas]
         if error.fix.startswith("did you mean") or not known:
             raise
-        more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-        raise NotFoundError(error.problem, f"there are: {', '.join(known[:_MOST_NAMED])}{more}") from None
+        more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
+        raise NotFoundError(error.problem, f"there are: {', '.join(known[:_MAX_NAMED])}{more}") from None
 
 
-def _you_are(name: str) -> str:
+def _describe_persona(name: str) -> str:
     return f"You are {name}" if name else "You have no persona"
 
 
 def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:
     """Shown before the switch, so that its effects are no surprise."""
     pairs = (
-        ("skills", _both(change.skills_gained, change.skills_lost)),
-        ("on demand", _both(change.on_demand_gained, change.on_demand_lost)),
-        ("agents", _both(change.agents_gained, change.agents_lost)),
+        ("skills", _format_changes(change.skills_gained, change.skills_lost)),
+        ("on demand", _format_changes(change.on_demand_gained, change.on_demand_lost)),
+        ("agents", _format_changes(change.agents_gained, change.agents_lost)),
         ("unloads", ", ".join(change.dropped)),
         ("model", change.model),
-        ("prompt", _tokens(change.tokens_before, change.tokens_after)),
+        ("prompt", _format_tokens(change.tokens_before, change.tokens_after)),
     )
     title = f"{change.before or 'no persona'} → {change.after or 'no persona'}"
     return FieldsBlock(pairs, title), *(NoticeBlock("warning", warning) for warning in change.warnings)
 
 
-def _both(gained: Sequence[str], lost: Sequence[str]) -> str:
-    return "  ".join([*(f"+{name}" for name in gained), *(f"-{name}" for name in lost)])
+def _format_changes(added: Sequence[str], removed: Sequence[str]) -> str:
+    return "  ".join([*(f"+{name}" for name in added), *(f"-{name}" for name in removed)])
 
 
-def _tokens(before: int, after: int) -> str:
+def _format_tokens(before: int, after: int) -> str:
     return f"{before:,} → {after:,} tokens ({after - before:+,})"
 
 
-def _told_dropped(change: "PersonaChange") -> list[Block]:
+def _dropped_blocks(change: "PersonaChange") -> list[Block]:
     if not change.dropped:
         return []
     return [

@@ -20,10 +20,10 @@ from kitbag.views.tasks import seconds_since
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
-_MOST_SHOWN: Final = 20
-_LONGEST_ABOUT: Final = 70
-_NO_OTHER: Final = "there is no other conversation in this directory"
-_ALL: Final = "`kitbag sessions list` shows those of all directories"
+_MAX_SHOWN: Final = 20
+_MAX_ABOUT_LENGTH: Final = 70
+_NO_OTHER_SESSION: Final = "there is no other conversation in this directory"
+_LIST_ALL: Final = "`kitbag sessions list` shows those of all directories"
 
 
 async def resume_command(chat: "Chat", arguments: str) -> None:
@@ -31,21 +31,21 @@ async def resume_command(chat: "Chat", arguments: str) -> None:
     journal, here = chat.agent.journal, chat.agent.session.id
     known = [one for one in await asyncio.to_thread(list_sessions, journal) if one.id != here and not _is_empty(one)]
     directory = chat.agent.environment.places.cwd
-    ours = [one for one in known if one.directory == directory]
+    in_directory = [one for one in known if one.directory == directory]
     if not name:
-        chosen = await _pick(chat, ours)
+        chosen = await _pick(chat, in_directory)
         if chosen is None:
             return
     elif name == "last":
-        if not ours:
-            raise NotFoundError(_NO_OTHER, _ALL)
-        chosen = ours[0]
+        if not in_directory:
+            raise NotFoundError(_NO_OTHER_SESSION, _LIST_ALL)
+        chosen = in_directory[0]
     elif len(name) >= 3 and here.startswith(name) and not any(one.id.startswith(name) for one in known):
         chat.show(NoticeBlock("info", f"{here} is the conversation that you are in"))
         return
     else:
         chosen = _find(chat, known, name)
-    _check(chat, chosen, directory)
+    _check_resumable(chat, chosen, directory)
     await chat.open_session(_options_for(chat.agent.options, chosen.id))
 
 
@@ -72,7 +72,7 @@ def _find(chat: "Chat", known: list[SessionSummary], name: str) -> SessionSummar
         raise NotFoundError(error.problem, fix) from None
 
 
-def _check(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
+def _check_resumable(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
     """Raises InvalidError if the session can't be resumed from here."""
     if chosen.problem:
         raise InvalidError(f"conversation {chosen.id} can't be read: {chosen.problem}", "choose another; /resume")
@@ -84,42 +84,44 @@ def _check(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
     check_session_not_open(chat.agent.environment.places.kitbag_home, chosen.id)
 
 
-async def _pick(chat: "Chat", found: list[SessionSummary]) -> SessionSummary | None:
+async def _pick(chat: "Chat", sessions: list[SessionSummary]) -> SessionSummary | None:
     """None if the user cancels."""
-    if not found:
+    if not sessions:
         chat.show(
             NoticeBlock("info", "there is no other conversation in this directory", "`kitbag sessions list` shows all")
         )
         return None
-    wanted = found
+    matching = sessions
     while True:
-        shown = wanted[:_MOST_SHOWN]
-        options = tuple(_option(chat, str(number), one) for number, one in enumerate(shown, 1))
-        older = f"; {len(wanted) - len(shown):,} older ones are not shown" if len(wanted) > len(shown) else ""
+        shown = matching[:_MAX_SHOWN]
+        options = tuple(_session_option(chat, str(number), one) for number, one in enumerate(shown, 1))
+        older = f"; {len(matching) - len(shown):,} older ones are not shown" if len(matching) > len(shown) else ""
         prompt = f"Go on with which conversation?{older}"
-        filled = await chat.ui.ask(Form(prompt, options, free_text_hint="the beginning of an id, or words to look for"))
-        text = filled.text.strip() if filled is not None else ""
-        if filled is not None and filled.keys:
-            return shown[int(filled.keys[0]) - 1]
+        form_answer = await chat.ui.ask(
+            Form(prompt, options, free_text_hint="the beginning of an id, or words to look for")
+        )
+        text = form_answer.text.strip() if form_answer is not None else ""
+        if form_answer is not None and form_answer.keys:
+            return shown[int(form_answer.keys[0]) - 1]
         if not text:
             return None
-        wanted = _looked_for(found, text)
-        if len(wanted) == 1 and wanted[0].id.startswith(text):
-            return wanted[0]
-        if not wanted:
+        matching = _search(sessions, text)
+        if len(matching) == 1 and matching[0].id.startswith(text):
+            return matching[0]
+        if not matching:
             chat.show(NoticeBlock("info", f"no conversation of this directory begins with {text[:80]!r}"))
-            wanted = found
+            matching = sessions
 
 
-def _looked_for(found: list[SessionSummary], text: str) -> list[SessionSummary]:
-    by_id = [one for one in found if len(text) >= 3 and one.id.startswith(text)]
+def _search(sessions: list[SessionSummary], text: str) -> list[SessionSummary]:
+    by_id = [one for one in sessions if len(text) >= 3 and one.id.startswith(text)]
     searched = text.casefold().split()
-    return by_id or [one for one in found if all(word in one.about.casefold() for word in searched)]
+    return by_id or [one for one in sessions if all(word in one.about.casefold() for word in searched)]
 
 
-def _option(chat: "Chat", key: str, one: SessionSummary) -> FormOption:
+def _session_option(chat: "Chat", key: str, one: SessionSummary) -> FormOption:
     about = collapse_whitespace(one.about)
-    label = f"{about[: _LONGEST_ABOUT - 1]}…" if len(about) > _LONGEST_ABOUT else about
+    label = f"{about[: _MAX_ABOUT_LENGTH - 1]}…" if len(about) > _MAX_ABOUT_LENGTH else about
     parts = [one.id, format_age(seconds_since(one.last)), format_count(one.turns, "turn"), format_cost(one.cost)]
     if one.persona:
         parts.append(one.persona)
@@ -133,26 +135,28 @@ def _option(chat: "Chat", key: str, one: SessionSummary) -> FormOption:
 
 
 async def clear_command(chat: "Chat", arguments: str) -> None:
-    before, left = chat.agent.session, chat.background.running
-    has_words = bool(before.totals.turns or before.about)
+    before, running = chat.agent.session, chat.background.running
+    has_messages = bool(before.totals.turns or before.about)
     chat.ui.clear()
-    await chat.open_session(_options_as_now(chat))
+    await chat.open_session(_options_for_new(chat))
     text = "a new conversation has begun"
-    if has_words:
+    if has_messages:
         text += f"; the last one was {before.id}, and /resume {before.id} goes back to it"
-    if left:
-        text += f". {format_count(left, 'task')} of it in the background {'goes' if left == 1 else 'go'} on: /tasks"
+    if running:
+        text += (
+            f". {format_count(running, 'task')} of it in the background {'goes' if running == 1 else 'go'} on: /tasks"
+        )
     chat.show(NoticeBlock("info", text))
 
 
-def _options_as_now(chat: "Chat") -> Options:
+def _options_for_new(chat: "Chat") -> Options:
     """Keeps the persona, model and mode."""
     agent, header = chat.agent, chat.agent.session.header
-    is_wanted = header.model_said or (bool(agent.options.resume) and agent.chosen.provider != "offline")
+    keeps_model = header.model_said or (bool(agent.options.resume) and agent.chosen.provider != "offline")
     return agent.options._replace(
         resume="",
         fork=False,
-        model=header.model if is_wanted else agent.options.model,
+        model=header.model if keeps_model else agent.options.model,
         mode=agent.permissions.mode,
         team=header.team,
         persona=header.persona,

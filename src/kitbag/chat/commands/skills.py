@@ -34,18 +34,18 @@ _ACTIONS: Final = (
 )
 _TONES: Final[dict[str, Tone]] = {"on": "good", "name-only": "accent", "user-only": "warning", "off": "bad"}
 _UNTRUSTED: Final = "left out: the workspace is not trusted"
-_MOST_ROWS: Final = 300
+_MAX_ROWS: Final = 300
 
 
-class _Seen(NamedTuple):
-    standings: list[SkillStatus]
-    left_out: list[UntrustedItem]
+class _SkillListing(NamedTuple):
+    statuses: list[SkillStatus]
+    untrusted: list[UntrustedItem]
     loaded: frozenset[str]
     hidden: int
     """Number of skills of other teams and personas, which can't be used here."""
 
 
-class _Asked(NamedTuple):
+class _SkillSources(NamedTuple):
     """Read from the agent in its own thread, for use in another one."""
 
     library: Registry
@@ -61,7 +61,7 @@ async def skills_command(chat: "Chat", arguments: str) -> None:
         raise UsageError(f"/skills {verb} needs the name of a skill", f"type: /skills {verb} NAME")
     match verb:
         case "" | "all":
-            await _list(chat, everything=verb == "all")
+            await _show_list(chat, show_all=verb == "all")
         case "use":
             _load(chat, name)
         case "unload":
@@ -69,91 +69,97 @@ async def skills_command(chat: "Chat", arguments: str) -> None:
         case _ if verb in ITEM_STATES:
             chat.show(*await _switch(chat, name, verb))
         case _ if name and verb.lower() not in ("show",):
-            await _show_or_tell(chat, arguments.strip().removeprefix("/"))
+            await _show_or_suggest(chat, arguments.strip().removeprefix("/"))
         case _:
             await _show(chat, name or verb.removeprefix("/"))
 
 
-async def _show_or_tell(chat: "Chat", name: str) -> None:
+async def _show_or_suggest(chat: "Chat", name: str) -> None:
     """A name may contain spaces; otherwise the first word may be a misspelled subcommand."""
     try:
         await _show(chat, name)
     except NotFoundError as error:
         verb = name.partition(" ")[0]
-        near = did_you_mean(verb, _VERBS)
-        raise NotFoundError(error.problem, near if near.startswith("did") else error.fix) from None
+        suggestion = did_you_mean(verb, _VERBS)
+        raise NotFoundError(error.problem, suggestion if suggestion.startswith("did") else error.fix) from None
 
 
 # The list
 
 
-async def _list(chat: "Chat", *, everything: bool) -> None:
-    seen = await _look(chat, everything=everything)
-    if not seen.standings and not seen.left_out:
+async def _show_list(chat: "Chat", *, show_all: bool) -> None:
+    listing = await _load_list(chat, show_all=show_all)
+    if not listing.statuses and not listing.untrusted:
         chat.show(text_block("there are no skills; `kitbag skills --help` tells how to get some"))
         return
-    listed = [seen]
+    listed = [listing]
 
     def rows() -> tuple[PanelRow, ...]:
         return _panel_rows(listed[0])
 
     async def act(key: str, name: str) -> None:
         await _act(chat, key, name)
-        listed[0] = await _look(chat, everything=everything)
+        listed[0] = await _load_list(chat, show_all=show_all)
 
     if not await chat.ui.open(
-        Panel(f"Skills: {_sum(seen)} · tokens: listed + body", rows, _ACTIONS, act, "there are no skills")
+        Panel(f"Skills: {_totals(listing)} · tokens: listed + body", rows, _ACTIONS, act, "there are no skills")
     ):
-        chat.show(_table(seen))
+        chat.show(_table(listing))
 
 
-async def _look(chat: "Chat", *, everything: bool) -> _Seen:
-    asked = _asked(chat)
+async def _load_list(chat: "Chat", *, show_all: bool) -> _SkillListing:
+    sources = _sources(chat)
 
-    def look() -> _Seen:
-        every = skill_statuses(asked.library, asked.catalog, asked.budget)
-        shown = every if everything else [one for one in every if one.verdict.is_usable or one.verdict.state == "off"]
-        return _Seen(shown, skills_awaiting_trust(asked.library), asked.loaded, len(every) - len(shown))
+    def load() -> _SkillListing:
+        all_skills = skill_statuses(sources.library, sources.catalog, sources.budget)
+        shown = (
+            all_skills
+            if show_all
+            else [one for one in all_skills if one.verdict.is_usable or one.verdict.state == "off"]
+        )
+        return _SkillListing(
+            shown, skills_awaiting_trust(sources.library), sources.loaded, len(all_skills) - len(shown)
+        )
 
-    return await asyncio.to_thread(look)
+    return await asyncio.to_thread(load)
 
 
-def _asked(chat: "Chat") -> _Asked:
+def _sources(chat: "Chat") -> _SkillSources:
     agent = chat.agent
     library = agent.environment.library
     entries = agent.session.prompt
     catalog = "".join(str(one["text"]) for one in entries if (one["kind"], one["source"]) == ("catalog", "skills"))
     budget = catalog_budget(library.settings, agent.chosen.info.window)
-    return _Asked(library, catalog, budget, frozenset(agent.session.skills))
+    return _SkillSources(library, catalog, budget, frozenset(agent.session.skills))
 
 
-def _sum(seen: _Seen) -> str:
-    listed = sum(one.listed_tokens for one in seen.standings)
-    described = sum(one.listing in ("described", "shortened") for one in seen.standings)
-    return f"{described:,} of {len(seen.standings):,} described, {listed:,} tokens · {len(seen.loaded):,} loaded"
+def _totals(listing: _SkillListing) -> str:
+    listed = sum(one.listed_tokens for one in listing.statuses)
+    described = sum(one.listing in ("described", "shortened") for one in listing.statuses)
+    return f"{described:,} of {len(listing.statuses):,} described, {listed:,} tokens · {len(listing.loaded):,} loaded"
 
 
-def _state(one: SkillStatus, seen: _Seen) -> str:
-    return f"{one.verdict.state}, loaded" if one.name in seen.loaded else one.verdict.state
+def _state(one: SkillStatus, listing: _SkillListing) -> str:
+    return f"{one.verdict.state}, loaded" if one.name in listing.loaded else one.verdict.state
 
 
-def _table(seen: _Seen) -> Block:
+def _table(listing: _SkillListing) -> Block:
     rows = [
         (
             one.name,
-            _state(one, seen),
+            _state(one, listing),
             _source(one.skill),
             f"{one.listed_tokens:,}",
             f"{one.body_tokens:,}",
             f"{one.listing}: {one.reason}" if one.reason else one.listing,
         )
-        for one in seen.standings[:_MOST_ROWS]
+        for one in listing.statuses[:_MAX_ROWS]
     ]
-    rows += [(item.full_name, "-", "project", "0", "-", f"no: {_UNTRUSTED}") for item in seen.left_out[:_MOST_ROWS]]
-    more = len(seen.standings) + len(seen.left_out) - len(rows)
-    parts = [_sum(seen)]
+    rows += [(item.full_name, "-", "project", "0", "-", f"no: {_UNTRUSTED}") for item in listing.untrusted[:_MAX_ROWS]]
+    more = len(listing.statuses) + len(listing.untrusted) - len(rows)
+    parts = [_totals(listing)]
     parts += [f"{format_count(more, 'more skill')}: /skills NAME shows one"] if more > 0 else []
-    parts += [f"{seen.hidden:,} of other teams or personas: /skills all"] if seen.hidden else []
+    parts += [f"{listing.hidden:,} of other teams or personas: /skills all"] if listing.hidden else []
     parts.append("/skills off NAME switches one; also on, name-only, user-only, use, unload")
     headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "DESCRIBED TO THE MODEL")
     return TableBlock(headers, tuple(rows), "Skills, with their tokens", " · ".join(parts))
@@ -164,17 +170,17 @@ def _source(skill: Skill) -> str:
     return f"{scope} command" if skill.kind == "command" else scope
 
 
-def _panel_rows(seen: _Seen) -> tuple[PanelRow, ...]:
-    rows = [_cells(one, seen) for one in seen.standings]
-    return align_rows([*rows, *map(_left_out_cells, seen.left_out)], frozenset((3,)))
+def _panel_rows(listing: _SkillListing) -> tuple[PanelRow, ...]:
+    rows = [_row_cells(one, listing) for one in listing.statuses]
+    return align_rows([*rows, *map(_untrusted_cells, listing.untrusted)], frozenset((3,)))
 
 
-def _cells(one: SkillStatus, seen: _Seen) -> PanelCells:
+def _row_cells(one: SkillStatus, listing: _SkillListing) -> PanelCells:
     state = one.verdict.state
     is_shown = one.listing in ("described", "shortened")
     shown = f"{one.listing if one.listing != 'no' else 'not listed'}{f': {one.reason}' if one.reason else ''}"
     spans = (
-        Span("●" if one.name in seen.loaded else " ", "good"),
+        Span("●" if one.name in listing.loaded else " ", "good"),
         Span(state, _TONES[state]),
         Span(one.name, "strong" if state == "on" else "plain"),
         Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
@@ -183,7 +189,7 @@ def _cells(one: SkillStatus, seen: _Seen) -> PanelCells:
     return PanelCells(one.name, spans)
 
 
-def _left_out_cells(item: UntrustedItem) -> PanelCells:
+def _untrusted_cells(item: UntrustedItem) -> PanelCells:
     spans = (Span(" "), Span("-", "dim"), Span(item.full_name, "dim"), Span(""), Span(_UNTRUSTED, "warning"))
     return PanelCells(f"!{item.full_name}", spans)
 
@@ -207,40 +213,42 @@ async def _act(chat: "Chat", key: str, row: str) -> None:
         await _unload(chat, row)
 
 
-async def _switch(chat: "Chat", name: str, wanted: str) -> list[Block]:
+async def _switch(chat: "Chat", name: str, new_state: str) -> list[Block]:
     library = chat.agent.environment.library
     skill = library.find_skill(name)
-    blocks = await switch_item(chat, "skills", skill.full_name, wanted, library.evaluate(skill).state)
-    if wanted in ("off", "user-only") and skill.full_name in chat.agent.session.skills:
+    blocks = await switch_item(chat, "skills", skill.full_name, new_state, library.evaluate(skill).state)
+    if new_state in ("off", "user-only") and skill.full_name in chat.agent.session.skills:
         blocks.append(text_block(f"it is loaded still: /skills unload {skill.full_name}", "dim"))
     return blocks
 
 
 async def _show(chat: "Chat", name: str) -> None:
-    asked = _asked(chat)
+    sources = _sources(chat)
 
-    def look() -> list[Block]:
+    def load() -> list[Block]:
         from kitbag.views.skill_card import skill_card, skill_card_fields, skill_file_rows
 
-        library = asked.library
+        library = sources.library
         skill = library.find_skill(name)
-        found, standing = skill_card(library, skill), skill_status(library, skill, asked.catalog, asked.budget)
-        shown = standing.listing if standing.listing != "no" else "not listed"
-        told = (
-            ("to the model", f"{shown}: {standing.reason}" if standing.reason else shown),
-            ("loaded", "now, in this conversation" if skill.full_name in asked.loaded else ""),
+        card_data, status = skill_card(library, skill), skill_status(library, skill, sources.catalog, sources.budget)
+        shown = status.listing if status.listing != "no" else "not listed"
+        chat_fields = (
+            ("to the model", f"{shown}: {status.reason}" if status.reason else shown),
+            ("loaded", "now, in this conversation" if skill.full_name in sources.loaded else ""),
         )
-        blocks: list[Block] = [FieldsBlock((*skill_card_fields(library, skill, found), *told), skill.full_name)]
-        if found["files"]:
+        blocks: list[Block] = [
+            FieldsBlock((*skill_card_fields(library, skill, card_data), *chat_fields), skill.full_name)
+        ]
+        if card_data["files"]:
             blocks.append(
-                TableBlock(("BYTES", "TOKENS", "FILE"), tuple((b, c, a) for a, b, c in skill_file_rows(found)))
+                TableBlock(("BYTES", "TOKENS", "FILE"), tuple((b, c, a) for a, b, c in skill_file_rows(card_data)))
             )
-        for problem in found["problems"]:
+        for problem in card_data["problems"]:
             one = Diagnostic(**problem)
             blocks.append(NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem}", one.fix))
         return blocks
 
-    chat.show(*await asyncio.to_thread(look))
+    chat.show(*await asyncio.to_thread(load))
 
 
 def _load(chat: "Chat", name: str) -> None:
@@ -256,10 +264,10 @@ async def _unload(chat: "Chat", name: str) -> None:
     if chat.is_working:
         raise UsageError("a skill can't be unloaded while the model works with it", "wait, or press Esc first")
     agent = chat.agent
-    found = agent.skills.unload(name) or (name if name in agent.session.skills else None)
-    if found is None or found not in agent.session.skills:
+    full_name = agent.skills.unload(name) or (name if name in agent.session.skills else None)
+    if full_name is None or full_name not in agent.session.skills:
         loaded = ", ".join(agent.session.skills)
         raise NotFoundError(f"the skill {name!r} is not loaded", f"loaded are {loaded}" if loaded else "none is")
-    tokens = agent.session.skills[found].tokens
-    await agent.session.drop_skill(found, "unloaded by the person")
-    chat.show(text_block(f"{found} is unloaded; {tokens:,} tokens are free again"))
+    tokens = agent.session.skills[full_name].tokens
+    await agent.session.drop_skill(full_name, "unloaded by the person")
+    chat.show(text_block(f"{full_name} is unloaded; {tokens:,} tokens are free again"))

@@ -16,24 +16,23 @@ CATALOG_NOTICE: Final = "the catalog in the prompt is made anew by /reload, by a
 _OPEN: Final = frozenset(("on", "name-only"))
 
 
-async def switch_item(chat: "Chat", group: ItemGroup, name: str, wanted: str, before: ItemState) -> list[Block]:
+async def switch_item(chat: "Chat", group: ItemGroup, name: str, new_state: str, before: ItemState) -> list[Block]:
     """Writes the user's settings. Raises NotFoundError, AmbiguousError, UsageError and InvalidError."""
     library = chat.agent.environment.library
 
     def write() -> list[Block]:
-        done = set_item_state(library, group, name, wanted)
+        switched = set_item_state(library, group, name, new_state)
         # Takes effect now; the next message tells the model.
         library.rescan()
-        blocks: list[Block] = [text_block(f"{done.full_name} is now {done.effective} ({shorten_path(done.file)})")]
-        if done.overridden_by:
-            blocks.append(
-                NoticeBlock(
-                    "warning",
-                    f"still {done.effective}: {shorten_path(done.overridden_by)} says so, and the stricter one counts",
-                )
-            )
+        blocks: list[Block] = [
+            text_block(f"{switched.full_name} is now {switched.effective} ({shorten_path(switched.file)})")
+        ]
+        if switched.overridden_by:
+            source = shorten_path(switched.overridden_by)
+            problem = f"still {switched.effective}: {source} says so, and the stricter one counts"
+            blocks.append(NoticeBlock("warning", problem))
         blocks.append(
-            text_block(_describe_switch(before, done.effective, "load" if group == "skills" else "start"), "dim")
+            text_block(_describe_switch(before, switched.effective, "load" if group == "skills" else "start"), "dim")
         )
         return blocks
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
 _VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
-_LOOK_SECONDS: Final = 1.0
+_REFRESH_SECONDS: Final = 1.0
 _ACTIONS: Final = (
     PanelAction("enter", "read"),
     PanelAction("s", "stop"),
@@ -43,7 +43,7 @@ async def tasks_command(chat: "Chat", arguments: str) -> None:
     board = await _board(chat)
     match verb:
         case "" | "all":
-            await _list(chat, board, everything=verb == "all")
+            await _show_list(chat, board, show_all=verb == "all")
         case "show":
             await _show(chat, board, _find(board, rest, verb))
         case "output":
@@ -59,7 +59,7 @@ async def tasks_command(chat: "Chat", arguments: str) -> None:
         case "answer":
             await _answer(chat, board, rest)
         case _:
-            await _show(chat, board, _find_or_verb(board, arguments.strip()))
+            await _show(chat, board, _find_or_suggest(board, arguments.strip()))
 
 
 async def stop_command(chat: "Chat", arguments: str) -> None:
@@ -95,7 +95,7 @@ async def _board(chat: "Chat") -> Board:
     return board
 
 
-def _home(chat: "Chat") -> str:
+def _kitbag_home(chat: "Chat") -> str:
     return chat.agent.environment.places.kitbag_home
 
 
@@ -109,7 +109,7 @@ def _find(board: Board, name: str, verb: str) -> Task:
         raise NotFoundError(error.problem, fix) from None
 
 
-def _find_or_verb(board: Board, text: str) -> Task:
+def _find_or_suggest(board: Board, text: str) -> Task:
     try:
         return _find(board, text, "show")
     except NotFoundError as error:
@@ -128,39 +128,39 @@ def _offset(text: str) -> int:
 # The list
 
 
-async def _list(chat: "Chat", board: Board, *, everything: bool) -> None:
-    hosting = await ensure_tasks_hosted(board, _home(chat))
+async def _show_list(chat: "Chat", board: Board, *, show_all: bool) -> None:
+    hosting = await ensure_tasks_hosted(board, _kitbag_home(chat))
     if hosting.problem:
         chat.show(NoticeBlock("warning", hosting.problem))
-    directory = "" if everything else chat.agent.environment.places.cwd
-    live = TaskList(Board(chat.agent.journal), chat.agent.session.id, directory)
-    seen = await asyncio.to_thread(live.refresh)
-    if not await _open_panel(chat, board, live):
-        chat.show(task_table(seen, live.omitted))
+    directory = "" if show_all else chat.agent.environment.places.cwd
+    task_list = TaskList(Board(chat.agent.journal), chat.agent.session.id, directory)
+    listed = await asyncio.to_thread(task_list.refresh)
+    if not await _open_panel(chat, board, task_list):
+        chat.show(task_table(listed, task_list.omitted))
 
 
-async def _open_panel(chat: "Chat", board: Board, live: TaskList) -> bool:
-    async def keep() -> None:
+async def _open_panel(chat: "Chat", board: Board, task_list: TaskList) -> bool:
+    async def keep_fresh() -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_REFRESH_SECONDS)
             with contextlib.suppress(KitbagError):  # keep showing the last snapshot
-                await asyncio.to_thread(live.refresh)
+                await asyncio.to_thread(task_list.refresh)
 
     async def act(key: str, task_id: str) -> None:
         try:
             await _act(chat, board, key, board.find(task_id))
-            await asyncio.to_thread(live.refresh)
+            await asyncio.to_thread(task_list.refresh)
         except KitbagError as error:
             chat.show(NoticeBlock("error", error.problem, error.fix))
 
-    keeping = asyncio.create_task(keep())
+    refreshing = asyncio.create_task(keep_fresh())
     try:
         empty = "there are no tasks here; /tasks all shows those of other directories"
-        return await chat.ui.open(Panel(f"Tasks: {COLUMNS}", live.rows, _ACTIONS, act, empty))
+        return await chat.ui.open(Panel(f"Tasks: {COLUMNS}", task_list.rows, _ACTIONS, act, empty))
     finally:
-        keeping.cancel()
+        refreshing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await keeping
+            await refreshing
 
 
 async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
@@ -190,8 +190,8 @@ async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -
         if not asks or not page.next_offset:
             return
         form = Form("There is more.", (FormOption("m", "the next page"), FormOption("q", "enough")), default="m")
-        filled = await chat.ui.ask(form)
-        if filled is None or filled.keys != ("m",):
+        form_answer = await chat.ui.ask(form)
+        if form_answer is None or form_answer.keys != ("m",):
             return
         offset = page.next_offset
 
@@ -209,13 +209,13 @@ async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
 async def _ask_and_resume(chat: "Chat", board: Board, task: Task) -> None:
     check_resumable(task)
     prompt = f"What is {task.agent} {task.id} to do now?"
-    filled = await chat.ui.ask(Form(prompt, free_text_hint="words for it; Enter alone: it goes on as it was"))
-    if filled is not None:
-        await _resume(chat, board, task, filled.text.strip())
+    form_answer = await chat.ui.ask(Form(prompt, free_text_hint="words for it; Enter alone: it goes on as it was"))
+    if form_answer is not None:
+        await _resume(chat, board, task, form_answer.text.strip())
 
 
 async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
-    hosting = await resume_task(board, task, request, _home(chat))
+    hosting = await resume_task(board, task, request, _kitbag_home(chat))
     chat.show(text_block(f"{task.id} goes on in the background"))
     if hosting.problem:
         chat.show(NoticeBlock("warning", hosting.problem))
@@ -244,28 +244,28 @@ async def _answer(chat: "Chat", board: Board, name: str) -> None:
 
 async def _answer_tasks(chat: "Chat", tasks: Iterable[Task]) -> None:
     queue = ApprovalQueue(chat.agent.journal)
-    waiting = await asyncio.to_thread(pending_task_questions, queue, tuple(tasks))
-    if not waiting:
+    pending = await asyncio.to_thread(pending_task_questions, queue, tuple(tasks))
+    if not pending:
         chat.show(NoticeBlock("info", "nothing waits for an answer here"))
-    for _, one in waiting:
+    for _, one in pending:
         if not await _answer_one(chat, queue, one):
             return
 
 
-async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: PendingApproval) -> bool:
+async def _answer_one(chat: "Chat", queue: ApprovalQueue, pending: PendingApproval) -> bool:
     """False if the user cancels and the question remains."""
     require_person()
-    question = waiting.request
-    if not waiting.is_complete:
+    question = pending.request
+    if not pending.is_complete:
         chat.show(NoticeBlock("warning", f"it can only be denied: {CONTAINS_CREDENTIALS}"))
-    given = await _ask_while_it_waits(chat, queue, waiting)
-    if given is None:
+    answer = await _ask_unless_answered(chat, queue, pending)
+    if answer is None:
         chat.show(NoticeBlock("info", f"question {question.id} waits on", f"/tasks answer {question.id}"))
         return False
-    if isinstance(given, ApprovalAnswer):
-        await run_ignoring_cancellation(asyncio.to_thread(queue.answer, question.id, given, "chat"))
-        done = "denied" if given.choice == "deny" else "allowed" if given.scope != "once" else "allowed once"
-        chat.show(text_block(f"{done}: {question.asked_by}", "bad" if given.choice == "deny" else "good"))
+    if isinstance(answer, ApprovalAnswer):
+        await run_ignoring_cancellation(asyncio.to_thread(queue.answer, question.id, answer, "chat"))
+        done = "denied" if answer.choice == "deny" else "allowed" if answer.scope != "once" else "allowed once"
+        chat.show(text_block(f"{done}: {question.asked_by}", "bad" if answer.choice == "deny" else "good"))
     else:
         chat.show(NoticeBlock("info", f"question {question.id} was answered elsewhere, or nobody needs it any more"))
     chat.background.refresh()
@@ -273,14 +273,14 @@ async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: PendingApprov
     return True
 
 
-async def _ask_while_it_waits(
-    chat: "Chat", queue: ApprovalQueue, waiting: PendingApproval
+async def _ask_unless_answered(
+    chat: "Chat", queue: ApprovalQueue, pending: PendingApproval
 ) -> ApprovalAnswer | bool | None:
     """The user's answer; None if they cancel; True if it was answered elsewhere meanwhile."""
     from kitbag.chat.approver import ask_approval
 
-    question = waiting.request
-    asking = asyncio.create_task(ask_approval(chat.ui, question, can_allow=waiting.is_complete, can_wait=True))
+    question = pending.request
+    asking = asyncio.create_task(ask_approval(chat.ui, question, can_allow=pending.is_complete, can_wait=True))
     answered = asyncio.create_task(queue.wait(question.id))
     try:
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)

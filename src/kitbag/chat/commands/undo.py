@@ -16,28 +16,28 @@ from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, TableBlock, text_
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
-_MOST_ROWS: Final = 100
-_MOST_DIFFS: Final = 20
+_MAX_ROWS: Final = 100
+_MAX_DIFFS: Final = 20
 
 
 async def undo_command(chat: "Chat", arguments: str) -> None:
-    number, redo = _read(arguments.split())
+    number, redo = _parse(arguments.split())
     agent = chat.agent
 
     def plan() -> tuple[SessionUndo, UndoPlan, Block]:
-        undoing = SessionUndo(agent.journal, agent.environment.places, agent.session.id)
-        planned = undoing.make_plan(number, redo)
-        return undoing, planned, _table(undoing, planned)
+        undo = SessionUndo(agent.journal, agent.environment.places, agent.session.id)
+        planned = undo.make_plan(number, redo)
+        return undo, planned, _table(undo, planned)
 
-    undoing, planned, table = await asyncio.to_thread(plan)
-    if undoing.recovered or planned.turn.interrupted:
+    undo, planned, table = await asyncio.to_thread(plan)
+    if undo.recovered or planned.turn.interrupted:
         chat.show(NoticeBlock("warning", INTERRUPTED_NOTICE))
-    undoing.check(planned, force=True)
+    undo.check(planned, force=True)
     chat.show(table)
-    if not await _agrees(chat, undoing, planned):
+    if not await _confirm(chat, undo, planned):
         chat.show(text_block("nothing was changed"))
         return
-    restored = await run_ignoring_cancellation(asyncio.to_thread(undoing.restore, planned))
+    restored = await run_ignoring_cancellation(asyncio.to_thread(undo.restore, planned))
     chat.show(text_block(describe_result(planned, restored)))
     chat.show(*(NoticeBlock("info", f"left: {shorten_path(path)}: {why}") for path, why in restored.skipped))
     error = failure_error(restored)
@@ -47,7 +47,7 @@ async def undo_command(chat: "Chat", arguments: str) -> None:
     chat.show(text_block(f"the model is told with your next message{again}", "dim"))
 
 
-def _read(parts: list[str]) -> tuple[int | None, bool]:
+def _parse(parts: list[str]) -> tuple[int | None, bool]:
     """Raises UsageError."""
     redo = "redo" in parts
     numbers = [part for part in parts if part != "redo"]
@@ -58,11 +58,10 @@ def _read(parts: list[str]) -> tuple[int | None, bool]:
     return int(numbers[0]), redo
 
 
-def _table(undoing: SessionUndo, planned: UndoPlan) -> Block:
-    shown = planned.steps[:_MOST_ROWS]
+def _table(undo: SessionUndo, planned: UndoPlan) -> Block:
+    shown = planned.steps[:_MAX_ROWS]
     rows = tuple(
-        (ACTION_VERBS[step.effect], undoing.describe_step(step), shorten_path(step.path), step.problem)
-        for step in shown
+        (ACTION_VERBS[step.effect], undo.describe_step(step), shorten_path(step.path), step.problem) for step in shown
     )
     more = len(planned.steps) - len(shown)
     verb = "Do again" if planned.redo else "Take back"
@@ -74,37 +73,37 @@ def _table(undoing: SessionUndo, planned: UndoPlan) -> Block:
     return TableBlock(headers[:columns], cut, f"{verb} message {planned.turn.number}{about}", foot)
 
 
-async def _agrees(chat: "Chat", undoing: SessionUndo, planned: UndoPlan) -> bool:
+async def _confirm(chat: "Chat", undo: SessionUndo, planned: UndoPlan) -> bool:
     """Files changed since then need an explicit answer."""
     while True:
-        filled = await chat.ui.ask(_form(planned))
-        answer = filled.keys[0] if filled is not None and filled.keys else "n"
+        form_answer = await chat.ui.ask(_form(planned))
+        answer = form_answer.keys[0] if form_answer is not None and form_answer.keys else "n"
         if answer != "d":
             return answer in ("y", "f")
-        chat.show(*await asyncio.to_thread(_diffs, undoing, planned))
+        chat.show(*await asyncio.to_thread(_diffs, undo, planned))
 
 
 def _form(planned: UndoPlan) -> Form:
-    refused = planned.conflicts
-    look, leave = FormOption("d", "show the differences"), FormOption("n", "leave everything as it is")
-    if not refused:
+    blocked = planned.conflicts
+    show_diffs, keep = FormOption("d", "show the differences"), FormOption("n", "leave everything as it is")
+    if not blocked:
         verb = "do it again" if planned.redo else "take it back"
-        return Form(f"{verb[0].upper()}{verb[1:]}?", (FormOption("y", f"yes, {verb}"), look, leave))
-    impossible = sum(not step.possible for step in refused)
+        return Form(f"{verb[0].upper()}{verb[1:]}?", (FormOption("y", f"yes, {verb}"), show_diffs, keep))
+    impossible = sum(not step.possible for step in blocked)
     note = f"{format_count(impossible, 'file')} can't be restored and stay as they are" if impossible else ""
     force = FormOption("f", "do it all the same; what is overwritten is kept", note)
-    named = format_count(len(refused), "file")
+    named = format_count(len(blocked), "file")
     above = (NoticeBlock("warning", f"{named} not as the agent left them, or not to be restored: see PROBLEM"),)
-    return Form("Overwrite what was changed since?", (force, look, leave), above)
+    return Form("Overwrite what was changed since?", (force, show_diffs, keep), above)
 
 
-def _diffs(undoing: SessionUndo, planned: UndoPlan) -> list[Block]:
+def _diffs(undo: SessionUndo, planned: UndoPlan) -> list[Block]:
     blocks: list[Block] = []
-    for step in planned.steps[:_MOST_DIFFS]:
-        found = undoing.diff_step(step)
-        if found is not None and found.text:
-            blocks.append(DiffBlock(found.text))
-    more = len(planned.steps) - _MOST_DIFFS
+    for step in planned.steps[:_MAX_DIFFS]:
+        diff_found = undo.diff_step(step)
+        if diff_found is not None and diff_found.text:
+            blocks.append(DiffBlock(diff_found.text))
+    more = len(planned.steps) - _MAX_DIFFS
     if more > 0:
         blocks.append(text_block(f"and {more:,} more: kitbag undo --show", "dim"))
     return blocks or [text_block("there is nothing that could be shown as text", "dim")]

@@ -18,13 +18,13 @@ from kitbag.tools.files.read import MAX_IMAGE_BYTES, image_type
 
 TIMEOUT_SECONDS: Final = 3.0
 """For all programs together."""
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
-_APPLE: Final = (
+_APPLE_SCRIPT: Final = (
     'set theFile to open for access POSIX file "{0}" with write permission\n'
     "try\nwrite (the clipboard as «class PNGf») to theFile\nend try\nclose access theFile"
 )
-_NONE: Final = "there is no picture in the clipboard"
+_NO_IMAGE: Final = "there is no picture in the clipboard"
 
 
 class ClipboardImage(NamedTuple):
@@ -36,43 +36,43 @@ class ClipboardImage(NamedTuple):
 
 def read_clipboard(environment: Mapping[str, str] | None = None) -> ClipboardImage:
     """Blocks for a few seconds at most."""
-    given = os.environ if environment is None else environment
-    path = os.pathsep.join(part for part in given.get("PATH", "").split(os.pathsep) if os.path.isabs(part))
+    variables = os.environ if environment is None else environment
+    path = os.pathsep.join(part for part in variables.get("PATH", "").split(os.pathsep) if os.path.isabs(part))
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    asked = False
-    for words in _ways(given):
-        program = shutil.which(words[0], path=path)
+    has_program = False
+    for command in _commands(variables):
+        program = shutil.which(command[0], path=path)
         if program is None:
             continue
-        asked = True
-        data = _output([program, *words[1:]], given, deadline)
+        has_program = True
+        data = _run([program, *command[1:]], variables, deadline)
         if len(data) > MAX_IMAGE_BYTES:
             return ClipboardImage(problem="the picture in the clipboard is too large: more than 3.7 MB")
         if media_type := image_type(data):
             return ClipboardImage(data, media_type)
-    if not asked and (program := shutil.which("osascript", path=path)):
-        return _apple(program, given, deadline)
-    if not asked:
+    if not has_program and (program := shutil.which("osascript", path=path)):
+        return _read_with_osascript(program, variables, deadline)
+    if not has_program:
         return ClipboardImage(problem="pictures can't be pasted here: it needs wl-paste, xclip or pngpaste")
-    return ClipboardImage(problem=_NONE)
+    return ClipboardImage(problem=_NO_IMAGE)
 
 
-def _ways(environment: Mapping[str, str]) -> list[list[str]]:
-    ways: list[list[str]] = []
+def _commands(environment: Mapping[str, str]) -> list[list[str]]:
+    commands: list[list[str]] = []
     if environment.get("WAYLAND_DISPLAY"):
-        ways += [["wl-paste", "--no-newline", "--type", kind] for kind in _TYPES]
+        commands += [["wl-paste", "--no-newline", "--type", kind] for kind in _TYPES]
     if environment.get("DISPLAY"):
-        ways += [["xclip", "-selection", "clipboard", "-target", kind, "-out"] for kind in _TYPES]
-    return [*ways, ["pngpaste", "-"]]
+        commands += [["xclip", "-selection", "clipboard", "-target", kind, "-out"] for kind in _TYPES]
+    return [*commands, ["pngpaste", "-"]]
 
 
-def _output(words: list[str], environment: Mapping[str, str], deadline: float) -> bytes:
+def _run(command: list[str], environment: Mapping[str, str], deadline: float) -> bytes:
     """The program's output, truncated just above the size limit; empty if it fails or times out."""
     try:
         with (
             tempfile.TemporaryFile() as file,
             subprocess.Popen(  # noqa: S603 - fixed arguments, no shell
-                words,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.DEVNULL,
@@ -84,7 +84,7 @@ def _output(words: list[str], environment: Mapping[str, str], deadline: float) -
                 while not has_child_exited(process.pid):
                     if time.monotonic() >= deadline or os.fstat(file.fileno()).st_size > MAX_IMAGE_BYTES:
                         break
-                    time.sleep(_LOOK_SECONDS)
+                    time.sleep(_POLL_SECONDS)
             finally:
                 # Before waiting for the process, so that its group id can't be reused yet.
                 signal_child_group(process.pid, signal.SIGKILL)
@@ -93,15 +93,15 @@ def _output(words: list[str], environment: Mapping[str, str], deadline: float) -
         return b""
 
 
-def _apple(program: str, environment: Mapping[str, str], deadline: float) -> ClipboardImage:
+def _read_with_osascript(program: str, environment: Mapping[str, str], deadline: float) -> ClipboardImage:
     with tempfile.TemporaryDirectory() as folder:
-        place = os.path.join(folder, "picture.png")
-        _output([program, "-e", _APPLE.format(place)], environment, deadline)
+        target = os.path.join(folder, "picture.png")
+        _run([program, "-e", _APPLE_SCRIPT.format(target)], environment, deadline)
         try:
-            with open(place, "rb") as file:
+            with open(target, "rb") as file:
                 data = file.read(MAX_IMAGE_BYTES + 1)
         except OSError:
-            return ClipboardImage(problem=_NONE)
+            return ClipboardImage(problem=_NO_IMAGE)
     if len(data) > MAX_IMAGE_BYTES:
         return ClipboardImage(problem="the picture in the clipboard is too large: more than 3.7 MB")
-    return ClipboardImage(data, kind) if (kind := image_type(data)) else ClipboardImage(problem=_NONE)
+    return ClipboardImage(data, kind) if (kind := image_type(data)) else ClipboardImage(problem=_NO_IMAGE)

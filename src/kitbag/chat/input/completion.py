@@ -30,18 +30,18 @@ from kitbag.permissions.model import Workspace
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal, find_hidden
 
 MAX_COMPLETIONS: Final = 50
-_MOST_ENTRIES: Final = 5_000
-_LONGEST_META = 120
+_MAX_ENTRIES: Final = 5_000
+_MAX_DESCRIPTION = 120
 _FIRST_WAIT = 0.15
 """Longest wait of a key press for the first file listing, if completion is synchronous."""
 _LATER_WAIT = 3.0
 _MENTION = re.compile(rf"""{NOT_INSIDE_WORD}@(?:"([^"\n]*)|'([^'\n]*)|([^\s"']*))$""")
 _COMMAND = re.compile(r"/(\S*)$")
 _ARGUMENT = re.compile(r"/(\S+)[ \t]+(.*)$")
-_ELSEWHERE: Final = ("../", "~/", "/")
+_OUTSIDE: Final = ("../", "~/", "/")
 _STATES: Final = ("on", "name-only", "user-only", "off")
 _TASK_VERBS: Final = ("show", "stop", "resume", "answer")
-_FEW = 10
+_MAX_AGENTS = 10
 """Number of agents offered beside many files."""
 _Search = Callable[[float], list[Completion]]
 """Takes the seconds to wait for a file listing."""
@@ -72,10 +72,10 @@ class CompletionSources(NamedTuple):
     """Models of the user's settings, in addition to the catalog."""
 
 
-def prompt_descriptions(offered: AgentServers) -> dict[str, str]:
+def prompt_descriptions(mcp_servers: AgentServers) -> dict[str, str]:
     """`mcp__server__prompt` names and their descriptions."""
     found: dict[str, str] = {}
-    for servers in (offered.shared, offered.own):
+    for servers in (mcp_servers.shared, mcp_servers.own):
         for name, (label, prompt) in (servers.prompts() if servers is not None else {}).items():
             wanted = " ".join(f"<{one}>" if one in prompt.needed else f"[{one}]" for one in prompt.arguments)
             found[name] = f"{wanted} {prompt.description or f'of the server {label}'}".strip()
@@ -86,7 +86,7 @@ class ChatCompleter(Completer):
     """Never raises and never takes long: offers only what is available in time."""
 
     def __init__(self, sources: CompletionSources) -> None:
-        self._around = sources
+        self._sources = sources
         self._files = WorkspaceFiles(sources.workspace)
         self._files.refresh()  # so that the listing is ready when it is needed
 
@@ -96,7 +96,7 @@ class ChatCompleter(Completer):
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         del complete_event
-        yield from _without_fail(lambda: self._search(document.text_before_cursor)(_FIRST_WAIT))
+        yield from _without_errors(lambda: self._search(document.text_before_cursor)(_FIRST_WAIT))
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
@@ -116,7 +116,7 @@ class ChatCompleter(Completer):
                 found.set_result(completions)
 
         def work() -> None:
-            completions = _without_fail(lambda: search(_LATER_WAIT))
+            completions = _without_errors(lambda: search(_LATER_WAIT))
             with contextlib.suppress(RuntimeError):  # the chat ended meanwhile
                 loop.call_soon_threadsafe(settle, completions)
 
@@ -133,17 +133,17 @@ class ChatCompleter(Completer):
         mention = _MENTION.search(text[-5_000:])
         if mention is not None:
             typed = next((group for group in mention.groups() if group is not None), "")
-            if typed.startswith(_ELSEWHERE) or typed == "~":
-                return lambda _: _made(self._elsewhere(typed), len(mention[0]))
-            agents = self._fitting_agents(typed)
-            return lambda wait: _made(self._mentions(typed, agents, wait), len(mention[0]))
+            if typed.startswith(_OUTSIDE) or typed == "~":
+                return lambda _: _to_completions(self._outside_paths(typed), len(mention[0]))
+            agents = self._matching_agents(typed)
+            return lambda wait: _to_completions(self._mentions(typed, agents, wait), len(mention[0]))
         found: list[Completion] = []
         if text.startswith("/") and "\n" not in text:
             if (command := _COMMAND.fullmatch(text)) is not None:
-                found = _made(self._commands(command[1]), len(text))
+                found = _to_completions(self._commands(command[1]), len(text))
             elif (argument := _ARGUMENT.fullmatch(text)) is not None and argument[1] == "export":
                 folder = argument[2]
-                return lambda _: _made(self._elsewhere(folder, is_mention=False), len(folder))
+                return lambda _: _to_completions(self._outside_paths(folder, is_mention=False), len(folder))
             elif argument is not None:
                 found = self._arguments(argument[1], argument[2])
         return lambda _: found
@@ -151,13 +151,15 @@ class ChatCompleter(Completer):
     # After `/`
 
     def _commands(self, typed: str) -> list[CompletionCandidate]:
-        offers = [
+        candidates = [
             CompletionCandidate(f"/{one.name}", one.help, f"/{one.name} {one.arguments}") for one in COMMANDS.values()
         ]
         with contextlib.suppress(KitbagError, OSError):
-            offers += self._skills(self._around.library())
-        offers += [CompletionCandidate(f"/{name}", about) for name, about in self._around.prompts().items()]
-        return rank_items(typed, offers, lambda offer: offer.text[1:])
+            candidates += self._skills(self._sources.library())
+        candidates += [
+            CompletionCandidate(f"/{name}", description) for name, description in self._sources.prompts().items()
+        ]
+        return rank_items(typed, candidates, lambda candidate: candidate.text[1:])
 
     def _skills(self, library: Registry) -> Iterator[CompletionCandidate]:
         for skill, verdict in evaluate_skills(library.skills, library.visibility_context()):
@@ -165,20 +167,22 @@ class ChatCompleter(Completer):
             if name and name.lower() not in COMMANDS:
                 yield CompletionCandidate(f"/{name}", skill.description, f"/{name} {skill.argument_hint}")
 
-    def _arguments(self, command: str, behind: str) -> list[Completion]:
-        *before, typed = behind.split(" ")
-        offers = self._of_command(command, [word for word in before if word])
-        return _made(rank_items(typed, offers, lambda offer: offer.text), len(typed))
+    def _arguments(self, command: str, typed_arguments: str) -> list[Completion]:
+        *before, typed = typed_arguments.split(" ")
+        candidates = self._argument_candidates(command, [word for word in before if word])
+        return _to_completions(rank_items(typed, candidates, lambda candidate: candidate.text), len(typed))
 
-    def _of_command(self, command: str, before: list[str]) -> list[CompletionCandidate]:
-        library, first = self._around.library, not before
+    def _argument_candidates(self, command: str, before: list[str]) -> list[CompletionCandidate]:
+        library, first = self._sources.library, not before
         match command:
             case "persona" if first:
                 personas = library().personas
                 named = [CompletionCandidate(_typed_name(personas, one), one.description) for one in personas]
                 return [*named, CompletionCandidate("none", "without a persona")]
             case "model" if first:
-                return [CompletionCandidate(name) for name in dict.fromkeys((*self._around.models(), *_known_models()))]
+                return [
+                    CompletionCandidate(name) for name in dict.fromkeys((*self._sources.models(), *_known_models()))
+                ]
             case "mode" if first:
                 return [CompletionCandidate(mode) for mode in MODES_STRICTEST_FIRST]
             case "agents" if first:
@@ -191,76 +195,79 @@ class ChatCompleter(Completer):
             case "tasks" if first:
                 return [CompletionCandidate(verb) for verb in _TASK_VERBS]
             case "tasks" if len(before) == 1 and before[0] in _TASK_VERBS:
-                return [CompletionCandidate(*task) for task in self._around.tasks()]
+                return [CompletionCandidate(*task) for task in self._sources.tasks()]
             case "stop" if first:
                 return [
-                    *(CompletionCandidate(*task) for task in self._around.tasks()),
+                    *(CompletionCandidate(*task) for task in self._sources.tasks()),
                     CompletionCandidate("all", "every task"),
                 ]
             case "resume" if first:
                 return [
                     CompletionCandidate("last", "the newest one"),
-                    *(CompletionCandidate(*one) for one in self._around.sessions()),
+                    *(CompletionCandidate(*one) for one in self._sources.sessions()),
                 ]
             case _:
                 return []
 
     def _agents(self, start: str) -> list[CompletionCandidate]:
-        library = self._around.library()
+        library = self._sources.library()
         found = [(_typed_name(library.agents, one), one) for one, verdict in library.visible_agents() if verdict.model]
         return [CompletionCandidate(f"{start}{name}", agent.description) for name, agent in found if name]
 
     # After `@`
 
-    def _fitting_agents(self, typed: str) -> list[CompletionCandidate]:
+    def _matching_agents(self, typed: str) -> list[CompletionCandidate]:
         """Requires a substring match: letters in order match too many agents."""
         try:
-            found = [(rank(typed, offer.text[1:]), offer) for offer in self._agents(f"@{AGENT_PREFIX}")]
+            found = [(rank(typed, candidate.text[1:]), candidate) for candidate in self._agents(f"@{AGENT_PREFIX}")]
         except (KitbagError, OSError):
             return []
-        return [offer for _, offer in sorted((fit, offer) for fit, offer in found if fit is not None and fit < 4)]
+        return [
+            candidate
+            for _, candidate in sorted((fit, candidate) for fit, candidate in found if fit is not None and fit < 4)
+        ]
 
     def _mentions(self, typed: str, agents: list[CompletionCandidate], wait: float) -> list[CompletionCandidate]:
         files = self._files.best_matches(typed, MAX_COMPLETIONS, wait)
-        offers = [offer for path in files if (offer := self._file(path)) is not None]
+        candidates = [candidate for path in files if (candidate := self._file(path)) is not None]
         if typed.startswith(AGENT_PREFIX):
-            return [*agents, *offers]
-        return [*offers[: MAX_COMPLETIONS - min(len(agents), _FEW)], *agents]
+            return [*agents, *candidates]
+        return [*candidates[: MAX_COMPLETIONS - min(len(agents), _MAX_AGENTS)], *agents]
 
     def _file(self, path: str) -> CompletionCandidate | None:
         """A path of the workspace, relative to the current directory."""
-        root, here = self._around.workspace.root, self._around.directory
+        root, here = self._sources.workspace.root, self._sources.directory
         inside = here[len(root) :].strip("/") + "/" if here != root and here.startswith(f"{root}/") else ""
         if inside and path.startswith(inside):
             path = path[len(inside) :]
         elif inside and os.path.lexists(os.path.join(here, path)):
             path = os.path.relpath(os.path.join(root, path), here) + ("/" if path.endswith("/") else "")
-        return _file_offer(path) if path else None
+        return _file_candidate(path) if path else None
 
-    def _elsewhere(self, typed: str, *, is_mention: bool = True) -> list[CompletionCandidate]:
+    def _outside_paths(self, typed: str, *, is_mention: bool = True) -> list[CompletionCandidate]:
         """Entries of one directory outside the workspace. Raises OSError."""
         folder, slash, name = typed.rpartition("/") if typed != "~" else ("~", "/", "")
         above = folder + slash
-        with os.scandir(os.path.join(self._around.directory, os.path.expanduser(above))) as entries:
-            some = [
+        with os.scandir(os.path.join(self._sources.directory, os.path.expanduser(above))) as entries:
+            entry_names = [
                 f"{entry.name}/" if entry.is_dir() else entry.name
-                for entry in islice(entries, _MOST_ENTRIES)
+                for entry in islice(entries, _MAX_ENTRIES)
                 if name.startswith(".") or not entry.name.startswith(".")
             ]
-        fitting = [f"{above}{one}" for one in rank_items(name, sorted(some), str)[:MAX_COMPLETIONS]]
+        matching = [f"{above}{one}" for one in rank_items(name, sorted(entry_names), str)[:MAX_COMPLETIONS]]
         if not is_mention:
-            return [CompletionCandidate(path) for path in fitting]
-        return [offer for path in fitting if (offer := _file_offer(path)) is not None]
+            return [CompletionCandidate(path) for path in matching]
+        return [candidate for path in matching if (candidate := _file_candidate(path)) is not None]
 
 
-def _without_fail(search: Callable[[], list[Completion]]) -> list[Completion]:
+def _without_errors(search: Callable[[], list[Completion]]) -> list[Completion]:
     try:
         return search()
     except Exception:  # noqa: BLE001 - typing must go on when a file or library is unreadable
         return []
 
 
-def _file_offer(path: str) -> CompletionCandidate | None:
+def _file_candidate(path: str) -> CompletionCandidate | None:
     mention = format_mention(path)
     if not mention:
         return None
@@ -284,21 +291,21 @@ def _known_models() -> list[str]:
     return [*dict.fromkeys(words), *known_model_names()]
 
 
-def _made(offers: Iterable[CompletionCandidate], replaced: int) -> list[Completion]:
+def _to_completions(candidates: Iterable[CompletionCandidate], replaced: int) -> list[Completion]:
     """Skips candidates whose text has hidden characters."""
-    made: dict[str, Completion] = {}
-    for offer in offers:
+    completions: dict[str, Completion] = {}
+    for candidate in candidates:
         if (
-            not offer.text
-            or offer.text in made
-            or any(char in "\n\t" for char in offer.text)
-            or find_hidden(offer.text)
+            not candidate.text
+            or candidate.text in completions
+            or any(char in "\n\t" for char in candidate.text)
+            or find_hidden(candidate.text)
         ):
             continue
-        shown = escape_for_terminal(collapse_whitespace(offer.label or offer.text))
-        about = escape_for_terminal(collapse_whitespace(offer.description[: 4 * _LONGEST_META]))
-        about = about if len(about) <= _LONGEST_META else f"{about[: _LONGEST_META - 1]}…"
-        made[offer.text] = Completion(offer.text, -replaced, display=shown, display_meta=about)
-        if len(made) == MAX_COMPLETIONS:
+        shown = escape_for_terminal(collapse_whitespace(candidate.label or candidate.text))
+        description = escape_for_terminal(collapse_whitespace(candidate.description[: 4 * _MAX_DESCRIPTION]))
+        description = description if len(description) <= _MAX_DESCRIPTION else f"{description[: _MAX_DESCRIPTION - 1]}…"
+        completions[candidate.text] = Completion(candidate.text, -replaced, display=shown, display_meta=description)
+        if len(completions) == MAX_COMPLETIONS:
             break
-    return list(made.values())
+    return list(completions.values())

@@ -25,7 +25,7 @@ MAX_BYTES: Final = 4 << 20
 """Approximate file size: older entries are ignored and later removed."""
 _LOCK: Final = f"{FILE}.lock"
 _LOCK_SECONDS = 1.0
-_SOME_MORE = MAX_ENTRIES // 10
+_EXTRA_ENTRIES = MAX_ENTRIES // 10
 """Entries above the maximum, so that the file is not rewritten every time."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -47,16 +47,16 @@ class InputHistory(BaseHistory):
         super().__init__()
         self._home = kitbag_home
         self._directory = directory
-        self._hide = redact
-        self._tell = notify
-        self._has_told = False
+        self._redact = redact
+        self._notify = notify
+        self._has_notified = False
 
     def load_history_strings(self) -> Iterable[str]:
         """Newest first: of this directory, then of others. Without duplicates."""
         try:
-            entries = [entry for line in _lines(self._read()) if (entry := _entry(line)) is not None]
+            entries = [entry for line in _lines(self._read()) if (entry := _parse_entry(line)) is not None]
         except (KitbagError, OSError) as error:
-            self._remark("read", error)
+            self._notify_once("read", error)
             return []
         entries.reverse()
         here = [entry.text for entry in entries if entry.directory == self._directory]
@@ -70,20 +70,20 @@ class InputHistory(BaseHistory):
     def store_string(self, string: str) -> None:
         if len(string) > MAX_ENTRY_LENGTH:
             return  # kept in memory only
-        body = {"at": int(time.time()), "directory": self._directory, "text": self._hide(string)}
+        body = {"at": int(time.time()), "directory": self._directory, "text": self._redact(string)}
         line = json.dumps(body).encode() + b"\n"
         try:
             with private_files.hold_lock(self._home, _LOCK, _LOCK_SECONDS):
                 self._append(line)
                 self._trim()
         except (KitbagError, OSError) as error:
-            self._remark("written", error)
+            self._notify_once("written", error)
 
-    def _remark(self, what: str, error: Exception) -> None:
-        if not self._has_told:
-            self._has_told = True
+    def _notify_once(self, what: str, error: Exception) -> None:
+        if not self._has_notified:
+            self._has_notified = True
             problem = error.problem if isinstance(error, KitbagError) else str(error)
-            self._tell(f"what you type is not remembered: the history can't be {what}: {problem}")
+            self._notify(f"what you type is not remembered: the history can't be {what}: {problem}")
 
     def _append(self, line: bytes) -> None:
         """Starts a new line if the last one is incomplete."""
@@ -98,8 +98,8 @@ class InputHistory(BaseHistory):
 
     def _trim(self) -> None:
         data = self._read()
-        if data.count(b"\n") > MAX_ENTRIES + _SOME_MORE or len(data) > MAX_BYTES:
-            kept = [line for line in _lines(data) if _entry(line) is not None][-MAX_ENTRIES:]
+        if data.count(b"\n") > MAX_ENTRIES + _EXTRA_ENTRIES or len(data) > MAX_BYTES:
+            kept = [line for line in _lines(data) if _parse_entry(line) is not None][-MAX_ENTRIES:]
             while sum(map(len, kept)) > MAX_BYTES // 2:
                 del kept[: len(kept) // 4 + 1]
             private_files.write(self._home, FILE, b"".join(line + b"\n" for line in kept))
@@ -117,18 +117,18 @@ class InputHistory(BaseHistory):
     def _open(self, flags: int) -> int | None:
         """None if there is no file. Does not follow links or block on special files."""
         folder, name = os.path.split(FILE)
-        place = os.path.join(self._home, FILE)
+        path = os.path.join(self._home, FILE)
         with private_files.open_directory(self._home, folder) as inside:
             try:
                 descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=inside)
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise private_files.storage_error("used", place, error) from error
+                raise private_files.storage_error("used", path, error) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise StoreError(f"{place} is not a file", "move it away")
+                raise StoreError(f"{path} is not a file", "move it away")
             if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.geteuid():
                 os.fchmod(descriptor, 0o600)
         except BaseException:
@@ -141,13 +141,13 @@ def _lines(data: bytes) -> list[bytes]:
     return [line for line in data.split(b"\n") if line.strip()]
 
 
-def _entry(line: bytes) -> HistoryEntry | None:
+def _parse_entry(line: bytes) -> HistoryEntry | None:
     """None if the line is damaged."""
     try:
-        found: object = json.loads(line)
+        parsed: object = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    fields = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
     directory, text = fields.get("directory"), fields.get("text")
     if not isinstance(directory, str) or not isinstance(text, str) or not text.strip():
         return None

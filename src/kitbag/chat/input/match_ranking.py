@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _WORD_ENDS = "-_/:. "
-_LETTERS = 4
+_LETTERS_IN_ORDER = 4
 
 
 def rank(typed: str, name: str) -> int | None:
@@ -17,25 +17,29 @@ def rank(typed: str, name: str) -> int | None:
     typed, name = typed.casefold(), name.casefold()
     if name.startswith(typed):
         return int(name != typed)
-    at = name.find(typed)
-    while at > 0:
-        if name[at - 1] in _WORD_ENDS:
+    index = name.find(typed)
+    while index > 0:
+        if name[index - 1] in _WORD_ENDS:
             return 2
-        at = name.find(typed, at + 1)
+        index = name.find(typed, index + 1)
     if typed in name:
         return 3
     rest = iter(name)
-    return _LETTERS if all(char in rest for char in typed) else None
+    return _LETTERS_IN_ORDER if all(char in rest for char in typed) else None
 
 
 def rank_items(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> list[T]:
     """Matching items, best first, otherwise in their original order. Matches of letters in order count only if there
     are no others."""
-    found = [(fit, at, item) for at, item in enumerate(items) if (fit := rank(typed, name_of(item))) is not None]
-    if any(fit < _LETTERS for fit, _, _ in found):
-        found = [one for one in found if one[0] < _LETTERS]
-    found.sort(key=lambda one: one[:2])
-    return [item for _, _, item in found]
+    matches = [
+        (quality, index, item)
+        for index, item in enumerate(items)
+        if (quality := rank(typed, name_of(item))) is not None
+    ]
+    if any(quality < _LETTERS_IN_ORDER for quality, _, _ in matches):
+        matches = [match for match in matches if match[0] < _LETTERS_IN_ORDER]
+    matches.sort(key=lambda match: match[:2])
+    return [item for _, _, item in matches]
 
 
 def letters_in_order_pattern(typed: str) -> "re.Pattern[str]":

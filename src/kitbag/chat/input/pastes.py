@@ -28,12 +28,12 @@ MAX_TEXT_LENGTH: Final = 2_000_000
 MAX_STORED_CHARACTERS: Final = 40_000_000
 """Total of all stored text and images (base64); the oldest are dropped first."""
 MAX_DROPPED_FILES: Final = 20
-_LONGEST_PATHS: Final = 10_000
-_LONGEST_NAME = 40
+_MAX_PATHS_LENGTH: Final = 10_000
+_MAX_NAME_LENGTH = 40
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_BROKEN = re.compile("[\ud800-\udfff]")
-_LABEL = re.compile(r"\[(?:pasted text|image) #\d{1,9}[^\[\]\n]{0,80}\]")
-_IMAGE_ENDINGS: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLACEHOLDER = re.compile(r"\[(?:pasted text|image) #\d{1,9}[^\[\]\n]{0,80}\]")
+_IMAGE_EXTENSIONS: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 class ExpandedInput(NamedTuple):
@@ -46,103 +46,102 @@ class PasteStore:
 
     def __init__(self, notify: Callable[[str], None] = lambda remark: None) -> None:
         """`notify` gets a message for the user when something can't be pasted unchanged."""
-        self._tell = notify
-        self._held: dict[str, str | Image] = {}
+        self._notify = notify
+        self._stored: dict[str, str | Image] = {}
         """Content by placeholder."""
         self._number = 0
 
     def take(self, text: str) -> str:
         """The text or placeholder to insert."""
         text = sanitize_paste(text)
-        dropped = self._dropped(text)
-        if dropped:
-            return dropped
+        placeholders = self._take_dropped(text)
+        if placeholders:
+            return placeholders
         if len(text) > MAX_TEXT_LENGTH:
-            self._tell(f"the pasted text was cut after {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
+            self._notify(f"the pasted text was cut after {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
             text = text[:MAX_TEXT_LENGTH]
         count = text.count("\n") + (not text.endswith("\n"))
         # Store text that looks like a placeholder, too, so that it is never replaced by something else.
-        if count <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS and not _LABEL.search(text):
+        if count <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS and not _PLACEHOLDER.search(text):
             return text
         size = number_of(count, "line") if count > 1 else number_of(len(text), "character")
-        return self._hold("pasted text", f", {size}", text)
+        return self._store("pasted text", f", {size}", text)
 
     def from_clipboard(self, environment: Mapping[str, str] | None = None) -> str | None:
         """The placeholder of the clipboard's image; None, after a notice, if there is none. Blocks for a few seconds at
         most: call it in a thread."""
         clip = read_clipboard(environment)
         if clip.problem:
-            self._tell(clip.problem)
+            self._notify(clip.problem)
             return None
-        return self._hold_image("clipboard", clip.media_type, clip.data)
+        return self._store_image("clipboard", clip.media_type, clip.data)
 
     def expand(self, text: str) -> ExpandedInput:
         """Replaces placeholders of text; those of images stay, and the images are attached. Unknown placeholders stay
         as they are."""
         images: dict[str, Image] = {}
 
-        def meant(match: re.Match[str]) -> str:
-            label = match[0]
-            held = self._held.get(label)
-            if isinstance(held, Image):
-                images[label] = held
-            elif held is not None:
-                return held
+        def replacement(match: re.Match[str]) -> str:
+            placeholder = match[0]
+            stored = self._stored.get(placeholder)
+            if isinstance(stored, Image):
+                images[placeholder] = stored
+            elif stored is not None:
+                return stored
             else:  # typed by hand, from an earlier chat, or dropped meanwhile
-                self._tell(
-                    f"nothing is held behind {label}, so it is sent as these words; paste it again if it was meant"
-                )
-            return label
+                lost = f"nothing is held behind {placeholder}, so it is sent as these words"
+                self._notify(f"{lost}; paste it again if it was meant")
+            return placeholder
 
-        return ExpandedInput(_LABEL.sub(meant, text), tuple(images.values()))
+        return ExpandedInput(_PLACEHOLDER.sub(replacement, text), tuple(images.values()))
 
     # Storage
 
-    def _hold(self, kind: str, about: str, content: str | Image) -> str:
+    def _store(self, kind: str, about: str, content: str | Image) -> str:
         self._number += 1
-        label = f"[{kind} #{self._number}{about}]"
-        self._held[label] = content
-        while len(self._held) > 1 and sum(map(_size, self._held.values())) > MAX_STORED_CHARACTERS:
-            del self._held[next(iter(self._held))]
-        return label
+        placeholder = f"[{kind} #{self._number}{about}]"
+        self._stored[placeholder] = content
+        while len(self._stored) > 1 and sum(map(_size, self._stored.values())) > MAX_STORED_CHARACTERS:
+            del self._stored[next(iter(self._stored))]
+        return placeholder
 
-    def _hold_image(self, name: str, media_type: str, data: bytes) -> str:
+    def _store_image(self, name: str, media_type: str, data: bytes) -> str:
         shown = re.sub(r"[\[\]]|[^\S ]", "_", remove_hidden(name))
-        if len(shown) > _LONGEST_NAME:
-            shown = f"{shown[: _LONGEST_NAME // 2 - 1]}…{shown[-_LONGEST_NAME // 2 :]}"
-        return self._hold("image", f" {shown}", Image(media_type, base64.b64encode(data).decode()))
+        if len(shown) > _MAX_NAME_LENGTH:
+            shown = f"{shown[: _MAX_NAME_LENGTH // 2 - 1]}…{shown[-_MAX_NAME_LENGTH // 2 :]}"
+        return self._store("image", f" {shown}", Image(media_type, base64.b64encode(data).decode()))
 
     # Dropped files, which terminals paste as paths
 
-    def _dropped(self, text: str) -> str:
+    def _take_dropped(self, text: str) -> str:
         """What to insert if the text consists of file paths and one of them is an image; otherwise empty."""
-        if not text.strip() or len(text) > _LONGEST_PATHS:
+        if not text.strip() or len(text) > _MAX_PATHS_LENGTH:
             return ""
         paths = _paths_in(text)
-        if not paths or not any(path.lower().endswith(_IMAGE_ENDINGS) or _is_image(path) for path in paths):
+        if not paths or not any(path.lower().endswith(_IMAGE_EXTENSIONS) or _is_image(path) for path in paths):
             return ""
-        taken = [self._image(path) for path in paths]
-        if not any(taken):
+        placeholders = [self._take_image(path) for path in paths]
+        if not any(placeholders):
             return ""
-        return " ".join(words or shlex.quote(path) for words, path in zip(taken, paths, strict=True))
+        return " ".join(placeholder or shlex.quote(path) for placeholder, path in zip(placeholders, paths, strict=True))
 
-    def _image(self, path: str) -> str:
+    def _take_image(self, path: str) -> str:
         """The image's placeholder; empty, after a notice, if it can't be used."""
         name = os.path.basename(path)
         try:
             data = _read(path, MAX_IMAGE_BYTES + 1)
         except OSError as error:
-            self._tell(f"{name} can't be read: {error.strerror or error}")
+            self._notify(f"{name} can't be read: {error.strerror or error}")
             return ""
         media_type = image_type(data)
         if len(data) > MAX_IMAGE_BYTES and media_type:
-            self._tell(f"{name} is too large: pictures may have {format_size(MAX_IMAGE_BYTES)}")
+            self._notify(f"{name} is too large: pictures may have {format_size(MAX_IMAGE_BYTES)}")
             return ""
         if not media_type:
-            if name.lower().endswith(_IMAGE_ENDINGS):
-                self._tell(f"{name} is no PNG, JPEG, GIF or WebP picture, whatever its name says")
+            if name.lower().endswith(_IMAGE_EXTENSIONS):
+                self._notify(f"{name} is no PNG, JPEG, GIF or WebP picture, whatever its name says")
             return ""
-        return self._hold_image(name, media_type, data)
+        return self._store_image(name, media_type, data)
 
 
 def sanitize_paste(text: str) -> str:
@@ -150,11 +149,11 @@ def sanitize_paste(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return _BROKEN.sub("\ufffd", _CONTROL.sub("", TERMINAL_SEQUENCE.sub("", text)))
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", TERMINAL_SEQUENCE.sub("", text)))
 
 
-def _size(held: str | Image) -> int:
-    return len(held.data) if isinstance(held, Image) else len(held)
+def _size(stored: str | Image) -> int:
+    return len(stored.data) if isinstance(stored, Image) else len(stored)
 
 
 def _paths_in(text: str) -> list[str]:
@@ -208,10 +207,10 @@ def _is_image(path: str) -> bool:
         return False
 
 
-def _read(path: str, most: int) -> bytes:
+def _read(path: str, limit: int) -> bytes:
     """Does not block on a FIFO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{path} is no file")
-        return file.read(most)
+        return file.read(limit)

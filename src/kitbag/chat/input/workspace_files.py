@@ -22,17 +22,17 @@ from kitbag.tools.search.ripgrep import find_ripgrep
 
 MAX_FILES: Final = 200_000
 CACHE_SECONDS: Final = 5.0
-_LONGEST_TYPED = 200
-_WORD_STARTS = "-_. "
+_MAX_TYPED = 200
+_WORD_SEPARATORS = "-_. "
 
 
-class _Names:
+class _Listing:
     """One listing. Short and shallow paths come first, so that the first matches are the best."""
 
     def __init__(self, files: list[str]) -> None:
-        folders = {above for path in files for above in _above(path)}
+        folders = {parent for path in files for parent in _parents(path)}
         # Skip names that can't be displayed or typed.
-        paths = [path for path in (*files, *folders) if path.isprintable() or not _is_odd(path)]
+        paths = [path for path in (*files, *folders) if path.isprintable() or not _is_unusable(path)]
         paths.sort(key=lambda path: (path.count("/", 0, -1), path.startswith("."), len(path), path))
         self.paths = paths
         lowered = [path.lower() for path in paths]
@@ -41,16 +41,16 @@ class _Names:
         self._path_text, self._path_starts = _joined([f"/{path}" for path in lowered])
         self._name_text, self._name_starts = _joined(names)
 
-    def best(self, typed: str, most: int) -> list[str]:
-        typed = typed[:_LONGEST_TYPED].lower()
-        found: dict[int, None] = {}
-        for at in self._ways(typed):
-            found[at] = None
-            if len(found) >= most:
+    def best(self, typed: str, limit: int) -> list[str]:
+        typed = typed[:_MAX_TYPED].lower()
+        indexes: dict[int, None] = {}
+        for at in self._matches(typed):
+            indexes[at] = None
+            if len(indexes) >= limit:
                 break
-        return [self.paths[at] for at in found]
+        return [self.paths[at] for at in indexes]
 
-    def _ways(self, typed: str) -> Iterator[int]:
+    def _matches(self, typed: str) -> Iterator[int]:
         """Indexes into `paths`, best first, possibly repeated."""
         if not typed:
             yield from range(len(self.paths))
@@ -63,8 +63,8 @@ class _Names:
         else:
             in_name = self._name_text, self._name_starts
             yield from _lines_with(f"\n{typed}", *in_name)
-            for mark in _WORD_STARTS:
-                yield from _lines_with(f"{mark}{typed}", *in_name)
+            for separator in _WORD_SEPARATORS:
+                yield from _lines_with(f"{separator}{typed}", *in_name)
             yield from _lines_with(typed, *in_name)
             yield from _lines_with(f"/{typed}", *in_path)
             yield from _lines_with(typed, *in_path)
@@ -72,14 +72,14 @@ class _Names:
         yield from _lines_in_order(typed, *in_path)
 
 
-def _above(path: str) -> Iterator[str]:
+def _parents(path: str) -> Iterator[str]:
     at = path.rfind("/")
     while at > 0:
         yield path[: at + 1]
         at = path.rfind("/", 0, at)
 
 
-def _is_odd(path: str) -> bool:
+def _is_unusable(path: str) -> bool:
     return "\n" in path or "\t" in path or bool(find_hidden(path))
 
 
@@ -106,20 +106,20 @@ def _lines_in_order(typed: str, text: str, starts: list[int]) -> Iterator[int]:
 class WorkspaceFiles:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._names: _Names | None = None
+        self._listing: _Listing | None = None
         self._listed_at = 0.0
         self._lock = threading.Lock()
-        self._is_there = threading.Event()
+        self._has_listing = threading.Event()
         self._stop = threading.Event()
         self._running = False
 
-    def best_matches(self, typed: str, most: int, wait: float = 0.0) -> list[str]:
+    def best_matches(self, typed: str, limit: int, wait: float = 0.0) -> list[str]:
         """Paths relative to the workspace root; directories end with a slash. `wait`: seconds to wait for the first
         listing. Returns cached results while a new listing is made."""
         self.refresh()
-        if self._names is None and wait:
-            self._is_there.wait(wait)
-        return self._names.best(typed, most) if self._names is not None else []
+        if self._listing is None and wait:
+            self._has_listing.wait(wait)
+        return self._listing.best(typed, limit) if self._listing is not None else []
 
     def close(self) -> None:
         self._stop.set()
@@ -127,18 +127,18 @@ class WorkspaceFiles:
     def refresh(self) -> None:
         """Starts a listing in the background unless the cache is fresh."""
         with self._lock:
-            is_fresh = self._names is not None and time.monotonic() - self._listed_at < CACHE_SECONDS
+            is_fresh = self._listing is not None and time.monotonic() - self._listed_at < CACHE_SECONDS
             if is_fresh or self._running or self._stop.is_set():
                 return
             self._running = True
         threading.Thread(target=self._list, daemon=True, name="workspace-files").start()
 
     def _list(self) -> None:
-        found: list[str] = []
+        listed: list[str] = []
 
         def take(paths: list[str]) -> bool:
-            found.extend(paths)
-            return len(found) < MAX_FILES
+            listed.extend(paths)
+            return len(listed) < MAX_FILES
 
         try:
             root = os.path.realpath(self._workspace.root)
@@ -151,7 +151,7 @@ class WorkspaceFiles:
             pass  # an unreadable directory has no completions
         finally:
             if not self._stop.is_set():
-                self._names = _Names(found[:MAX_FILES])
+                self._listing = _Listing(listed[:MAX_FILES])
             self._listed_at = time.monotonic()
             self._running = False
-            self._is_there.set()
+            self._has_listing.set()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kitbag.chat.ui import Form, FormAnswer
 
-_BETWEEN = re.compile(r"[\s,;]+")
+_SEPARATORS = re.compile(r"[\s,;]+")
 
 
 def form_lines(form: Form, clean: Callable[[str], str]) -> list[str]:
@@ -13,10 +13,10 @@ def form_lines(form: Form, clean: Callable[[str], str]) -> list[str]:
     for option in form.options:
         note = f" ({clean(option.note)})" if option.note else ""
         lines.append(f"{clean(option.key)}: {clean(option.label)}{note}")
-    return [*lines, _how(form, clean)]
+    return [*lines, _instructions(form, clean)]
 
 
-def _how(form: Form, clean: Callable[[str], str]) -> str:
+def _instructions(form: Form, clean: Callable[[str], str]) -> str:
     parts: list[str] = []
     if form.options:
         keys = ", ".join(clean(option.key) for option in form.options)
@@ -46,9 +46,9 @@ def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
     if typed.casefold() in keys:
         return FormAnswer((keys[typed.casefold()],))
     if form.multiple:
-        wanted = [word.casefold() for word in _BETWEEN.split(typed) if word]
-        if wanted and all(word in keys for word in wanted):
-            return FormAnswer(tuple(dict.fromkeys(keys[word] for word in wanted)))
+        selected = [word.casefold() for word in _SEPARATORS.split(typed) if word]
+        if selected and all(word in keys for word in selected):
+            return FormAnswer(tuple(dict.fromkeys(keys[word] for word in selected)))
     labels = [option.key for option in form.options if option.label.casefold() == typed.casefold()]
     if len(labels) == 1:
         return FormAnswer((labels[0],))
@@ -59,5 +59,5 @@ def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
 
 def _choices(form: Form) -> str:
     keys = ", ".join(option.key for option in form.options)
-    own = "words of your own" if form.free_text_hint or not form.options else ""
-    return "type " + " or ".join(part for part in (keys, own) if part)
+    free_text = "words of your own" if form.free_text_hint or not form.options else ""
+    return "type " + " or ".join(part for part in (keys, free_text) if part)

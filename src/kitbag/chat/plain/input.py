@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _CHUNK: Final = 1 << 16
-_MOST_WAITING: Final = 1_000
+_MAX_BUFFERED: Final = 1_000
 MAX_LINE_LENGTH: Final = 10 << 20
 
 
@@ -30,9 +30,9 @@ class StdinReader:
         self._answers: deque[str] | None = None
         """Receives lines while a question is open."""
         self._rest = ""
-        self._skips = False
+        self._is_skipping = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._on_news = on_input
+        self._on_input = on_input
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_polled = False
 
@@ -59,7 +59,7 @@ class StdinReader:
         if not self._lines:
             return None
         line = self._lines.popleft()
-        if len(self._lines) < _MOST_WAITING // 2:
+        if len(self._lines) < _MAX_BUFFERED // 2:
             self.start()
         return line
 
@@ -102,9 +102,9 @@ class StdinReader:
         ready, _, _ = select.select([self.descriptor], [], [], 0)  # another process may read it, too
         if ready:
             self._read()
-        if len(self._lines) >= _MOST_WAITING or self.at_end:
+        if len(self._lines) >= _MAX_BUFFERED or self.at_end:
             self.stop()
-        self._on_news()
+        self._on_input()
 
     def _read(self) -> None:
         try:
@@ -116,7 +116,7 @@ class StdinReader:
         self._split(self._decoder.decode(data, not data))
         if not data:
             self.at_end = True
-            if self._rest.strip() and not self._skips:
+            if self._rest.strip() and not self._is_skipping:
                 self._lines.append(self._rest)
             self._rest = ""
 
@@ -124,16 +124,16 @@ class StdinReader:
         *lines, rest = text.split("\n")
         for line in lines:
             whole, self._rest = self._rest + line.removesuffix("\r"), ""
-            if self._skips:
-                self._skips = False
+            if self._is_skipping:
+                self._is_skipping = False
             elif (len(whole) - len(whole.rstrip("\\"))) % 2:
                 self._rest = f"{whole[:-1]}\n"
             else:
                 (self._lines if self._answers is None else self._answers).append(whole)
-        if not self._skips:
+        if not self._is_skipping:
             self._rest += rest
         if len(self._rest) > MAX_LINE_LENGTH:
-            self._rest, self._skips = "", True
+            self._rest, self._is_skipping = "", True
             self.skipped_lines += 1
 
 

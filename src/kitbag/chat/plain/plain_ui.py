@@ -33,9 +33,9 @@ from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, Verbat
 
 DOUBLE_PRESS_SECONDS: Final = 2.0
 """A second Ctrl-C within this time exits."""
-_TELL_SECONDS: Final = 10.0
+_PROGRESS_SECONDS: Final = 10.0
 _INTERRUPTED: Final = 130
-_MOST_QUEUED: Final = 100
+_MAX_QUEUED: Final = 100
 """Queued lines: the rest of a long file is read as these are processed."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -47,23 +47,23 @@ class PlainUI:
 
     def __init__(self, stdin: Any, stdout: Any) -> None:
         """Streams with a file descriptor, or None."""
-        self.hide: Callable[[str], str] = lambda text: text
+        self.redact: Callable[[str], str] = lambda text: text
         self._output = stdout
         self._input = StdinReader(stdin, self._wake)
         self.can_ask = self._input.is_terminal
-        self._is_seen = stdout is not None and stdout.isatty()
-        self._deeds: deque[UserAction] = deque()
-        self._news = asyncio.Event()
-        self._asking = asyncio.Lock()
+        self._is_terminal = stdout is not None and stdout.isatty()
+        self._actions: deque[UserAction] = deque()
+        self._changed = asyncio.Event()
+        self._form_lock = asyncio.Lock()
         self._question: asyncio.Event | None = None
         """Set when the user cancels it."""
         self._live = LiveState()
-        self._telling: asyncio.TimerHandle | None = None
+        self._progress_timer: asyncio.TimerHandle | None = None
         self._prompted = False
         """`you: ` was written without a line break."""
         self._echoed = ""
         """What the user typed after it, which need not be shown again."""
-        self._is_gone = False
+        self._is_output_closed = False
         self._ended = False
         self._interrupted_at = 0.0
         self._old_handlers: dict[int, Any] = {}
@@ -72,7 +72,7 @@ class PlainUI:
     # Output
 
     def show(self, *blocks: Block) -> None:
-        lines = PlainRenderer(self.hide)
+        lines = PlainRenderer(self.redact)
         for block in blocks:
             if isinstance(block, UserBlock) and self._echoed and block.text.strip() == self._echoed.strip():
                 self._echoed = ""
@@ -84,28 +84,28 @@ class PlainUI:
         before, self._live = self._live, live
         was_working = bool(before.activity)
         if live.activity and not was_working:
-            self._tell_later()
-        elif not live.activity and self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+            self._schedule_progress()
+        elif not live.activity and self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
         if (was_working and not live.activity) or len(live.queued) < len(before.queued):
             self._wake()
 
-    def _tell_later(self) -> None:
-        if self._is_seen:
+    def _schedule_progress(self) -> None:
+        if self._is_terminal:
             with contextlib.suppress(RuntimeError):  # without an event loop, nothing takes long
-                self._telling = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_work)
+                self._progress_timer = asyncio.get_running_loop().call_later(_PROGRESS_SECONDS, self._show_progress)
 
-    def _tell_work(self) -> None:
+    def _show_progress(self) -> None:
         live = self._live
         if self._question is None:
-            what = "; ".join(" ".join(part for part in (one.name, one.title) if part) for one in live.running)
-            said = f"working: {format_duration(time.monotonic() - live.started_at)}, {what or live.activity}"
-            self._write(PlainRenderer(self.hide).line(said) + "\n")
-        self._tell_later()
+            calls = "; ".join(" ".join(part for part in (one.name, one.title) if part) for one in live.running)
+            line_text = f"working: {format_duration(time.monotonic() - live.started_at)}, {calls or live.activity}"
+            self._write(PlainRenderer(self.redact).line(line_text) + "\n")
+        self._schedule_progress()
 
     def _write(self, text: str, *, ends: bool = True) -> None:
-        if self._is_gone or not text:
+        if self._is_output_closed or not text:
             return
         if self._prompted and ends:
             text, self._prompted = f"\n{text}", False
@@ -114,47 +114,47 @@ class PlainUI:
             self._output.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._output.flush()
         except (OSError, ValueError, AttributeError):  # the output is closed
-            self._lose_output()
+            self._close_output()
 
-    def _lose_output(self) -> None:
-        self._is_gone = True
+    def _close_output(self) -> None:
+        self._is_output_closed = True
         with contextlib.suppress(OSError, ValueError, AttributeError):
             # Python would flush the rest of the buffer at exit and report an error.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._output.fileno())
-            os.close(nowhere)
-        self._do(ExitRequested(immediately=True))
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, self._output.fileno())
+            os.close(devnull)
+        self._emit(ExitRequested(immediately=True))
 
     # User actions
 
     def _wake(self) -> None:
-        self._news.set()
+        self._changed.set()
 
-    def _do(self, deed: UserAction) -> None:
-        self._deeds.append(deed)
+    def _emit(self, action: UserAction) -> None:
+        self._actions.append(action)
         self._wake()
 
     async def next(self) -> UserAction:
-        self._begin()
+        self._start()
         while True:
-            self._news.clear()
-            if self._deeds:
-                return self._given(self._deeds.popleft())
-            if self._question is None and not self._ended and len(self._live.queued) < _MOST_QUEUED:
-                deed = self._said()
-                if deed is not None:
-                    return self._given(deed)
+            self._changed.clear()
+            if self._actions:
+                return self._deliver(self._actions.popleft())
+            if self._question is None and not self._ended and len(self._live.queued) < _MAX_QUEUED:
+                action = self._next_line_action()
+                if action is not None:
+                    return self._deliver(action)
                 self._prompt()
-            await self._news.wait()
+            await self._changed.wait()
 
-    def _given(self, deed: UserAction) -> UserAction:
-        if isinstance(deed, ExitRequested):
+    def _deliver(self, action: UserAction) -> UserAction:
+        if isinstance(action, ExitRequested):
             self._ended = True
-            if deed.immediately:
-                self._give_back_signals()  # nothing handles them from here on
-        return deed
+            if action.immediately:
+                self._restore_signals()  # nothing handles them from here on
+        return action
 
-    def _said(self) -> UserAction | None:
+    def _next_line_action(self) -> UserAction | None:
         """The next non-blank line, or the end of input."""
         while (line := self._input.take_line()) is not None:
             was_prompted, self._prompted = self._prompted, False
@@ -170,21 +170,21 @@ class PlainUI:
         return ExitRequested(immediately=False) if self._input.at_end else None
 
     def _prompt(self) -> None:
-        if self._input.is_terminal and self._is_seen and not self._prompted and not self._live.activity:
+        if self._input.is_terminal and self._is_terminal and not self._prompted and not self._live.activity:
             self._write("you: ", ends=False)
             self._prompted = True
 
     # Questions
 
     async def ask(self, form: Form) -> FormAnswer | None:
-        async with self._asking:
-            self._begin()
+        async with self._form_lock:
+            self._start()
             # Nobody approves anything here and the output may be a log, so redact secrets in exact text, too.
-            self.show(*(form.above if self.can_ask else map(_with_secrets_hidden, form.above)))
-            clean = PlainRenderer(self.hide)
+            self.show(*(form.above if self.can_ask else map(_without_exact, form.above)))
+            clean = PlainRenderer(self.redact)
             if not self.can_ask:
-                said = f"question: {clean.clean(form.prompt)}"
-                self._write(f"{said}\nwarning: nobody can answer, because the input is no terminal\n")
+                line_text = f"question: {clean.clean(form.prompt)}"
+                self._write(f"{line_text}\nwarning: nobody can answer, because the input is no terminal\n")
                 return None
             dropped = self._input.begin_question()
             self._question = asyncio.Event()
@@ -192,18 +192,18 @@ class PlainUI:
                 if dropped.strip():
                     words = "what you had typed" if form.secret else dropped.strip()  # it may be part of the secret
                     self.show(NoticeBlock("warning", f"not sent, because there is a question first: {words}"))
-                with self._unseen() if form.secret else contextlib.nullcontext():
-                    return await self._answered(form, clean)
+                with self._without_echo() if form.secret else contextlib.nullcontext():
+                    return await self._read_form_answer(form, clean)
             finally:
                 self._question = None
                 self._input.end_question(secret=form.secret)
                 self._wake()
 
-    async def _answered(self, form: Form, clean: PlainRenderer) -> FormAnswer | None:
+    async def _read_form_answer(self, form: Form, clean: PlainRenderer) -> FormAnswer | None:
         self._write("".join(f"{line}\n" for line in form_lines(form, clean.line)))
         while True:
             self._write("answer: ", ends=False)
-            line = await self._answer()
+            line = await self._read_answer()
             if line is None or form.secret:
                 self._write("\n")
             if line is None:
@@ -213,20 +213,20 @@ class PlainUI:
                 return found
             self._write(f"{clean.line(found)}\n")
 
-    async def _answer(self) -> str | None:
+    async def _read_answer(self) -> str | None:
         """None if the user cancels."""
         while self._question is not None and not self._question.is_set():
-            self._news.clear()
+            self._changed.clear()
             line = self._input.take_answer()
             if line is not None:
                 return line
-            if self._input.at_end or self._is_gone:
+            if self._input.at_end or self._is_output_closed:
                 return None
-            await self._news.wait()
+            await self._changed.wait()
         return None
 
     @contextlib.contextmanager
-    def _unseen(self) -> Generator[None, None, None]:
+    def _without_echo(self) -> Generator[None, None, None]:
         """Turns off the echo of typed input."""
         import termios
 
@@ -256,7 +256,7 @@ class PlainUI:
 
     # Start and end
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._input.start()
         if self._loop is not None or self._ended:
             return
@@ -264,14 +264,14 @@ class PlainUI:
         for number in _SIGNALS:
             with contextlib.suppress(ValueError, RuntimeError, OSError):  # not in the main thread
                 old = signal.getsignal(number)
-                self._loop.add_signal_handler(number, self._signalled, number)
+                self._loop.add_signal_handler(number, self._on_signal, number)
                 self._old_handlers[number] = old
                 if number != signal.SIGINT:
                     force_exit_after(number)
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number != signal.SIGINT or self._ended:
-            return self._do(ExitRequested(immediately=True, exit_code=128 + number))
+            return self._emit(ExitRequested(immediately=True, exit_code=128 + number))
         if self._question is not None and not self._question.is_set():
             self._question.set()
             return self._wake()
@@ -279,13 +279,13 @@ class PlainUI:
         is_second = now - self._interrupted_at < DOUBLE_PRESS_SECONDS
         self._interrupted_at = now
         if is_second:
-            return self._do(ExitRequested(immediately=True, exit_code=_INTERRUPTED))
+            return self._emit(ExitRequested(immediately=True, exit_code=_INTERRUPTED))
         if self._live.activity:
-            return self._do(KeyPressed("cancel"))
+            return self._emit(KeyPressed("cancel"))
         self._write("press Ctrl-C again to leave\n")
         return self._wake()
 
-    def _give_back_signals(self) -> None:
+    def _restore_signals(self) -> None:
         if self._old_handlers:
             cancel_forced_exit()
         for number, old in self._old_handlers.items():
@@ -298,14 +298,14 @@ class PlainUI:
     async def close(self) -> None:
         self._ended = True
         self._input.stop()
-        self._give_back_signals()
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+        self._restore_signals()
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
         if self._prompted:
             self._write("\n", ends=False)
             self._prompted = False
 
 
-def _with_secrets_hidden(block: Block) -> Block:
+def _without_exact(block: Block) -> Block:
     return block._replace(exact=False) if isinstance(block, VerbatimBlock | DiffBlock) else block

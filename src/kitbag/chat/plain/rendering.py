@@ -27,11 +27,11 @@ from kitbag.views.blocks import (
 )
 from kitbag.views.rendering.diff import is_diff
 
-_FOLDED: Final = 12
-_ERROR: Final = 5
-_OPEN: Final = 400
-_LISTS: Final = frozenset(("TodoWrite",))
-_MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "to do:"}
+_COLLAPSED_LINES: Final = 12
+_ERROR_LINES: Final = 5
+_EXPANDED_LINES: Final = 400
+_LIST_TOOLS: Final = frozenset(("TodoWrite",))
+_TODO_MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "to do:"}
 _BAR: Final = "│ "
 _OURS: Final = re.compile(
     r"\W*(?:you|kitbag|thinking|tool|error|warning|note|fix|question|answer|working|changes|why|look out)\s*:", re.I
@@ -40,13 +40,13 @@ _OURS: Final = re.compile(
 
 
 class PlainRenderer:
-    def __init__(self, hide: Callable[[str], str]) -> None:
-        self._hide = hide
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
 
     def clean(self, text: str) -> str:
         if "\r" in text:
             text = text.replace("\r\n", "\n")
-        return escape_for_terminal(self._hide(text))
+        return escape_for_terminal(self._redact(text))
 
     def line(self, text: str) -> str:
         return self.clean(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text)
@@ -56,21 +56,21 @@ class PlainRenderer:
             case LinesBlock():
                 return [self.line("".join(span.text for span in line)).rstrip() for line in block.lines]
             case UserBlock():
-                return self._said(block)
+                return self._user(block)
             case ReplyBlock():
                 return self._reply(block)
             case ThinkingBlock():
-                return self._thought(block)
+                return self._thinking(block)
             case ToolBlock():
                 return self._tool(block)
             case NoticeBlock():
-                return self._remark(block)
+                return self._notice(block)
             case TableBlock():
                 return self._table(block)
             case FieldsBlock():
                 pairs = [(label, value) for label, value in block.pairs if value.strip()]
-                told = (f"{self.line(one)}: {self._theirs(self.clean(two))}" for one, two in pairs)
-                return [*self._title(block.title), *told]
+                lines = (f"{self.line(one)}: {self._quote_others(self.clean(two))}" for one, two in pairs)
+                return [*self._title(block.title), *lines]
             case BarsBlock():
                 return self._bars(block)
             case VerbatimBlock():
@@ -79,22 +79,22 @@ class PlainRenderer:
                 return [*self._title(block.title), *(f"{_BAR}{line}".rstrip() for line in text.split("\n"))]
             case DiffBlock():
                 rows = (_EXACT if block.exact else self).clean(block.text).rstrip("\n").split("\n")
-                return ["changes:", *map(_barred, rows)] if block.text.strip() else []
+                return ["changes:", *map(_add_bar_if_ours, rows)] if block.text.strip() else []
             case _:
                 assert_never(block)
 
-    def _theirs(self, text: str) -> str:
+    def _quote_others(self, text: str) -> str:
         """Text by others: each line but the first gets a bar if it looks like one of ours."""
         first, *rest = text.split("\n")
-        return "\n".join((first, *map(_barred, rest)))
+        return "\n".join((first, *map(_add_bar_if_ours, rest)))
 
     def _title(self, title: str) -> list[str]:
         return [f"{self.line(title)}:"] if title else []
 
-    def _said(self, block: UserBlock) -> list[str]:
+    def _user(self, block: UserBlock) -> list[str]:
         first, *others = self.clean(block.text.strip("\n")).split("\n")
         images = [f"with {format_count(block.images, 'image')}"] if block.images else []
-        return [f"you: {first}", *map(_barred, others), *images]
+        return [f"you: {first}", *map(_add_bar_if_ours, others), *images]
 
     def _reply(self, block: ReplyBlock) -> list[str]:
         """Unchanged, with the blank lines between its blocks."""
@@ -104,40 +104,44 @@ class PlainRenderer:
             return []
         before = [""] if whole.startswith("\n") and not block.begins else []
         after = [""] if whole.endswith("\n\n") else []
-        shown = self._theirs(f"kitbag: {text}") if block.begins else self._theirs(f"\n{text}")[1:]
+        shown = self._quote_others(f"kitbag: {text}") if block.begins else self._quote_others(f"\n{text}")[1:]
         return [*before, shown, *after]
 
-    def _thought(self, block: ThinkingBlock) -> list[str]:
+    def _thinking(self, block: ThinkingBlock) -> list[str]:
         took = f"for {format_duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"
-        said = self._theirs(self.clean(block.text).strip())
+        said = self._quote_others(self.clean(block.text).strip())
         return [f"thinking: {said}" if block.is_open else f"thinking: {took}"]
 
     def _tool(self, block: ToolBlock) -> list[str]:
-        asked = " ".join(part for part in (block.name, block.title) if part)
+        call = " ".join(part for part in (block.name, block.title) if part)
         outcome = ": ".join(part for part in ("failed" if block.is_error else "", block.summary) if part)
         took = f", {format_duration(block.seconds)}" if block.seconds >= 1 else ""
-        rows = [f"tool: {self.line(asked)}: {self.line(outcome)}{took}"]
+        rows = [f"tool: {self.line(call)}: {self.line(outcome)}{took}"]
         details = self.clean(block.details).strip("\n")
         if not details.strip():
             return rows
         lines = details.split("\n")
-        if block.name in _LISTS:
-            lines = [_said_mark(line) for line in lines]
-        lines = [_barred(line) for line in lines]
+        if block.name in _LIST_TOOLS:
+            lines = [_spell_todo_mark(line) for line in lines]
+        lines = [_add_bar_if_ours(line) for line in lines]
         if block.is_open:
-            return rows + _some(lines, _OPEN)
-        if is_diff(details) or block.name in _LISTS:
-            return rows + _some(lines, _FOLDED)
+            return rows + _truncate(lines, _EXPANDED_LINES)
+        if is_diff(details) or block.name in _LIST_TOOLS:
+            return rows + _truncate(lines, _COLLAPSED_LINES)
         if block.is_error:
-            left = len(lines) - _ERROR
-            return [*rows, *([f"({format_count(left, 'line')} before these)"] if left > 0 else []), *lines[-_ERROR:]]
+            left = len(lines) - _ERROR_LINES
+            return [
+                *rows,
+                *([f"({format_count(left, 'line')} before these)"] if left > 0 else []),
+                *lines[-_ERROR_LINES:],
+            ]
         return rows
 
-    def _remark(self, block: NoticeBlock) -> list[str]:
+    def _notice(self, block: NoticeBlock) -> list[str]:
         word = "note" if block.severity == "info" else block.severity
         label = "note" if block.severity == "info" else "fix"  # without a problem it is what the user may do next
-        fix = [f"{label}: {self._theirs(self.clean(block.fix))}"] if block.fix else []
-        return [f"{word}: {self._theirs(self.clean(block.text))}", *fix]
+        fix = [f"{label}: {self._quote_others(self.clean(block.fix))}"] if block.fix else []
+        return [f"{word}: {self._quote_others(self.clean(block.text))}", *fix]
 
     def _table(self, block: TableBlock) -> list[str]:
         rows = [
@@ -165,14 +169,14 @@ class PlainRenderer:
 _EXACT: Final = PlainRenderer(str)
 
 
-def _barred(line: str) -> str:
+def _add_bar_if_ours(line: str) -> str:
     return f"{_BAR}{line}" if _OURS.match(unicodedata.normalize("NFKC", line[:80])) else line
 
 
-def _said_mark(line: str) -> str:
-    return f"{_MARKS[line[:3]]}{line[3:]}" if line[:3] in _MARKS else line
+def _spell_todo_mark(line: str) -> str:
+    return f"{_TODO_MARKS[line[:3]]}{line[3:]}" if line[:3] in _TODO_MARKS else line
 
 
-def _some(lines: list[str], most: int) -> list[str]:
-    left = len(lines) - most
-    return lines if left <= 1 else [*lines[:most], f"({format_count(left, 'more line')})"]
+def _truncate(lines: list[str], limit: int) -> list[str]:
+    left = len(lines) - limit
+    return lines if left <= 1 else [*lines[:limit], f"({format_count(left, 'more line')})"]

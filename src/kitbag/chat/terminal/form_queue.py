@@ -42,37 +42,37 @@ class FormQueue:
         self._clock = clock
         self._lock = asyncio.Lock()
         self._answer: asyncio.Future[FormResult] | None = None
-        self._has_ended = False
-        self._alone: tuple[str, FormResult, asyncio.TimerHandle] | None = None
+        self._is_closed = False
+        self._lone_key: tuple[str, FormResult, asyncio.TimerHandle] | None = None
         """A key that selects an option, unless another key follows at once."""
 
     async def ask(self, form: Form) -> FormAnswer | None:
         async with self._lock:
-            if self._has_ended:
+            if self._is_closed:
                 return None
             for block in form.above:
                 self._show(block)
-            answered = await self._put(form)
-        self._show(LinesBlock((answer_line(form, answered.answer),)))
-        return answered.answer
+            result = await self._run_form(form)
+        self._show(LinesBlock((answer_line(form, result.answer),)))
+        return result.answer
 
-    async def _put(self, form: Form) -> FormResult:
+    async def _run_form(self, form: Form) -> FormResult:
         self.state = state = FormState(form, self._clock)
         self._answer = asyncio.get_running_loop().create_future()
         self.text_buffer.reset(Document(form.initial_text))
-        opening = asyncio.ensure_future(self._open(state))
+        opening = asyncio.ensure_future(self._wait_for_pause(state))
         try:
             return await self._answer
         finally:
             opening.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await opening
-            self._not_alone()
+            self._clear_lone_key()
             self.state = self._answer = None
             self.text_buffer.reset()
             self._changed()
 
-    async def _open(self, state: FormState) -> None:
+    async def _wait_for_pause(self, state: FormState) -> None:
         """Until typing pauses, the input line keeps the keys. Then keys that directly follow those for the previous
         form are ignored, as possible double presses, except in free text."""
         self.typing_pause.start()
@@ -96,77 +96,77 @@ class FormQueue:
 
     def close(self) -> None:
         """Cancels the current form and all later ones."""
-        self._has_ended = True
-        self._settle(FormResult(None))
+        self._is_closed = True
+        self._resolve(FormResult(None))
 
     # Keys, if `has_keys`
 
-    def _is_early(self) -> bool:
+    def _is_ignored(self) -> bool:
         self.answer_pause.record_key()
         return self.state is not None and not self.state.accepts_keys and not self.state.is_writing
 
     def type(self, text: str) -> None:
         """An option's key counts only if no other key follows at once, so that typed text answers nothing."""
         state = self.state
-        if state is None or self._is_early():
+        if state is None or self._is_ignored():
             return
-        if self._alone is not None:
-            self._take_for_words(state, text)
+        if self._lone_key is not None:
+            self._treat_as_text(state, text)
         elif state.is_writing or not state.needs_quiet():
-            answered = state.type(text)
-            if answered is not None:
-                self._alone = (
+            result = state.type(text)
+            if result is not None:
+                self._lone_key = (
                     text,
-                    answered,
-                    asyncio.get_running_loop().call_later(LONE_KEY_SECONDS, self._stayed_alone),
+                    result,
+                    asyncio.get_running_loop().call_later(LONE_KEY_SECONDS, self._accept_lone_key),
                 )
             elif state.is_writing:
                 self.text_buffer.insert_text(text)
         self._changed()
 
-    def _take_for_words(self, state: FormState, text: str) -> None:
+    def _treat_as_text(self, state: FormState, text: str) -> None:
         """Another key followed one that would have selected an option."""
-        before = self._not_alone()
+        before = self._clear_lone_key()
         if state.form.free_text_hint:
             state.start_writing()
             self.text_buffer.insert_text(before + text)
         else:
             state.require_quiet()
 
-    def _not_alone(self) -> str:
-        if self._alone is None:
+    def _clear_lone_key(self) -> str:
+        if self._lone_key is None:
             return ""
-        text, _, timer = self._alone
+        text, _, timer = self._lone_key
         timer.cancel()
-        self._alone = None
+        self._lone_key = None
         return text
 
-    def _stayed_alone(self) -> None:
-        if self._alone is not None:
-            _, answered, _ = self._alone
-            self._alone = None
-            self._settle(answered)
+    def _accept_lone_key(self) -> None:
+        if self._lone_key is not None:
+            _, result, _ = self._lone_key
+            self._lone_key = None
+            self._resolve(result)
             self._changed()
 
     def paste(self, text: str) -> None:
         """A paste never submits an answer."""
-        self._not_alone()
-        if self.state is not None and self.state.form.free_text_hint and not self._is_early():
+        self._clear_lone_key()
+        if self.state is not None and self.state.form.free_text_hint and not self._is_ignored():
             self.state.start_writing()
         if self.state is not None and self.state.is_writing:
             self.text_buffer.insert_text(" ".join(text.split("\n")).strip())
         self._changed()
 
     def move(self, by: int) -> None:
-        if self.state is not None and not self.state.is_writing and not self._is_early():
-            self._not_alone()
+        if self.state is not None and not self.state.is_writing and not self._is_ignored():
+            self._clear_lone_key()
             self.state.move(by)
             self._changed()
 
     def enter(self) -> None:
-        if self.state is not None and not self._is_early():
-            self._not_alone()  # the cursor is on its option
-            self._settle(self.state.enter(self.text_buffer.text))
+        if self.state is not None and not self._is_ignored():
+            self._clear_lone_key()  # the cursor is on its option
+            self._resolve(self.state.enter(self.text_buffer.text))
             self._changed()
 
     def tab(self) -> None:
@@ -175,15 +175,15 @@ class FormQueue:
             self.state.start_writing()
             self._changed()
 
-    def escape(self, *, leaves: bool = False) -> None:
+    def escape(self, *, cancels: bool = False) -> None:
         """`leaves`: also cancels from free-text input."""
         if self.state is not None:
-            self._not_alone()
+            self._clear_lone_key()
             self.answer_pause.record_key()
-            answered = self.state.escape()
-            self._settle(FormResult(None) if leaves else answered)
+            result = self.state.escape()
+            self._resolve(FormResult(None) if cancels else result)
             self._changed()
 
-    def _settle(self, answered: FormResult | None) -> None:
-        if answered is not None and self._answer is not None and not self._answer.done():
-            self._answer.set_result(answered)
+    def _resolve(self, result: FormResult | None) -> None:
+        if result is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(result)

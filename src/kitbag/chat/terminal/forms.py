@@ -18,8 +18,8 @@ RECENT_KEY_SECONDS: Final = 1.0
 """A user who typed within this time may still be typing."""
 TYPED_TEXT_SECONDS: Final = 0.6
 """Pause after typed text before a key selects an option again."""
-_NOTHING_CHOSEN: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
-_WRAPPED_LINES: Final = 4
+_NOTHING_SELECTED: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
+_MAX_LABEL_LINES: Final = 4
 
 
 class FormResult(NamedTuple):
@@ -54,7 +54,7 @@ class FormState:
     def __init__(self, form: Form, clock: Callable[[], float] = time.monotonic) -> None:
         self.form = form
         self._clock = clock
-        self._words_at = float("-inf")
+        self._text_typed_at = float("-inf")
         """Time of the last key that was part of typed text."""
         first = 0 if form.multiple else -1  # with multiple choices, Enter alone selects none
         self.cursor = next((at for at, option in enumerate(form.options) if option.key == form.default), first)
@@ -68,20 +68,20 @@ class FormState:
         """Keys have an effect."""
         self.hint = ""
         self._typed = ""
-        self._none_is_meant = False
+        self._confirms_none = False
 
     # Keys
 
     def require_quiet(self) -> None:
         """The user types text where only keys are answers: ignore keys until they pause."""
-        self._words_at = self._clock()
+        self._text_typed_at = self._clock()
         self.cursor, self._typed = -1, ""
         self.hint = "that looked like words: press one of the keys alone"
 
     def needs_quiet(self) -> bool:
-        if self._clock() - self._words_at >= TYPED_TEXT_SECONDS:
+        if self._clock() - self._text_typed_at >= TYPED_TEXT_SECONDS:
             return False
-        self._words_at = self._clock()
+        self._text_typed_at = self._clock()
         return True
 
     def move(self, by: int) -> None:
@@ -104,9 +104,9 @@ class FormState:
         if char == " " and self.form.multiple and not self._typed:
             self.toggle()
             return None
-        found = self._option(typed) or self._option(char)
-        if found is not None:
-            return self._choose(found, typed if self._option(typed) else char)
+        index = self._option(typed) or self._option(char)
+        if index is not None:
+            return self._choose(index, typed if self._option(typed) else char)
         if any(option.key.startswith(typed) for option in self.form.options):
             self._typed = typed
         elif self.form.free_text_hint:
@@ -119,8 +119,8 @@ class FormState:
         keys = [option.key for option in self.form.options]
         if typed in keys:
             return keys.index(typed)
-        alike = [at for at, key in enumerate(keys) if key.lower() == typed.lower()]
-        return alike[0] if len(alike) == 1 else None
+        matches = [at for at, key in enumerate(keys) if key.lower() == typed.lower()]
+        return matches[0] if len(matches) == 1 else None
 
     def _choose(self, at: int, typed: str) -> FormResult | None:
         self.cursor = at
@@ -136,9 +136,9 @@ class FormState:
     def toggle(self) -> None:
         if 0 <= self.cursor < len(self.form.options):
             self.chosen ^= {self.form.options[self.cursor].key}
-            self._none_is_meant = False
+            self._confirms_none = False
         else:
-            self.hint = _NOTHING_CHOSEN
+            self.hint = _NOTHING_SELECTED
 
     def enter(self, text: str) -> FormResult | None:
         """`text`: the free-text input."""
@@ -151,16 +151,16 @@ class FormState:
         if not self.form.options:
             return FormResult(FormAnswer())
         if self.form.multiple:
-            return self._enter_several(keys)
+            return self._enter_multiple(keys)
         if self.cursor < 0:
-            self.hint = _NOTHING_CHOSEN
+            self.hint = _NOTHING_SELECTED
             return None
         return FormResult(FormAnswer((self.form.options[self.cursor].key,)))
 
-    def _enter_several(self, keys: tuple[str, ...]) -> FormResult | None:
-        if keys or self._none_is_meant:
+    def _enter_multiple(self, keys: tuple[str, ...]) -> FormResult | None:
+        if keys or self._confirms_none:
             return FormResult(FormAnswer(keys))
-        self._none_is_meant = True
+        self._confirms_none = True
         self.hint = "Space chooses; Enter again chooses none"
         return None
 
@@ -181,14 +181,14 @@ class FormState:
         """At most `height` lines, not counting the free-text input."""
         prompt = wrap(clean(self.form.prompt), width - 2)
         options: list[FragmentLine] = []
-        marked = 0
+        cursor_row = 0
         for at, option in enumerate(self.form.options):
-            drawn = self._option_lines(at, option, width, clean)
+            option_lines = self._option_lines(at, option, width, clean)
             if at == self.cursor:
-                marked = len(options)
-            options.extend(drawn)
-        foot = 1 if height > 1 else 0
-        room = max(height - foot, 1)
+                cursor_row = len(options)
+            options.extend(option_lines)
+        footer_height = 1 if height > 1 else 0
+        room = max(height - footer_height, 1)
         prompt_height = min(len(prompt), max(room - min(len(options), max(room // 2, 1)), 1 if room > 1 else 0))
         if prompt_height < len(prompt) and prompt_height > 0:
             prompt = [*prompt[: prompt_height - 1], truncate_to_width(prompt[prompt_height - 1] + " …", width - 2)]
@@ -197,23 +197,23 @@ class FormState:
             for at, text in enumerate(prompt[:prompt_height])
         ]
         room -= len(lines)
-        first = min(max(marked - room // 2, 0), max(len(options) - room, 0))
+        first = min(max(cursor_row - room // 2, 0), max(len(options) - room, 0))
         lines.extend(options[first : first + room])
-        if foot:
-            lines.append(self._foot(width, clean))
+        if footer_height:
+            lines.append(self._footer(width, clean))
         return lines[:height]
 
     def _option_lines(self, at: int, option: FormOption, width: int, clean: Callable[[str], str]) -> list[FragmentLine]:
-        is_marked = at == self.cursor and not self.is_writing
+        is_selected = at == self.cursor and not self.is_writing
         box = ("[x] " if option.key in self.chosen else "[ ] ") if self.form.multiple else ""
-        head = f"{'›' if is_marked else ' '} {box}{clean(option.key)}  "
-        style = f"bold {STYLES['accent']}" if is_marked else "dim" if self.is_waiting or self.is_writing else ""
+        head = f"{'›' if is_selected else ' '} {box}{clean(option.key)}  "
+        style = f"bold {STYLES['accent']}" if is_selected else "dim" if self.is_waiting or self.is_writing else ""
         indent = " " * len(head)
         label = " ".join(clean(option.label).split())
         texts = wrap(label, max(width - len(head), 8))
-        if len(texts) > _WRAPPED_LINES:
+        if len(texts) > _MAX_LABEL_LINES:
             # The end matters: of a rule, it shows that everything below a directory is meant.
-            texts = [*texts[: _WRAPPED_LINES - 3], "…", *texts[-2:]]
+            texts = [*texts[: _MAX_LABEL_LINES - 3], "…", *texts[-2:]]
         lines: list[FragmentLine] = [[(style, (head if row == 0 else indent) + text)] for row, text in enumerate(texts)]
         if option.note:
             note = " ".join(clean(option.note).split())
@@ -222,33 +222,33 @@ class FormState:
             )
         return lines
 
-    def _foot(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
+    def _footer(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
         if self.is_waiting:
             return [(STYLES["warning"], truncate_to_width("  stop typing for a moment to answer", width))]
         if self.hint:
             return [(STYLES["warning"], truncate_to_width(f"  {self.hint}", width))]
-        free, leaves = clean(self.form.free_text_hint), f"Esc {self.form.cancel_effect or 'leaves it'}"
+        free_text_hint, cancel_hint = clean(self.form.free_text_hint), f"Esc {self.form.cancel_effect or 'leaves it'}"
         if self.is_writing:
-            words = ["Enter sends it", "Esc goes back" if self.form.options else leaves]
-            if free:
-                words.insert(0, free)
+            hints = ["Enter sends it", "Esc goes back" if self.form.options else cancel_hint]
+            if free_text_hint:
+                hints.insert(0, free_text_hint)
         else:
-            words = ["Up/Down and Enter, or a key"] if self.form.options else ["Enter goes on"]
+            hints = ["Up/Down and Enter, or a key"] if self.form.options else ["Enter goes on"]
             if self.form.multiple:
-                words = ["Space chooses", "Enter is done"]
-            words.append(leaves)
-            if free:
-                words.append(f"Tab: {free}")
-        return [("dim", truncate_to_width("  " + " · ".join(words), width))]
+                hints = ["Space chooses", "Enter is done"]
+            hints.append(cancel_hint)
+            if free_text_hint:
+                hints.append(f"Tab: {free_text_hint}")
+        return [("dim", truncate_to_width("  " + " · ".join(hints), width))]
 
 
-def answer_line(form: Form, filled: FormAnswer | None) -> StyledLine:
+def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
     """The answer as one line for the scrollback."""
     prompt = " ".join(form.prompt.split())
     head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
-    if filled is None:
+    if answer is None:
         return (*head, Span("left without an answer", "dim"))
-    labels = [option.label for option in form.options if option.key in filled.keys]
-    if filled.text:
-        labels.append("••••••" if form.secret else " ".join(filled.text.split())[:200])
+    labels = [option.label for option in form.options if option.key in answer.keys]
+    if answer.text:
+        labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
     return (*head, Span(", ".join(labels) or "nothing", "strong"))

@@ -21,10 +21,10 @@ QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that distinguish Shift-Enter from Enter respond to this."""
 _KEYBOARD_ON: Final = "\x1b[>1u"
 _KEYBOARD_OFF: Final = "\x1b[<u"
-_HOLD: Final = "\x1b[?2026h"
-_RELEASE: Final = "\x1b[?2026l"
+_BEGIN_UPDATE: Final = "\x1b[?2026h"
+_END_UPDATE: Final = "\x1b[?2026l"
 """Between these (synchronized output) a terminal shows no partial frame; others ignore them."""
-_REFLOWING: Final = (
+_REFLOWING_VARIABLES: Final = (
     "TMUX",
     "VTE_VERSION",
     "KITTY_WINDOW_ID",
@@ -35,7 +35,7 @@ _REFLOWING: Final = (
     "GHOSTTY_RESOURCES_DIR",
     "ITERM_SESSION_ID",
 )
-_REFLOWING_KINDS: Final = ("xterm-kitty", "alacritty", "foot", "xterm-ghostty", "tmux", "wezterm")
+_REFLOWING_TERMS: Final = ("xterm-kitty", "alacritty", "foot", "xterm-ghostty", "tmux", "wezterm")
 
 
 def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
@@ -43,8 +43,8 @@ def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
     kind = environment.get("TERM", "")
     program = environment.get("TERM_PROGRAM", "")
     return (
-        any(environment.get(name) for name in _REFLOWING)
-        or kind.startswith(_REFLOWING_KINDS)
+        any(environment.get(name) for name in _REFLOWING_VARIABLES)
+        or kind.startswith(_REFLOWING_TERMS)
         or program in ("vscode", "Apple_Terminal")
     )
 
@@ -58,13 +58,13 @@ class InlineRenderer(Renderer):
 
     def print_above(self, text: str) -> None:
         """Prints where the application is drawn; the caller redraws it below in the same write."""
-        self.output.write_raw(_HOLD)
-        self._go_up(self._cursor_pos.y)
+        self.output.write_raw(_BEGIN_UPDATE)
+        self._erase_up(self._cursor_pos.y)
         self.output.write_raw(text.replace("\n", "\r\n"))
         self.output.reset_attributes()
 
     def end_update(self) -> None:
-        self.output.write_raw(_RELEASE)
+        self.output.write_raw(_END_UPDATE)
         self.output.flush()
 
     def erase_after_resize(self) -> None:
@@ -74,10 +74,10 @@ class InlineRenderer(Renderer):
         if self.reflows and self._last_size is not None and columns < self._last_size.columns:
             rows = sum(-(-max(self._row_width(row), 1) // columns) for row in range(rows))
             rows += self._cursor_pos.x // columns
-        self._go_up(rows)
+        self._erase_up(rows)
 
     def clear_screen(self) -> None:
-        self._go_up(self._cursor_pos.y)
+        self._erase_up(self._cursor_pos.y)
         self.output.erase_screen()
         self.output.cursor_goto(0, 0)
 
@@ -87,7 +87,7 @@ class InlineRenderer(Renderer):
         cells = self._last_screen.data_buffer[row]
         return max((at + max(cell.width, 1) for at, cell in cells.items() if cell.char not in (" ", "")), default=0)
 
-    def _go_up(self, rows: int) -> None:
+    def _erase_up(self, rows: int) -> None:
         self.output.write_raw("\r")
         self.output.cursor_up(rows)
         # Move by one column: tmux would save what is erased from the first cell of the screen to its scrollback.
@@ -121,7 +121,7 @@ class InlineApplication(Application[None]):
         layout: Layout,
         style: Style,
         bindings: KeyBindings,
-        is_coloured: bool,
+        is_colored: bool,
         input: Input | None,  # noqa: A002 - prompt_toolkit's name
         output: Output | None,
         take_printed: Callable[[int], str],
@@ -130,7 +130,7 @@ class InlineApplication(Application[None]):
     ) -> None:
         """`take_printed` returns new text to print above, once; `on_terminal_gone` is called when writing fails."""
         self._take_printed = take_printed
-        self._gone = on_terminal_gone
+        self._on_terminal_gone = on_terminal_gone
         super().__init__(
             layout=layout,
             style=style,
@@ -138,7 +138,7 @@ class InlineApplication(Application[None]):
             include_default_pygments_style=False,
             full_screen=False,
             erase_when_done=True,
-            color_depth=None if is_coloured else ColorDepth.DEPTH_1_BIT,
+            color_depth=None if is_colored else ColorDepth.DEPTH_1_BIT,
             terminal_size_polling_interval=None,
             input=input,
             output=output,
@@ -149,8 +149,8 @@ class InlineApplication(Application[None]):
         self.inline_renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         self.renderer = self.inline_renderer
         # A timeout distinguishes Esc from the start of an arrow key; it must be longer over a network.
-        is_far = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
-        self.ttimeoutlen = 0.1 if is_far else 0.05
+        is_remote = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
+        self.ttimeoutlen = 0.1 if is_remote else 0.05
         self.timeoutlen = 0.05
 
     @property
@@ -171,7 +171,7 @@ class InlineApplication(Application[None]):
                 if printed:
                     self.inline_renderer.end_update()
         except OSError:
-            self._gone()
+            self._on_terminal_gone()
 
     def _on_resize(self) -> None:
         if self.can_draw:

@@ -75,12 +75,12 @@ class InputLine:
             name="line",
             multiline=True,
             history=history if history is not None else InMemoryHistory(),
-            completer=_beside(completer) if completer is not None else None,
-            complete_while_typing=Condition(self._is_completed),
+            completer=_in_thread(completer) if completer is not None else None,
+            complete_while_typing=Condition(self._completes_while_typing),
             tempfile_suffix=".md",
         )
 
-    def _is_completed(self) -> bool:
+    def _completes_while_typing(self) -> bool:
         """Whether to complete while typing: command names and mentions."""
         before = self.buffer.document.text_before_cursor
         return before.startswith("/") or _MENTION.search(before[-200:]) is not None
@@ -109,11 +109,11 @@ class InputLine:
             fix = error.fix if isinstance(error, KitbagError) else "the line is kept: mend it and send it again"
             self._show(NoticeBlock("error", str(error), fix))
             return
-        self._forget(keep=True)
+        self._clear_line(store=True)
         self._emit(Submitted(text, tuple(images), typed=typed if typed != text else ""))
 
-    def _forget(self, *, keep: bool) -> None:
-        if keep:
+    def _clear_line(self, *, store: bool) -> None:
+        if store:
             self.buffer.append_to_history()
             self.buffer.reset()
         else:
@@ -131,7 +131,7 @@ class InputLine:
         now = self._clock()
         if self.buffer.text and not self._is_working():
             if now - self._escaped_at <= CLEAR_SECONDS:
-                self._forget(keep=True)
+                self._clear_line(store=True)
                 self._escaped_at = float("-inf")
                 self._hint("", 0.0)
                 return
@@ -148,7 +148,7 @@ class InputLine:
         if self._is_working() and not is_second:
             self._emit(KeyPressed("cancel"))
         elif self.buffer.text:
-            self._forget(keep=False)
+            self._clear_line(store=False)
             self._hint("Ctrl-_ brings the text back", EXIT_SECONDS)
             return
         elif is_second:
@@ -195,22 +195,22 @@ class InputLine:
             self._clipboard = asyncio.ensure_future(self._from_clipboard())
 
     async def _from_clipboard(self) -> None:
-        mark: str | None = None
+        placeholder: str | None = None
         with contextlib.suppress(KitbagError, OSError):
-            mark = await asyncio.to_thread(self._pastes.from_clipboard)
-        if mark:
-            self.buffer.insert_text(mark)
+            placeholder = await asyncio.to_thread(self._pastes.from_clipboard)
+        if placeholder:
+            self.buffer.insert_text(placeholder)
         else:
             self._hint("no image was found in the clipboard", EXIT_SECONDS)
 
     def insert(self, text: str) -> None:
         """Inserts before the current text."""
-        there = self.buffer.text
-        whole = f"{text}\n{there}" if there.strip() else text
+        current = self.buffer.text
+        whole = f"{text}\n{current}" if current.strip() else text
         self.buffer.document = Document(whole, len(whole))
 
 
-def _beside(completer: Completer) -> Completer:
+def _in_thread(completer: Completer) -> Completer:
     """In a thread, unless it is asynchronous already: typing must not wait for a disk."""
-    is_able = type(completer).get_completions_async is not Completer.get_completions_async
-    return completer if is_able else ThreadedCompleter(completer)
+    is_async = type(completer).get_completions_async is not Completer.get_completions_async
+    return completer if is_async else ThreadedCompleter(completer)

@@ -22,9 +22,9 @@ from kitbag.chat.ui import KeyPressed, UserAction
 _ALT_ENTER: Final = (Keys.Escape, Keys.ControlM)
 _EDIT_SECONDS: Final = 2.0
 _UNKNOWN_SECONDS: Final = 0.1
-_LOCKS: Final = (0, 64, 128, 192)
+_LOCK_MODIFIERS: Final = (0, 64, 128, 192)
 """Modifier bits of Caps Lock and Num Lock in extended sequences."""
-_ANSWER: Final = re.compile(r"\x1b\[\?\d+u")
+_KEYBOARD_RESPONSE: Final = re.compile(r"\x1b\[\?\d+u")
 _PANEL_KEYS: Final = ("up", "down", "pageup", "pagedown", "home", "end", "enter", "space")
 _FORM_MOVES: Final = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8, "home": -9999, "end": 9999}
 
@@ -58,12 +58,12 @@ def register_basic_sequences() -> None:
 def register_extended_keys() -> None:
     """All sequences of the extended keyboard protocol (`CSI code ; modifiers u`)."""
     sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
-    _teach_locked(sequences)
+    _register_lock_variants(sequences)
     for code in (9, 13, 27, 32, *range(33, 127), 127, *_KEYPAD):
         for modifiers in range(8):
-            for lock in _LOCKS:
-                sequences[f"\x1b[{code};{1 + modifiers + lock}u"] = _key(code, modifiers)
-        sequences[f"\x1b[{code}u"] = _key(code, 0)
+            for lock in _LOCK_MODIFIERS:
+                sequences[f"\x1b[{code};{1 + modifiers + lock}u"] = _extended_key(code, modifiers)
+        sequences[f"\x1b[{code}u"] = _extended_key(code, 0)
 
 
 _KEYPAD: Final = {
@@ -81,21 +81,21 @@ _KEYPAD: Final = {
 }
 
 
-def _teach_locked(sequences: dict[str, Any]) -> None:
+def _register_lock_variants(sequences: dict[str, Any]) -> None:
     """Arrow keys and the like with Caps Lock or Num Lock on."""
     for sequence, key in list(sequences.items()):
         found = re.fullmatch(r"(\x1b\[\d+;)([2-8])([A-Z~])", sequence)
         if found:
-            for lock in _LOCKS[1:]:
+            for lock in _LOCK_MODIFIERS[1:]:
                 sequences[f"{found[1]}{int(found[2]) + lock}{found[3]}"] = key
         plain = re.fullmatch(r"\x1b\[(?:([A-DFH])|(\d+)~)", sequence)
         if plain:
-            for lock in _LOCKS[1:]:
+            for lock in _LOCK_MODIFIERS[1:]:
                 locked = f"\x1b[1;{1 + lock}{plain[1]}" if plain[1] else f"\x1b[{plain[2]};{1 + lock}~"
                 sequences[locked] = key
 
 
-def _key(code: int, modifiers: int) -> Any:
+def _extended_key(code: int, modifiers: int) -> Any:
     shift, alt, control = bool(modifiers & 1), bool(modifiers & 2), bool(modifiers & 4)
     if code in _KEYPAD:
         return _KEYPAD[code]
@@ -109,16 +109,16 @@ def _key(code: int, modifiers: int) -> Any:
         return (Keys.Escape, Keys.ControlH) if alt or control else Keys.ControlH
     char = chr(code)
     if control:
-        key = _control(char)
+        key = _control_key(char)
         return (Keys.Escape, key) if alt and key is not Keys.Ignore else key
     if alt:
         return (Keys.Escape, char.upper() if shift else char)
     return Keys.Ignore
 
 
-def _control(char: str) -> Keys:
-    named = {" ": "c-@", "@": "c-@", "_": "c-_", "-": "c-_", "/": "c-_", "\\": "c-\\", "]": "c-]", "^": "c-^"}
-    name = named.get(char) or (f"c-{char.lower()}" if char.isalpha() else "")
+def _control_key(char: str) -> Keys:
+    by_char = {" ": "c-@", "@": "c-@", "_": "c-_", "-": "c-_", "/": "c-_", "\\": "c-\\", "]": "c-]", "^": "c-^"}
+    name = by_char.get(char) or (f"c-{char.lower()}" if char.isalpha() else "")
     return Keys(name) if name else Keys.Ignore
 
 
@@ -126,41 +126,41 @@ def _control(char: str) -> Keys:
 
 
 def make_bindings(
-    line: InputLine, asking: FormQueue, opening: PanelRunner, picture: ChatLayout, deeds: KeyActions
+    line: InputLine, forms: FormQueue, panels: PanelRunner, layout: ChatLayout, actions: KeyActions
 ) -> KeyBindings:
-    bindings = _Bindings(deeds.on_error)
-    _bind_everywhere(bindings, deeds)
-    _bind_unknown(bindings, deeds.clock)
-    _bind_line(bindings, line, picture, deeds)
+    bindings = _Bindings(actions.on_error)
+    _bind_everywhere(bindings, actions)
+    _bind_unknown(bindings, actions.clock)
+    _bind_line(bindings, line, layout, actions)
     _bind_search(bindings, line)
-    _bind_questions(bindings, asking, picture)
-    _bind_panels(bindings, opening, asking, picture)
+    _bind_forms(bindings, forms, layout)
+    _bind_panels(bindings, panels, forms, layout)
     return bindings
 
 
 class _Bindings(KeyBindings):
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, on_error: Callable[[Exception], None]) -> None:
         super().__init__()
-        self._failed = failed
+        self._on_error = on_error
 
-    def bind(self, where: Any, does: Callable[[KeyPressEvent], object], *keys: str, eager: bool = False) -> None:
+    def bind(self, where: Any, handler: Callable[[KeyPressEvent], object], *keys: str, eager: bool = False) -> None:
         def handle(event: KeyPressEvent) -> None:
             try:
-                does(event)
+                handler(event)
             except Exception as error:  # noqa: BLE001 - shown; one key must not end the chat
-                self._failed(error)
+                self._on_error(error)
 
         self.add(*keys, filter=where, eager=eager)(handle)
 
 
-def _bind_everywhere(bindings: _Bindings, deeds: KeyActions) -> None:
-    def told(event: KeyPressEvent) -> None:
-        if _ANSWER.fullmatch(event.data):
-            deeds.on_extended_keys()
+def _bind_everywhere(bindings: _Bindings, actions: KeyActions) -> None:
+    def on_response(event: KeyPressEvent) -> None:
+        if _KEYBOARD_RESPONSE.fullmatch(event.data):
+            actions.on_extended_keys()
 
-    bindings.bind(True, lambda _: deeds.redraw(), "c-l")
-    bindings.bind(True, lambda _: deeds.suspend(), "c-z")
-    bindings.bind(True, told, Keys.Ignore)
+    bindings.bind(True, lambda _: actions.redraw(), "c-l")
+    bindings.bind(True, lambda _: actions.suspend(), "c-z")
+    bindings.bind(True, on_response, Keys.Ignore)
 
 
 def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
@@ -172,36 +172,36 @@ def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
         nonlocal began, is_short
         began, is_short = clock(), event.key_sequence[-1].key == "O"
 
-    def pass_over(event: KeyPressEvent) -> None:
+    def swallow(event: KeyPressEvent) -> None:
         nonlocal began
         if is_short or "@" <= event.data <= "~":
             began = float("-inf")
 
     bindings.bind(True, begin, "escape", "[")
     bindings.bind(True, begin, "escape", "O")
-    bindings.bind(Condition(lambda: clock() - began < _UNKNOWN_SECONDS), pass_over, Keys.Any, eager=True)
+    bindings.bind(Condition(lambda: clock() - began < _UNKNOWN_SECONDS), swallow, Keys.Any, eager=True)
 
 
-def _bind_line(bindings: _Bindings, line: InputLine, picture: ChatLayout, deeds: KeyActions) -> None:
-    here = has_focus(picture.line_window)
+def _bind_line(bindings: _Bindings, line: InputLine, layout: ChatLayout, actions: KeyActions) -> None:
+    here = has_focus(layout.line_window)
     prefixed_at = float("-inf")
 
     def prefix(_: KeyPressEvent) -> None:
         nonlocal prefixed_at
-        prefixed_at = deeds.clock()
+        prefixed_at = actions.clock()
 
     # Not a two-key sequence: prompt_toolkit would wait for the second key only as briefly as after Esc.
-    is_prefixed = Condition(lambda: deeds.clock() - prefixed_at < _EDIT_SECONDS)
+    is_prefixed = Condition(lambda: actions.clock() - prefixed_at < _EDIT_SECONDS)
 
     def edit(_: KeyPressEvent) -> None:
         nonlocal prefixed_at
         prefixed_at = float("-inf")
-        deeds.edit()
+        actions.edit()
 
     bindings.bind(here, prefix, "c-x", eager=True)
     bindings.bind(here & is_prefixed, edit, "c-e", eager=True)
     bindings.bind(here, edit, "c-g")
-    does: dict[str, Callable[[], None]] = {
+    handlers: dict[str, Callable[[], None]] = {
         "enter": line.enter,
         "c-j": line.new_line,
         "escape": line.escape,
@@ -212,11 +212,11 @@ def _bind_line(bindings: _Bindings, line: InputLine, picture: ChatLayout, deeds:
         "down": line.down,
         "tab": line.tab,
         "c-v": line.paste_image,
-        "s-tab": lambda: deeds.emit(KeyPressed("mode")),
-        "c-o": lambda: deeds.emit(KeyPressed("details")),
+        "s-tab": lambda: actions.emit(KeyPressed("mode")),
+        "c-o": lambda: actions.emit(KeyPressed("details")),
     }
-    for key, do in does.items():
-        bindings.bind(here, lambda _, do=do: do(), key)
+    for key, handler in handlers.items():
+        bindings.bind(here, lambda _, handler=handler: handler(), key)
     bindings.bind(here, lambda _: line.new_line(), "escape", "enter")
     bindings.bind(here, lambda _: line.new_line(), "escape", "c-j")
     bindings.bind(here, lambda event: line.paste(event.data), Keys.BracketedPaste)
@@ -233,30 +233,30 @@ def _bind_search(bindings: _Bindings, line: InputLine) -> None:
         bindings.bind(is_searching, accept, key, eager=True)
 
 
-def _bind_questions(bindings: _Bindings, asking: FormQueue, picture: ChatLayout) -> None:
-    choosing, writing = has_focus(picture.form_window), has_focus(picture.text_window)
-    asked = choosing | writing
-    bindings.bind(asked, lambda _: asking.enter(), "enter")
-    bindings.bind(asked, lambda _: asking.escape(), "escape")
+def _bind_forms(bindings: _Bindings, forms: FormQueue, layout: ChatLayout) -> None:
+    in_options, in_text = has_focus(layout.form_window), has_focus(layout.text_window)
+    in_form = in_options | in_text
+    bindings.bind(in_form, lambda _: forms.enter(), "enter")
+    bindings.bind(in_form, lambda _: forms.escape(), "escape")
     for key in ("c-c", "<sigint>", "c-g"):
-        bindings.bind(asked, lambda _: asking.escape(leaves=True), key)
-    bindings.bind(asked, lambda event: asking.paste(event.data.replace("\r", "\n")), Keys.BracketedPaste)
+        bindings.bind(in_form, lambda _: forms.escape(cancels=True), key)
+    bindings.bind(in_form, lambda event: forms.paste(event.data.replace("\r", "\n")), Keys.BracketedPaste)
     for key, by in _FORM_MOVES.items():
-        bindings.bind(choosing, lambda _, by=by: asking.move(by), key)
-    bindings.bind(choosing, lambda _: asking.tab(), "tab")
-    bindings.bind(choosing, lambda event: _is_text(event.data) and asking.type(event.data), Keys.Any)
+        bindings.bind(in_options, lambda _, by=by: forms.move(by), key)
+    bindings.bind(in_options, lambda _: forms.tab(), "tab")
+    bindings.bind(in_options, lambda event: _is_text(event.data) and forms.type(event.data), Keys.Any)
     # In free-text input these would move the cursor or open something else.
     for key in ("up", "down", "tab", "s-tab", "c-r", "c-s", "c-j", "c-o"):
-        bindings.bind(writing, lambda _: None, key)
-    bindings.bind(writing & Condition(lambda: not asking.text_buffer.text), lambda _: asking.escape(leaves=True), "c-d")
+        bindings.bind(in_text, lambda _: None, key)
+    bindings.bind(in_text & Condition(lambda: not forms.text_buffer.text), lambda _: forms.escape(cancels=True), "c-d")
 
 
-def _bind_panels(bindings: _Bindings, opening: PanelRunner, asking: FormQueue, picture: ChatLayout) -> None:
-    here = has_focus(picture.panel_window)
+def _bind_panels(bindings: _Bindings, panels: PanelRunner, forms: FormQueue, layout: ChatLayout) -> None:
+    here = has_focus(layout.panel_window)
 
     def press(name: str) -> None:
-        asking.answer_pause.record_key()
-        opening.press(name)
+        forms.answer_pause.record_key()
+        panels.press(name)
 
     for key in _PANEL_KEYS:
         bindings.bind(here, lambda _, key=key: press(key), key)

@@ -43,10 +43,10 @@ from kitbag.text.hidden_characters import find_hidden
 from kitbag.text.terminal_width import text_width, truncate_to_width
 
 PROMPT: Final = "> "
-_MOST_COMPLETIONS: Final = 8
+_MAX_COMPLETIONS: Final = 8
 _SHORT_RULE: Final = 40
-_WELCOME: Final = "ask anything · / for commands · @ for files · ! for your shell"
-_OWN_COMMAND: Final = "Enter runs it in your own shell; the model sees it with your next message"
+_WELCOME_HINT: Final = "ask anything · / for commands · @ for files · ! for your shell"
+_SHELL_HINT: Final = "Enter runs it in your own shell; the model sees it with your next message"
 
 
 class FrameState(NamedTuple):
@@ -67,17 +67,17 @@ class TextCleaners(NamedTuple):
     tail: RenderTail
 
 
-class _Visible(Processor):
+class _ShowHidden(Processor):
     """Shows hidden and bidirectional characters as replacement characters."""
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         fragments = transformation_input.fragments
         if all(piece[1].isascii() for piece in fragments):
             return Transformation(fragments)
-        return Transformation([(piece[0], _with_marks(piece[1])) for piece in fragments])
+        return Transformation([(piece[0], _replace_hidden(piece[1])) for piece in fragments])
 
 
-def _with_marks(text: str) -> str:
+def _replace_hidden(text: str) -> str:
     chars = list(text)
     for at, _ in find_hidden(text):
         if chars[at] not in "\n\t":
@@ -89,17 +89,17 @@ class ChatLayout:
     def __init__(
         self,
         line: InputLine,
-        asking: FormQueue,
-        opening: PanelRunner,
-        look: Callable[[], FrameState],
-        cleaning: TextCleaners,
+        forms: FormQueue,
+        panels: PanelRunner,
+        get_frame: Callable[[], FrameState],
+        cleaners: TextCleaners,
         rule_is_short: Callable[[], bool],
     ) -> None:
         self._line = line
-        self._asking = asking
-        self._opening = opening
-        self._look = look
-        self._clean = cleaning
+        self._forms = forms
+        self._panels = panels
+        self._get_frame = get_frame
+        self._cleaners = cleaners
         self._rule_is_short = rule_is_short
         self._lines: dict[str, list[FragmentLine]] = {}
         self._line_height = 1
@@ -113,12 +113,12 @@ class ChatLayout:
 
     def _make_windows(self) -> None:
         self.search = SearchBufferControl(buffer=Buffer(name="search", multiline=False))
-        welcome = AfterInput(lambda: truncate_to_width(_WELCOME, self._columns - len(PROMPT) - 1), style="dim")
+        welcome = AfterInput(lambda: truncate_to_width(_WELCOME_HINT, self._columns - len(PROMPT) - 1), style="dim")
         self._line_control = BufferControl(
             self._line.buffer,
             input_processors=[
                 TabsProcessor(tabstop=4, char1=" ", char2=" "),
-                _Visible(),
+                _ShowHidden(),
                 ConditionalProcessor(welcome, Condition(lambda: self.shows_welcome and not self._line.buffer.text)),
             ],
             search_buffer_control=self.search,
@@ -130,11 +130,11 @@ class ChatLayout:
             wrap_lines=True,
             get_line_prefix=_prefix,
         )
-        is_secret = Condition(lambda: self._asking.state is not None and self._asking.state.form.secret)
+        is_secret = Condition(lambda: self._forms.state is not None and self._forms.state.form.secret)
         self.text_window = Window(
             BufferControl(
-                self._asking.text_buffer,
-                input_processors=[ConditionalProcessor(PasswordProcessor("•"), is_secret), _Visible()],
+                self._forms.text_buffer,
+                input_processors=[ConditionalProcessor(PasswordProcessor("•"), is_secret), _ShowHidden()],
             ),
             height=1,
             get_line_prefix=_prefix,
@@ -155,8 +155,8 @@ class ChatLayout:
         parts = [
             self._rows("live"),
             self._rows("rule"),
-            ConditionalContainer(self.form_window, Condition(lambda: self._asking.state is not None)),
-            ConditionalContainer(self.text_window, Condition(self._shows_words)),
+            ConditionalContainer(self.form_window, Condition(lambda: self._forms.state is not None)),
+            ConditionalContainer(self.text_window, Condition(self._shows_text_input)),
             ConditionalContainer(self.panel_window, Condition(self._shows_panel)),
             ConditionalContainer(self.line_window, Condition(self.shows_line)),
             ConditionalContainer(search_window, is_searching),
@@ -166,18 +166,18 @@ class ChatLayout:
         return HSplit(parts, align=VerticalAlign.TOP)
 
     def shows_line(self) -> bool:
-        return not self._asking.has_keys and (self._opening.state is None or self._asking.state is not None)
+        return not self._forms.has_keys and (self._panels.state is None or self._forms.state is not None)
 
-    def _shows_words(self) -> bool:
-        return self._asking.state is not None and self._asking.has_keys and self._asking.state.is_writing
+    def _shows_text_input(self) -> bool:
+        return self._forms.state is not None and self._forms.has_keys and self._forms.state.is_writing
 
     def _shows_panel(self) -> bool:
-        return self._opening.state is not None and self._asking.state is None
+        return self._panels.state is not None and self._forms.state is None
 
     def focus(self) -> None:
         """Focuses what gets the keys now."""
-        if self._asking.state is not None and self._asking.has_keys:
-            target = self.text_window if self._asking.state.is_writing else self.form_window
+        if self._forms.state is not None and self._forms.has_keys:
+            target = self.text_window if self._forms.state.is_writing else self.form_window
         elif self._shows_panel():
             target = self.panel_window
         elif self.layout.is_searching:
@@ -195,70 +195,70 @@ class ChatLayout:
     def compose(self, columns: int, rows: int) -> None:
         """Called before each frame."""
         self._columns = columns
-        look = self._look()
+        frame = self._get_frame()
         has_status = rows >= 3
         left = rows - has_status
         if self.layout.is_searching:
             left -= 1
-        self._line_height = self._wanted_line(columns, rows, left) if self.shows_line() else 0
-        left -= self._line_height + self._shows_words()
-        self._lines["menu"] = self._menu(columns, min(_MOST_COMPLETIONS, left, max(rows // 3, 1)))
+        self._line_height = self._input_height(columns, rows, left) if self.shows_line() else 0
+        left -= self._line_height + self._shows_text_input()
+        self._lines["menu"] = self._menu(columns, min(_MAX_COMPLETIONS, left, max(rows // 3, 1)))
         left -= len(self._lines["menu"])
-        form, panel = self._asking.state, self._opening.state
-        self._lines["form"] = form.lines(columns, left, self._clean.text) if form and left > 0 else []
+        form, panel = self._forms.state, self._panels.state
+        self._lines["form"] = form.lines(columns, left, self._cleaners.text) if form and left > 0 else []
         left -= len(self._lines["form"])
         room = min(left, max(rows * 2 // 3, 6))  # keep some scrollback visible
         shows_panel = panel is not None and self._shows_panel() and room > 0
-        self._lines["panel"] = panel.lines(columns, room, self._clean.line) if panel and shows_panel else []
+        self._lines["panel"] = panel.lines(columns, room, self._cleaners.line) if panel and shows_panel else []
         left -= len(self._lines["panel"])
         has_rule = left >= 4 or (left >= 2 and rows >= 8)
         left -= has_rule + (rows > 10)  # keep a row of scrollback visible
         length = min(columns, _SHORT_RULE) if self._rule_is_short() else columns
         self._lines["rule"] = [[("dim", "─" * length)]] if has_rule else []
         can_stop = self.shows_line()
-        clean = self._clean
+        clean = self._cleaners
         # While a form is open, the turn waits for the user only.
-        live = _without_waiting(look.live) if self._asking.has_keys else look.live
-        self._lines["live"] = live_lines(live, columns, left, look.now, clean.line, clean.tail, can_stop=can_stop)
-        self._lines["status"] = [self._status(look, columns)] if has_status else []
+        live = _without_user_wait(frame.live) if self._forms.has_keys else frame.live
+        self._lines["live"] = live_lines(live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop)
+        self._lines["status"] = [self._status(frame, columns)] if has_status else []
 
-    def _wanted_line(self, columns: int, rows: int, left: int) -> int:
-        wanted = self._line_control.preferred_height(columns, rows, True, _prefix) or 1
-        return max(min(wanted, max(rows // 3, 1), left), 1)
+    def _input_height(self, columns: int, rows: int, left: int) -> int:
+        preferred = self._line_control.preferred_height(columns, rows, True, _prefix) or 1
+        return max(min(preferred, max(rows // 3, 1), left), 1)
 
-    def _status(self, look: FrameState, columns: int) -> FragmentLine:
-        own = self.shows_line() and Submitted(self._line.buffer.text).shell_command
-        if look.hint or own:
-            return hint_line(look.hint or _OWN_COMMAND, columns)
-        return status_line(look.status, columns - 1, self._clean.line)
+    def _status(self, frame: FrameState, columns: int) -> FragmentLine:
+        shell_command = self.shows_line() and Submitted(self._line.buffer.text).shell_command
+        if frame.hint or shell_command:
+            return hint_line(frame.hint or _SHELL_HINT, columns)
+        return status_line(frame.status, columns - 1, self._cleaners.line)
 
     def _menu(self, columns: int, height: int) -> list[FragmentLine]:
         state = self._line.buffer.complete_state
         if state is None or not state.completions or height <= 0 or not self.shows_line():
             return []
-        marked = state.complete_index if state.complete_index is not None else -1
-        shown = visible_range(len(state.completions), max(marked, 0), height)
-        names = [self._clean.line(state.completions[at].display_text) for at in shown]
+        selected = state.complete_index if state.complete_index is not None else -1
+        shown = visible_range(len(state.completions), max(selected, 0), height)
+        names = [self._cleaners.line(state.completions[at].display_text) for at in shown]
         width = min(max(text_width(name) for name in names), max(columns // 2, 10))
         return [
-            self._completion(state.completions[at], name, width, columns, is_marked=at == marked)
+            self._completion(state.completions[at], name, width, columns, is_selected=at == selected)
             for at, name in zip(shown, names, strict=True)
         ]
 
     def _completion(
-        self, completion: Completion, name: str, width: int, columns: int, *, is_marked: bool
+        self, completion: Completion, name: str, width: int, columns: int, *, is_selected: bool
     ) -> FragmentLine:
-        style = f"bold {STYLES['accent']}" if is_marked else ""
+        style = f"bold {STYLES['accent']}" if is_selected else ""
         name = truncate_to_width(name, min(width, columns - 3))
-        note = self._clean.line(completion.display_meta_text)
-        line: FragmentLine = [(style, f"{'›' if is_marked else ' '} {name}")]
+        note = self._cleaners.line(completion.display_meta_text)
+        line: FragmentLine = [(style, f"{'›' if is_selected else ' '} {name}")]
         room = columns - width - 5
         if note and room > 5:
             line.append(("dim", " " * (width - text_width(name) + 2) + truncate_to_width(note, room)))
         return line
 
 
-def _without_waiting(live: LiveState) -> LiveState:
+def _without_user_wait(live: LiveState) -> LiveState:
     """Keeps only other calls, which continue while a form is open."""
     return live._replace(activity="", running=tuple(call for call in live.running if call.name != "AskUser"))
 

@@ -14,7 +14,7 @@ from kitbag.text.terminal_width import truncate_to_width
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS: Final = 0.1
 """Duration of a spinner frame."""
-_MOST_QUEUED: Final = 3
+_MAX_QUEUED: Final = 3
 _TODO_MARKS: Final = {"completed": ("✓", "dim"), "in_progress": ("▸", "bold"), "pending": ("○", "")}
 
 RenderTail = Callable[[str, int, int], list[FragmentLine]]
@@ -38,20 +38,20 @@ def live_lines(
     """At most `height` lines. `can_stop`: Esc cancels the turn."""
     if height <= 0:
         return []
-    picture = SPINNER[int(now / FRAME_SECONDS) % len(SPINNER)]
-    activity = [_activity(live, picture, now, clean, can_stop)] if live.activity else []
+    spinner = SPINNER[int(now / FRAME_SECONDS) % len(SPINNER)]
+    activity = [_activity(live, spinner, now, clean, can_stop)] if live.activity else []
     left = height - len(activity)
-    running = _at_most(
-        [_running(call, picture, now, clean) for call in live.running[: height + 1]],
+    running = _truncate(
+        [_running(call, spinner, now, clean) for call in live.running[: height + 1]],
         len(live.running),
         min(left, max(1, height // 3)),
         "more at work",
     )
     left -= len(running)
-    queued = _at_most(
-        [[("dim", f"  queued: {clean(text)}")] for text in live.queued[: _MOST_QUEUED + 1]],
+    queued = _truncate(
+        [[("dim", f"  queued: {clean(text)}")] for text in live.queued[: _MAX_QUEUED + 1]],
         len(live.queued),
-        min(left, _MOST_QUEUED, max(1, height // 4)),
+        min(left, _MAX_QUEUED, max(1, height // 4)),
         "more queued",
     )
     left -= len(queued)
@@ -64,18 +64,18 @@ def live_lines(
     return [*tail_lines, *(cut_line(line, width) for line in lines)]
 
 
-def _activity(live: LiveState, picture: str, now: float, clean: Callable[[str], str], can_stop: bool) -> FragmentLine:
+def _activity(live: LiveState, spinner: str, now: float, clean: Callable[[str], str], can_stop: bool) -> FragmentLine:
     facts = [format_elapsed(now - live.started_at)] if live.started_at else []
     if live.tokens:
         facts.append(f"{format_thousands(live.tokens)} token{'' if live.tokens == 1 else 's'}")
     if can_stop:
         facts.append("Esc stops it")
-    told = f" ({' · '.join(facts)})" if facts else ""
-    return [(STYLES["accent"], f"{picture} {clean(live.activity)}"), ("dim", told)]
+    facts_text = f" ({' · '.join(facts)})" if facts else ""
+    return [(STYLES["accent"], f"{spinner} {clean(live.activity)}"), ("dim", facts_text)]
 
 
-def _running(call: RunningCall, picture: str, now: float, clean: Callable[[str], str]) -> FragmentLine:
-    line: FragmentLine = [(STYLES["accent"], f"{picture} "), ("bold", clean(call.name))]
+def _running(call: RunningCall, spinner: str, now: float, clean: Callable[[str], str]) -> FragmentLine:
+    line: FragmentLine = [(STYLES["accent"], f"{spinner} "), ("bold", clean(call.name))]
     if call.title:
         line.append(("", f" {truncate_to_width(clean(call.title), 60)}"))
     if call.started_at and now - call.started_at >= 1:
@@ -98,7 +98,7 @@ def _todos(todos: tuple[tuple[str, str], ...], height: int, clean: Callable[[str
     return lines
 
 
-def _at_most(lines: list[FragmentLine], count: int, height: int, more: str) -> list[FragmentLine]:
+def _truncate(lines: list[FragmentLine], count: int, height: int, more: str) -> list[FragmentLine]:
     if count <= height:
         return lines
     if height <= 1:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kitbag.chat.input.pastes import PasteStore
     from kitbag.runtime.agent import Agent
 
-_MOST_SESSIONS = 20
+_MAX_SESSIONS = 20
 
 
 def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, bell: bool = True) -> TerminalUI:
@@ -35,28 +35,28 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, be
             completers[id(agent)] = _completer_for(agent)
         return completers[id(agent)]
 
-    def tell(remark: str) -> None:
-        terminal.show(NoticeBlock("warning", remark))
+    def notify(message: str) -> None:
+        terminal.show(NoticeBlock("warning", message))
 
-    def hide(text: str) -> str:
-        return terminal.hide(text)  # looked up late: the chat replaces it
+    def redact(text: str) -> str:
+        return terminal.redact(text)  # looked up late: the chat replaces it
 
-    history = InputHistory(places.kitbag_home, places.cwd, hide, tell)
-    terminal = TerminalUI(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell), bell=bell)
+    history = InputHistory(places.kitbag_home, places.cwd, redact, notify)
+    terminal = TerminalUI(history=history, completer=DynamicCompleter(completer), pastes=_LazyPastes(notify), bell=bell)
     return terminal
 
 
-class _LatePastes:
+class _LazyPastes:
     """Imports pastes on the first paste or message, not at start-up."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
 
     @cached_property
     def _pastes(self) -> "PasteStore":
         from kitbag.chat.input.pastes import PasteStore
 
-        return PasteStore(self._tell)
+        return PasteStore(self._notify)
 
     def take(self, text: str) -> str:
         return self._pastes.take(text)
@@ -82,10 +82,10 @@ def _completer_for(agent: "Agent") -> Completer:
         return [(task.id, f"{task.agent or 'Bash'}, {task.status}: {task.description}") for task in reversed(here)]
 
     def sessions() -> Iterable[tuple[str, str]]:
-        found = list_sessions(agent.journal, agent.environment.places.cwd)
-        return [(one.id, one.about) for one in found[:_MOST_SESSIONS] if one.id != agent.session.id]
+        sessions_found = list_sessions(agent.journal, agent.environment.places.cwd)
+        return [(one.id, one.about) for one in sessions_found[:_MAX_SESSIONS] if one.id != agent.session.id]
 
-    around = CompletionSources(
+    sources = CompletionSources(
         lambda: agent.environment.library,
         agent.environment.workspace,
         agent.environment.places.cwd,
@@ -94,4 +94,4 @@ def _completer_for(agent: "Agent") -> Completer:
         lambda: prompt_descriptions(agent.agent_servers),
         lambda: agent.sources.models,
     )
-    return ChatCompleter(around)
+    return ChatCompleter(sources)

@@ -22,7 +22,7 @@ class PanelRunner:
         self._show = show
         self._changed = changed
         self._open: list[tuple[PanelState, asyncio.Queue[str]]] = []
-        self._has_ended = False
+        self._is_closed = False
 
     @property
     def state(self) -> PanelState | None:
@@ -35,55 +35,55 @@ class PanelRunner:
             self._open[-1][1].put_nowait(name)
 
     def close(self) -> None:
-        self._has_ended = True
+        self._is_closed = True
         for _, keys in self._open:
             keys.put_nowait(_ESCAPE)
             keys.put_nowait(_ESCAPE)
 
     async def open(self, panel: Panel) -> None:
-        if self._has_ended:
+        if self._is_closed:
             return
         state, keys = PanelState(panel), asyncio.Queue[str]()
-        opened = (state, keys)
-        self._open.append(opened)
+        entry = (state, keys)
+        self._open.append(entry)
         self._changed()
         try:
-            await self._live(state, keys)
+            await self._run(state, keys)
         finally:
-            self._open.remove(opened)
+            self._open.remove(entry)
             self._changed()
 
-    async def _live(self, state: PanelState, keys: "asyncio.Queue[str]") -> None:
-        acting: asyncio.Task[None] | None = None
+    async def _run(self, state: PanelState, keys: "asyncio.Queue[str]") -> None:
+        running: asyncio.Task[None] | None = None
         key = asyncio.ensure_future(keys.get())
         try:
             while True:
-                waited = {key, acting} if acting else {key}
-                await asyncio.wait(waited, timeout=_REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if acting is not None and acting.done():
-                    ended, acting, state.running_action = acting, None, ""
-                    self._tell(ended)
+                awaited = {key, running} if running else {key}
+                await asyncio.wait(awaited, timeout=_REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if running is not None and running.done():
+                    ended, running, state.running_action = running, None, ""
+                    self._show_error(ended)
                 if key.done():
                     name, key = key.result(), asyncio.ensure_future(keys.get())
                     if name == _ESCAPE or state.is_close_key(name):
-                        if acting is None:
+                        if running is None:
                             return
-                        acting.cancel()
+                        running.cancel()
                     elif action := state.handle_key(name):
                         state.running_action = next(one.label for one in state.panel.actions if one.key == action)
-                        acting = asyncio.ensure_future(state.panel.run_action(action, state.selected_id))
+                        running = asyncio.ensure_future(state.panel.run_action(action, state.selected_id))
                     self._changed()
                     continue
                 state.refresh()
                 self._changed()
         finally:
             key.cancel()
-            if acting is not None:
-                acting.cancel()
+            if running is not None:
+                running.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await acting
+                    await running
 
-    def _tell(self, ended: "asyncio.Task[None]") -> None:
+    def _show_error(self, ended: "asyncio.Task[None]") -> None:
         """Shows user errors; raises others."""
         if ended.cancelled():
             return

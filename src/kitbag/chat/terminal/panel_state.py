@@ -20,20 +20,20 @@ class PanelState:
         """Number of visible rows."""
         self.running_action = ""
         """Label of the running action."""
-        self._wanted = ""
+        self._selected_id = ""
         self.refresh()
 
     def refresh(self) -> None:
         """Keeps the cursor on its row, or at its position if the row is gone."""
         self.rows = self.panel.rows()
         ids = [row.id for row in self.rows]
-        if self._wanted in ids:
-            self.cursor = ids.index(self._wanted)
-        self._mark(self.cursor)
+        if self._selected_id in ids:
+            self.cursor = ids.index(self._selected_id)
+        self._move_cursor(self.cursor)
 
-    def _mark(self, at: int) -> None:
+    def _move_cursor(self, at: int) -> None:
         self.cursor = min(max(at, 0), max(len(self.rows) - 1, 0))
-        self._wanted = self.selected_id
+        self._selected_id = self.selected_id
 
     @property
     def selected_id(self) -> str:
@@ -58,7 +58,7 @@ class PanelState:
             "G": len(self.rows),
         }
         if name in moves:
-            self._mark(moves[name])
+            self._move_cursor(moves[name])
         return ""
 
     def is_close_key(self, name: str) -> bool:
@@ -66,25 +66,29 @@ class PanelState:
 
     def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
         """At most `height` lines."""
-        head: list[FragmentLine] = [[("bold", truncate_to_width(clean(self.panel.title), width))]] if height > 2 else []
-        foot = [self._foot(width, clean)] if height > 1 else []
-        room = max(height - len(head) - len(foot), 1)
+        header: list[FragmentLine] = (
+            [[("bold", truncate_to_width(clean(self.panel.title), width))]] if height > 2 else []
+        )
+        footer = [self._footer(width, clean)] if height > 1 else []
+        room = max(height - len(header) - len(footer), 1)
         self.page = room
         if not self.rows:
-            return [*head, [("dim", truncate_to_width(f"  {clean(self.panel.empty_message)}", width))], *foot][:height]
+            return [*header, [("dim", truncate_to_width(f"  {clean(self.panel.empty_message)}", width))], *footer][
+                :height
+            ]
         shown = visible_range(len(self.rows), self.cursor, room)
         lines = [self._row(at, width, clean) for at in shown]
-        return [*head, *lines, *foot][:height]
+        return [*header, *lines, *footer][:height]
 
     def _row(self, at: int, width: int, clean: Callable[[str], str]) -> FragmentLine:
-        is_marked = at == self.cursor
+        is_selected = at == self.cursor
         line = tuple(Span(clean(span.text), span.tone) for span in self.rows[at].line)
-        mark = (f"bold {STYLES['accent']}", "› ") if is_marked else ("", "  ")
-        return cut_line([mark, *styled_fragments(line, "bold" if is_marked else "")], width)
+        cursor = (f"bold {STYLES['accent']}", "› ") if is_selected else ("", "  ")
+        return cut_line([cursor, *styled_fragments(line, "bold" if is_selected else "")], width)
 
-    def _foot(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
+    def _footer(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
         if self.running_action:
             return [("dim", truncate_to_width(f"  {clean(self.running_action)} … Esc stops it", width))]
-        words = [f"{action.key} {clean(action.label)}" for action in self.panel.actions] if self.rows else []
+        hints = [f"{action.key} {clean(action.label)}" for action in self.panel.actions] if self.rows else []
         count = f"{self.cursor + 1}/{len(self.rows)} · " if len(self.rows) > self.page else ""
-        return [("dim", truncate_to_width(f"  {count}{' · '.join([*words, 'Esc closes'])}", width))]
+        return [("dim", truncate_to_width(f"  {count}{' · '.join([*hints, 'Esc closes'])}", width))]

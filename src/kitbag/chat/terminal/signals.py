@@ -12,7 +12,7 @@ from prompt_toolkit.input import Input
 
 from kitbag.chat.forced_exit import cancel_forced_exit, force_exit_after
 
-_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_EXIT_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def terminal_restorer(input_: Input) -> Callable[[], object]:
@@ -36,7 +36,7 @@ def signal_handlers(handlers: Mapping[int, Callable[[], object]], restore: Calla
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
-        if number in _ENDING:
+        if number in _EXIT_SIGNALS:
             force_exit_after(number, restore)
     try:
         yield

@@ -11,8 +11,8 @@ from kitbag.chat.ui import ChatStatus
 from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import Tone
 
-_CELLS: Final = 6
-_BETWEEN: Final = " · "
+_BAR_CELLS: Final = 6
+_SEPARATOR: Final = " · "
 _MARGIN: Final = "  "
 _MODES: Final[dict[str, Tone]] = {"plan": "accent", "acceptEdits": "warning", "autonomous": "bad"}
 
@@ -22,24 +22,24 @@ class _Part(NamedTuple):
     texts: tuple[str, ...]
     """From longest to shortest; after the last the part is omitted."""
     tone: Tone = "dim"
-    shortens: int = 99
+    shorten_importance: int = 99
     """Importance of the longest text, if less than `importance`."""
 
     @property
-    def holds(self) -> int:
+    def priority(self) -> int:
         """The part with the smallest value is shortened first."""
-        return min(self.shortens, self.importance) if len(self.texts) > 1 else self.importance
+        return min(self.shorten_importance, self.importance) if len(self.texts) > 1 else self.importance
 
 
 def status_line(status: ChatStatus, width: int, clean: Callable[[str], str]) -> FragmentLine:
     parts = [part for part in _parts(status, clean) if part.texts]
     while parts and _width(parts) > width:
-        at = min(range(len(parts)), key=lambda index: parts[index].holds)
-        shorter = parts[at]._replace(texts=parts[at].texts[1:], shortens=99)
+        at = min(range(len(parts)), key=lambda index: parts[index].priority)
+        shorter = parts[at]._replace(texts=parts[at].texts[1:], shorten_importance=99)
         parts[at : at + 1] = [shorter] if shorter.texts else []
     line: FragmentLine = []
     for part in parts:
-        line.append(("dim", _BETWEEN if line else _MARGIN))
+        line.append(("dim", _SEPARATOR if line else _MARGIN))
         line.append((STYLES[part.tone], part.texts[0]))
     return line
 
@@ -50,7 +50,7 @@ def hint_line(text: str, width: int) -> FragmentLine:
 
 def _width(parts: list[_Part]) -> int:
     texts = sum(text_width(part.texts[0]) for part in parts)
-    return len(_MARGIN) + texts + len(_BETWEEN) * (len(parts) - 1)
+    return len(_MARGIN) + texts + len(_SEPARATOR) * (len(parts) - 1)
 
 
 def _parts(status: ChatStatus, clean: Callable[[str], str]) -> list[_Part]:
@@ -61,12 +61,12 @@ def _parts(status: ChatStatus, clean: Callable[[str], str]) -> list[_Part]:
     return [
         _Part(9, _count(status.questions, "question waits", "questions wait", "?"), "warning"),
         _Part(8, (mode,) if mode else (), _MODES.get(status.mode, "dim")),
-        _Part(5, _distinct(model, shorter_model, truncate_to_width(shorter_model, 16)), shortens=0),
+        _Part(5, _distinct(model, shorter_model, truncate_to_width(shorter_model, 16)), shorten_importance=0),
         _Part(6, _distinct(persona, truncate_to_width(persona, 12)), "accent"),
         _context(status),
         _Part(3, _cost(status.cost)),
         _Part(4, _count(status.tasks, "task", "tasks", "t"), "accent"),
-        _Part(1, _distinct(directory, folder), shortens=0),
+        _Part(1, _distinct(directory, folder), shorten_importance=0),
     ]
 
 
@@ -82,10 +82,12 @@ def _context(status: ChatStatus) -> _Part:
     if status.window <= 0:
         return _Part(7, (f"{format_thousands(status.used)} tokens",) if status.used > 0 else ())
     share = min(max(status.used / status.window, 0.0), 9.99)
-    full = min(round(share * _CELLS), _CELLS) if share else 0
+    filled_cells = min(round(share * _BAR_CELLS), _BAR_CELLS) if share else 0
     percent = f"{share:.0%}"
     tone: Tone = "bad" if share >= 0.9 else "warning" if share >= 0.7 else "dim"
-    return _Part(7, (f"{'▰' * full}{'▱' * (_CELLS - full)} {percent}", percent), tone, shortens=2)
+    return _Part(
+        7, (f"{'▰' * filled_cells}{'▱' * (_BAR_CELLS - filled_cells)} {percent}", percent), tone, shorten_importance=2
+    )
 
 
 def _cost(dollars: float | None) -> tuple[str, ...]:

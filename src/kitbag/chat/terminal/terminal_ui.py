@@ -42,14 +42,14 @@ from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, ReplyBlock, ToolB
 from kitbag.views.rendering.diff import diff_body
 from kitbag.views.rendering.styled_text import Cleaner
 
-_PICTURE_SECONDS: Final = 1 / 30
-_SHARE: Final = 4
+_FRAME_INTERVAL: Final = 1 / 30
+_DRAW_SHARE: Final = 4
 """Drawing takes at most one part in this many of the time if frames are slow."""
-_SLOWEST_SECONDS: Final = 0.25
+_MAX_FRAME_INTERVAL: Final = 0.25
 _KEPT_BLOCKS: Final = 200
 """Blocks kept to redraw the screen (Ctrl-L)."""
-_GONE: Final = 129
-_TERMINATED: Final = 143
+_EXIT_HANGUP: Final = 129
+_EXIT_SIGTERM: Final = 143
 
 
 def _is_in_loop() -> bool:
@@ -80,7 +80,7 @@ class TerminalUI:
         history: History | None = None,
         completer: Completer | None = None,
         pastes: PasteHandler | None = None,
-        rendering: BlockRenderer | None = None,
+        renderer: BlockRenderer | None = None,
         input: Input | None = None,  # noqa: A002 - prompt_toolkit's name
         output: Output | None = None,
         environment: Mapping[str, str] = os.environ,
@@ -89,20 +89,20 @@ class TerminalUI:
     ) -> None:
         """Draws nothing before the first call of show, draw, next, ask or open. `bell`: rings for a user who is
         away."""
-        self.hide: Callable[[str], str] = lambda text: text
-        self._cleaner = Cleaner(lambda text: self.hide(text))  # noqa: PLW0108 - the chat replaces it later
-        self._rendering = rendering
+        self.redact: Callable[[str], str] = lambda text: text
+        self._cleaner = Cleaner(lambda text: self.redact(text))  # noqa: PLW0108 - the chat replaces it later
+        self._renderer = renderer
         self._clock = clock
-        self._is_coloured = not environment.get("NO_COLOR")
+        self._is_colored = not environment.get("NO_COLOR")
         self._live, self._status = LiveState(), ChatStatus()
         self._hint = ("", float("-inf"))
-        self._deeds: asyncio.Queue[UserAction] = asyncio.Queue()
-        self._left: ExitRequested | None = None
+        self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
+        self._exit: ExitRequested | None = None
         self._unprinted: list[Block] = []
         self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
-        self._wipes = False
-        self._last_picture = self._picture_cost = 0.0
-        self._next_picture: asyncio.TimerHandle | None = None
+        self._clears_screen = False
+        self._last_frame = self._frame_cost = 0.0
+        self._next_frame: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -114,36 +114,47 @@ class TerminalUI:
             pastes=pastes,
             emit=self._emit,
             show=self.show,
-            hint=self._give_hint,
+            hint=self._show_hint,
             is_working=lambda: is_working(self._live),
             has_queued=lambda: bool(self._live.queued),
             clock=clock,
         )
-        self._asking = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
-        self._opening = PanelRunner(self.show, self._changed)
+        self._forms = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
+        self._panels = PanelRunner(self.show, self._changed)
         self._make_application(input, output, environment)
         write = self._app.output.write_raw
-        self._attention = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
+        self._title_and_bell = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
 
     def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
         register_basic_sequences()
-        cleaning = TextCleaners(self._cleaner.text, self._cleaner.line, self._tail)
-        self._picture = ChatLayout(
-            self._line, self._asking, self._opening, self._look, cleaning, lambda: not self._app.inline_renderer.reflows
+        cleaners = TextCleaners(self._cleaner.text, self._cleaner.line, self._tail)
+        self._layout = ChatLayout(
+            self._line,
+            self._forms,
+            self._panels,
+            self._get_frame,
+            cleaners,
+            lambda: not self._app.inline_renderer.reflows,
         )
-        deeds = KeyActions(
-            self._emit, self._draw_again, self._suspend, self._edit, self._keyboard_told, self._failed, self._clock
+        actions = KeyActions(
+            self._emit,
+            self._redraw_screen,
+            self._suspend,
+            self._edit,
+            self._enable_extended_keys,
+            self._show_key_error,
+            self._clock,
         )
-        bindings = make_bindings(self._line, self._asking, self._opening, self._picture, deeds)
+        bindings = make_bindings(self._line, self._forms, self._panels, self._layout, actions)
         self._app = InlineApplication(
-            layout=self._picture.layout,
+            layout=self._layout.layout,
             style=Style([]),
             bindings=bindings,
-            is_coloured=self._is_coloured,
+            is_colored=self._is_colored,
             input=input_,
             output=output,
             take_printed=self._take_printed,
-            on_terminal_gone=lambda: self._leave(_GONE),
+            on_terminal_gone=lambda: self._request_exit(_EXIT_HANGUP),
             environment=environment,
         )
         self._app.before_render += self._compose
@@ -153,53 +164,55 @@ class TerminalUI:
 
     def _tail(self, markdown: str, width: int, height: int) -> list[FragmentLine]:
         try:
-            text = self._drawing().render_tail(markdown, width, height, color=self._is_coloured, hide=self.hide)
+            text = self._get_renderer().render_tail(markdown, width, height, color=self._is_colored, hide=self.redact)
             lines = parse_ansi_lines(text)
         except Exception:  # noqa: BLE001 - as below
             lines = [[("", line)] for line in wrap(self._cleaner.text(markdown[-width * height :]), width)]
         above = self._printed[-1] if self._printed else None
-        begun = ReplyBlock(markdown, begins=not isinstance(above, ReplyBlock))
-        return [[], *lines] if lines and len(lines) < height and self._drawing().needs_gap(above, begun) else lines
+        started = ReplyBlock(markdown, begins=not isinstance(above, ReplyBlock))
+        return (
+            [[], *lines] if lines and len(lines) < height and self._get_renderer().needs_gap(above, started) else lines
+        )
 
     def _render(self, block: Block, width: int) -> str:
         try:
-            return self._drawing().render(block, width, color=self._is_coloured, hide=self.hide)
+            return self._get_renderer().render(block, width, color=self._is_colored, hide=self.redact)
         except Exception as error:  # noqa: BLE001 - a block that fails to render must neither end the chat nor get lost
             return f"{self._cleaner.text(f'{block} (not drawn: {error})')}\n"
 
-    def _drawing(self) -> BlockRenderer:
-        if self._rendering is None:
-            from kitbag.views.rendering import render as rendering
+    def _get_renderer(self) -> BlockRenderer:
+        if self._renderer is None:
+            from kitbag.views.rendering import render as renderer
 
-            self._rendering = rendering
-        return self._rendering
+            self._renderer = renderer
+        return self._renderer
 
     # Output
 
     @property
     def is_drawn(self) -> bool:
         """Whether the input line is visible, or drawing has failed."""
-        return self._last_picture > 0 or self._has_ended
+        return self._last_frame > 0 or self._has_ended
 
     def show(self, *blocks: Block) -> None:
         if self._loop is not None and threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self.show, *blocks)
             return
         self._unprinted.extend(blocks)
-        self._begin()
+        self._start()
         if self._has_ended:
-            self._print_rest()
+            self._print_pending()
         else:
             self._draw_soon()
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         self._live, self._status = live, status
-        self._begin()
+        self._start()
         self._draw_soon()
 
     def clear(self) -> None:
         self._printed.clear()
-        self._wipes = True
+        self._clears_screen = True
         self._draw_soon()
 
     def insert(self, text: str) -> None:
@@ -208,24 +221,24 @@ class TerminalUI:
 
     def _take_printed(self, width: int) -> str:
         """The text to print above the next frame."""
-        if self._wipes:
-            self._wipes = False
+        if self._clears_screen:
+            self._clears_screen = False
             self._app.inline_renderer.clear_screen()
             rows = self._app.output.get_size().rows
-            again = "".join(self._together(None, self._printed, width).splitlines(keepends=True)[-rows:])
+            repeated = "".join(self._render_all(None, self._printed, width).splitlines(keepends=True)[-rows:])
         else:
-            again = ""
-        return again + self._together_new(width)
+            repeated = ""
+        return repeated + self._render_new(width)
 
-    def _together_new(self, width: int) -> str:
+    def _render_new(self, width: int) -> str:
         above = self._printed[-1] if self._printed else None
         blocks, self._unprinted = self._unprinted, []
         for at, block in enumerate(blocks):
-            blocks[at] = self._once(block)
+            blocks[at] = self._without_known_diff(block)
             self._printed.append(blocks[at])
-        return self._together(above, blocks, width)
+        return self._render_all(above, blocks, width)
 
-    def _once(self, block: Block) -> Block:
+    def _without_known_diff(self, block: Block) -> Block:
         """Drops a diff from a collapsed tool block if the approval question already showed it."""
         changes = diff_body(block.details) if isinstance(block, ToolBlock) and not block.is_open else ""
         is_known = changes and any(
@@ -233,36 +246,36 @@ class TerminalUI:
         )
         return block._replace(details="") if is_known and isinstance(block, ToolBlock) else block
 
-    def _together(self, above: Block | None, blocks: Iterable[Block], width: int) -> str:
+    def _render_all(self, above: Block | None, blocks: Iterable[Block], width: int) -> str:
         texts: list[str] = []
         for block in blocks:
             text = self._render(block, width)
-            if text and self._drawing().needs_gap(above, block):
+            if text and self._get_renderer().needs_gap(above, block):
                 texts.append("\n")
             texts.append(text)
             above = block
         return "".join(texts)
 
-    def _print_rest(self) -> None:
+    def _print_pending(self) -> None:
         """Prints pending blocks after the application ended."""
         width = self._app.output.get_size().columns
-        text = self._together_new(width)
+        text = self._render_new(width)
         if text:
             with contextlib.suppress(OSError):
                 self._app.output.write_raw(text.replace("\n", "\r\n"))
                 self._app.output.flush()
 
-    def _look(self) -> FrameState:
+    def _get_frame(self) -> FrameState:
         hint, until = self._hint
         return FrameState(self._live, self._status, hint if self._clock() < until else "", self._clock())
 
     def _compose(self, _: object) -> None:
         size = self._app.output.get_size()
-        self._picture.compose(size.columns, size.rows)
-        asks = self._asking.state is not None or self._status.questions > 0
-        standing = "asks" if asks else "works" if is_working(self._live) else "rests"
-        self._attention.update(standing, self._status.directory)
-        self._last_picture = time.monotonic()
+        self._layout.compose(size.columns, size.rows)
+        is_asking = self._forms.state is not None or self._status.questions > 0
+        state = "asks" if is_asking else "works" if is_working(self._live) else "rests"
+        self._title_and_bell.update(state, self._status.directory)
+        self._last_frame = time.monotonic()
         if is_working(self._live):
             self._draw_soon(FRAME_SECONDS)
 
@@ -271,25 +284,25 @@ class TerminalUI:
         if self._has_ended or not self._app.is_running:
             return
         loop = asyncio.get_running_loop()
-        between = min(max(_PICTURE_SECONDS, self._picture_cost * _SHARE), _SLOWEST_SECONDS)
-        due = loop.time() + max(seconds, self._last_picture + between - time.monotonic(), 0.0)
-        if self._next_picture is not None:
-            if self._next_picture.when() <= due:
+        interval = min(max(_FRAME_INTERVAL, self._frame_cost * _DRAW_SHARE), _MAX_FRAME_INTERVAL)
+        due = loop.time() + max(seconds, self._last_frame + interval - time.monotonic(), 0.0)
+        if self._next_frame is not None:
+            if self._next_frame.when() <= due:
                 return
-            self._next_picture.cancel()
-        self._next_picture = loop.call_at(due, self._draw_now)
+            self._next_frame.cancel()
+        self._next_frame = loop.call_at(due, self._draw_now)
 
     def _draw_now(self) -> None:
-        self._next_picture = None
+        self._next_frame = None
         began = time.monotonic()
         self._app.draw_now()
-        self._picture_cost = time.monotonic() - began
+        self._frame_cost = time.monotonic() - began
 
     def _changed(self) -> None:
-        self._picture.focus()
+        self._layout.focus()
         self._app.invalidate()
 
-    def _give_hint(self, text: str, seconds: float) -> None:
+    def _show_hint(self, text: str, seconds: float) -> None:
         self._hint = (text, self._clock() + seconds)
         if self._running is not None:
             asyncio.get_running_loop().call_later(seconds + 0.05, self._draw_soon)
@@ -297,52 +310,52 @@ class TerminalUI:
     # User actions
 
     async def next(self) -> UserAction:
-        self._begin()
-        if self._deeds.empty() and self._left is not None:
-            return self._left
-        return await self._deeds.get()
+        self._start()
+        if self._actions.empty() and self._exit is not None:
+            return self._exit
+        return await self._actions.get()
 
     async def ask(self, form: Form) -> FormAnswer | None:
-        self._begin()
-        return await self._asking.ask(form)
+        self._start()
+        return await self._forms.ask(form)
 
     async def open(self, panel: Panel) -> bool:
-        self._begin()
-        await self._opening.open(panel)
+        self._start()
+        await self._panels.open(panel)
         return True
 
-    def _emit(self, deed: UserAction) -> None:
-        if isinstance(deed, ExitRequested):
-            self._left = deed
-        if isinstance(deed, Submitted):
-            self._picture.shows_welcome = False
-        self._deeds.put_nowait(deed)
+    def _emit(self, action: UserAction) -> None:
+        if isinstance(action, ExitRequested):
+            self._exit = action
+        if isinstance(action, Submitted):
+            self._layout.shows_welcome = False
+        self._actions.put_nowait(action)
 
     def _key_pressed(self, _: object) -> None:
-        self._attention.record_key()
-        if self._picture.shows_line():
-            self._asking.typing_pause.record_key()
+        self._title_and_bell.record_key()
+        if self._layout.shows_line():
+            self._forms.typing_pause.record_key()
 
-    def _keyboard_told(self) -> None:
+    def _enable_extended_keys(self) -> None:
         if not self._app.inline_renderer.has_extended_keys:
             register_extended_keys()
             self._app.inline_renderer.has_extended_keys = True
             self._app.inline_renderer.reflows = True  # every terminal with extended keys also reflows
 
-    def _draw_again(self) -> None:
-        self._wipes = True
+    def _redraw_screen(self) -> None:
+        self._clears_screen = True
         self._app.invalidate()
 
-    def _failed(self, error: Exception) -> None:
+    def _show_key_error(self, error: Exception) -> None:
         problem = error.problem if isinstance(error, KitbagError) else f"{type(error).__name__}: {error}"
         self.show(NoticeBlock("error", f"that key did not work: {problem}"))
 
     def _suspend(self) -> None:
         self._suspended = True
         self._app.suspend_to_background()
-        asyncio.get_running_loop().call_later(0.5, self._go_on)
+        asyncio.get_running_loop().call_later(0.5, self._clear_suspended)
 
-    def _go_on(self) -> None:
+    def _clear_suspended(self) -> None:
         self._suspended = False
 
     def _edit(self) -> None:
@@ -354,7 +367,7 @@ class TerminalUI:
     def _has_ended(self) -> bool:
         return self._is_closed or (self._running is not None and self._running.done())
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Without an event loop, output waits for one."""
         if self._running is None and not self._is_closed and _is_in_loop():
             self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
@@ -362,47 +375,47 @@ class TerminalUI:
 
     async def _run(self) -> None:
         problem: Block | None = None
-        told: dict[int, Callable[[], object]] = {
-            signal.SIGTERM: lambda: self._leave(_TERMINATED),
-            signal.SIGHUP: lambda: self._leave(_GONE),
-            signal.SIGCONT: self._continued,
+        handlers: dict[int, Callable[[], object]] = {
+            signal.SIGTERM: lambda: self._request_exit(_EXIT_SIGTERM),
+            signal.SIGHUP: lambda: self._request_exit(_EXIT_HANGUP),
+            signal.SIGCONT: self._on_continue,
         }
-        with signal_handlers(told, terminal_restorer(self._app.input)):
+        with signal_handlers(handlers, terminal_restorer(self._app.input)):
             try:
-                await self._app.run_async(pre_run=self._keys_come, set_exception_handler=False)
+                await self._app.run_async(pre_run=self._on_keys_start, set_exception_handler=False)
             except EOFError:
-                self._leave(_GONE)
+                self._request_exit(_EXIT_HANGUP)
             except Exception as error:  # noqa: BLE001 - shown once the terminal is restored
                 problem = NoticeBlock("error", f"the terminal could not be drawn: {type(error).__name__}: {error}")
-                self._leave(1)
+                self._request_exit(1)
             finally:
                 self._end()
         if problem is not None:
             self._unprinted.append(problem)
-        self._print_rest()
+        self._print_pending()
 
-    def _keys_come(self) -> None:
+    def _on_keys_start(self) -> None:
         """Keys arrive from now on. The first ones were typed during start-up and not meant for a form."""
-        self._asking.typing_pause.record_key()
+        self._forms.typing_pause.record_key()
         self._app.output.write_raw(QUERY_KEYBOARD)
 
     def _end(self) -> None:
-        if self._next_picture is not None:
-            self._next_picture.cancel()
-            self._next_picture = None
-        self._asking.close()
-        self._opening.close()
+        if self._next_frame is not None:
+            self._next_frame.cancel()
+            self._next_frame = None
+        self._forms.close()
+        self._panels.close()
         with contextlib.suppress(OSError):
-            self._attention.restore()
+            self._title_and_bell.restore()
             self._app.output.flush()
 
-    def _leave(self, code: int) -> None:
-        if self._left is None:
+    def _request_exit(self, code: int) -> None:
+        if self._exit is None:
             self._emit(ExitRequested(immediately=True, exit_code=code))
-        self._asking.close()
-        self._opening.close()
+        self._forms.close()
+        self._panels.close()
 
-    def _continued(self) -> None:
+    def _on_continue(self) -> None:
         """The shell may have changed the terminal's mode meanwhile."""
         if self._app.can_draw and not self._suspended:  # otherwise it is drawn anyway
             self._app.input.raw_mode().__enter__()
@@ -419,4 +432,4 @@ class TerminalUI:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(running)
         self._end()
-        self._print_rest()
+        self._print_pending()

@@ -49,12 +49,12 @@ def wrap(text: str, width: int) -> list[str]:
 
 def join_lines(lines: list[FragmentLine]) -> StyleAndTextTuples:
     """For a control with several lines."""
-    pieces: FragmentLine = []
+    fragments: FragmentLine = []
     for at, line in enumerate(lines):
         if at:
-            pieces.append(("", "\n"))
-        pieces.extend(line)
-    return as_formatted_text(pieces)
+            fragments.append(("", "\n"))
+        fragments.extend(line)
+    return as_formatted_text(fragments)
 
 
 def as_formatted_text(line: FragmentLine) -> StyleAndTextTuples:
@@ -62,12 +62,12 @@ def as_formatted_text(line: FragmentLine) -> StyleAndTextTuples:
     return cast("StyleAndTextTuples", line)
 
 
-def styled_fragments(line: StyledLine, more: str = "") -> FragmentLine:
-    return [(f"{STYLES[span.tone]} {more}".strip(), span.text) for span in line]
+def styled_fragments(line: StyledLine, extra_style: str = "") -> FragmentLine:
+    return [(f"{STYLES[span.tone]} {extra_style}".strip(), span.text) for span in line]
 
 
-def visible_range(count: int, marked: int, height: int) -> range:
+def visible_range(count: int, cursor: int, height: int) -> range:
     """The range of `count` lines to show in `height` rows so that line `cursor` is visible."""
     height = max(height, 1)
-    first = min(max(marked - height // 2, 0), max(count - height, 0))
+    first = min(max(cursor - height // 2, 0), max(count - height, 0))
     return range(first, min(first + height, count))

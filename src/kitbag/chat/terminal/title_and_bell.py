@@ -11,13 +11,25 @@ from typing import Final, Literal
 AWAY_SECONDS: Final = 10.0
 """No bell for a user who typed within this time."""
 _BELL: Final = "\a"
-_KEEP_TITLE: Final = "\x1b[22;2t"
-_OLD_TITLE: Final = "\x1b]2;\x1b\\\x1b[23;2t"
+_SAVE_TITLE: Final = "\x1b[22;2t"
+_RESTORE_TITLE: Final = "\x1b]2;\x1b\\\x1b[23;2t"
 """Clears the title, then restores the saved one if the terminal saved it."""
-_TITLED: Final = ("xterm", "tmux", "screen", "rxvt", "alacritty", "foot", "konsole", "wezterm", "contour", "st-", "vte")
+_TITLE_TERMS: Final = (
+    "xterm",
+    "tmux",
+    "screen",
+    "rxvt",
+    "alacritty",
+    "foot",
+    "konsole",
+    "wezterm",
+    "contour",
+    "st-",
+    "vte",
+)
 """Prefixes of TERM that support titles; others might print them."""
 _MARKS: Final = {"asks": "? ", "works": "… ", "rests": ""}
-_LONGEST: Final = 60
+_MAX_TITLE_LENGTH: Final = 60
 
 AttentionState = Literal["asks", "works", "rests"]
 
@@ -35,32 +47,32 @@ class TitleAndBell:
         self._write = write
         self._clean = clean
         self._clock = clock
-        self._rings = bell
-        self._has_title = environment.get("TERM", "").startswith(_TITLED)
+        self._bell = bell
+        self._has_title = environment.get("TERM", "").startswith(_TITLE_TERMS)
         self._last_key = clock()
-        self._standing: AttentionState = "rests"
+        self._state: AttentionState = "rests"
         self._title = ""
 
     def record_key(self) -> None:
         self._last_key = self._clock()
 
-    def update(self, standing: AttentionState, directory: str) -> None:
-        before, self._standing = self._standing, standing
-        self._name_window(standing, directory)
-        is_news = standing == "asks" or (standing == "rests" and before == "works")
-        if self._rings and is_news and standing != before and self._clock() - self._last_key >= AWAY_SECONDS:
+    def update(self, state: AttentionState, directory: str) -> None:
+        before, self._state = self._state, state
+        self._update_title(state, directory)
+        is_notable = state == "asks" or (state == "rests" and before == "works")
+        if self._bell and is_notable and state != before and self._clock() - self._last_key >= AWAY_SECONDS:
             self._write(_BELL)
 
-    def _name_window(self, standing: AttentionState, directory: str) -> None:
+    def _update_title(self, state: AttentionState, directory: str) -> None:
         folder = self._clean(os.path.basename(directory))
-        title = f"{_MARKS[standing]}kitbag{f' · {folder}' if folder else ''}"[:_LONGEST]
+        title = f"{_MARKS[state]}kitbag{f' · {folder}' if folder else ''}"[:_MAX_TITLE_LENGTH]
         if not self._has_title or title == self._title:
             return
-        self._write(f"{'' if self._title else _KEEP_TITLE}\x1b]2;{title}\x1b\\")
+        self._write(f"{'' if self._title else _SAVE_TITLE}\x1b]2;{title}\x1b\\")
         self._title = title
 
     def restore(self) -> None:
         """Restores the previous title."""
         if self._title:
             self._title = ""
-            self._write(_OLD_TITLE)
+            self._write(_RESTORE_TITLE)
