@@ -1,1 +1,1 @@
-"""The loop: one reply after another, tools in between, all of it in the journal."""
+"""The agent loop: model replies, tool calls between them, and every step recorded in the journal."""

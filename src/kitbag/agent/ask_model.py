@@ -1,7 +1,6 @@
-"""One reply from a model, through failures that pass: bounded, jittered retries that can be cancelled at any moment.
+"""Requests one reply from a model and retries transient failures: bounded, with jitter, cancellable at any time.
 
-Used by the loop and by compaction. A reply that breaks off is never used as if it were whole; its text is kept for
-the one who wants to show or store it.
+Used by loop and compact. A partial reply is never treated as complete; BrokenReplyError carries its text.
 """
 
 import asyncio
@@ -25,17 +24,17 @@ from kitbag.store.fault_points import point
 Emit = Callable[[Event], None]
 
 MAX_WAIT: Final = 60.0
-"""Of what a provider asks for, this much is given."""
+"""Caps the delay that a provider asks for."""
 
 
 class RetryPolicy(NamedTuple):
     attempts: int = 5
     first_wait: float = 1.0
-    """Doubled with each attempt, and up to half of it taken off by chance."""
+    """Seconds. Doubles with each attempt; jitter takes off up to half."""
 
 
 class BrokenReplyError(ModelError):
-    """All attempts failed. `partial` is the text of the last one."""
+    """All attempts failed. `partial` is the text received in the last attempt."""
 
     def __init__(self, cause: ModelError, partial: str) -> None:
         super().__init__(cause.kind, cause.problem, cause.fix, retry_after=cause.retry_after, status=cause.status)
@@ -46,27 +45,28 @@ async def ask_model(
     provider: Provider,
     request: ModelRequest,
     emit: Emit,
-    retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple can't be changed
+    retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
     text_parts: list[str] | None = None,
 ) -> ModelReply:
-    """Raises BrokenReplyError. `said` is filled with the text as it comes, for the one who cancels this."""
+    """Raises BrokenReplyError. `text_parts` collects the text while it streams, so that a caller that cancels still has
+    it."""
     attempt = 1
     text_parts = text_parts if text_parts is not None else []
     while True:
         text_parts.clear()
-        shown: list[Event] = []
+        emitted: list[Event] = []
 
-        def show(event: Event, shown: list[Event] = shown) -> None:
-            shown.append(event)
+        def emit_and_track(event: Event, emitted: list[Event] = emitted) -> None:
+            emitted.append(event)
             emit(event)
 
         try:
-            return await _try_once(provider, request, show, text_parts)
+            return await _try_once(provider, request, emit_and_track, text_parts)
         except ModelError as error:
             partial = "".join(text_parts)
             if not error.is_retryable or attempt >= retry_policy.attempts:
                 raise BrokenReplyError(error, partial) from error
-            if shown:
+            if emitted:
                 emit(Discarded(error.problem))
             wait = _retry_delay(error, retry_policy, attempt)
             emit(Retrying(attempt, wait, error.problem))
@@ -76,11 +76,11 @@ async def ask_model(
 
 async def _try_once(provider: Provider, request: ModelRequest, emit: Emit, text_parts: list[str]) -> ModelReply:
     reply: ModelReply | None = None
-    answers = False
+    is_streaming = False
     async with aclosing(provider.stream(request)) as pieces:
         async for piece in pieces:
-            if not answers:
-                answers = True
+            if not is_streaming:
+                is_streaming = True
                 point("request-sent")
             match piece:
                 case TextChunk(text):
@@ -99,6 +99,6 @@ async def _try_once(provider: Provider, request: ModelRequest, emit: Emit, text_
 
 
 def _retry_delay(error: ModelError, retry_policy: RetryPolicy, attempt: int) -> float:
-    own = retry_policy.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-    asked = error.retry_after if error.retry_after is not None and error.retry_after >= 0 else 0.0
-    return min(max(own, asked), MAX_WAIT)
+    backoff = retry_policy.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - not used for security
+    requested = error.retry_after if error.retry_after is not None and error.retry_after >= 0 else 0.0
+    return min(max(backoff, requested), MAX_WAIT)

@@ -1,8 +1,8 @@
-"""Makes room before the window is full: the older part of a conversation becomes a summary, the recent part and what
-the person asked for last stay, and loaded skills are attached again.
+"""Compacts a session before its context window is full: a summary replaces the older messages; the recent messages,
+the last user message and the loaded skills stay.
 
-Used by the loop, when it needs room or the person wants it. The summary is written by the same model; where that
-fails, a plain extract takes its place, so that a session never ends for want of room.
+Used by loop, automatically and for /compact. The session's own model writes the summary; if that fails, a plain
+extract replaces it, so a session never ends because its window is full.
 """
 
 import os
@@ -25,7 +25,7 @@ _MAX_RECENT_TOKENS = 40_000
 _MAX_SUMMARY_TOKENS = 2_000
 _MAX_SKILLS_TOKENS = 25_000
 _MAX_TOKENS_PER_SKILL = 5_000
-"""Tokens. In a small window each has its share of what is left to the conversation."""
+"""Tokens. In a small window each is also capped by a share of the conversation budget."""
 _MAX_PART_CHARS = 2_000
 _MAX_INSTRUCTIONS_CHARS = 2_000
 """Characters."""
@@ -50,14 +50,15 @@ def _estimate_part_tokens(part: Text | Image | Thinking | ToolCall | ToolResult)
 
 
 class ContextMeter:
-    """How full the window is: the provider's own count of the last request, and an estimate of what came since."""
+    """Tracks how full the context window is: the provider's count of the last request plus an estimate of what was
+    added since."""
 
     def __init__(self) -> None:
         self._counted_tokens = 0
         self._counted_messages = 0
 
     def record_usage(self, usage: Usage, messages: int) -> None:
-        """After a reply to a request of so many messages."""
+        """`messages`: the number of messages in the request that `usage` counts."""
         if usage.total_input:
             self._counted_tokens, self._counted_messages = usage.total_input + usage.output, messages + 1
 
@@ -65,7 +66,7 @@ class ContextMeter:
         self._counted_tokens = self._counted_messages = 0
 
     def estimate_tokens(self, prefix_tokens: int, messages: Sequence[Message]) -> int:
-        """`prefix`: an estimate of system prompt and tools, used until the provider has counted them."""
+        """`prefix_tokens`: an estimate for system prompt and tools, used until the provider has counted them."""
         if not self._counted_tokens or self._counted_messages > len(messages):
             return prefix_tokens + sum(estimate_message_tokens(message) for message in messages)
         return self._counted_tokens + sum(
@@ -74,23 +75,23 @@ class ContextMeter:
 
 
 class CompactionRequest(NamedTuple):
-    """What the person says about it, where they want it themselves."""
+    """What the user asked for when they ran /compact."""
 
     instructions: str = ""
-    """What to keep, in their words."""
+    """What to keep, in the user's words."""
     max_recent_tokens: int = _MAX_RECENT_TOKENS
-    """Tokens that stay as they are, at most."""
+    """The most recent messages up to this size stay unchanged."""
 
 
 class _KeptMessages(NamedTuple):
-    """Which lines stay."""
+    """Which recorded messages stay."""
 
     first_index: int
-    """All from here on."""
+    """All messages from this index on stay."""
     last_prompt_index: int
-    """And before it what the person said last; -1 when that is not to be kept as it is."""
+    """The last user message, if it lies before `first_index` and stays; else -1."""
     last_prompt_start: str
-    """The beginning of it, where it is too long to be kept."""
+    """The start of the last user message if it is too long to keep."""
 
 
 async def compact_session(
@@ -101,53 +102,67 @@ async def compact_session(
     tokens_before: int,
     emit: Emit,
     retry_policy: RetryPolicy,
-    request: CompactionRequest = CompactionRequest(),  # noqa: B008 - a NamedTuple can't be changed
+    request: CompactionRequest = CompactionRequest(),  # noqa: B008 - a NamedTuple is immutable
 ) -> bool:
-    """`share`: the tokens that are left to the conversation. False: there is nothing that could be made shorter."""
-    lines = session.recorded_messages()
-    kept = _choose_kept([message for _, message in lines], conversation_budget, request.max_recent_tokens)
-    old = [
-        (seq, message) for at, (seq, message) in enumerate(lines[: kept.first_index]) if at != kept.last_prompt_index
+    """`conversation_budget`: tokens available to the conversation. Returns False if nothing can be compacted."""
+    recorded = session.recorded_messages()
+    kept = _choose_kept([message for _, message in recorded], conversation_budget, request.max_recent_tokens)
+    compacted = [
+        (seq, message)
+        for index, (seq, message) in enumerate(recorded[: kept.first_index])
+        if index != kept.last_prompt_index
     ]
-    if all(seq == 0 for seq, _ in old):  # the last summary, or nothing
+    if all(seq == 0 for seq, _ in compacted):  # only the last summary, or nothing
         return False
     summary, usage, cost = await _summarize(
-        [message for _, message in old], model_config, conversation_budget, emit, retry_policy, request.instructions
+        [message for _, message in compacted],
+        model_config,
+        conversation_budget,
+        emit,
+        retry_policy,
+        request.instructions,
     )
     text = f"<conversation-summary>\n{summary.strip().replace(_SUMMARY_END, '')}\n{_SUMMARY_END}"
     if kept.last_prompt_start:
         text += f"\n\nThe person's last message was too long to keep whole. It began:\n\n{kept.last_prompt_start}"
-    stay = [
+    kept_messages = [
         message
-        for _, message in (*lines[kept.first_index :], *(lines[at] for at in (kept.last_prompt_index,) if at >= 0))
+        for _, message in (
+            *recorded[kept.first_index :],
+            *(recorded[index] for index in (kept.last_prompt_index,) if index >= 0),
+        )
     ]
     todos = render_last_todos(
-        session.calls, session.started_calls, {call.id for message in stay for call in message.calls}
+        session.calls, session.started_calls, {call.id for message in kept_messages for call in message.calls}
     )
     text += f"\n\n{todos}" if todos else ""
-    each, altogether = (
+    max_each, max_all = (
         min(_MAX_TOKENS_PER_SKILL, conversation_budget // 4),
         min(_MAX_SKILLS_TOKENS, conversation_budget // 4),
     )
-    attached = skills.reattach_after_compaction(each, altogether)
-    uses = tuple(SkillUse(*one.loaded) for one in reversed(attached) if one.loaded is not None)
-    after = estimate_tokens(text) + sum(one.tokens for one in attached) + sum(map(estimate_message_tokens, stay))
-    made = Compaction(
+    attached = skills.reattach_after_compaction(max_each, max_all)
+    skill_uses = tuple(SkillUse(*skill.loaded) for skill in reversed(attached) if skill.loaded is not None)
+    tokens_after = (
+        estimate_tokens(text)
+        + sum(skill.tokens for skill in attached)
+        + sum(map(estimate_message_tokens, kept_messages))
+    )
+    compaction = Compaction(
         text,
-        lines[kept.first_index][0] if kept.first_index < len(lines) else lines[-1][0] + 1,
-        lines[kept.last_prompt_index][0] if kept.last_prompt_index >= 0 else 0,
-        tuple((one.name, one.text) for one in attached),
-        uses,
+        recorded[kept.first_index][0] if kept.first_index < len(recorded) else recorded[-1][0] + 1,
+        recorded[kept.last_prompt_index][0] if kept.last_prompt_index >= 0 else 0,
+        tuple((skill.name, skill.text) for skill in attached),
+        skill_uses,
         tokens_before,
-        after,
+        tokens_after,
         usage,
         cost,
     )
-    await session.record_compaction(made)
-    emit(Compacted(tokens_before, after))
-    for one in attached:
-        if one.loaded is None:
-            emit(SkillUnloaded(one.name, "to make room"))
+    await session.record_compaction(compaction)
+    emit(Compacted(tokens_before, tokens_after))
+    for skill in attached:
+        if skill.loaded is None:
+            emit(SkillUnloaded(skill.name, "to make room"))
     return True
 
 
@@ -155,28 +170,32 @@ def _choose_kept(
     messages: Sequence[Message], conversation_budget: int, max_recent_tokens: int = _MAX_RECENT_TOKENS
 ) -> _KeptMessages:
     first = _first_kept_index(messages, min(_MAX_RECENT_TOKENS, conversation_budget // 4, max_recent_tokens))
-    asked = max((at for at, message in enumerate(messages) if is_user_message(message)), default=-1)
-    if asked < 0 or asked >= first:
+    last_prompt = max((index for index, message in enumerate(messages) if is_user_message(message)), default=-1)
+    if last_prompt < 0 or last_prompt >= first:
         return _KeptMessages(first, -1, "")
-    text, tokens, most = messages[asked].text, estimate_message_tokens(messages[asked]), conversation_budget // 4
+    text, tokens, max_prompt_tokens = (
+        messages[last_prompt].text,
+        estimate_message_tokens(messages[last_prompt]),
+        conversation_budget // 4,
+    )
     return (
-        _KeptMessages(first, asked, "")
-        if tokens <= most
-        else _KeptMessages(first, -1, text[: len(text) * most // tokens])
+        _KeptMessages(first, last_prompt, "")
+        if tokens <= max_prompt_tokens
+        else _KeptMessages(first, -1, text[: len(text) * max_prompt_tokens // tokens])
     )
 
 
 def _first_kept_index(messages: Sequence[Message], max_tokens: int) -> int:
-    """Where the recent part begins: at a message of the person or a reply, never between a call and its result."""
-    keep = len(messages)
-    left = max_tokens
-    for at in range(len(messages) - 1, -1, -1):
-        left -= estimate_message_tokens(messages[at])
-        if left < 0:
+    """The start of the recent part: a user message or a reply, never between a call and its result."""
+    first = len(messages)
+    tokens_left = max_tokens
+    for index in range(len(messages) - 1, -1, -1):
+        tokens_left -= estimate_message_tokens(messages[index])
+        if tokens_left < 0:
             break
-        if not messages[at].results:
-            keep = at
-    return keep
+        if not messages[index].results:
+            first = index
+    return first
 
 
 async def _summarize(
@@ -189,10 +208,12 @@ async def _summarize(
 ) -> tuple[str, Usage, float | None]:
     with open(os.path.join(os.path.dirname(__file__), "compact.md"), encoding="utf-8") as file:
         instructions = file.read().strip() + _render_instructions(user_instructions)
-    room = model_config.context_window
-    most = max(min(_MAX_SUMMARY_TOKENS, conversation_budget // 8, room.max_output), 100)
-    told = _render_messages(old, int((room.size - most) * 0.7))
-    request = ModelRequest(model_config.model, (SystemBlock(instructions),), (user_message(told),), (), most)
+    window = model_config.context_window
+    max_output = max(min(_MAX_SUMMARY_TOKENS, conversation_budget // 8, window.max_output), 100)
+    transcript = _render_messages(old, int((window.size - max_output) * 0.7))
+    request = ModelRequest(
+        model_config.model, (SystemBlock(instructions),), (user_message(transcript),), (), max_output
+    )
     usage, cost = Usage(), 0.0
     try:
         reply = await ask_model(model_config.provider, request, lambda _: None, retry_policy._replace(attempts=3))
@@ -203,44 +224,44 @@ async def _summarize(
     except ModelError as error:
         problem = error.problem
     emit(Notice("warning", f"no summary could be made ({problem}); the conversation was shortened to an extract"))
-    return "No summary could be made. An extract:\n" + _render_messages(old, most), usage, cost
+    return "No summary could be made. An extract:\n" + _render_messages(old, max_output), usage, cost
 
 
 def _render_instructions(instructions: str) -> str:
-    """The person's own words are the last word on what matters, and no more than that."""
-    words = reveal_hidden(instructions).strip()[:_MAX_INSTRUCTIONS_CHARS].replace("<", "&lt;")
-    return f"\n\nThe person asks you to keep this above all:\n\n<wish>\n{words}\n</wish>" if words else ""
+    """The user's instructions decide what the summary keeps; they can't leave the block they stand in."""
+    text = reveal_hidden(instructions).strip()[:_MAX_INSTRUCTIONS_CHARS].replace("<", "&lt;")
+    return f"\n\nThe person asks you to keep this above all:\n\n<wish>\n{text}\n</wish>" if text else ""
 
 
 def _render_messages(messages: Sequence[Message], max_tokens: int) -> str:
-    """The conversation as text, the newest part of it where all would be too long."""
-    told: list[str] = []
-    left = max_tokens
+    """The conversation as text; if it is too long, only its newest part."""
+    rendered: list[str] = []
+    tokens_left = max_tokens
     for message in reversed(messages):
         text = _render_message(message)
         cost = estimate_tokens(text)
-        if cost > left:
-            told += [text[len(text) - len(text) * left // cost :], "(What came before is left out.)"]
+        if cost > tokens_left:
+            rendered += [text[len(text) - len(text) * tokens_left // cost :], "(What came before is left out.)"]
             break
-        left -= cost
-        told.append(text)
-    return "\n\n".join(reversed(told))
+        tokens_left -= cost
+        rendered.append(text)
+    return "\n\n".join(reversed(rendered))
 
 
 def _render_message(message: Message) -> str:
-    pieces: list[str] = []
+    lines: list[str] = []
     for part in message.parts:
         match part:
             case Text(text):
-                pieces.append(f"{message.role}: {_shorten(text)}")
+                lines.append(f"{message.role}: {_shorten(text)}")
             case ToolCall():
-                pieces.append(f"call {part.name}: {_shorten(str(part.arguments))}")
+                lines.append(f"call {part.name}: {_shorten(str(part.arguments))}")
             case ToolResult():
                 text = "".join(inner.text for inner in part.content if isinstance(inner, Text))
-                pieces.append(f"result: {_shorten(text)}")
+                lines.append(f"result: {_shorten(text)}")
             case Image() | Thinking():
                 pass
-    return "\n".join(pieces)
+    return "\n".join(lines)
 
 
 def _shorten(text: str) -> str:

@@ -1,8 +1,8 @@
-"""What the next request of a session would carry, piece by piece: prompt sections, tools, messages, skills, results.
+"""Splits the next request of a session into pieces: prompt sections, tools, messages, skills, results.
 
-A view of the session, used by `kitbag context`, `/context` and bench/savings. Its bytes close: the pieces together are
-all the text of the request in UTF-8 (system prompt; name, description and schema of each tool; texts, results,
-pictures, names and arguments of calls). What a protocol adds around them, ids and signatures included, is not counted.
+Used by `kitbag context`, `/context` and bench/savings. The pieces add up to all the text of the request in UTF-8
+(system prompt; name, description and schema of each tool; texts, results, images, names and arguments of calls). What
+the wire protocol adds, such as ids and signatures, is not counted.
 """
 
 import html
@@ -21,11 +21,11 @@ from kitbag.text.tokens import estimate_tokens
 _IMAGE_TOKENS: Final = 1_600
 _SKILL_STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
 _SKILL_BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
-# What the person named with `@` or ran with `!`: the text in it can't begin or end such a block.
+# Files, folders and agents mentioned with `@`, and commands run with `!`. Their text can't open or close such a block.
 _MENTION_BLOCK = re.compile(
     r'^<mentioned-(file|folder|agent|command) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
 )
-# What stands behind a person's words, each from its tag on.
+# Attachments after the user's text; each starts at its tag.
 _TAIL_TAGS: Final = (
     ("<session-changes>", "changes"),
     ("<library-changes>", "changes"),
@@ -36,13 +36,13 @@ _TAIL_TAGS: Final = (
 class ContextPiece(NamedTuple):
     kind: str
     """A section of the prompt; tool; user, mentioned, changes, suggestions, summary, image; reply, thinking, call;
-    result, agent; skill, one-turn (a skill that goes with the next message), stub (where one was)."""
+    result, agent; skill, one-turn (a skill shown for one turn), stub (replaces an unloaded skill)."""
     name: str
-    """The file, the tool, the agent, the skill."""
+    """The file, tool, agent or skill."""
     turn: int
-    """0: there from the start."""
+    """0: present from the start."""
     tokens: int
-    """By estimate."""
+    """Estimated."""
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
@@ -53,14 +53,14 @@ class TurnUsage(NamedTuple):
     number: int
     model: str
     shown: int
-    """Tokens of its request, as the provider counted them; the others too."""
+    """Tokens of its request as counted by the provider, like the two fields below."""
     said: int
     cached: int
     cost: float | None
 
 
 class ContextSource(Protocol):
-    """What of a session stands in its next request."""
+    """The parts of a session that its next request contains."""
 
     @property
     def prompt(self) -> tuple[dict[str, Any], ...]: ...
@@ -70,7 +70,7 @@ class ContextSource(Protocol):
 
 
 class ContextSnapshot:
-    """Of a session that goes on: what is counted in another thread does not change meanwhile."""
+    """A copy of a running session's state, so that another thread can count it."""
 
     def __init__(self, session: Session) -> None:
         self.prompt = session.prompt
@@ -82,41 +82,41 @@ class ContextSnapshot:
 
 
 def list_context_pieces(source: ContextSource, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[ContextPiece]:
-    """In the order in which they stand in the request. `first_turn`: the number of the first reply that is there."""
-    found: list[ContextPiece] = []
+    """In request order. `first_turn`: the number of the first reply in the request."""
+    pieces: list[ContextPiece] = []
     for entry in source.prompt:
         text = str(entry["text"])
-        found.append(ContextPiece(str(entry["kind"]), str(entry["source"]), 0, int(entry["tokens"]), utf8_size(text)))
+        pieces.append(ContextPiece(str(entry["kind"]), str(entry["source"]), 0, int(entry["tokens"]), utf8_size(text)))
     for spec in tools:
         text = tool_text(spec)
-        found.append(ContextPiece("tool", spec.name, 0, estimate_tokens(text), utf8_size(text)))
-    found += _list_message_pieces(source, first_turn)
-    return found
+        pieces.append(ContextPiece("tool", spec.name, 0, estimate_tokens(text), utf8_size(text)))
+    pieces += _list_message_pieces(source, first_turn)
+    return pieces
 
 
 def _list_message_pieces(source: ContextSource, first_turn: int) -> Iterator[ContextPiece]:
-    called: dict[str, ToolCall] = {}
-    holding = {use.call_id: use.name for use in source.skills.values() if use.call_id}
+    calls: dict[str, ToolCall] = {}
+    skills_by_call = {use.call_id: use.name for use in source.skills.values() if use.call_id}
     turn = first_turn - 1
     for message in source.messages():
         turn += message.role == "assistant"
-        named: list[str] = []
+        image_names: list[str] = []
         for part in message.parts:
             if isinstance(part, ToolCall):
-                called[part.id] = part
+                calls[part.id] = part
             elif isinstance(part, Text):
-                named = _list_image_names(part.text) if message.role == "user" else []
-            own = message.role == "assistant" or isinstance(part, ToolResult)
-            for kind, name, text in _split_part(message, part, called, holding, named):
+                image_names = _list_image_names(part.text) if message.role == "user" else []
+            is_own_turn = message.role == "assistant" or isinstance(part, ToolResult)
+            for kind, name, text in _split_part(message, part, calls, skills_by_call, image_names):
                 tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
-                yield ContextPiece(kind, name, turn if own else turn + 1, tokens, utf8_size(text))
+                yield ContextPiece(kind, name, turn if is_own_turn else turn + 1, tokens, utf8_size(text))
 
 
 def _split_part(
-    message: Message, part: Part, called: dict[str, ToolCall], skills_by_call: dict[str, str], image_names: list[str]
+    message: Message, part: Part, calls: dict[str, ToolCall], skills_by_call: dict[str, str], image_names: list[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, text): the texts of a part's pieces are, joined, the text of the part. `named`: the files that the
-    pictures behind a text are of."""
+    """Yields (kind, name, text); the texts joined are the text of the part. `image_names`: the files that the next
+    images show."""
     text = part_text(part)
     match part:
         case Text():
@@ -128,11 +128,11 @@ def _split_part(
         case ToolCall():
             yield "call", part.name, text
         case ToolResult():
-            yield (*_classify_result(part, text, called.get(part.call_id), skills_by_call), text)
+            yield (*_classify_result(part, text, calls.get(part.call_id), skills_by_call), text)
 
 
 def split_user_text(text: str) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, text) of what stands in a message of the person: their words, and what was put beside them."""
+    """Yields (kind, name, text) for a user message: what the user wrote and what Kitbag attached to it."""
     if stub := _SKILL_STUB.fullmatch(text):
         yield "stub", stub[1], text
     elif block := _SKILL_BLOCK.match(text):
@@ -140,22 +140,22 @@ def split_user_text(text: str) -> Iterator[tuple[str, str, str]]:
     elif text.startswith("<conversation-summary>"):
         yield "summary", "", text
     else:
-        at = 0
+        position = 0
         for block in _find_mention_blocks(text):
-            yield from _split_tail(text[at : block.start])
+            yield from _split_tail(text[position : block.start])
             yield "mentioned", block.name, text[block.start : block.end]
-            at = block.end
-        yield from _split_tail(text[at:])
+            position = block.end
+        yield from _split_tail(text[position:])
 
 
 def _split_tail(text: str) -> Iterator[tuple[str, str, str]]:
     kind = "user"
     for tag, next_kind in _TAIL_TAGS:
-        own, found, rest = text.partition(tag)
-        if found:
-            if own:
-                yield kind, "", own
-            kind, text = next_kind, found + rest
+        before, separator, rest = text.partition(tag)
+        if separator:
+            if before:
+                yield kind, "", before
+            kind, text = next_kind, separator + rest
     if text:
         yield kind, "", text
 
@@ -168,26 +168,26 @@ class _Mention(NamedTuple):
 
 
 def _find_mention_blocks(text: str) -> Iterator[_Mention]:
-    """In time that grows with the text alone, also where such a block has no end."""
-    at = 0
-    endless: set[str] = set()
-    while (opening := _MENTION_BLOCK.search(text, at)) is not None:
-        kind, at = opening[1], opening.end()
+    """Takes linear time, even for blocks without an end tag."""
+    position = 0
+    unclosed_kinds: set[str] = set()
+    while (opening := _MENTION_BLOCK.search(text, position)) is not None:
+        kind, position = opening[1], opening.end()
         closing = f"\n</mentioned-{kind}>"
-        end = -1 if kind in endless else text.find(closing, at)
+        end = -1 if kind in unclosed_kinds else text.find(closing, position)
         if end < 0:
-            endless.add(kind)
+            unclosed_kinds.add(kind)
             continue
-        at = end + len(closing)
-        while text.startswith("\n", at):
-            at += 1
+        position = end + len(closing)
+        while text.startswith("\n", position):
+            position += 1
         name = html.unescape(opening[2])
-        about = {"agent": f"agent {name}", "command": f"! {name}"}.get(kind, name)
-        yield _Mention(opening.start(), at, about, int(opening[3] or 0))
+        label = {"agent": f"agent {name}", "command": f"! {name}"}.get(kind, name)
+        yield _Mention(opening.start(), position, label, int(opening[3] or 0))
 
 
 def _list_image_names(text: str) -> list[str]:
-    """For each picture behind a text, the file that the text says it is of."""
+    """The file name of each image that the text announces."""
     return [block.name for block in _find_mention_blocks(text) for _ in range(block.image_count)]
 
 
@@ -212,7 +212,7 @@ def tool_text(spec: ToolSpec) -> str:
 
 
 def part_text(part: Part) -> str:
-    """All of a part that a model reads; of a picture, its data."""
+    """All text of a part that a model reads; for an image, its data."""
     match part:
         case Text(text) | Thinking(text):
             return text
@@ -233,25 +233,25 @@ def utf8_size(text: str) -> int:
 
 
 def count_request_bytes(system: Iterable[str], tools: Iterable[ToolSpec], messages: Iterable[Message]) -> int:
-    """The same, from the request itself: what the pieces have to add up to."""
+    """Counts the same bytes from the request itself; the pieces must add up to this."""
     whole = sum(map(utf8_size, system)) + sum(utf8_size(tool_text(spec)) for spec in tools)
     return whole + sum(utf8_size(part_text(part)) for message in messages for part in message.parts)
 
 
 def read_turn_usage(session: Session) -> list[TurnUsage]:
-    """From the records: also of turns that have been compacted since."""
-    found: list[TurnUsage] = []
+    """Reads the journal, so compacted turns are included."""
+    turns: list[TurnUsage] = []
     for record in session.journal.read(session.stream):
         if record.kind == "reply":
-            sent, said, cached, written = (*record.body.get("usage", ()), 0, 0, 0, 0)[:4]
+            uncached, output, cached, cache_written = (*record.body.get("usage", ()), 0, 0, 0, 0)[:4]
             model = str(record.body.get("model", ""))
-            shown = sent + cached + written
-            found.append(TurnUsage(len(found) + 1, model, shown, said, cached, record.body.get("cost")))
-    return found
+            total_input = uncached + cached + cache_written
+            turns.append(TurnUsage(len(turns) + 1, model, total_input, output, cached, record.body.get("cost")))
+    return turns
 
 
 def session_before_last_reply(session: Session) -> Session | None:
-    """The session as it was when the last request that the provider counted was sent. None: there was none."""
+    """The session as it was when the last request that the provider counted was sent; None if there was none."""
     replies = (record for record in session.journal.read(session.stream) if record.kind == "reply")
     last = max((record.seq for record in replies if any(record.body.get("usage", ()))), default=0)
     return resume(session.journal, session.id, last - 1) if last else None

@@ -1,7 +1,7 @@
-"""Runs the calls of one reply: prepare, ask for permission, write the intent, run, write the result. In that order.
+"""Runs the tool calls of one reply, each in this order: prepare, authorize, record the intent, run, record the result.
 
-Used by the loop. Calls that only read run side by side; the others one after another, in the order in which the
-model wrote them; results are given in that order too. Each call gets exactly one result, whatever happens.
+Used by loop. Read-only calls run in parallel, all others one at a time in the model's order; results keep that order.
+Each call gets exactly one result, whatever happens.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from kitbag.tools.path_skills import PathSkills
 from kitbag.tools.toolset import AbstractToolset, RestrictedToolset
 
 MAX_RESULT_CHARS: Final = 60_000
-"""Characters of text that a result may bring; a tool that knows better cuts before."""
+"""Upper limit for the text of a result; most tools truncate earlier."""
 _MAX_PROBLEM_CHARS: Final = 600
-"""Of what is wrong with arguments, which may quote them."""
+"""Limits the message about invalid arguments, which may quote them."""
 MAX_PARALLEL_CALLS: Final = 20
 CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
 NOT_STARTED: Final = "The user cancelled before this was done; nothing was changed by it."
@@ -49,9 +49,9 @@ class Executor:
         permissions: Callable[[], Permissions] | None = None,
         emits_settings_changes: bool = True,
     ) -> None:
-        """`path_skills`: tells of skills for the files that are used, where a model can load them. `permissions`: as
-        they are at the moment, where they may become others while it runs. `tells_news`: whether a person hears what
-        it says; else what has changed in the settings is left to the one who started this."""
+        """`path_skills`: suggests skills for the files that calls use. `permissions`: returns the current permissions
+        if they can change during the run. `emits_settings_changes`: whether to report changed settings; a subagent
+        leaves that to the agent that started it."""
         self.session = session
         self.turn_permissions = TurnPermissions(context.skills)
         self.set_toolset(toolset)
@@ -63,31 +63,31 @@ class Executor:
         self.emit = emit
         self.asked_by = asked_by
         self._started_at: dict[str, float] = {}
-        """When each call was told of: time.monotonic(). How long a person thought before is not its time."""
+        """time.monotonic() when each call was announced; excludes the time that the user took to approve it."""
 
     def set_toolset(self, toolset: AbstractToolset) -> None:
-        """These tools, from the next call on."""
+        """Takes effect with the next call."""
         self.toolset: AbstractToolset = RestrictedToolset(toolset, self.turn_permissions.blocked_reason)
 
     async def run(self, calls: Sequence[ToolCall]) -> tuple[bool, ...]:
-        """For each call whether it was one that could be run at all: known tool, readable arguments."""
-        sound: list[bool] = []
-        group: list[ToolCall] = []
+        """For each call, whether it was valid: a known tool with readable arguments."""
+        valid: list[bool] = []
+        parallel: list[ToolCall] = []
         for call in calls:
             tool = self.toolset.get(call.name)
             if tool is not None and (tool.read_only or tool.concurrent):
-                group.append(call)
+                parallel.append(call)
                 continue
-            sound += await self._run_in_parallel(group)
-            group = []
-            sound.append(await self._run_call(call))
-        sound += await self._run_in_parallel(group)
-        return tuple(sound)
+            valid += await self._run_in_parallel(parallel)
+            parallel = []
+            valid.append(await self._run_call(call))
+        valid += await self._run_in_parallel(parallel)
+        return tuple(valid)
 
     async def _run_in_parallel(self, calls: list[ToolCall]) -> list[bool]:
         slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
 
-        async def one(call: ToolCall) -> bool:
+        async def run_one(call: ToolCall) -> bool:
             async with slots:
                 return await self._run_call(call)
 
@@ -95,8 +95,8 @@ class Executor:
             return [await self._run_call(calls[0])]
         try:
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(one(call)) for call in calls]
-        except BaseExceptionGroup as errors:  # what can't be written down ends the run, whichever call met it first
+                running = [group.create_task(run_one(call)) for call in calls]
+        except BaseExceptionGroup as errors:  # a result that can't be recorded ends the run
             raise errors.exceptions[0] from errors
         return [task.result() for task in running]
 
@@ -106,20 +106,20 @@ class Executor:
             await self._finish(call, tool)
             return not call.problem and bool(
                 self.turn_permissions.blocked_reason(call.name)
-            )  # then it is refused, as by a rule
+            )  # a blocked tool counts as denied, not as invalid
         outcome = truncate_outcome(await self._authorize_and_run(tool, call))
         await self._finish(call, self._with_suggestions(call, outcome))
         return True
 
     def _with_suggestions(self, call: ToolCall, outcome: ToolOutput) -> ToolOutput:
-        """Once in a session for each skill, behind all that the tool itself says."""
+        """Appends the suggestions after the tool's own output; each skill once per session."""
         if outcome.is_error or self.path_skills is None or self.toolset.get("Skill") is None:
             return outcome
-        told = self.path_skills.notice_for(call.name, call.arguments, self.context.directory)
-        return outcome._replace(content=(*outcome.content, Text(told))) if told else outcome
+        notice = self.path_skills.notice_for(call.name, call.arguments, self.context.directory)
+        return outcome._replace(content=(*outcome.content, Text(notice))) if notice else outcome
 
     def _prepare(self, call: ToolCall) -> Tool[Any] | ToolOutput:
-        """What runs it, or why nothing does."""
+        """The tool, or an error output that says why the call can't run."""
         if call.problem:
             return error_output(f"{call.name} was not run: {call.problem}")
         tool = self.toolset.get(call.name)
@@ -129,8 +129,8 @@ class Executor:
             tool.parse_arguments(call.arguments)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
             problem = collapse_whitespace(str(error))[:_MAX_PROBLEM_CHARS]
-            taken = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.arguments))
-            fix = f"It takes {taken}. Correct the arguments and call it again." if taken else "It takes no arguments."
+            known = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.arguments))
+            fix = f"It takes {known}. Correct the arguments and call it again." if known else "It takes no arguments."
             return error_output(f"{call.name} was not run: {problem}", fix)
         return tool
 
@@ -162,7 +162,7 @@ class Executor:
             return error_output(error.problem, error.fix)
         except OSError as error:
             return error_output(f"{tool.name} failed: {error.strerror or error}")
-        except Exception as error:  # noqa: BLE001 - a fault in a tool must not end the session
+        except Exception as error:  # noqa: BLE001 - a bug in a tool must not end the session
             return error_output(
                 f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way."
             )
@@ -170,13 +170,13 @@ class Executor:
             self._emit_settings_changes(permissions)
 
     async def _run_permitted(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> ToolOutput:
-        """What was allowed is what runs: these arguments, in what the last look at the rules says."""
+        """Runs exactly what was approved: these arguments, decided once more under the current rules."""
         current = self.approvals.with_session_rules(self.turn_permissions.apply_to(self._permissions()))
-        judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
+        decision = permit.use(tool.name, call.arguments, self.context.directory, current)
         context = self.context._replace(
             workspace=current.current_workspace,
             permissions=current,
-            decision=judgement,
+            decision=decision,
             call_id=call.id,
             session_id=self.session.id,
             progress=partial(self._emit_progress, call.id),
@@ -184,11 +184,11 @@ class Executor:
         return await tool.run(tool.parse_arguments(permit.arguments), context)
 
     def _emit_settings_changes(self, permissions: Permissions) -> None:
-        for news in permissions.take_notices() if self._emits_settings_changes else ():
-            self.emit(Notice("warning", news))
+        for change in permissions.take_notices() if self._emits_settings_changes else ():
+            self.emit(Notice("warning", change))
 
     def _emit_started(self, call: ToolCall) -> None:
-        """Once for each call, however it goes on."""
+        """Once per call."""
         if call.id not in self._started_at:
             self._started_at[call.id] = time.monotonic()
             self.emit(ToolStarted(call.id, call.name, call.arguments, describe_call(call.name, call.arguments)))
@@ -224,14 +224,14 @@ class Executor:
         )
         if outcome.unloaded_skill:
             self.emit(SkillUnloaded(outcome.unloaded_skill, "unloaded"))
-        news = {rights.skill: rights.user_notice() for rights in self.turn_permissions.take_new()}
+        notices = {permissions.skill: permissions.user_notice() for permissions in self.turn_permissions.take_new()}
         if (loaded := outcome.loaded_skill) is not None:
-            self.emit(SkillLoaded(loaded.name, loaded.tokens, loaded.loaded_by, news.pop(loaded.name, "")))
-        for skill, rights in news.items():
-            self.emit(Notice("info", f"the skill {collapse_whitespace(skill)}, {rights}"))
+            self.emit(SkillLoaded(loaded.name, loaded.tokens, loaded.loaded_by, notices.pop(loaded.name, "")))
+        for skill, permissions in notices.items():
+            self.emit(Notice("info", f"the skill {collapse_whitespace(skill)}, {permissions}"))
 
     async def answer_open_calls(self) -> None:
-        """After a cancellation, wherever it came: each call has its result."""
+        """After a cancellation: gives every open call a result."""
         for call in self.session.open_calls:
             text = CANCELLED if call.id in self.session.started_calls else NOT_STARTED
             await self.session.record_result(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")
@@ -240,7 +240,7 @@ class Executor:
 
 
 def describe_call(tool: str, arguments: dict[str, Any]) -> str:
-    """One line for a person: the tool and what it is about."""
+    """One line for the user: the tool and its main argument."""
     for name in ("file_path", "pattern", "command", "skill", "query", "url", "subagent_type", "task_id", "path"):
         value = arguments.get(name)
         if isinstance(value, str) and value:
@@ -249,21 +249,21 @@ def describe_call(tool: str, arguments: dict[str, Any]) -> str:
 
 
 def truncate_outcome(outcome: ToolOutput) -> ToolOutput:
-    """No result is longer than a model can bear; what is cut is said, to model and person. A skill is whole."""
+    """Truncates a long result and tells the model and the user. A loaded skill is never truncated."""
     if outcome.loaded_skill is not None:
         return outcome
-    left = MAX_RESULT_CHARS
-    kept: list[Text | Image] = []
-    cut = 0
+    chars_left = MAX_RESULT_CHARS
+    content: list[Text | Image] = []
+    chars_cut = 0
     for part in outcome.content:
         if isinstance(part, Image):
-            kept.append(part)
+            content.append(part)
             continue
-        text = part.text[:left]
-        cut += len(part.text) - len(text)
-        left -= len(text)
-        kept.append(Text(text))
-    if not cut:
+        text = part.text[:chars_left]
+        chars_cut += len(part.text) - len(text)
+        chars_left -= len(text)
+        content.append(Text(text))
+    if not chars_cut:
         return outcome
-    note = f"[{cut:,} characters were cut here: the result is too long. Ask for less.]"
-    return outcome._replace(content=(*kept, Text(note)), truncation=outcome.truncation or note)
+    note = f"[{chars_cut:,} characters were cut here: the result is too long. Ask for less.]"
+    return outcome._replace(content=(*content, Text(note)), truncation=outcome.truncation or note)

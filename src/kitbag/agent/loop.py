@@ -1,7 +1,7 @@
-"""The loop: for each turn up to the limit, compact if needed, stream one reply; no tool calls means done, else run each
-call, append the results in order, go on.
+"""The loop. For each turn up to the limit: compact if needed, stream one reply; if it has no tool calls, done; else
+run the calls, append their results in order, repeat.
 
-Used by run. Everything it needs is given; it names no provider, no tool and no store of its own.
+Used by assembly/base_agent. Everything comes in as an argument; the loop knows no concrete provider, tool or store.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from kitbag.models.provider import ModelError, ModelReply, ModelRequest, SystemB
 from kitbag.text.tokens import estimate_tokens
 
 MAX_INVALID_TURNS: Final = 3
-"""Replies in a row of which no call could be read: the first, and two corrections."""
+"""Consecutive replies without a single valid call: the first and two corrections."""
 CUT_OFF_MARKER: Final = "[The reply was cut off here.]"
 
 RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
-"""Makes the system prompt anew, after what it belongs to was compacted."""
+"""Rebuilds the system prompt after a compaction."""
 TakeNotifications = Callable[[], Awaitable[str]]
-"""What the model is to be told between two turns; mostly nothing."""
+"""Returns what the model must know before the next turn; mostly nothing."""
 ExternalUsage = Callable[[], tuple[int, float]]
 """Tokens and US dollars of other agents that count against the limits."""
 
 
 class Limits(NamedTuple):
-    """Of a session, however often it is resumed; 0: none."""
+    """Apply to a whole session, across resumes; 0: no limit."""
 
     turns: int = 0
     tokens: int = 0
@@ -53,7 +53,7 @@ class Loop:
         system: tuple[SystemBlock, ...],
         limits: Limits,
         emit: Emit,
-        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple can't be changed
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
         renew_prompt: RenewPrompt | None = None,
         take_notifications: TakeNotifications | None = None,
         external_usage: ExternalUsage | None = None,
@@ -74,7 +74,7 @@ class Loop:
         self._last_text = ""
 
     async def run(self) -> RunEnded:
-        """From the last message of the person to the answer. Cancelling it leaves a conversation that can go on."""
+        """Runs from the last user message to the answer. After a cancellation the session can be resumed."""
         self._check_price()
         try:
             return await self._run_turns()
@@ -83,7 +83,7 @@ class Loop:
             raise
 
     async def _run_turns(self) -> RunEnded:
-        unsound, squeezed = 0, False
+        invalid_turns, is_halved = 0, False
         while True:
             status = self._reached_limit()
             if status is not None:
@@ -92,34 +92,34 @@ class Loop:
             try:
                 reply = await self._request_reply()
             except BrokenReplyError as error:
-                if error.kind == "too-long" and not squeezed and await self._compact(halve=True):
-                    squeezed = True
+                if error.kind == "too-long" and not is_halved and await self._compact(halve=True):
+                    is_halved = True
                     continue
                 return await self._end_with_error(error)
-            squeezed = False
+            is_halved = False
             calls = reply.message.calls
             if not calls:
                 return self._end_with_reply(reply)
-            sound = await self.executor.run(calls)
+            valid = await self.executor.run(calls)
             if self.take_notifications is not None:
                 await run_to_completion(self._add_notifications(self.take_notifications))
-            unsound = 0 if any(sound) else unsound + 1
-            if unsound >= MAX_INVALID_TURNS:
+            invalid_turns = 0 if any(valid) else invalid_turns + 1
+            if invalid_turns >= MAX_INVALID_TURNS:
                 return self._end_with_reply(reply)
 
     async def _add_notifications(self, take_notifications: TakeNotifications) -> None:
-        """Wholly or not at all: what was taken from those who tell is told only once."""
-        if told := await take_notifications():
-            await self.session.add_note(told)
+        """Taking and recording happen together: notifications are delivered only once."""
+        if text := await take_notifications():
+            await self.session.add_note(text)
 
     def _check_price(self) -> None:
-        """A limit that can't be kept is refused, not forgotten."""
+        """Refuses a cost limit that can't be enforced."""
         if self.limits.cost and (self.session.totals.unpriced or self.model_config.price(Usage(1, 1, 1, 1)) is None):
             name = f"{self.model_config.provider.name}/{self.model_config.model}"
             fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
             raise UsageError(f"the price of {name} is not known, so a limit of cost can't be kept", fix)
 
-    # Room
+    # Compaction
 
     async def _compact_if_needed(self) -> None:
         if self._context_tokens() > self.model_config.context_window.compaction_threshold(self._prefix_tokens):
@@ -129,12 +129,12 @@ class Loop:
         return self.meter.estimate_tokens(self._prefix_tokens, self.session.messages())
 
     def _estimate_prefix_tokens(self) -> int:
-        """An estimate of what stands before the conversation."""
+        """Estimates the tokens before the conversation: system prompt and tools."""
         tools = sum(len(spec.description) + len(json.dumps(spec.schema)) for spec in self.executor.toolset.specs())
         return sum(estimate_tokens(block.text) for block in self.system) + tools // 4
 
     async def compact(self, instructions: str = "") -> bool:
-        """Because the person wants it, however much room there is. Raises UsageError where a limit is in the way."""
+        """Compacts on request, even if the window has room. Raises UsageError if a limit prevents it."""
         self._check_price()
         if self._reached_limit() is not None:
             raise UsageError("the session has reached its limit, and a summary costs", "raise the limit")
@@ -142,49 +142,51 @@ class Loop:
             request=CompactionRequest(instructions, (self._context_tokens() - self._prefix_tokens) // 4)
         )
 
-    async def _compact(self, halve: bool = False, request: CompactionRequest = CompactionRequest()) -> bool:  # noqa: B008 - a NamedTuple
-        """`by_half`: the window is smaller than was thought."""
-        share = self.model_config.context_window.compaction_threshold(self._prefix_tokens) - self._prefix_tokens
+    async def _compact(self, halve: bool = False, request: CompactionRequest = CompactionRequest()) -> bool:  # noqa: B008 - a NamedTuple is immutable
+        """`halve`: the window turned out smaller than expected."""
+        conversation_budget = (
+            self.model_config.context_window.compaction_threshold(self._prefix_tokens) - self._prefix_tokens
+        )
         if halve:
-            share = min(share, (self._context_tokens() - self._prefix_tokens) // 2)
+            conversation_budget = min(conversation_budget, (self._context_tokens() - self._prefix_tokens) // 2)
         skills = self.executor.context.skills
-        done = await compact_session(
+        is_compacted = await compact_session(
             self.session,
             skills,
             self.model_config,
-            share,
+            conversation_budget,
             self._context_tokens(),
             self.emit,
             self.retry_policy,
             request,
         )
-        if done:
+        if is_compacted:
             self.meter.reset()
             if self.renew_prompt is not None:
                 self.system = await self.renew_prompt()
                 self._prefix_tokens = self._estimate_prefix_tokens()
-        return done
+        return is_compacted
 
-    # A reply
+    # Replies
 
     async def _request_reply(self) -> ModelReply:
-        messages, brain, said = self.session.messages(), self.model_config, list[str]()
+        messages, config, text_parts = self.session.messages(), self.model_config, list[str]()
         request = ModelRequest(
-            brain.model,
+            config.model,
             self.system,
             messages,
             self.executor.toolset.specs(),
-            brain.context_window.max_output,
-            brain.effort,
+            config.context_window.max_output,
+            config.effort,
         )
         try:
-            reply = await ask_model(brain.provider, request, self.emit, self.retry_policy, said)
+            reply = await ask_model(config.provider, request, self.emit, self.retry_policy, text_parts)
         except asyncio.CancelledError:
-            await self._record_partial_reply("".join(said), "cancelled")
+            await self._record_partial_reply("".join(text_parts), "cancelled")
             raise
         message = make_call_ids_unique(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit)
-        cost = brain.price(reply.usage)
-        message = await self.session.add_reply(message, reply.usage, cost, reply.model or brain.model)
+        cost = config.price(reply.usage)
+        message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model)
         self.meter.record_usage(reply.usage, len(messages))
         self._last_text = message.text or self._last_text
         self.emit(MessageAdded(message))
@@ -194,16 +196,16 @@ class Loop:
         return reply._replace(message=message)
 
     async def _record_partial_reply(self, partial: str, reason: str) -> None:
-        """Of a reply that broke off, the text: marked, and never run."""
+        """Records the text of a cut-off reply with a marker; its calls never run."""
         if partial.strip():
             message = Message("assistant", (Text(f"{partial}\n\n{CUT_OFF_MARKER}"),))
             message = await self.session.add_reply(message, Usage(), 0.0, self.model_config.model, incomplete=reason)
             self.emit(MessageAdded(message))
 
-    # The end
+    # Ending a run
 
     def _end_with_reply(self, reply: ModelReply) -> RunEnded:
-        """Without calls; or with calls that can't be executed, like those of the replies before it."""
+        """A reply without calls, or the last of several whose calls were all invalid."""
         if reply.stop == "length":
             fix = "ask for less at once, or ask it to go on (--continue)"
             return self._make_run_ended("failed", "the reply reached the model's output limit and is cut off", fix)
@@ -222,7 +224,7 @@ class Loop:
         return self._make_run_ended("failed", error.problem, _suggest_fix(error))
 
     def _reached_limit(self) -> RunStatus | None:
-        """Counted over the whole session, so that resuming starts no new account."""
+        """Counts the whole session, so resuming does not reset the limits."""
         totals, limits = self.session.totals, self.limits
         if limits.turns and totals.turns >= limits.turns:
             return "max-turns"

@@ -1,4 +1,4 @@
-"""The model of a run and what is known about it: values that the loop and compaction share."""
+"""The model of a run with its context window, price and effort. Used by loop and compact."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -7,21 +7,21 @@ from kitbag.messages import Usage
 from kitbag.models.provider import Provider
 
 COMPACTION_SHARE: Final = 0.8
-"""The share of the window, less the room for a reply, at which a conversation is compacted."""
+"""A conversation is compacted at this share of the window, after room for a reply is subtracted."""
 MIN_CONVERSATION_SHARE: Final = 0.2
-"""Of the window; so much is left to the conversation, also behind a long prompt."""
+"""At least this share of the window belongs to the conversation, even after a long prompt."""
 
 
 class ContextWindow(NamedTuple):
-    """What a model can hold, in tokens."""
+    """In tokens."""
 
     size: int
     max_output: int
 
     def compaction_threshold(self, prefix_tokens: int) -> int:
-        """`prefix`: the prompt and the tools, which stay."""
-        usual = int((self.size - self.max_output) * COMPACTION_SHARE)
-        return max(usual, prefix_tokens + int(self.size * MIN_CONVERSATION_SHARE))
+        """`prefix_tokens`: system prompt and tools, which compaction can't shrink."""
+        threshold = int((self.size - self.max_output) * COMPACTION_SHARE)
+        return max(threshold, prefix_tokens + int(self.size * MIN_CONVERSATION_SHARE))
 
 
 class ModelConfig(NamedTuple):

@@ -1,5 +1,4 @@
-"""One message of a conversation as it was recorded, and as the next request shows it: with a line where a skill was
-that is not there any more.
+"""A recorded message, and how the next request shows it: with a stub in place of each skill that is no longer loaded.
 
 Used by session.
 """
@@ -11,18 +10,18 @@ from kitbag.messages import Message, Text, ToolResult
 
 
 class RecordedMessage(NamedTuple):
-    """A message, and which skills stand in it: (part, name)."""
+    """A message and the skills in it, each as (part index, skill name)."""
 
     message: Message
     seq: int
     one_turn: tuple[tuple[int, str], ...] = ()
-    """Until the person speaks again."""
+    """Shown until the next user message."""
     attached: tuple[tuple[int, str], ...] = ()
-    """Until they are unloaded."""
+    """Shown until they are unloaded."""
 
     def as_sent(self, *, is_expired: bool, detached: Collection[str], unloaded: Mapping[str, str]) -> Message:
-        """`is_over`: the person has spoken since. `detached`: skills that stood behind a summary and are unloaded;
-        `unloaded`: the call that delivered a skill, and which."""
+        """`is_expired`: a later user message exists. `detached`: unloaded skills that were attached to the summary.
+        `unloaded`: skill name by the call that delivered it."""
         parts = list(self.message.parts)
         for index, name in self.one_turn:
             if is_expired and index < len(parts):

@@ -1,6 +1,6 @@
-"""A session that is in the journal already, read again to go on with it, or to go on in a copy.
+"""Restores a session from the journal, to resume or to fork it.
 
-Used by runtime and by whoever looks at a session from outside. The session itself says what a record means.
+Used by assembly and by everything that inspects sessions. Session itself interprets the records.
 """
 
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ from kitbag.store.private_files import StoreError
 
 
 def resume(journal: Journal, session_id: str, until: int | None = None) -> Session:
-    """From the records, as far as they can be read. Raises NotFoundError, and StoreError where not one can be."""
+    """Reads as many records as are readable. Raises NotFoundError, and StoreError if none is readable."""
     session = Session(journal, session_id)
-    found = 0
+    count = 0
     try:
         for record in read_session_records(journal, session_id, until):
             session.apply(record)
-            found += 1
+            count += 1
     except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-        if not found and isinstance(error, StoreError):
+        if not count and isinstance(error, StoreError):
             raise
-        what = f"record {found + 1} of session {session_id} is damaged; what follows it is left out, and kept"
-        session.warnings.append(what)
-        found += 1
-    if not found:
+        warning = f"record {count + 1} of session {session_id} is damaged; what follows it is left out, and kept"
+        session.warnings.append(warning)
+        count += 1
+    if not count:
         raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions list` shows them")
     session.messages()
     return session
 
 
 def read_session_records(journal: Journal, session_id: str, until: int | None = None) -> Iterator[JournalRecord]:
-    """Of a fork, first those of the session that it was forked from, which is older than all of its own."""
+    """For a fork, first the records of the session it was forked from."""
     for record in journal.read(STREAM_PREFIX + session_id):
         if until is not None and record.seq > until:
             return
@@ -44,7 +44,7 @@ def read_session_records(journal: Journal, session_id: str, until: int | None = 
 
 
 async def fork(journal: Journal, session: Session, header: SessionHeader) -> Session:
-    """A session that goes on from here; the other one stays as it is."""
+    """A copy of the session to continue in; the original stays unchanged."""
     copy = Session(journal, new_session_id())
     last = journal.last(session.stream)
     await copy.start(header._replace(forked_from=session.id, forked_at=last.seq if last else 0))

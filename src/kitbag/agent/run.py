@@ -35,25 +35,25 @@ class Run:
         self._end: RunEnded | None = None
         self._failure: Exception | None = None
         self.error: KitbagError | None = None
-        """What ended it, where that was an error with a name of its own."""
+        """The error that ended the run, if it was a KitbagError."""
 
     @property
     def ended(self) -> RunEnded:
-        """How it ended; there once the stream is at its end."""
+        """How the run ended; available at the end of the event stream."""
         if self._end is None:
             raise RuntimeError("the run has not ended: read its events, or await wait()")
         return self._end
 
     def cancel(self) -> None:
-        """Asks the work to stop; RunEnded with status `cancelled` follows. May be called at any time, and again."""
+        """Asks the work to stop; RunEnded with status `cancelled` follows. Safe to call at any time, repeatedly."""
         if self._task is None or self._state == "ending":
             return
         if self._state == "working" and not self._cancelled:
             self._task.cancel()
-        self._cancelled = True  # a task that is cancelled before its first step would never take it
+        self._cancelled = True  # cancelling a task before its first step would skip its cleanup
 
     async def wait(self) -> RunEnded:
-        """To the end, for those who don't care for the events."""
+        """Reads all events and returns how the run ended."""
         async for _ in self:
             pass
         return self.ended
@@ -75,7 +75,7 @@ class Run:
             raise self._failure
 
     async def drain(self) -> None:
-        """Until whoever reads the events has dealt with all there are so far."""
+        """Waits until the reader has handled all events so far."""
         await self._events.join()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -83,7 +83,7 @@ class Run:
             yield event
             self._events.task_done()
         self._events.task_done()
-        self._events.put_nowait(None)  # a second reader ends at once, too
+        self._events.put_nowait(None)  # ends a second reader, too
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
@@ -102,12 +102,12 @@ class Run:
         except KitbagError as error:
             self.error = error
             end = self._aborted("failed", error.problem, error.fix)
-        except Exception as error:  # noqa: BLE001 - told by RunEnded and raised to whoever holds the run
+        except Exception as error:  # noqa: BLE001 - reported by RunEnded and raised by __aexit__
             self._failure = error
             end = self._aborted("failed", f"{type(error).__name__}: {error}", "this is a fault of Kitbag")
         self._state = "ending"
         try:
-            with contextlib.suppress(asyncio.CancelledError):  # of the event loop itself: the end is told all the same
+            with contextlib.suppress(asyncio.CancelledError):  # the event loop is shutting down: still report the end
                 await run_to_completion(self._write_end(end))
         finally:
             self._end = self._end or end
@@ -122,7 +122,7 @@ class Run:
     async def _write_end(self, end: RunEnded) -> None:
         try:
             await self.session.record_end(end.status, end.error)
-        except KitbagError as error:  # the disk is full, say: then that is what the person has to know
+        except KitbagError as error:  # such as a full disk: the user must know
             self.error = self.error or error
             problem, fix = (end.error, end.fix) if end.error else (error.problem, error.fix)
             end = end._replace(status="failed", error=problem, fix=fix)

@@ -1,7 +1,8 @@
-"""A conversation that is kept: every step is in the journal before anybody hears of it, and the messages a model is
-sent are a view of those records. Resuming and forking are the same view, made anew.
+"""A session: each step is recorded in the journal before anyone sees it, and the messages sent to a model are derived
+from the records. Resuming and forking replay the records.
 
-Used by the loop and by whoever shows a session. Uses store/journal for what is durable, transcript for what is sent.
+Used by the loop and by everything that shows a session. Uses store/journal for storage and transcript for the
+messages.
 """
 
 import os
@@ -41,9 +42,9 @@ from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry, JournalRecord
 
 STREAM_PREFIX = "session/"
-"""Streams of sessions begin so."""
+"""Journal streams of sessions start with this."""
 NOTIFICATION_PREFIX = "<task-notification "
-"""Messages that nobody said begin so."""
+"""Messages that the user did not write start with this."""
 _MAX_ABOUT_CHARS = 120
 
 
@@ -53,52 +54,52 @@ class Session:
         self.journal = journal
         self.header = SessionHeader("", "", "default")
         self.prompt: tuple[dict[str, Any], ...] = ()
-        """The entries of the system prompt's ledger, with their texts, as last sent."""
+        """The ledger entries of the system prompt, with texts, as last sent."""
         self.prompt_inputs: dict[str, Any] = {}
-        """What the prompt was made for: as long as that is the same, so is the prompt."""
+        """What the prompt was built from; while this is unchanged, the prompt is reused."""
         self.about = ""
-        """The first words of the person."""
+        """The start of the first user message."""
         self.status = ""
-        """How it ended last; empty while it runs, and after a crash."""
+        """How the last run ended; empty while one is running and after a crash."""
         self.pending_switches: list[SessionSwitch] = []
-        """Changes that the model has not heard of."""
+        """Switches that the model has not been told about."""
         self.skills: dict[str, SkillUse] = {}
         self.totals = SessionTotals()
         self.warnings: list[str] = []
         self.directory = ""
-        """Where the next call starts; empty: where the session did."""
+        """Working directory of the next call; empty: the session's own."""
         self._recorded: list[RecordedMessage] = []
         self.calls: dict[str, ToolCall] = {}
-        """Every call that was ever made, by its id."""
+        """All calls of the session by id."""
         self.started_calls: set[str] = set()
-        """Calls with an intent: without a result, their outcome is not known."""
+        """Calls with a recorded intent: without a result, their outcome is unknown."""
         self._open_calls: dict[str, ToolCall] = {}
-        """Calls of the last reply that have no result yet."""
+        """Calls of the last reply without a result."""
         self._calls_by_skill: dict[str, list[str]] = {}
-        """Skill -> the calls whose results hold its text."""
+        """Skill name -> calls whose results contain its text."""
         self._unloaded_by_call: dict[str, str] = {}
-        """Call -> the skill that was unloaded, whose text it still holds."""
+        """Call -> the unloaded skill whose text its result contains."""
         self._detached_skills: set[str] = set()
-        """Skills that stood behind the summary and were unloaded."""
+        """Skills that were attached to the summary and are unloaded."""
         self._has_one_turn_skill = False
-        """A skill is shown that goes with the next thing a person says."""
+        """A skill is shown that expires with the next user message."""
         self._cached_messages: list[Message] | None = None
         self._deferred_entries: list[JournalEntry] = []
-        """What is written with the next record."""
+        """Written together with the next record."""
 
     @property
     def stream(self) -> str:
         return STREAM_PREFIX + self.id
 
-    # What is written
+    # Writing
 
     async def start(self, header: SessionHeader, *, deferred: bool = False) -> None:
-        """`later`: with the next record, in one commit; until then there is no such session."""
+        """`deferred`: written in one commit with the next record; until then the session does not exist."""
         self.header = header._replace(started=header.started or _now())
         await self._write("session", HEADER_FIELDS.write(self.header), deferred=deferred)
 
     async def set_prompt(self, ledger: Ledger, prompt_inputs: Mapping[str, Any], *, deferred: bool = False) -> None:
-        """Written only when it changed: all that is before the conversation stays byte for byte the same."""
+        """Recorded only if it changed: an unchanged prompt stays cached byte for byte."""
         entries = _prompt_entries(ledger)
         if entries != self.prompt or prompt_inputs != self.prompt_inputs:
             self.prompt, self.prompt_inputs = entries, dict(prompt_inputs)
@@ -111,8 +112,7 @@ class Session:
         dropped: Iterable[tuple[str, str]] = (),
         prompt: tuple[Ledger, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Another persona, model or mode from here on, with the prompt and without the skills (name, why) that go with
-        it: in one commit, or not at all."""
+        """Switches persona, model or mode, sets the new prompt and drops skills (name, reason), all in one commit."""
         entries = [
             JournalEntry(self.stream, "skill-dropped", {"name": name, "reason": replace_surrogates(reason)})
             for name, reason in dropped
@@ -120,26 +120,26 @@ class Session:
         if prompt is not None:
             body = {"entries": list(_prompt_entries(prompt[0])), "made_for": dict(prompt[1])}
             entries.append(JournalEntry(self.stream, "prompt", body))
-        changes = [SWITCH_FIELDS.write(one._replace(told=replace_surrogates(one.told))) for one in switches]
+        changes = [SWITCH_FIELDS.write(switch._replace(told=replace_surrogates(switch.told))) for switch in switches]
         now = {name: getattr(header, name) for name in SWITCHABLE_FIELDS}
         entries.append(
             JournalEntry(self.stream, "switched", {"changes": changes, "now": now, **self._summary_fields(), **now})
         )
 
-        async def both() -> None:
+        async def write_and_apply() -> None:
             for seq, entry in zip(await self._write_all(entries), entries, strict=True):
                 self.apply(JournalRecord(seq, entry.stream, "", entry.kind, entry.body))
 
-        await run_to_completion(both())
+        await run_to_completion(write_and_apply())
 
     async def add_user(self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = ()) -> None:
         message = Message("user", tuple(replace_part_surrogates(part) for part in parts))
-        shown = tuple(one_turn)
-        body = {"message": message_to_json(message), "one_turn": [list(pair) for pair in shown]}
-        await self._write("user", body, lambda seq: self._apply_user(message, seq, shown))
+        one_turn_skills = tuple(one_turn)
+        body = {"message": message_to_json(message), "one_turn": [list(pair) for pair in one_turn_skills]}
+        await self._write("user", body, lambda seq: self._apply_user(message, seq, one_turn_skills))
 
     async def add_note(self, text: str) -> None:
-        """Something that the model is told and nobody said. It begins with the mark that says so."""
+        """A message to the model that the user did not write; it starts with NOTIFICATION_PREFIX."""
         message = Message("user", (Text(replace_surrogates(text)),))
         body = {"message": message_to_json(message)}
         await self._write("note", body, lambda seq: self._append(RecordedMessage(message, seq)))
@@ -147,38 +147,38 @@ class Session:
     async def add_reply(
         self, message: Message, usage: Usage, cost: float | None, model: str, *, incomplete: str = ""
     ) -> Message:
-        """As it is kept: without half characters."""
-        kept = Message(message.role, tuple(replace_part_surrogates(part) for part in message.parts))
+        """Returns the message as recorded: without lone surrogates."""
+        recorded = Message(message.role, tuple(replace_part_surrogates(part) for part in message.parts))
         body = {
-            "message": message_to_json(kept),
+            "message": message_to_json(recorded),
             "usage": list(usage),
             "cost": cost,
             "model": replace_surrogates(model),
             "incomplete": incomplete,
         }
-        await self._write("reply", body, lambda seq: self._apply_reply(kept, seq, usage, cost, bool(incomplete)))
-        return kept
+        await self._write("reply", body, lambda seq: self._apply_reply(recorded, seq, usage, cost, bool(incomplete)))
+        return recorded
 
     async def record_intent(self, call: ToolCall) -> None:
-        """Before an effect."""
+        """Called before a side effect."""
         body = {"call": call.id, "tool": call.name, "arguments": call.arguments}
         await self._write("intent", body, lambda _: self.started_calls.add(call.id))
         point("intent-written")
 
     async def record_result(self, result: ToolResult, summary: str = "", cut: str = "", details: str = "") -> None:
-        kept = replace_part_surrogates(result)
+        recorded = replace_part_surrogates(result)
         body = {
-            "result": part_to_json(kept),
+            "result": part_to_json(recorded),
             "summary": replace_surrogates(summary),
             "cut": cut,
             "details": replace_surrogates(details),
         }
         point("tool-done")
-        await self._write("result", body, lambda seq: self._apply_result(kept, seq))
+        await self._write("result", body, lambda seq: self._apply_result(recorded, seq))
         point("result-written")
 
     async def record_directory(self, directory: str) -> None:
-        """A command has changed the directory in which the next call starts."""
+        """The working directory of the next call, after a command changed it."""
 
         def apply(_: int) -> None:
             self.directory = directory
@@ -186,8 +186,8 @@ class Session:
         await self._write("moved", {"directory": replace_surrogates(directory)}, apply)
 
     async def add_skill(self, use: SkillUse) -> None:
-        kept = use._replace(text=replace_surrogates(use.text), arguments=replace_surrogates(use.arguments))
-        await self._write("skill", SKILL_USE_FIELDS.write(kept), lambda _: self._apply_skill(kept))
+        recorded = use._replace(text=replace_surrogates(use.text), arguments=replace_surrogates(use.arguments))
+        await self._write("skill", SKILL_USE_FIELDS.write(recorded), lambda _: self._apply_skill(recorded))
 
     async def drop_skill(self, name: str, reason: str) -> None:
         await self._write("skill-dropped", {"name": name, "reason": reason}, lambda _: self._apply_drop(name))
@@ -202,7 +202,7 @@ class Session:
         await self._write("compacted", body, lambda _: self._apply_compaction(compaction))
 
     async def record_end(self, status: str, error: str = "") -> None:
-        """With what a listing needs, so that it need not read all."""
+        """Includes the fields of a session listing, so that a listing reads only the last record."""
 
         def apply(_: int) -> None:
             self.status = status
@@ -218,12 +218,12 @@ class Session:
     async def _write(
         self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None, *, deferred: bool = False
     ) -> None:
-        """Written and applied, or neither, also when this is cancelled meanwhile."""
+        """Writes and applies the record, or neither, even if cancelled meanwhile."""
         if deferred:
             self._deferred_entries.append(JournalEntry(self.stream, kind, dict(body)))
             return
 
-        async def both() -> None:
+        async def write_and_apply() -> None:
             if self._deferred_entries:
                 [seq] = await self._write_all([JournalEntry(self.stream, kind, body)])
             else:
@@ -231,49 +231,51 @@ class Session:
             if apply is not None:
                 apply(seq)
 
-        await run_to_completion(both())
+        await run_to_completion(write_and_apply())
 
     async def _write_all(self, entries: Sequence[JournalEntry]) -> list[int]:
-        """Behind what is held."""
-        held, self._deferred_entries = self._deferred_entries, []
+        """Writes the deferred entries first."""
+        deferred, self._deferred_entries = self._deferred_entries, []
         try:
-            return (await self.journal.write_all([*held, *entries]))[len(held) :]
+            return (await self.journal.write_all([*deferred, *entries]))[len(deferred) :]
         except BaseException:
-            self._deferred_entries = [*held, *self._deferred_entries]
+            self._deferred_entries = [*deferred, *self._deferred_entries]
             raise
 
-    # What is sent
+    # Messages for the model
 
     def messages(self) -> tuple[Message, ...]:
         """The conversation as the next request carries it."""
         if self._cached_messages is None:
-            mended = normalize_transcript(self._list_sent_messages(), frozenset(self.started_calls))
-            self.warnings += [problem for problem in mended.problems if problem not in self.warnings]
-            self._cached_messages = list(mended.messages)
+            transcript = normalize_transcript(self._list_sent_messages(), frozenset(self.started_calls))
+            self.warnings += [problem for problem in transcript.problems if problem not in self.warnings]
+            self._cached_messages = list(transcript.messages)
         return tuple(self._cached_messages)
 
     def recorded_messages(self) -> list[tuple[int, Message]]:
-        """With the number of the record each came from; for compaction."""
-        return [(line.seq, line.message) for line in self._recorded]
+        """(record number, message); used by compaction."""
+        return [(recorded.seq, recorded.message) for recorded in self._recorded]
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         return tuple(self._open_calls.values())
 
     def _list_sent_messages(self) -> Iterator[Message]:
-        last_user = max((at for at, line in enumerate(self._recorded) if is_user_message(line.message)), default=-1)
-        for at, line in enumerate(self._recorded):
-            yield line.as_sent(
-                is_expired=at < last_user, detached=self._detached_skills, unloaded=self._unloaded_by_call
+        last_user = max(
+            (index for index, recorded in enumerate(self._recorded) if is_user_message(recorded.message)), default=-1
+        )
+        for index, recorded in enumerate(self._recorded):
+            yield recorded.as_sent(
+                is_expired=index < last_user, detached=self._detached_skills, unloaded=self._unloaded_by_call
             )
 
     def _append(self, recorded: RecordedMessage) -> None:
-        """Appended to the view where that is all there is to do, so that a turn costs the same in a long session."""
+        """Extends the cached messages where possible, so that a turn costs the same in a long session."""
         expires = self._has_one_turn_skill and is_user_message(recorded.message)
-        simple = self._cached_messages is not None and not self._open_calls and not expires
+        can_extend = self._cached_messages is not None and not self._open_calls and not expires
         self._recorded.append(recorded)
         self._has_one_turn_skill = bool(recorded.one_turn) or (self._has_one_turn_skill and not expires)
-        if not simple or self._cached_messages is None:
+        if not can_extend or self._cached_messages is None:
             self._cached_messages = None
         elif self._cached_messages and self._cached_messages[-1].role == recorded.message.role:
             self._cached_messages[-1] = Message(
@@ -282,10 +284,10 @@ class Session:
         else:
             self._cached_messages.append(recorded.message)
 
-    # What is read
+    # Replaying records
 
     def apply(self, record: JournalRecord) -> None:
-        """A record that was written before. Raises for one that can't be what was written."""
+        """Replays a record. Raises for a damaged one."""
         body = record.body
         match record.kind:
             case "session":
@@ -293,8 +295,8 @@ class Session:
             case "prompt":
                 self.prompt, self.prompt_inputs = tuple(body["entries"]), dict(body.get("made_for", {}))
             case "user":
-                shown = tuple((int(index), str(name)) for index, name in body.get("one_turn", ()))
-                self._apply_user(_read_message(body["message"]), record.seq, shown)
+                one_turn_skills = tuple((int(index), str(name)) for index, name in body.get("one_turn", ()))
+                self._apply_user(_read_message(body["message"]), record.seq, one_turn_skills)
             case "reply":
                 message, usage = _read_message(body["message"]), Usage(*body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
@@ -311,7 +313,7 @@ class Session:
             case "switched":
                 now = body["now"]
                 self.header = self.header._replace(**{name: now[name] for name in SWITCHABLE_FIELDS if name in now})
-                self.pending_switches += [SWITCH_FIELDS.read(one) for one in body["changes"]]
+                self.pending_switches += [SWITCH_FIELDS.read(switch) for switch in body["changes"]]
             case "ended":
                 self.status = str(body.get("status", ""))
             case "skill":
@@ -319,13 +321,13 @@ class Session:
             case "skill-dropped":
                 self._apply_drop(body["name"])
             case "compacted":
-                known = COMPACTION_FIELDS.known_fields(body)
-                known["attached"] = tuple((str(name), str(text)) for name, text in body.get("attached", ()))
-                known["skills"] = tuple(_read_use(use) for use in body.get("skills", ()))
-                known["usage"] = Usage(*body.get("usage", ()))
-                self._apply_compaction(Compaction(**known))
+                fields = COMPACTION_FIELDS.known_fields(body)
+                fields["attached"] = tuple((str(name), str(text)) for name, text in body.get("attached", ()))
+                fields["skills"] = tuple(_read_use(use) for use in body.get("skills", ()))
+                fields["usage"] = Usage(*body.get("usage", ()))
+                self._apply_compaction(Compaction(**fields))
             case _:
-                pass  # of a kind that says nothing about the conversation
+                pass  # not part of the conversation
 
     def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...]) -> None:
         texts = [part.text for part in message.parts if isinstance(part, Text)]
@@ -355,16 +357,16 @@ class Session:
             self._cached_messages = self._append_results()
 
     def _append_results(self) -> list[Message] | None:
-        """The view, after the last open call was answered: the results of one reply are one message."""
+        """The cached messages after the last open call was answered: one message holds all results of a reply."""
         if self._cached_messages is None or not self._cached_messages or self._cached_messages[-1].role != "assistant":
             return None
         calls = self._cached_messages[-1].calls
-        order = {call.id: at for at, call in enumerate(calls)}
+        order = {call.id: index for index, call in enumerate(calls)}
         results: dict[str, ToolResult] = {}
-        for line in reversed(self._recorded):
-            if line.message.role == "assistant":
+        for recorded in reversed(self._recorded):
+            if recorded.message.role == "assistant":
                 break
-            results.update({result.call_id: result for result in line.message.results})
+            results.update({result.call_id: result for result in recorded.message.results})
         if set(results) != set(order):
             return None
         ordered = sorted(results.values(), key=lambda result: order[result.call_id])
@@ -384,14 +386,14 @@ class Session:
 
     def _apply_compaction(self, compaction: Compaction) -> None:
         texts = (compaction.summary, *(text for _, text in compaction.attached))
-        standing = tuple((at, name) for at, (name, _) in enumerate(compaction.attached, 1))
-        head = RecordedMessage(Message("user", tuple(Text(text) for text in texts)), 0, attached=standing)
+        attached = tuple((index, name) for index, (name, _) in enumerate(compaction.attached, 1))
+        summary = RecordedMessage(Message("user", tuple(Text(text) for text in texts)), 0, attached=attached)
         kept = [
-            line
-            for line in self._recorded
-            if line.seq >= compaction.keep_from or line.seq == (compaction.keep_also or -1)
+            recorded
+            for recorded in self._recorded
+            if recorded.seq >= compaction.keep_from or recorded.seq == (compaction.keep_also or -1)
         ]
-        self._recorded = [head, *kept]
+        self._recorded = [summary, *kept]
         self.skills = {use.name: use for use in compaction.skills}
         self._detached_skills = set()
         self._cached_messages = None
@@ -403,9 +405,9 @@ def _prompt_entries(ledger: Ledger) -> tuple[dict[str, Any], ...]:
 
 
 def _read_message(value: object) -> Message:
-    """Raises for what is no message, down to the types of its texts."""
-    read = message_from_json(value)
-    return Message(read.role, tuple(replace_part_surrogates(part) for part in read.parts))
+    """Raises for anything but a valid message, down to the types of its texts."""
+    message = message_from_json(value)
+    return Message(message.role, tuple(replace_part_surrogates(part) for part in message.parts))
 
 
 def _read_use(body: Mapping[str, Any]) -> SkillUse:
@@ -413,7 +415,7 @@ def _read_use(body: Mapping[str, Any]) -> SkillUse:
 
 
 def is_user_message(message: Message) -> bool:
-    """A person's message, not a tool's result and not a note."""
+    """True for what the user wrote; False for tool results and notifications."""
     return message.role == "user" and not message.results and not message.text.startswith(NOTIFICATION_PREFIX)
 
 

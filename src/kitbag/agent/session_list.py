@@ -1,7 +1,7 @@
-"""The sessions that are in a journal: which there are, and which is the newest of a directory.
+"""Lists the sessions of a journal and finds the newest of a directory.
 
-Used by runtime for --continue, by `kitbag sessions` and by the chat. Reads only the first and the last record of a
-session that ended as it should.
+Used for --continue, by `kitbag sessions` and by the chat. Reads only the first and the last record of a session that
+ended normally.
 """
 
 from collections.abc import Sequence
@@ -20,50 +20,50 @@ class SessionSummary(NamedTuple):
     id: str
     started: str
     last: str
-    """When something was written last."""
+    """Time of the last record."""
     directory: str
     model: str
     status: str
-    """How it ended last; empty while it runs, and after a crash."""
+    """How the last run ended; empty while one is running and after a crash."""
     turns: int
     cost: float | None
     about: str
-    """The first words of the person."""
+    """The start of the first user message."""
     forked_from: str = ""
     problem: str = ""
     task: str = ""
-    """Of an agent that another one started."""
+    """The task, if another agent started the session."""
     persona: str = ""
     """With its team; empty: none."""
     mode: str = ""
 
 
 def list_sessions(journal: Journal, directory: str = "") -> list[SessionSummary]:
-    """The newest first; of one directory, or of all. What other agents did is on the board of tasks."""
-    found: list[tuple[int, SessionSummary]] = []
+    """Newest first, of one directory or of all. Sessions of subagents are listed as tasks instead."""
+    numbered: list[tuple[int, SessionSummary]] = []
     for stream in journal.streams(STREAM_PREFIX):
         last, summary = _read_summary(journal, stream)
         if not summary.task and (not directory or summary.directory == directory):
-            found.append((last, summary))
-    return [summary for _, summary in sorted(found, key=lambda pair: pair[0], reverse=True)]
+            numbered.append((last, summary))
+    return [summary for _, summary in sorted(numbered, key=lambda pair: pair[0], reverse=True)]
 
 
 def find_session(summaries: Sequence[SessionSummary], name: str) -> SessionSummary:
-    """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError."""
-    found = [one for one in summaries if one.id == name]
-    found = found or [one for one in summaries if len(name) >= 3 and one.id.startswith(name)]
-    if len(found) > 1:
-        ids = ", ".join(one.id for one in found[:10])
+    """By id or id prefix. Raises AmbiguousError, or NotFoundError with similar ids."""
+    matches = [summary for summary in summaries if summary.id == name]
+    matches = matches or [summary for summary in summaries if len(name) >= 3 and summary.id.startswith(name)]
+    if len(matches) > 1:
+        ids = ", ".join(summary.id for summary in matches[:10])
         raise AmbiguousError(f"several conversations begin with {name[:80]!r}", f"write one of {ids}")
-    if found:
-        return found[0]
-    close = get_close_matches(name[:80], [one.id for one in summaries], 3, 0.6)
+    if matches:
+        return matches[0]
+    close = get_close_matches(name[:80], [summary.id for summary in summaries], 3, 0.6)
     fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag sessions list` shows those there are"
     raise NotFoundError(f"there is no conversation {name[:80]!r}", fix)
 
 
 def newest_session(journal: Journal, directory: str) -> str:
-    """The id of the session of this directory in which something happened last. Raises NotFoundError."""
+    """The id of the session in this directory with the newest record. Raises NotFoundError."""
     newest: tuple[int, str] = (0, "")
     for stream in journal.streams(STREAM_PREFIX):
         try:
@@ -71,7 +71,7 @@ def newest_session(journal: Journal, directory: str) -> str:
             if header.directory == directory and not header.task and (last := journal.last(stream)):
                 newest = max(newest, (last.seq, stream.removeprefix(STREAM_PREFIX)))
         except KitbagError:
-            continue  # a damaged one is no reason not to find the others
+            continue  # a damaged session must not hide the others
     if not newest[1]:
         raise NotFoundError("there is no session in this directory yet", "start one: kitbag -p …")
     return newest[1]
@@ -112,20 +112,20 @@ def _has_summary(last: JournalRecord) -> bool:
 
 def _summary_from_last(about: SessionSummary, last: JournalRecord) -> SessionSummary:
     body = last.body
-    # What it is now; before there were changes, only the header said it.
-    now = {name: str(body[name]) for name in ("model", "mode") if name in body}
+    # Records from before switching existed have these only in the header.
+    current = {name: str(body[name]) for name in ("model", "mode") if name in body}
     return about._replace(
         status=str(body["status"]),
         turns=int(body["turns"]),
         cost=body["cost"],
         about=str(body["about"]),
         persona=_persona_name(str(body.get("persona", about.persona))),
-        **now,
+        **current,
     )
 
 
 def _persona_name(persona: str) -> str:
-    """Chosen or not: nobody is nobody."""
+    """Empty for `none`, chosen or not."""
     return "" if persona == NO_PERSONA else persona
 
 

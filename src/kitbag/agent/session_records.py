@@ -1,5 +1,4 @@
-"""What is written down about a session besides its messages: how it began, what was changed about it since, its skills,
-its sums, what was compacted.
+"""Records of a session besides its messages: header, switches, loaded skills, totals and compactions.
 
 Values only; session writes and reads them.
 """
@@ -12,7 +11,7 @@ from kitbag.record_fields import RecordFields
 
 
 class SessionHeader(NamedTuple):
-    """What a session began with, what was changed about that since, and what it is resumed with."""
+    """What a session is resumed with: its options at the start, updated by every switch."""
 
     directory: str
     model: str
@@ -22,12 +21,12 @@ class SessionHeader(NamedTuple):
     persona: str = ""
     forked_from: str = ""
     forked_at: int = 0
-    """The last record of the other session that counts here too."""
+    """The last record of the original session that belongs to the fork."""
     started: str = ""
     task: str = ""
-    """Of an agent that another one started; empty: a person began it."""
+    """The task, if another agent started the session; empty: a user did."""
     model_said: bool = False
-    """The person chose the model, so no persona chooses another."""
+    """The user chose the model, so a persona can't change it."""
 
 
 HEADER_FIELDS: Final = RecordFields(
@@ -35,11 +34,11 @@ HEADER_FIELDS: Final = RecordFields(
     "task", "model_said",
 )  # fmt: skip
 SWITCHABLE_FIELDS: Final = ("model", "mode", "team", "persona", "model_said")
-"""What of a header can become another while the session goes on."""
+"""Header fields that can change while the session is open."""
 
 
 class SessionSwitch(NamedTuple):
-    """One change of those, and what the model is told of it with the next thing the person says."""
+    """One change of the header and the notice that the next user message carries to the model."""
 
     what: Literal["persona", "model", "mode", "skills"]
     before: str
@@ -48,7 +47,7 @@ class SessionSwitch(NamedTuple):
 
 
 class SkillUse(NamedTuple):
-    """A skill that was delivered to this conversation; the fields of session_skills.Loaded, and where it stands."""
+    """A skill delivered in this session: the fields of session_skills.LoadedSkill and the call that delivered it."""
 
     name: str
     tokens: int
@@ -58,7 +57,7 @@ class SkillUse(NamedTuple):
     arguments: str
     text: str
     call_id: str = ""
-    """The call whose result holds it."""
+    """The call whose result contains the text."""
 
 
 SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", "told")
@@ -70,27 +69,27 @@ class SessionTotals(NamedTuple):
     usage: Usage = Usage()
     cost: float = 0.0
     unpriced: bool = False
-    """Some of it has no known price, so `cost` is less than the truth."""
+    """Some usage has no known price, so `cost` is too low."""
 
 
 class Compaction(NamedTuple):
-    """What takes the place of the older part of a conversation."""
+    """Replaces the older part of a conversation."""
 
     summary: str
     keep_from: int
     """The first record that stays."""
     keep_also: int = 0
-    """One before it that stays too: what the person asked for last."""
+    """One earlier record that stays: the last user message."""
     attached: tuple[tuple[str, str], ...] = ()
-    """Skills that stand behind the summary, or a line on why one does not: (name, text)."""
+    """(name, text): skills attached to the summary, or a line that says why one is not."""
     skills: tuple[SkillUse, ...] = ()
-    """All that are loaded from here on."""
+    """All skills that stay loaded."""
     before: int = 0
     after: int = 0
     """Tokens."""
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """Of the summary."""
+    """Of the summary request."""
 
 
 COMPACTION_FIELDS: Final = RecordFields(

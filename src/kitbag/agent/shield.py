@@ -1,6 +1,6 @@
-"""Work that is done whole or not at all: who waits for it may be cancelled, it itself is not.
+"""Runs work that must not be cancelled halfway: the waiting task may be cancelled, the work is not.
 
-Used wherever something is written down, so that a cancellation never leaves half of a step behind.
+Used for everything that writes records, so that a cancellation never leaves half a step behind.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """A cancellation is raised when the work is done, not before; then what the work says is lost."""
+    """Raises the cancellation after the work is done; its result is lost then."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -23,12 +23,12 @@ async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     if cancelled is None:
         return task.result()
     if not task.cancelled():
-        task.exception()  # looked at, or asyncio complains about it
+        task.exception()  # mark as retrieved, or asyncio warns
     raise cancelled
 
 
 async def run_ignoring_cancellation(work: Coroutine[Any, Any, T]) -> T:
-    """To its end, and what it says is told, whoever cancels meanwhile: what a person sees is then what was done."""
+    """Runs to the end and returns the result, even if cancelled meanwhile, so that the user sees what was done."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,7 +1,8 @@
-"""A conversation as a provider accepts it, whatever the records look like after a crash, a cut or an edit.
+"""Turns recorded messages into a conversation that every provider accepts, even after a crash, a truncation or an
+edit.
 
-Pure functions on messages, used by session. What comes out begins with a user's message, alternates roles, and
-has exactly one result for each call, in the message right after it; what does not fit is mended, and said.
+Pure functions, used by session. The result starts with a user message, alternates roles, and has exactly one result
+for each call, in the message after it. What does not fit is fixed and reported.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,47 +27,49 @@ class NormalizedTranscript(NamedTuple):
 def normalize_transcript(
     messages: Iterable[Message], started_calls: frozenset[str] = frozenset()
 ) -> NormalizedTranscript:
-    """`began` are the calls with an intent in the journal: without a result, their outcome is not known."""
+    """`started_calls`: calls with a recorded intent; without a result, their outcome is unknown."""
     problems: list[str] = []
-    mended: list[Message] = []
-    waiting: dict[str, ToolCall] = {}
+    normalized: list[Message] = []
+    open_calls: dict[str, ToolCall] = {}
     seen: set[str] = set()
     for message in _merge_adjacent(messages):
         if message.role == "assistant":
             parts = _drop_repeated_calls(message.parts, seen, problems)
-            if not mended and parts:
+            if not normalized and parts:
                 problems.append("the conversation began with a reply")
-                mended.append(Message("user", (Text("(The beginning of this conversation is missing.)"),)))
+                normalized.append(Message("user", (Text("(The beginning of this conversation is missing.)"),)))
             if parts:
-                _answer_open_calls(mended, waiting, started_calls, problems)
-                mended.append(Message("assistant", parts))
-                waiting = {part.id: part for part in parts if isinstance(part, ToolCall)}
+                _answer_open_calls(normalized, open_calls, started_calls, problems)
+                normalized.append(Message("assistant", parts))
+                open_calls = {part.id: part for part in parts if isinstance(part, ToolCall)}
         else:
-            results, rest = _match_results(message.parts, waiting, problems)
-            given = {result.call_id for result in results}
+            results, rest = _match_results(message.parts, open_calls, problems)
+            answered = {result.call_id for result in results}
             results += [
-                _make_missing_result(call, started_calls, problems) for call in waiting.values() if call.id not in given
+                _make_missing_result(call, started_calls, problems)
+                for call in open_calls.values()
+                if call.id not in answered
             ]
-            order = {call_id: at for at, call_id in enumerate(waiting)}
+            order = {call_id: index for index, call_id in enumerate(open_calls)}
             results.sort(key=lambda result: order[result.call_id])
-            waiting = {}
+            open_calls = {}
             if results or rest:
-                mended.append(Message("user", (*results, *rest)))
-    _answer_open_calls(mended, waiting, started_calls, problems)
-    return NormalizedTranscript(tuple(_merge_adjacent(mended)), tuple(problems))
+                normalized.append(Message("user", (*results, *rest)))
+    _answer_open_calls(normalized, open_calls, started_calls, problems)
+    return NormalizedTranscript(tuple(_merge_adjacent(normalized)), tuple(problems))
 
 
 def _merge_adjacent(messages: Iterable[Message]) -> list[Message]:
-    """Neighbours of one role become one message; empty ones vanish."""
-    joined: list[Message] = []
+    """Merges adjacent messages of one role; drops empty ones."""
+    merged: list[Message] = []
     for message in messages:
         if not message.parts:
             continue
-        if joined and joined[-1].role == message.role:
-            joined[-1] = Message(message.role, (*joined[-1].parts, *message.parts))
+        if merged and merged[-1].role == message.role:
+            merged[-1] = Message(message.role, (*merged[-1].parts, *message.parts))
         else:
-            joined.append(message)
-    return joined
+            merged.append(message)
+    return merged
 
 
 def _drop_repeated_calls(parts: Sequence[Part], seen: set[str], problems: list[str]) -> tuple[Part, ...]:
@@ -113,7 +116,7 @@ def _make_missing_result(call: ToolCall, started_calls: frozenset[str], problems
 def _answer_open_calls(
     normalized: list[Message], open_calls: dict[str, ToolCall], started_calls: frozenset[str], problems: list[str]
 ) -> None:
-    """Results for calls that nothing answers."""
+    """Adds results for calls that have none."""
     if open_calls:
         normalized.append(
             Message("user", tuple(_make_missing_result(call, started_calls, problems) for call in open_calls.values()))
@@ -122,7 +125,7 @@ def _answer_open_calls(
 
 
 def replace_surrogates(text: str) -> str:
-    """Without half characters (lone surrogates), which no provider takes. Raises AttributeError for what is no text."""
+    """Escapes lone surrogates, which no provider accepts. Raises AttributeError if the value is not a string."""
     if text.isascii():
         return text
     try:
@@ -135,20 +138,20 @@ def replace_surrogates(text: str) -> str:
 def replace_part_surrogates(part: P) -> P:
     match part:
         case Text(text):
-            made: Part = Text(replace_surrogates(text))
+            replaced: Part = Text(replace_surrogates(text))
         case Thinking():
-            made = Thinking(*map(replace_surrogates, part))
+            replaced = Thinking(*map(replace_surrogates, part))
         case Image():
-            made = Image(*map(replace_surrogates, part))
+            replaced = Image(*map(replace_surrogates, part))
         case ToolCall():
             texts = {
                 "id": replace_surrogates(part.id),
                 "name": replace_surrogates(part.name),
                 "raw": replace_surrogates(part.raw),
             }
-            made = part._replace(**texts, arguments=dict(part.arguments))
+            replaced = part._replace(**texts, arguments=dict(part.arguments))
         case ToolResult():
-            made = part._replace(
+            replaced = part._replace(
                 call_id=replace_surrogates(part.call_id), content=tuple(map(replace_part_surrogates, part.content))
             )
-    return made if made != part else part  # pyright: ignore[reportReturnType] - of the same kind as it was
+    return replaced if replaced != part else part  # pyright: ignore[reportReturnType] - of the same kind as it was

@@ -1,1 +1,1 @@
-"""Puts one agent together: environment, model, permissions, skills, tools, prompt; and switches them in a session."""
+"""Builds one agent from environment, model, permissions, skills, tools and prompt and switches them in a session."""

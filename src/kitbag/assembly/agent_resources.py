@@ -1,7 +1,7 @@
-"""What an agent has: session, model, permissions, skills, tools, servers, prompt; how each is made, and how all that
-can become another while it is open is exchanged in one step.
+"""The resources of an open agent (session, model, permissions, skills, tools, servers, prompt): how each is built, and
+how those that can change are replaced in one step.
 
-Used by Agent and Subagent, which say when.
+Base of base_agent.BaseAgent, which opens and closes them.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class AgentResources:
     provider: Provider
     permissions: Permissions
     user_permissions: Permissions
-    """The person's, before an agent's file takes something away."""
+    """What the user allows, before the agent's definition restricts it."""
     skills: SessionSkills
     toolset: Toolset
     context: ToolContext
@@ -69,9 +69,9 @@ class AgentResources:
     sources: ModelSources
     delegation: "Delegation | None" = None
     servers: "McpServers | None" = None
-    """Also of those that this one starts."""
+    """Shared with the agents that this one starts."""
     agent_servers: AgentServers = AgentServers()
-    """With those that its file describes."""
+    """Includes the servers that the agent's definition declares."""
 
     def __init__(
         self,
@@ -83,15 +83,17 @@ class AgentResources:
         approver: Approver | None = None,
         person: UserAsker | None = None,
         journal: Journal | None = None,
-        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple can't be changed
+        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
     ) -> None:
-        """`provider` takes the place of what `model` would lead to; without `approver`, what asks is refused, and
-        without `person` the model has no tool to ask them."""
-        given = options or Options()
-        self.options = given._replace(model=model or given.model, directory=directory or given.directory)
+        """`provider` overrides the provider of `model`. Without `approver`, everything that needs approval is denied;
+        without `person`, the model has no tool to ask the user."""
+        base_options = options or Options()
+        self.options = base_options._replace(
+            model=model or base_options.model, directory=directory or base_options.directory
+        )
         self.notices: list[Notice] = []
         self.undo_session_id = ""
-        """The session that `kitbag undo` takes back for what this one changes; empty: this one."""
+        """The session in which `kitbag undo` finds this agent's changes; empty: its own."""
         self.definition: AgentFile | None = None
         self._provider_override = provider
         self._journal_override = journal
@@ -100,35 +102,35 @@ class AgentResources:
         self._retry_policy = patience
         self._exit_stack = AsyncExitStack()
         self.command_env: Mapping[str, str] | None = None
-        """What commands see; None: what this process has."""
+        """Environment variables of commands; None: those of this process."""
         self.is_interactive = False
-        """Somebody types the requests now: a file that they name with `@` needs no answer of theirs besides."""
+        """A user is typing the messages, so a file that they mention with `@` needs no approval."""
         self.user_command_blocks: list[str] = []
-        """Commands of theirs, as they go with the next message (person_commands)."""
+        """Output of the user's `!` commands for the next message (runtime/user_commands)."""
         self.task_id = ""
-        """Of an agent that another one started."""
+        """Set if another agent started this one."""
         self._in_worktree = False
-        """In a copy of the workspace."""
+        """Works in a copy of the workspace."""
         self._task_prompt = ""
-        self._is_resumed = bool(given.resume)
+        self._is_resumed = bool(base_options.resume)
         self._defers_first_write = False
-        """A request follows, with which what was made before it is written."""
+        """A request follows at once; the session header and prompt are written together with it."""
         self.stop_loading = threading.Event()
-        """Ends the commands of a skill that is being loaded."""
+        """Stops the commands of a skill that is being loaded."""
         self.busy = ""
-        """With what, in words; one thing at a time."""
+        """Describes the activity that runs now; empty: idle."""
         self.change_lock = asyncio.Lock()
-        """Held while persona, model, mode or files become others."""
+        """Held while persona, model, mode or loaded files change."""
         self._executor: Executor | None = None
-        """Of the request that runs."""
+        """Of the request that runs now."""
         self._server_tools_version = 0
-        """What the servers offered when the tools were put together."""
+        """Version of the server tools in the current toolset."""
 
     async def close(self) -> None:
-        """May be called twice."""
+        """Safe to call twice."""
         await self._exit_stack.aclose()
 
-    # The pieces
+    # Building the parts
 
     def _make_skills(self) -> SessionSkills:
         return build_session_skills(
@@ -149,18 +151,18 @@ class AgentResources:
         )
 
     def start_recording_changes(self) -> None:
-        """What tools change is kept from here on, for `kitbag undo`."""
+        """From now on changes by tools are recorded for `kitbag undo`."""
         self.changes = SessionChanges(
             self.session, self.environment.workspace, self.notices.append, record_in=self.undo_session_id
         )
         self.context = self.context._replace(change_recorder=self.changes)
 
     def current_permissions(self) -> Permissions:
-        """They may become others while a request runs."""
+        """Can change while a request runs."""
         return self.permissions
 
     def parent_context(self) -> ParentContext:
-        """What an agent gets that this one starts."""
+        """What an agent that this one starts inherits."""
         return ParentContext(
             self.environment,
             self.journal,
@@ -195,7 +197,7 @@ class AgentResources:
         self.agent_servers = AgentServers(self.servers, own)
 
     async def reopen_servers(self) -> None:
-        """By what is configured now. Their tools are there from the next request on."""
+        """Applies the current configuration. New tools are available from the next request on."""
         for servers in self.agent_servers:
             if servers is not None:
                 await close_servers(servers)
@@ -204,12 +206,12 @@ class AgentResources:
         await self.open_servers()
 
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
-        """By these, or by those there are."""
+        """Under `permissions`, or under the agent's own."""
         self._server_tools_version = self.agent_servers.version
         return Toolset(self._build_tools(), permissions or self.permissions)
 
     def _refresh_server_tools(self) -> None:
-        """What they tell, and what they offer since the last request."""
+        """Takes the servers' notices and rebuilds the toolset if their tools changed."""
         if self._server_tools_version != self.agent_servers.version:
             self.toolset = self.make_toolset()
         self.notices += self.agent_servers.take_notices()
@@ -218,16 +220,16 @@ class AgentResources:
         return await self.agent_servers.prompt(name, text)
 
     def make_delegation(self) -> "Delegation | None":
-        """For starting other agents; None: it can't."""
+        """For starting other agents; None: not possible."""
         return None
 
     def _add_diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.notices += map(diagnostic_notice, diagnostics)
 
     def _choose_model(self) -> None:
-        options, given = self.options, self._provider_override
-        if given is not None:
-            self.chosen, self.provider = override_model(given, options.model, self.sources), given
+        options, override = self.options, self._provider_override
+        if override is not None:
+            self.chosen, self.provider = override_model(override, options.model, self.sources), override
         else:
             self.chosen, self.provider = choose_run_model(
                 self.sources,
@@ -240,13 +242,13 @@ class AgentResources:
         self._exit_stack.push_async_callback(lambda: self.close_provider(self.provider))
 
     async def close_provider(self, provider: Provider) -> None:
-        """Closes it, unless it is somebody else's."""
+        """Does nothing for a provider that the caller passed in."""
         if provider is not self._provider_override:
             await provider.close()
 
     @property
     def uses_provider_override(self) -> bool:
-        """Somebody else's, which no choice of ours has replaced."""
+        """The caller's provider is still in use."""
         return self.provider is self._provider_override
 
     def _build_tools(self) -> list[Tool[Any]]:
@@ -280,10 +282,10 @@ class AgentResources:
         self._add_diagnostics(warnings)
         await self.session.set_prompt(ledger, self.prompt.inputs(), deferred=deferred)
 
-    # What can become another
+    # Replacing the setup
 
     def apply_setup(self, setup: AgentSetup) -> None:
-        """In one step."""
+        """Replaces everything in one step."""
         for name, value in setup._asdict().items():
             setattr(self, name, value)
         if self._executor is not None:
@@ -295,7 +297,7 @@ class AgentResources:
 
     @contextmanager
     def exclusive(self, activity: str) -> Generator[None]:
-        """Raises UsageError while something else goes on."""
+        """Raises UsageError while another activity runs."""
         if self.busy:
             raise UsageError(f"this agent is busy with {self.busy}", "wait for it, or cancel it")
         self.busy = activity

@@ -1,7 +1,7 @@
-"""What an agent works with and what may become another while it is open: ground, model, permissions, skills, tools,
-prompt. One value, so that all of it is made first and then taken together.
+"""The part of an agent that can change while it is open: environment, model, permissions, skills, tools, prompt. One
+value, so that a new setup is built completely and then replaces the old one in one step.
 
-Used by Agent when it opens, and by whatever changes it (persona_change, switching, reloading).
+Used by base_agent to open an agent, and by switch_model, switch_persona and reload.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SetupInputs(NamedTuple):
-    """What all the rest is made from."""
+    """The choices from which the rest of a setup is built."""
 
     options: Options
     environment: AgentEnvironment
@@ -45,7 +45,7 @@ class SetupInputs(NamedTuple):
 
 
 class AgentSetup(NamedTuple):
-    """The fields of Base and what follows from them; each is an attribute of the agent, too."""
+    """The fields of SetupInputs and what is built from them; each is also an attribute of the agent."""
 
     options: Options
     environment: AgentEnvironment
@@ -72,22 +72,22 @@ def build_tools(
     definition: AgentFile | None,
     in_worktree: bool = False,
 ) -> list[Tool[Any]]:
-    """No skills, no agents: no word about them, and no tools for them."""
-    missing: set[str] = set()
+    """Without skills or agents, the tools for them are left out."""
+    excluded: set[str] = set()
     if not library.visible_skills() and not _has_on_demand_skills(library):
-        missing |= {tool.name for tool in skill_tools()}
+        excluded |= {tool.name for tool in skill_tools()}
     if not can_ask_user:
-        missing.add("AskUser")
+        excluded.add("AskUser")
     if delegation is None:
-        missing |= {tool.name for tool in task_tools()}
+        excluded |= {tool.name for tool in task_tools()}
     elif not library.visible_agents():
-        missing.add("Task")  # what was begun before can still be looked at, and stopped
-    own = [tool for tool in all_tools() if tool.name not in missing]
-    return own + agent_servers.tools(definition, in_worktree=in_worktree)
+        excluded.add("Task")  # running tasks can still be inspected and stopped
+    built_in = [tool for tool in all_tools() if tool.name not in excluded]
+    return built_in + agent_servers.tools(definition, in_worktree=in_worktree)
 
 
 def _has_on_demand_skills(library: Registry) -> bool:
-    """Skills on demand: in no catalog, but found by search."""
+    """On-demand skills are in no catalog but can be found by search."""
     view = library.visibility_context()
     return any(library.evaluate(skill, view).searchable for skill in library.skills)
 
@@ -101,7 +101,7 @@ def build_system_prompt(
     append: str,
     task: str = "",
 ) -> SystemPrompt:
-    # The tools of servers come and go, and the prompt does not speak of them.
+    # The tools of servers come and go; the prompt does not mention them.
     tools = tuple(name for name in toolset.names() if not name.startswith("mcp__"))
     return SystemPrompt(environment, chosen, permissions.mode, tools, definition, append, task)
 
@@ -120,12 +120,12 @@ def build_user_messages(
 
 
 def build_path_skills(session: Session, skills: SessionSkills) -> PathSkills:
-    def earlier() -> "Iterator[str]":
+    def list_shown_texts() -> "Iterator[str]":
         for message in session.messages():
             for result in message.results:
                 yield from (part.text for part in result.content if isinstance(part, Text))
 
-    return PathSkills(skills, earlier)
+    return PathSkills(skills, list_shown_texts)
 
 
 def build_header(
@@ -136,7 +136,7 @@ def build_header(
     mode: str,
     task_id: str = "",
 ) -> SessionHeader:
-    """What a session is written down as; `before`: as it was until now."""
+    """The recorded header of a session; `previous`: the header until now."""
     library = environment.library
     nobody = NO_PERSONA if options.persona.strip().casefold() == NO_PERSONA else ""
     return previous._replace(

@@ -1,6 +1,6 @@
-"""Exchanges what can change while an agent is open: made first, then written and taken together.
+"""Builds a new agent setup, records the switch and applies it in one step.
 
-Used by whatever changes it (persona_change, switching, reloading).
+Used by switch_model, switch_persona and reload.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +23,19 @@ from kitbag.tools.toolset import Toolset
 
 
 def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
-    """All that follows from that, for the one that the person talks to. Nothing of the agent changes; what it knows of
-    files and of work that it began goes along."""
-    options, ground, definition, old = inputs.options, inputs.environment, inputs.definition, agent.delegation
-    library, permissions = ground.library, inputs.permissions
-    delegation = old if old is not None and old.has_started_tasks else None
+    """The complete setup for the agent that the user talks to. The agent itself is unchanged; its seen files and
+    running tasks carry over."""
+    options, environment, definition, current_delegation = (
+        inputs.options,
+        inputs.environment,
+        inputs.definition,
+        agent.delegation,
+    )
+    library, permissions = environment.library, inputs.permissions
+    delegation = current_delegation if current_delegation is not None and current_delegation.has_started_tasks else None
     if delegation is None and library.visible_agents():
-        delegation = old or agent.make_delegation()
-    skills = build_session_skills(ground, options, lambda: agent.current_permissions().mode, agent.stop_loading)
+        delegation = current_delegation or agent.make_delegation()
+    skills = build_session_skills(environment, options, lambda: agent.current_permissions().mode, agent.stop_loading)
     skills.session_id = agent.session.id
     tools = build_tools(
         library,
@@ -41,7 +46,7 @@ def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
     )
     toolset = Toolset(tools, permissions)
     context = agent.context._replace(
-        workspace=ground.workspace, permissions=permissions, library=library, skills=skills, delegation=delegation
+        workspace=environment.workspace, permissions=permissions, library=library, skills=skills, delegation=delegation
     )
     return AgentSetup(
         *inputs,
@@ -49,7 +54,7 @@ def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
         skills,
         toolset,
         context,
-        build_system_prompt(ground, inputs.chosen, permissions, toolset, definition, options.append),
+        build_system_prompt(environment, inputs.chosen, permissions, toolset, definition, options.append),
         build_user_messages(agent.session, skills, toolset, delegation, agent.server_prompt),
         build_path_skills(agent.session, skills),
     )
@@ -64,15 +69,15 @@ async def commit_setup(
     prompt: tuple[Ledger, Mapping[str, Any]] | None = None,
     on_applied: Callable[[], None] = lambda: None,
 ) -> None:
-    """Written in one commit, then taken, with what `also` does; or neither. What was used before and is not any more is
-    closed. Cancelled while it is being written, it is done all the same, and the cancellation told after that."""
-    old = agent.provider
+    """Records the switch in one commit, applies the setup and calls `on_applied`, or does nothing. Closes a replaced
+    provider. A cancellation during the commit takes effect after it."""
+    old_provider = agent.provider
 
-    async def both() -> None:
+    async def record_and_apply() -> None:
         await agent.session.switch(switches, header, dropped, prompt)
         agent.apply_setup(setup)
         on_applied()
-        if old is not setup.provider:
-            await agent.close_provider(old)
+        if old_provider is not setup.provider:
+            await agent.close_provider(old_provider)
 
-    await run_to_completion(both())
+    await run_to_completion(record_and_apply())

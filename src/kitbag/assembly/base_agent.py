@@ -1,7 +1,7 @@
 """An agent that runs requests: opens a session with its model, prompt, tools and permissions, and closes them.
 
-Used by Agent, which can also start other agents, and by Subagent. What can change while it is open (persona, model,
-mode, files) is changed by modules of their own.
+Used by runtime/agent, whose agent can also start others, and by tasks/subagent. switch_persona, switch_model and
+reload change an open agent.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class BaseAgent(AgentResources):
         if self.options.directory and not os.path.isdir(self.options.directory):
             raise UsageError(f"{self.options.directory} is no directory", "give one that exists")
         places = find_places(self.options.directory or None)
-        # The user's own settings, and no others, say where a model is.
+        # Only the user's own settings decide where a model is.
         self.sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
         self._add_diagnostics(problems)
         self.journal = self._journal_override or self._open_journal(places, self.sources)
@@ -81,10 +81,10 @@ class BaseAgent(AgentResources):
         if options.agent:
             self.definition = library.find_agent(options.agent)
         self._choose_model()
-        before = self.session.header.mode if options.resume else ""
-        known = [tool.name for tool in self._build_tools()]
+        session_mode = self.session.header.mode if options.resume else ""
+        known_tools = [tool.name for tool in self._build_tools()]
         self.user_permissions, self.permissions, notices = load_run_permissions(
-            self.environment, options, self.definition, known, before
+            self.environment, options, self.definition, known_tools, session_mode
         )
         self.notices += notices
         self.skills = self._make_skills()
@@ -105,18 +105,20 @@ class BaseAgent(AgentResources):
         return journal
 
     def _find_session(self, places: Places) -> Session:
-        wanted = self.options.resume
-        if not wanted:
+        session_id = self.options.resume
+        if not session_id:
             return Session(self.journal, new_session_id())
-        session = resume(self.journal, newest_session(self.journal, places.cwd) if wanted == "last" else wanted)
+        session = resume(self.journal, newest_session(self.journal, places.cwd) if session_id == "last" else session_id)
         self.notices += [Notice("warning", warning) for warning in session.warnings]
         return session
 
     # The session
 
     async def _start_session(self) -> None:
-        before = self.session.header
-        header = build_header(before, self.options, self.environment, self.chosen, self.permissions.mode, self.task_id)
+        previous = self.session.header
+        header = build_header(
+            previous, self.options, self.environment, self.chosen, self.permissions.mode, self.task_id
+        )
         if self.options.resume and self.options.fork:
             self.session = await fork(self.journal, self.session, header._replace(started=""))
         elif not self._is_resumed:
@@ -128,22 +130,22 @@ class BaseAgent(AgentResources):
         self.notices += unusable_skill_notices(dropped)
         self.prompt = self.build_system_prompt()
         if self.options.resume and not self.task_id:
-            # What is otherwise than it was counts from here on, and the model hears of it.
-            made = list_switches(
-                before, header, self.environment.library, dropped, has_history=bool(self.session.recorded_messages())
+            # Changed options apply from now on, and the model is told.
+            switches = list_switches(
+                previous, header, self.environment.library, dropped, has_history=bool(self.session.recorded_messages())
             )
-            if made:
-                await self.session.switch(made, header, dropped)
-        for name, why in dropped:
+            if switches:
+                await self.session.switch(switches, header, dropped)
+        for name, reason in dropped:
             if name in self.session.skills:
-                await self.session.drop_skill(name, why)
+                await self.session.drop_skill(name, reason)
         if self.session.prompt_inputs != self.prompt.inputs():
             await self._record_prompt(deferred=self._defers_first_write)
         self.apply_prompt()
 
     async def _renew_prompt(self) -> tuple[SystemBlock, ...]:
-        """After a compaction nothing is cached any more, so the prompt may tell what has changed: files, and the mode,
-        with the tools that it leaves."""
+        """A compaction invalidates the provider's cache anyway, so the prompt can include changed files, the current
+        mode and its tools."""
         await asyncio.to_thread(self.environment.library.refresh)
         await self._check_trust()
         self.toolset = self.make_toolset()
@@ -155,57 +157,57 @@ class BaseAgent(AgentResources):
         return self.system_blocks
 
     async def _check_trust(self) -> None:
-        """Memory files are read anew with the prompt, and one may have come since the workspace was trusted."""
-        ground = self.environment
-        trust = await asyncio.to_thread(check_trust, ground.places, self.options.trust_workspace)
-        if ground.trust.can_load_items and not trust.can_load_items:
-            if not ground.library.omit_project:
-                await asyncio.to_thread(ground.library.omit_project_items)
-            self.notices += trust_lost_notices(ground.library)
-            self.environment = ground._replace(trust=trust)
+        """Memory files are read again with the prompt, and one may be newer than the trust decision."""
+        environment = self.environment
+        trust = await asyncio.to_thread(check_trust, environment.places, self.options.trust_workspace)
+        if environment.trust.can_load_items and not trust.can_load_items:
+            if not environment.library.omit_project:
+                await asyncio.to_thread(environment.library.omit_project_items)
+            self.notices += trust_lost_notices(environment.library)
+            self.environment = environment._replace(trust=trust)
 
-    # Changes while it is open
+    # Changes while the agent is open
 
     async def preview_persona(self, name: str, team: str = "") -> "PersonaChange":
-        """What `use_persona` would change; nothing is."""
+        """What `use_persona` would change; changes nothing."""
         from kitbag.assembly.switch_persona import preview_persona
 
         return await preview_persona(self, name, team)
 
     async def use_persona(self, name: str, team: str = "") -> "PersonaChange":
-        """`name`: `persona` or `team/persona`; empty: none any more. Wholly or not at all. Raises KitbagError."""
+        """`name`: `persona` or `team/persona`; empty: no persona. Completely or not at all. Raises KitbagError."""
         from kitbag.assembly.switch_persona import use_persona
 
         return await use_persona(self, name, team)
 
     async def use_model(self, name: str) -> str:
-        """Its full name. Raises KitbagError as at the start."""
+        """Returns its full name. Raises KitbagError as at the start."""
         from kitbag.assembly.switch_model import use_model
 
         return await use_model(self, name)
 
     async def use_mode(self, mode: str) -> PermissionMode:
-        """Also while a request runs: it counts from the next call on. Raises KitbagError."""
+        """Also while a request runs; takes effect with the next call. Raises KitbagError."""
         from kitbag.assembly.switch_model import use_mode
 
         return await use_mode(self, mode)
 
     async def reload(self) -> "Reloaded":
-        """Settings, trust, skills, agents, personas and memory files are read anew. Raises KitbagError."""
+        """Reads settings, trust, skills, agents, personas and memory files again. Raises KitbagError."""
         from kitbag.assembly.reload import reload
 
         return await reload(self)
 
     async def compact(self, emit: Emit, instructions: str = "") -> bool:
-        """Now; `wish`: what to keep, in the person's words. False: there is nothing that could be made shorter."""
+        """`instructions`: what to keep, in the user's words. Returns False if nothing can be compacted."""
         with self.exclusive("making the conversation shorter"):
             self._restore_skills()
             return await self._make_loop(emit).compact(instructions)
 
-    # A request
+    # Requests
 
     def run(self, request: str, images: Sequence[Image] = ()) -> Run:
-        """Use it as a context manager; it begins when it is entered. One at a time."""
+        """Use it as a context manager; it starts when entered. One at a time."""
         self._refresh_server_tools()
         library = self.environment.library
         started = RunStarted(
@@ -232,9 +234,9 @@ class BaseAgent(AgentResources):
         return Run(self.session, started, work)
 
     def _current_context(self) -> ToolContext:
-        """The directory of the last command, as long as it is one of the workspace."""
-        found = self.session.directory
-        resolved = os.path.realpath(found) if found else ""
+        """Starts in the last command's directory while that is in the workspace."""
+        directory = self.session.directory
+        resolved = os.path.realpath(directory) if directory else ""
         inside = any(is_inside(resolved, root) for root in self.context.workspace.write_roots)
         return self.context._replace(directory=resolved) if inside and os.path.isdir(resolved) else self.context
 
@@ -250,59 +252,63 @@ class BaseAgent(AgentResources):
         return await loop.run()
 
     async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
-        """What the person says becomes a message. Without one it goes on, when there is news."""
-        news = await run_to_completion(self._add_notifications())
+        """Without a request the agent continues if there are notifications."""
+        notifications = await run_to_completion(self._add_notifications())
         if not request and not images:
-            if not news:
+            if not notifications:
                 raise UsageError("there is no request", "say something")
             return
 
-        ran: list[str] = []
+        command_blocks: list[str] = []
 
-        async def named(text: str, emit: Emit) -> MentionedContent:
-            ran.extend(self.user_command_blocks)
-            here, window = self.context.directory, self.chosen.info.window
-            found = await read_mentions(text, emit, executor, here, self.is_interactive, window)
-            return found._replace(blocks=(*ran, *found.blocks))
+        async def read_all_mentions(text: str, emit: Emit) -> MentionedContent:
+            command_blocks.extend(self.user_command_blocks)
+            directory, window = self.context.directory, self.chosen.info.window
+            content = await read_mentions(text, emit, executor, directory, self.is_interactive, window)
+            return content._replace(blocks=(*command_blocks, *content.blocks))
 
         await self.user_messages.add(
-            request, images, self.system_blocks[0].text if self.system_blocks else "", emit, named
+            request, images, self.system_blocks[0].text if self.system_blocks else "", emit, read_all_mentions
         )
-        del self.user_command_blocks[: len(ran)]
+        del self.user_command_blocks[: len(command_blocks)]
 
     def _restore_skills(self) -> None:
-        """What the conversation holds, whatever became of an earlier call that was cancelled while it loaded."""
+        """Loads what the conversation contains, even if an earlier call was cancelled while loading."""
         self.skills.restore(
             LoadedSkill(use.name, use.tokens, use.at, use.by, use.digest, arguments=use.arguments, text=use.text)
             for use in self.session.skills.values()
         )
 
     async def _add_notifications(self) -> str:
-        """Wholly or not at all: it is given only once."""
-        news = await self._take_notifications()
-        if news:
-            await self.session.add_note(news)
-        return news
+        """Taking and recording happen together: notifications are delivered only once."""
+        text = await self._take_notifications()
+        if text:
+            await self.session.add_note(text)
+        return text
 
     async def _take_notifications(self) -> str:
-        """Background work that has ended since."""
+        """Background tasks that have ended since the last call."""
         return await self.delegation.take_notifications() if self.delegation is not None else ""
 
     def _delegated_usage(self) -> tuple[int, float]:
         return self.delegation.spent() if self.delegation is not None else (0, 0.0)
 
     def _requester_name(self) -> str:
-        """As a person reads it, in a question."""
+        """As shown in an approval question."""
         return self.options.agent
 
     def _make_loop(self, emit: Emit) -> Loop:
-        options, known, agent = self.options, self.chosen.info, self.definition
+        options, model_info, agent = self.options, self.chosen.info, self.definition
         limits = options.limits
         if agent is not None:
             limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
-        brain = ModelConfig(
-            self.provider, self.chosen.model, ContextWindow(known.window, known.max_output), known.cost, effort
+        model_config = ModelConfig(
+            self.provider,
+            self.chosen.model,
+            ContextWindow(model_info.window, model_info.max_output),
+            model_info.cost,
+            effort,
         )
         self.path_skills.refresh()
         executor = Executor(
@@ -318,7 +324,7 @@ class BaseAgent(AgentResources):
         )
         return Loop(
             self.session,
-            brain,
+            model_config,
             executor,
             self.system_blocks,
             limits,

@@ -1,6 +1,7 @@
-"""What a run stands on, made from the user's start directory, settings and environment: trust, library, permissions.
+"""The environment of a run, loaded from the user's start directory and settings: trust, library, workspace,
+permissions.
 
-Used by runtime/agent and by the commands that explain a decision. Reads only; the sandbox is tried when it is needed.
+Used by base_agent and by the commands that explain a decision. Reads only; the sandbox is probed when needed.
 """
 
 import os
@@ -27,9 +28,9 @@ class AgentEnvironment(NamedTuple):
     permissions: Permissions
     live_rules: LiveRules
     loaded_rules: LoadedPermissions
-    """What `live` said at the start."""
+    """What `live_rules` returned at the start."""
     diagnostics: tuple[Diagnostic, ...]
-    """Of the settings, and of the rules in them."""
+    """Of the settings and the permission rules in them."""
 
 
 def load_environment(
@@ -42,8 +43,8 @@ def load_environment(
     persona: str = "",
     settings_mode: str = "",
 ) -> AgentEnvironment:
-    """`settings_mode`: of the settings when the work was requested, where that was earlier. Raises UsageError for a
-    wrong rule or mode, NotFoundError for a team or persona that does not exist."""
+    """`settings_mode`: the mode in the settings when the work was requested, if that was earlier. Raises UsageError for
+    an invalid rule or mode, NotFoundError for an unknown team or persona."""
     trust = check_trust(places, trusted_for_run=trust_workspace)
     library = Registry(
         places,
@@ -53,7 +54,7 @@ def load_environment(
         omit_project=not trust.can_load_items,
         is_still_trusted=lambda: check_trust(places, trusted_for_run=trust_workspace).can_load_items,
     )
-    # All files, so that what a project would like is told even where it does not count.
+    # All files, so that ignored project settings are reported, too.
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = resolve_workspace(places, settings)
     workspace = workspace._replace(extra_read_roots=_list_skill_roots(library))
@@ -73,7 +74,7 @@ def load_environment(
 
 
 def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
-    """For what a person said about a run. Raises what `lay_ground` raises."""
+    """For the options of a run. Raises what `load_environment` raises."""
     return load_environment(
         places,
         permission_options=PermissionFlags(options.mode, options.only_tools, options.ask, options.no_tools),
@@ -86,18 +87,20 @@ def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
 
 
 def with_persona(environment: AgentEnvironment, team: str, persona: str) -> AgentEnvironment:
-    """The same ground as somebody else sees it, with skills and agents read anew; trust, rules and workspace stay.
-    Raises NotFoundError and AmbiguousError for a team or persona, LeftOutError for one that is not trusted."""
-    old = environment.library
+    """The same environment as another persona sees it: skills and agents are read again; trust, rules and workspace
+    stay. Raises NotFoundError and AmbiguousError for a team or persona, UntrustedItemError for one that is not
+    trusted."""
+    library_before = environment.library
     library = Registry(
-        old.places,
-        extra=old.extra,
+        library_before.places,
+        extra=library_before.extra,
         team=team,
         persona=persona,
-        omit_project=old.omit_project or (old.is_still_trusted is not None and not old.is_still_trusted()),
-        is_still_trusted=old.is_still_trusted,
+        omit_project=library_before.omit_project
+        or (library_before.is_still_trusted is not None and not library_before.is_still_trusted()),
+        is_still_trusted=library_before.is_still_trusted,
     )
-    _ = library.persona  # which is looked up now
+    _ = library.persona  # resolve it now
     return environment._replace(
         library=library, permissions=_make_permissions(environment.workspace, environment.live_rules, library)
     )
@@ -123,50 +126,50 @@ def diagnostic_notice(diagnostic: Diagnostic) -> Notice:
 
 
 def trust_lost_notices(library: Registry) -> list[Notice]:
-    """For a session in which the workspace changes; once."""
+    """Once, when the workspace changes during a session."""
     if not library.has_lost_trust:
         return []
     library.has_lost_trust = False
-    what = "the workspace has changed and is not trusted as it is now; nothing that it brings is used from here on"
-    return [Notice("warning", what, "`kitbag trust` shows what has changed, and asks; then /reload")]
+    problem = "the workspace has changed and is not trusted as it is now; nothing that it brings is used from here on"
+    return [Notice("warning", problem, "`kitbag trust` shows what has changed, and asks; then /reload")]
 
 
 def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
-    """What of an untrusted workspace does not count, by name."""
+    """Lists what is omitted because the workspace is not trusted."""
     trust = environment.trust
     if trust.can_load_items:
         return []
     items = [f"{item.kind} {item.full_name}" for item in environment.library.untrusted_items()]
     listed = ("skill", "command", "agent", "persona")
     items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
-    more = f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
-    why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
+    suffix = f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
+    reason = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
     fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-    what = f"the workspace {why}; left out: {', '.join(items[:_MAX_LISTED]) or 'all that it brings'}{more}"
-    return [Notice("warning", what, fix)]
+    problem = f"the workspace {reason}; left out: {', '.join(items[:_MAX_LISTED]) or 'all that it brings'}{suffix}"
+    return [Notice("warning", problem, fix)]
 
 
 _MAX_LISTED = 100
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:
-    """Where skills that may be loaded keep the files they name; the project's are in the workspace anyway."""
-    found: dict[str, str] = {}
+    """Folders of skills outside the project, whose files may be read; the project's are in the workspace anyway."""
+    resolved: dict[str, str] = {}
     for skill in library.skills:
         root = skill.root
         folder = skill.directory if root.scope != "project" else ""
-        while folder not in found and folder.startswith(root.path):
-            # Links in a person's own folder lead to what is theirs, too.
+        while folder not in resolved and folder.startswith(root.path):
+            # Links in the user's own folder point to what is theirs, too.
             real = os.path.realpath(folder) if folder == root.path or os.path.islink(folder) else ""
-            found[folder] = real if real and not root.refusal(real) else ""
+            resolved[folder] = real if real and not root.refusal(real) else ""
             folder = os.path.dirname(folder)
         if root.plugin_path:
-            found[root.plugin_path] = os.path.realpath(root.plugin_path)
-    return tuple(sorted(set(found.values()) - {""}))
+            resolved[root.plugin_path] = os.path.realpath(root.plugin_path)
+    return tuple(sorted(set(resolved.values()) - {""}))
 
 
 def _list_read_only_agents(library: Registry) -> frozenset[str]:
-    """The built-in ones whose names nobody else has taken by now: files may come while a session runs."""
+    """The built-in agents that no file shadows; files may appear while a session runs."""
     return frozenset(
         agent.name for agent in library.agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS
     )

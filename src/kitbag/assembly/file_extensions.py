@@ -1,6 +1,6 @@
-"""Whether a word behind an `@` was meant as a file though there is none: `src/old.py` was, `@app.route` was not.
+"""Decides whether an `@` word without a matching file was meant as a file: `src/old.py` was, `@app.route` was not.
 
-Used by mentions, to tell people of what they mistyped and to be silent about what they did not mean.
+Used by mentions to warn about typos only.
 """
 
 import re
@@ -21,12 +21,12 @@ _PATH_PREFIXES: Final = ("./", "../", "~/", "/")
 
 
 def looks_like_file(word: str, *, is_quoted: bool = False, has_top_folder: bool = False) -> bool:
-    """`has_top`: there is a folder of the name that the path begins with."""
+    """`has_top_folder`: a folder with the name of the first component exists."""
     if not _PLAIN_PATH.fullmatch(word):
         return False
     name = word.rpartition("/")[2]
-    stem, dot, ending = name.rpartition(".")
-    if dot and stem and ending.lower() in _EXTENSIONS:
+    stem, dot, extension = name.rpartition(".")
+    if dot and stem and extension.lower() in _EXTENSIONS:
         return True
-    # One slash and no ending may also be a package: `@types/node`.
+    # One slash and no extension may also be a package: `@types/node`.
     return has_top_folder or word.startswith(_PATH_PREFIXES) or word.count("/") > 1 or (is_quoted and "/" in word)

@@ -1,6 +1,7 @@
-"""Skills with `context: fork` that the person calls by name: an agent does what they say, and the model hears of it.
+"""Runs skills with `context: fork` that the user invokes by name: a subagent follows the skill and the model gets its
+report.
 
-Used by Agent for its requests. The person asked for it, so nobody else is asked.
+Used by agent_setup for user messages. The user asked for it, so no approval is needed.
 """
 
 from kitbag.agent.ask_model import Emit
@@ -15,9 +16,9 @@ def make_fork_runner(delegation: Delegation) -> RunFork:
     async def run(fork: SkillFork, emit: Emit) -> str:
         from kitbag.tools.task import render_report
 
-        errand = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
-        report = await delegation.start(errand, lambda text: emit(Notice("info", text)))
-        found = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
-        return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{found}"
+        request = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+        report = await delegation.start(request, lambda text: emit(Notice("info", text)))
+        output = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
+        return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{output}"
 
     return run

@@ -1,6 +1,6 @@
 """What an agent passes on to the agents that it starts.
 
-Used by the agent that starts one, by the worker that starts one for it, and by Subagent.
+Used by agent_resources, by the worker (tasks/worker) and by tasks/subagent.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 
 class ParentContext(NamedTuple):
-    """What an agent has from the one that starts it, or from a worker that stands in for that one."""
+    """What a subagent inherits from its parent, or from a worker that acts for the parent."""
 
     environment: AgentEnvironment
     journal: Journal
     sources: ModelSources
     approvals: Approvals
     permissions: Permissions
-    """The person's, with what the command line leaves of the tools."""
+    """The user's, restricted by the command line's tools."""
     mode: PermissionMode
-    """Of the one that starts it."""
+    """The parent's."""
     options: Options
     chosen: SelectedModel
     provider: Provider
-    """Of the one that starts it; another is made where another model is wanted."""
+    """The parent's; another is connected if the subagent uses another model."""
     retry_policy: RetryPolicy = RetryPolicy()
     servers: "McpServers | None" = None
-    """Of the one that starts it, which also closes them."""
+    """The parent's, which also closes them."""
     command_env: Mapping[str, str] | None = None
-    """What commands see; None: what this process has."""
+    """Environment variables of commands; None: those of this process."""
     mode_now: Callable[[], PermissionMode] | None = None
-    """Of the one that starts it, at the moment, where that one is in this process."""
+    """Returns the parent's current mode if the parent runs in this process."""

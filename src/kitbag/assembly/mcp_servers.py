@@ -1,7 +1,7 @@
-"""The servers of a run, where there are any: opened with it, for its own agent and for those that it starts; and the
-servers that an agent's file describes, which are there for that agent alone and end with it.
+"""MCP servers of a run: the configured ones, shared with the agents that it starts, and those that an agent's
+definition declares, which only that agent uses.
 
-Used by Agent and Subagent. Nothing of tools/mcp_client is imported where there is no server.
+Used by agent_resources and tasks/subagent. Nothing of tools/mcp_client is imported if there is no server.
 """
 
 import os
@@ -26,7 +26,7 @@ SERVER_FILES = (".mcp.json", ".kitbag/mcp.json")
 async def open_servers(
     environment: AgentEnvironment, permissions: Permissions, agent: AgentFile | None, only_tools: Sequence[str]
 ) -> "McpServers | None":
-    """None where there are none, or where none of their tools could be used."""
+    """None if there are none, or if none of their tools could be used."""
     if not has_configured_servers(environment) or permissions.mode == "plan":
         return None
     if not _allows_server(agent.tools if agent is not None else None) or not _allows_server(_parse_access(only_tools)):
@@ -41,7 +41,7 @@ async def open_servers(
 
 
 async def close_servers(servers: "McpServers") -> None:
-    """To its end, which is bounded: nothing that was started may stay."""
+    """Runs to completion, which is bounded: no process may stay behind."""
     await run_to_completion(servers.close())
 
 
@@ -63,25 +63,25 @@ def load_servers(environment: AgentEnvironment) -> "McpServers":
 
 
 class AgentServers(NamedTuple):
-    """What an agent has of servers: those that it shares, and those of its own."""
+    """The servers of an agent: shared ones and its own."""
 
     shared: "McpServers | None" = None
     own: "McpServers | None" = None
 
     @property
     def version(self) -> int:
-        """Another one when `tools` would answer something else than before."""
+        """Changes whenever `tools` would return something else."""
         return sum(servers.version for servers in self if servers is not None)
 
     def tools(self, agent: AgentFile | None, *, in_worktree: bool) -> list[Tool[Any]]:
-        """`is_elsewhere`: the agent works in a copy of the workspace, where programs that were started in the workspace
-        itself have no business."""
+        """`in_worktree`: the agent works in a copy of the workspace, so programs started in the workspace are left
+        out."""
         own = self.own.tools() if self.own is not None else []
         if self.shared is None:
             return own
-        taken = tuple(f"mcp__{label}__" for label in (self.own.labels if self.own is not None else ()))
+        shadowed_prefixes = tuple(f"mcp__{label}__" for label in (self.own.labels if self.own is not None else ()))
         shared = self.shared.tools(_allowed_servers(agent), programs=not in_worktree)
-        return [tool for tool in shared if not tool.name.startswith(taken)] + own
+        return [tool for tool in shared if not tool.name.startswith(shadowed_prefixes)] + own
 
     def take_notices(self) -> list[Notice]:
         return [notice for servers in self if servers is not None for notice in servers.take_notices()]
@@ -89,31 +89,31 @@ class AgentServers(NamedTuple):
     async def prompt(self, name: str, text: str) -> str | None:
         """Raises KitbagError."""
         for servers in (self.own, self.shared):
-            found = await servers.render_prompt(name, text) if servers is not None else None
-            if found is not None:
-                return found
+            prompt_text = await servers.render_prompt(name, text) if servers is not None else None
+            if prompt_text is not None:
+                return prompt_text
         return None
 
 
 def _allowed_servers(agent: AgentFile | None) -> tuple[str, ...] | None:
-    """Naming servers limits an agent to these; describing one adds it. One of its own that does not count because the
-    user has one of that name stands for that one."""
+    """Naming servers limits an agent to them; declaring one adds it. A declared server that a configured one of the
+    same name shadows counts as that one."""
     if agent is None or all(name in agent.inline_servers for name in agent.mcp_servers):
         return None
     return agent.mcp_servers
 
 
 def unknown_server_notices(servers: "McpServers | None", agent: AgentFile | None) -> list[Notice]:
-    """Servers that an agent names and that are not configured."""
+    """Servers that an agent names but that are not configured."""
     names = [name for name in agent.mcp_servers if name not in agent.inline_servers] if agent is not None else []
     if agent is None or not names:
         return []
     missing = servers.unknown_names(names) if servers is not None else names
-    what = f"the agent {agent.full_name} wants servers that are not configured: {', '.join(missing)}"
-    return [Notice("warning", what, "see `kitbag servers list`")] if missing else []
+    problem = f"the agent {agent.full_name} wants servers that are not configured: {', '.join(missing)}"
+    return [Notice("warning", problem, "see `kitbag servers list`")] if missing else []
 
 
-# --- an agent's own ---------------------------------------------------------------------------------------------
+# --- declared by an agent's definition --------------------------------------------------------------------------
 
 
 async def open_own_servers(
@@ -124,8 +124,8 @@ async def open_own_servers(
     *,
     in_worktree: bool,
 ) -> "tuple[McpServers | None, list[Notice]]":
-    """Those that the agent's file describes, for it alone, and why one of them is not there. Whoever asks for them
-    closes them."""
+    """Servers that the agent's definition declares, and notices about those that can't be used. The caller closes
+    them."""
     if (
         agent is None
         or not agent.inline_servers
@@ -141,18 +141,18 @@ async def open_own_servers(
     configured = configured_servers(*server_ground) if has_configured_servers(environment) else []
     notices: list[Notice] = []
     ready: list[ConfiguredServer] = []
-    for one in agent_servers(agent, environment.places, environment.trust, configured):
-        label, reason, fix = one.server.label, one.reason, one.fix
-        if one.state == "ready" and in_worktree and not one.server.url:
+    for server in agent_servers(agent, environment.places, environment.trust, configured):
+        label, reason, fix = server.server.label, server.reason, server.fix
+        if server.state == "ready" and in_worktree and not server.server.url:
             reason, fix = "it is a program, and the agent works in a copy of the workspace", "give it an address"
-        elif one.state == "ready" and not _allows_server(agent.tools, label):
+        elif server.state == "ready" and not _allows_server(agent.tools, label):
             reason, fix = "its `tools` leave no room for it", f"add mcp__{label}__* to `tools` in {agent.path}"
         if reason:
             notices.append(
                 Notice("warning", f"the server {label} of the agent {agent.full_name} is not used: {reason}", fix)
             )
         else:
-            ready.append(one)
+            ready.append(server)
     if not ready:
         return None, notices
     servers = McpServers(server_ground, ready)
@@ -169,9 +169,11 @@ def _parse_access(only_tools: Sequence[str]) -> ToolAccess | None:
 
 
 def _allows_server(access: ToolAccess | None, label: str = "") -> bool:
-    """Whether a list of tools has room for one of a server, or of this server."""
+    """Whether a tool list allows any server tool, or one of this server."""
     if access is None or access.mode in ("inherit", "all", "deny"):
         return True
-    start = f"mcp__{label}__" if label else "mcp__"
-    heads = [name.partition("*")[0] if "*" in name else f"{name}__" for name in access.names]
-    return access.mode == "allow" and any(head.startswith(start) or start.startswith(head) for head in heads)
+    prefix = f"mcp__{label}__" if label else "mcp__"
+    allowed = [name.partition("*")[0] if "*" in name else f"{name}__" for name in access.names]
+    return access.mode == "allow" and any(
+        name_start.startswith(prefix) or prefix.startswith(name_start) for name_start in allowed
+    )

@@ -1,7 +1,7 @@
-"""How `@file` is written in what a person says: found in a text, taken apart, and written so that it is found again.
+"""The syntax of `@file` mentions in user messages: finds, parses and formats them.
 
-Used by mentions, which puts what is named before the model, and by the chat's completion, which writes it. Looks at
-no file: which of the possible meanings is meant depends on what exists.
+Used by mentions, which reads the files, and by the chat's completion, which writes mentions. Reads no files: which
+target is meant depends on what exists.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kitbag.text.hidden_characters import find_hidden
 
 AGENT_PREFIX: Final = "agent-"
-"""`@agent-NAME` is an agent."""
+"""`@agent-NAME` mentions an agent."""
 MAX_FOUND: Final = 500
 _MAX_TRIMMED = 6
 # Not inside a word, an address, a path or code: `me@x.org`, `node_modules/@types`, `` `@click` ``.
@@ -30,38 +30,38 @@ _STDIN_START = "\n\n<standard-input>\n"
 
 class Mention(NamedTuple):
     word: str
-    """What stands behind the `@`, without quotes."""
+    """The text after `@`, without quotes."""
     is_quoted: bool
     first_line: int = 0
     last_line: int = 0
-    """The lines that stand behind the quotes; 0: none do."""
+    """The line range after the closing quote; 0: none."""
 
 
 class MentionTarget(NamedTuple):
-    """One meaning of a mention."""
+    """One possible reading of a mention."""
 
     path: str
     first_line: int = 0
-    """0: from the first line on."""
+    """0: from the start."""
     last_line: int = 0
     """0: to the end."""
 
 
 def find_mentions(text: str) -> list[Mention]:
-    """In the words of the person: what was piped in beside them is no mention, whatever stands in it."""
+    """Only in the user's own text: piped input is not searched."""
     if "@" not in text:
         return []
-    said = text.partition(_STDIN_START)[0] if text.rstrip().endswith("</standard-input>") else text
-    found: list[Mention] = []
-    for match in _MENTION.finditer(said):
+    typed = text.partition(_STDIN_START)[0] if text.rstrip().endswith("</standard-input>") else text
+    mentions: list[Mention] = []
+    for match in _MENTION.finditer(typed):
         quoted = match["double"] or match["single"]
         if quoted is not None:
-            found.append(Mention(quoted, True, *_parse_line_range(match, "q")))
+            mentions.append(Mention(quoted, True, *_parse_line_range(match, "q")))
         elif _is_meaningful(match["bare"]):
-            found.append(Mention(match["bare"] + (match["range"] or ""), False))
-        if len(found) == MAX_FOUND:
+            mentions.append(Mention(match["bare"] + (match["range"] or ""), False))
+        if len(mentions) == MAX_FOUND:
             break
-    return found
+    return mentions
 
 
 def _is_meaningful(word: str) -> bool:
@@ -69,7 +69,7 @@ def _is_meaningful(word: str) -> bool:
 
 
 def list_targets(mention: Mention) -> Iterator[MentionTarget]:
-    """The likeliest first: as it stands, with the lines it ends in, without the marks of the sentence around it."""
+    """Most likely first: as written, then without a trailing line range or punctuation."""
     if mention.is_quoted:
         yield MentionTarget(mention.word, mention.first_line, mention.last_line)
         if not mention.first_line:
@@ -90,7 +90,7 @@ def _trim_punctuation(word: str) -> Iterator[str]:
 
 
 def bare_word(mention: Mention) -> str:
-    """Without marks and lines at its end, as one reads it."""
+    """Without trailing punctuation and line range."""
     if mention.is_quoted:
         return mention.word
     *_, word = _trim_punctuation(mention.word)
@@ -104,7 +104,7 @@ def _split_line_range(word: str) -> Iterator[MentionTarget]:
 
 
 def _parse_line_range(match: re.Match[str], group: str) -> tuple[int, int]:
-    """(0, 0) where none are named. One number is one line; the smaller one is the first."""
+    """(0, 0) without a range. One number is one line; the smaller one comes first."""
     first = match[f"{group}1"] or match[f"{group}3"]
     if first is None:
         return 0, 0
@@ -114,8 +114,8 @@ def _parse_line_range(match: re.Match[str], group: str) -> tuple[int, int]:
 
 
 def format_mention(path: str) -> str:
-    """The mention of a path, which `find_mentions` and `meanings` read as this very path. Empty where there is none:
-    for a name with line breaks, control characters, hidden ones, or both kinds of quotes."""
+    """A mention that `find_mentions` and `list_targets` read as exactly this path. Empty if impossible: for line
+    breaks, control or hidden characters, or both kinds of quotes."""
     if not path or "\n" in path or "\t" in path or len(path) > 4_000 or find_hidden(path):
         return ""
     if find_mentions(f"@{path}") == [Mention(path, False)] and not _is_ambiguous(path):
@@ -125,7 +125,7 @@ def format_mention(path: str) -> str:
 
 
 def _is_ambiguous(path: str) -> bool:
-    """Whether it could be read as something else where it stands without quotes."""
+    """Whether it could be misread without quotes."""
     return (
         path.startswith(AGENT_PREFIX)
         or path[-1] in _PUNCTUATION

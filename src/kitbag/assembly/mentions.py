@@ -1,7 +1,7 @@
-"""`@file` in what a person says: the files, folders and agents they name are put before the model with the message.
+"""`@file` mentions in user messages: attaches the files, folders and agents that the user mentions.
 
-Used by Agent for what a person says and for nothing else. Files are read by the Read tool itself, under the rules of
-this run, so that nothing is shown that it would refuse, and Edit knows them as read; mention_syntax finds the names.
+Used by base_agent for user messages only. The Read tool itself reads the files under the run's rules, so that nothing
+is shown that it would deny, and Edit counts them as read; mention_syntax finds the mentions.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from kitbag.tools.web.untrusted_text import untrusted_block
 
 MAX_MENTIONS: Final = 20
 MAX_CHARS: Final = 120_000
-"""Of all that one message names."""
+"""Per message."""
 MAX_IMAGES: Final = 10
 MAX_IMAGE_CHARS: Final = 15_000_000
-"""Base64, of all pictures of one message."""
+"""Base64, all images of one message."""
 MAX_NOTICES: Final = 10
 MAX_FOLDER_NAMES: Final = 100
-"""Of a folder."""
+"""Per folder."""
 MAX_TYPED_LINES: Final = 10
 MAX_TYPED_CHARS: Final = 1_000
-"""A longer text may have been pasted: a file that it names outside of what may be read is not taken as named by the
-person."""
+"""A longer message may have been pasted, so a file outside the readable folders does not count as mentioned by the
+user."""
 _MAX_FOLDER_ENTRIES = 10_000
 _MIN_FILE_CHARS = 400
 _NUMBERED_LINE = re.compile(r" *(\d+)\t")
@@ -50,11 +50,11 @@ _LINES_SHOWN = re.compile(r"lines [\d,]+-[\d,]+ of ((?:more than )?[\d,]+)")
 
 class MentionedContent(NamedTuple):
     blocks: tuple[str, ...] = ()
-    """For the tail of the message; those with `images` are followed by so many pictures, in this order."""
+    """Appended to the message. Each block with an `images` attribute is followed by that many images, in order."""
     images: tuple[Image, ...] = ()
     notices: tuple[Notice, ...] = ()
     files: tuple[str, ...] = ()
-    """Absolute: what was read."""
+    """Absolute paths of the files that were read."""
 
 
 NO_MENTIONS: Final = MentionedContent()
@@ -63,20 +63,20 @@ NO_MENTIONS: Final = MentionedContent()
 async def read_mentions(
     text: str, emit: Emit, executor: Executor, base_directory: str, is_interactive: bool, window: int
 ) -> MentionedContent:
-    """What a request names, read as its own calls would read it, with the skills that wait for such a file. `window`:
-    the model's, in tokens; a fourth of it at most is filled, about."""
+    """Reads a message's mentions as its own calls would, and adds the path skills for these files. `window`: the
+    model's context window in tokens; about a quarter of it is used at most."""
     context = executor.context
     context = context._replace(permissions=executor.approvals.with_session_rules(context.permissions))
-    most = min(MAX_CHARS, window)
-    found = await gather_mentions(
-        text, context, base_directory=base_directory, is_interactive=is_interactive, max_chars=most
+    max_chars = min(MAX_CHARS, window)
+    content = await gather_mentions(
+        text, context, base_directory=base_directory, is_interactive=is_interactive, max_chars=max_chars
     )
-    for notice in found.notices:
+    for notice in content.notices:
         emit(notice)
     if executor.path_skills is None or executor.toolset.get("Skill") is None:
-        return found
-    told = [executor.path_skills.notice_for("Read", {"file_path": path}, base_directory) for path in found.files]
-    return found._replace(blocks=(*found.blocks, *filter(None, told)))
+        return content
+    notices = [executor.path_skills.notice_for("Read", {"file_path": path}, base_directory) for path in content.files]
+    return content._replace(blocks=(*content.blocks, *filter(None, notices)))
 
 
 async def gather_mentions(
@@ -87,31 +87,30 @@ async def gather_mentions(
     is_interactive: bool = False,
     max_chars: int = MAX_CHARS,
 ) -> MentionedContent:
-    """`text`: exactly what the person said. `start`: where paths begin that are not absolute; where the model works if
-    it is not given. `person_is_there`: they type it now, so what they name needs no answer of theirs besides. `most`:
-    characters of all of it."""
-    found = find_mentions(text)
-    if not found:
+    """`text`: exactly what the user typed. `base_directory`: for relative paths; default: the context's directory.
+    `is_interactive`: the user types it now, so what they mention needs no approval. `max_chars`: in total."""
+    mentions = find_mentions(text)
+    if not mentions:
         return NO_MENTIONS
     is_short = len(text) <= MAX_TYPED_CHARS and text.count("\n") < MAX_TYPED_LINES
-    gathering = _MentionReader(context, base_directory or context.directory, is_interactive, is_short, max_chars)
-    for mention in found:
-        await gathering.add(mention)
-    return gathering.result()
+    reader = _MentionReader(context, base_directory or context.directory, is_interactive, is_short, max_chars)
+    for mention in mentions:
+        await reader.add(mention)
+    return reader.result()
 
 
 class _MentionedPath(NamedTuple):
-    """A mention of something that exists."""
+    """A mention of an existing path."""
 
     path: str
-    """Absolute, or from a home on, as it was named: what `link/..` means is up to whoever follows it."""
+    """Absolute or starting with `~`, as written: `link/..` is not normalized."""
     target: MentionTarget
     facts: PathFacts
     is_folder: bool
 
 
 class _MentionReader:
-    """What one message names, as far as there is room for it."""
+    """Collects what one message mentions, up to the limits."""
 
     def __init__(
         self, context: ToolContext, base_directory: str, is_interactive: bool, is_short: bool, max_chars: int
@@ -131,11 +130,13 @@ class _MentionReader:
 
     def result(self) -> MentionedContent:
         if self._omitted:
-            what = f"{number_of(self._omitted, 'more file')} named with @ not taken along"
-            self._warn(what, f"name at most {MAX_MENTIONS} in a message; the model can read the others itself")
+            problem = f"{number_of(self._omitted, 'more file')} named with @ not taken along"
+            self._warn(problem, f"name at most {MAX_MENTIONS} in a message; the model can read the others itself")
         notices = self._notices[:MAX_NOTICES]
-        if more := len(self._notices) - len(notices):
-            notices.append(Notice("warning", f"{more:,} more remarks about what is named with @ are left out"))
+        if omitted_notices := len(self._notices) - len(notices):
+            notices.append(
+                Notice("warning", f"{omitted_notices:,} more remarks about what is named with @ are left out")
+            )
         return MentionedContent(tuple(self._blocks), tuple(self._images), tuple(notices), tuple(self._files))
 
     def _warn(self, problem: str, fix: str = "") -> None:
@@ -146,30 +147,30 @@ class _MentionReader:
     async def add(self, mention: Mention) -> None:
         if not mention.is_quoted and mention.word.startswith(AGENT_PREFIX) and self._add_agent(mention):
             return
-        found = await asyncio.to_thread(self._find, mention)
-        if found is None:
+        target = await asyncio.to_thread(self._find, mention)
+        if target is None:
             await asyncio.to_thread(self._warn_if_missing, mention)
             return
-        key = (found.facts.resolved, found.target.first_line, found.target.last_line)
+        key = (target.facts.resolved, target.target.first_line, target.target.last_line)
         if key in self._seen:
             return
         if len(self._seen) == MAX_MENTIONS:
             self._omitted += 1
             return
         self._seen.add(key)
-        judgement = self._check_permission(found)
-        if judgement is None:
+        decision = self._check_permission(target)
+        if decision is None:
             return
-        context = self._context._replace(decision=judgement)
-        if found.is_folder:
-            await asyncio.to_thread(self._add_folder, found, context)
+        context = self._context._replace(decision=decision)
+        if target.is_folder:
+            await asyncio.to_thread(self._add_folder, target, context)
         else:
-            await self._add_file(found, context)
+            await self._add_file(target, context)
 
-    # What is meant
+    # Finding targets
 
     def _find(self, mention: Mention) -> _MentionedPath | None:
-        """Of the possible meanings the first that exists: from where the person is, else from the workspace's root."""
+        """The first target that exists: relative to the user's directory, else to the workspace root."""
         for named in list_targets(mention):
             for start in dict.fromkeys((self._base_directory, self._context.workspace.root)):
                 path = named.path if named.path.startswith("~") else os.path.join(start, named.path)
@@ -183,7 +184,7 @@ class _MentionReader:
         return None
 
     def _warn_if_missing(self, mention: Mention) -> None:
-        """Only of what was surely meant as a file: people also write decorators, packages and nicknames."""
+        """Warns only if a file was clearly meant: people also write decorators, packages and handles."""
         word = bare_word(mention)
         top = word.partition("/")[0]
         has_top = "/" in word and any(
@@ -192,23 +193,23 @@ class _MentionReader:
         if not looks_like_file(word, is_quoted=mention.is_quoted, has_top_folder=has_top):
             return
         facts = examine_path(word, self._context.workspace, self._base_directory)
-        said = "".join(
+        message = "".join(
             part.text for part in missing_path_output(self._context, facts).content if isinstance(part, Text)
         )
-        close = said.partition("Did you mean ")[2]
-        self._warn(f"@{word}: there is no such file", f"did you mean {close}" if close else "")
+        suggestions = message.partition("Did you mean ")[2]
+        self._warn(f"@{word}: there is no such file", f"did you mean {suggestions}" if suggestions else "")
 
-    def _check_permission(self, found: _MentionedPath) -> PermissionDecision | None:
-        """What Read may do. None: it is refused, and the person was told why."""
-        context, facts, path = self._context, found.facts, found.facts.requested
-        judgement = context.permissions.decide("Read", {"file_path": found.path}, context.directory)
-        if judgement.effect == "allow":
-            return judgement
+    def _check_permission(self, target: _MentionedPath) -> PermissionDecision | None:
+        """The decision for Read. None: denied, and the user was told why."""
+        context, facts, path = self._context, target.facts, target.facts.requested
+        decision = context.permissions.decide("Read", {"file_path": target.path}, context.directory)
+        if decision.effect == "allow":
+            return decision
         name = display_path(path, context)
-        decisive = next((part for part in judgement.parts if part.effect == judgement.effect), None)
+        decisive = next((part for part in decision.parts if part.effect == decision.effect), None)
         rule = f" ({decisive.rule}, {decisive.source})" if decisive is not None and decisive.rule else ""
-        reason, fix = f"{judgement.reason}{rule}", ""
-        if judgement.effect == "ask":
+        reason, fix = f"{decision.reason}{rule}", ""
+        if decision.effect == "ask":
             roots = context.workspace.read_roots
             inside = any(is_inside(path, root) for root in roots)
             if facts.private_reason:
@@ -221,22 +222,22 @@ class _MentionReader:
                 reason += ", and so long a text may hold words of others"
                 fix = "name it in a short message of its own"
             else:
-                return judgement
+                return decision
         self._warn(f"@{name} is not shown to the model: {reason}", fix)
         return None
 
     # Files
 
-    async def _add_file(self, found: _MentionedPath, context: ToolContext) -> None:
-        name = display_path(found.facts.requested, context)
+    async def _add_file(self, target: _MentionedPath, context: ToolContext) -> None:
+        name = display_path(target.facts.requested, context)
         if self._chars_left < _MIN_FILE_CHARS:
             self._warn(f"@{name} is not taken along: the files of this message are too long together")
             self._add_block("mentioned-file", {"path": name}, "[Not shown here for want of room. Use Read.]")
             return
-        first = found.target.first_line or 1
-        limit = found.target.last_line - first + 1 if found.target.last_line else MAX_LINES
+        first = target.target.first_line or 1
+        limit = target.target.last_line - first + 1 if target.target.last_line else MAX_LINES
         try:
-            outcome = await READ.run(ReadArguments(found.path, first, limit), context)
+            outcome = await READ.run(ReadArguments(target.path, first, limit), context)
         except KitbagError as error:
             outcome = ToolOutput((Text(f"Error: {error.problem}"),), error.problem, is_error=True)
         except OSError as error:
@@ -245,7 +246,7 @@ class _MentionReader:
         if outcome.is_error:
             self._warn(f"@{name}: {outcome.summary}")
         else:
-            self._files.append(found.facts.requested)
+            self._files.append(target.facts.requested)
         self._add_file_block(name, outcome, first)
 
     def _add_file_block(self, name: str, outcome: ToolOutput, first: int) -> None:
@@ -259,40 +260,40 @@ class _MentionReader:
                 self._warn(f"@{name}: a picture is not taken along: there are too many, or they are too large together")
                 text = f"{text}\n[A picture is left out here for want of room.]".lstrip()
         if pictures:
-            which = "The picture follows" if len(pictures) == 1 else f"{len(pictures)} pictures follow"
-            text = f"{text}\n[{which} this text.]".lstrip()
-        text, lines = _truncate(text, self._chars_left, first, outcome.truncation)
-        attributes = {"path": name, "lines": lines, "images": str(len(pictures)) if pictures else ""}
+            announcement = "The picture follows" if len(pictures) == 1 else f"{len(pictures)} pictures follow"
+            text = f"{text}\n[{announcement} this text.]".lstrip()
+        text, line_range = _truncate(text, self._chars_left, first, outcome.truncation)
+        attributes = {"path": name, "lines": line_range, "images": str(len(pictures)) if pictures else ""}
         self._add_block("mentioned-file", attributes, text)
         self._images += pictures
 
     def _add_block(self, tag: str, attributes: dict[str, str], text: str) -> None:
-        made = untrusted_block(tag, attributes, text)
-        if made.count("&lt;") > text.count("&lt;") + sum(one.count("<") for one in attributes.values()):
+        rendered = untrusted_block(tag, attributes, text)
+        if rendered.count("&lt;") > text.count("&lt;") + sum(value.count("<") for value in attributes.values()):
             note = "[Where this text has a tag like those of this conversation, its < is shown as &lt;.]"
-            made = untrusted_block(tag, attributes, f"{text}\n{note}")
-        self._blocks.append(made)
-        self._chars_left -= len(made)
+            rendered = untrusted_block(tag, attributes, f"{text}\n{note}")
+        self._blocks.append(rendered)
+        self._chars_left -= len(rendered)
 
     # Folders
 
-    def _add_folder(self, found: _MentionedPath, context: ToolContext) -> None:
-        name = display_path(found.facts.requested, context).rstrip("/") + "/"
+    def _add_folder(self, target: _MentionedPath, context: ToolContext) -> None:
+        name = display_path(target.facts.requested, context).rstrip("/") + "/"
         try:
-            place = authorize_path(context, "Read", {"file_path": found.path}, found.path)
-            entries = _list_folder(place.facts.resolved)
+            folder = authorize_path(context, "Read", {"file_path": target.path}, target.path)
+            entries = _list_folder(folder.facts.resolved)
         except InvalidError as error:
             self._warn(f"@{name} is not shown to the model: {error.problem}", error.fix)
             return
         except OSError as error:
             self._warn(f"@{name} can't be read: {error.strerror or error}")
             return
-        readable = ReadFilter(place, context)
+        readable = ReadFilter(folder, context)
         names: list[str] = []
         withheld = 0
         while entries and len(names) < MAX_FOLDER_NAMES and withheld < MAX_FOLDER_NAMES:
             is_file, entry = entries.pop()
-            if readable.display_name(entry):  # what may not be read is not named
+            if readable.display_name(entry):  # names of unreadable files are not shown
                 names.append(visible_line(entry) + ("" if is_file else "/"))
             else:
                 withheld += 1
@@ -304,7 +305,7 @@ class _MentionReader:
     # Agents
 
     def _add_agent(self, mention: Mention) -> bool:
-        """False: it is no agent's name, and may be a file's."""
+        """False: not the name of an agent, but possibly of a file."""
         library, context = self._context.library, self._context
         problem: KitbagError | None = None
         for named in list_targets(mention):
@@ -320,14 +321,18 @@ class _MentionReader:
                 self._warn(f"the agent {agent.full_name} can't be given work here: there is no tool for it")
             elif ("agent", agent.full_name) not in self._seen and len(self._seen) < MAX_MENTIONS:
                 self._seen.add(("agent", agent.full_name))
-                told = f"The person wants the agent {agent.full_name} to do this: give it the work with Task."
-                self._add_block("mentioned-agent", {"name": agent.full_name}, told)
+                text = f"The person wants the agent {agent.full_name} to do this: give it the work with Task."
+                self._add_block("mentioned-agent", {"name": agent.full_name}, text)
             return True
         if self._find(mention) is not None:
             return False
         word = bare_word(mention).removeprefix(AGENT_PREFIX)
-        close = library.agents.suggest(word)
-        fix = f"did you mean {', '.join(f'@{AGENT_PREFIX}{name}' for name in close)}?" if close else "/agents shows all"
+        suggestions = library.agents.suggest(word)
+        fix = (
+            f"did you mean {', '.join(f'@{AGENT_PREFIX}{name}' for name in suggestions)}?"
+            if suggestions
+            else "/agents shows all"
+        )
         self._warn(
             f"@{AGENT_PREFIX}{word}: {problem.problem if problem is not None else 'there is no such agent'}", fix
         )
@@ -335,8 +340,8 @@ class _MentionReader:
 
 
 def _list_folder(resolved: str) -> list[tuple[bool, str]]:
-    """(whether it is no folder, name) of a folder that is reached without a link, the first ones at the end: folders
-    before files. Raises OSError."""
+    """(is not a folder, name) in reverse order: folders before files, the first at the end. Follows no links. Raises
+    OSError."""
     folder = open_directory(resolved)
     try:
         with os.scandir(folder) as entries:
@@ -347,24 +352,24 @@ def _list_folder(resolved: str) -> list[tuple[bool, str]]:
 
 
 def _truncate(text: str, max_chars: int, first: int, cut: str) -> tuple[str, str]:
-    """The text as far as there is room, and which lines these are: `1-200 of 950`; empty where they have no numbers."""
+    """The truncated text and its line range, such as `1-200 of 950`; empty if the lines are not numbered."""
     row = _NUMBERED_LINE.match(text)
     is_numbered = row is not None and int(row[1]) == first
     if len(text) > max_chars:
-        kept = text[:max_chars].rpartition("\n")[0] or text[:max_chars]
-        text = kept
+        truncated = text[:max_chars].rpartition("\n")[0] or text[:max_chars]
+        text = truncated
     else:
-        kept = ""
+        truncated = ""
     if not is_numbered:
         note = "[Cut here for want of room. Use Read for the rest.]"
-        return (f"{text}\n{note}" if kept else text), ""
+        return (f"{text}\n{note}" if truncated else text), ""
     last = first
     for line in reversed(text.split("\n")):
         if (row := _NUMBERED_LINE.match(line)) is not None:
             last = int(row[1])
             break
-    whole = _LINES_SHOWN.search(cut)
-    if kept:
+    total_match = _LINES_SHOWN.search(cut)
+    if truncated:
         text = f"{text}\n[Cut here for want of room. Go on with Read and offset={last + 1}.]"
-    total = f" of {whole[1]}" if whole is not None else f" of {last:,}" if not kept else ""
+    total = f" of {total_match[1]}" if total_match is not None else f" of {last:,}" if not truncated else ""
     return text, f"{first:,}-{last:,}{total}"

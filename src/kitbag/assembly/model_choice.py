@@ -1,6 +1,7 @@
-"""The model of a run: what the person says, what the session had, what its agent or persona would like.
+"""Chooses the model of a run: the user's choice, the session's model, or what its agent or persona prefers.
 
-Used by runtime/agent. An agent's or persona's wish that can't be had is told, and the person's usual model is used.
+Used by agent_resources, switch_persona, reload and tasks/subagent. If the preference of an agent or persona is not
+available, a notice says so and the user's default is used.
 """
 
 from collections.abc import Callable
@@ -19,31 +20,31 @@ from kitbag.models.provider import Provider
 class ModelPreferences(NamedTuple):
     flag: str = ""
     session: str = ""
-    """What it ran with before."""
+    """The model that the session used before."""
     files: tuple[str, ...] = ()
-    """Of the agent's file and its alternatives, or of the persona's; the first that can be had."""
+    """Preferred by the agent's definition, with alternatives, or by the persona; the first available one is used."""
     usual: SelectedModel | None = None
-    """Of whoever starts the agent; else what the person usually has."""
+    """The parent agent's model; else the user's default is used."""
 
 
 def choose_model(
     sources: ModelSources, preferences: ModelPreferences, emit_notice: Callable[[Notice], None]
 ) -> tuple[SelectedModel, Provider]:
-    """Raises UsageError and InvalidError for what the person said."""
-    # `offline` was no wish: a model that is there by now takes over.
-    said = preferences.flag or (preferences.session if preferences.session != "offline" else "")
-    if said:
-        return _connect(select_model(sources, said, preferences.usual))
+    """Raises UsageError and InvalidError for the user's own choice."""
+    # `offline` was not a choice: an available model replaces it.
+    explicit = preferences.flag or (preferences.session if preferences.session != "offline" else "")
+    if explicit:
+        return _connect(select_model(sources, explicit, preferences.usual))
     files = [name for name in preferences.files if name not in ("", "inherit")]
-    usual = preferences.usual or select_model(sources)
+    default = preferences.usual or select_model(sources)
     for name in files:
         try:
             if name.partition(":")[0] == "scripted":
                 raise InvalidError("a file can't choose a script", "give it with --model")
-            return _connect(select_model(sources, name, usual))
+            return _connect(select_model(sources, name, default))
         except KitbagError as error:
             emit_notice(Notice("warning", f"the model {name!r} can't be had: {error.problem}", error.fix))
-    return _connect(usual)
+    return _connect(default)
 
 
 def _connect(chosen: SelectedModel) -> tuple[SelectedModel, Provider]:
@@ -58,30 +59,36 @@ def choose_run_model(
     agent: AgentFile | None,
     emit_notice: Callable[[Notice], None],
 ) -> tuple[SelectedModel, Provider]:
-    """`said`: by the person, now. `header`: of the session as it was until now, empty for a new one."""
+    """`requested`: by the user, for this run. `header`: of the session so far; empty for a new one."""
     if agent is not None:
         return choose_model(
             sources,
             ModelPreferences(requested, header.model, (agent.model.name, *agent.model.alternatives)),
             emit_notice,
         )
-    wish = library.persona.default_model if library.persona is not None else ""
-    # A session keeps its model, but not the one that another persona had wanted.
-    keeps = header.model_said or wish == _previous_persona_model(header, library)
-    return choose_model(sources, ModelPreferences(requested, header.model if keeps else "", (wish,)), emit_notice)
+    preferred = library.persona.default_model if library.persona is not None else ""
+    # A session keeps its model, unless a different persona preferred it.
+    keeps_model = header.model_said or preferred == _previous_persona_model(header, library)
+    return choose_model(
+        sources, ModelPreferences(requested, header.model if keeps_model else "", (preferred,)), emit_notice
+    )
 
 
 def _previous_persona_model(header: SessionHeader, library: Registry) -> str:
-    """By the persona that the session had."""
-    now = library.persona
+    """The preference of the session's persona."""
+    current = library.persona
     if not header.persona or header.persona == NO_PERSONA:
         return ""
-    before = now if now is not None and now.full_name == header.persona else library.personas.get_exact(header.persona)
-    return before.default_model if before is not None else ""
+    previous = (
+        current
+        if current is not None and current.full_name == header.persona
+        else library.personas.get_exact(header.persona)
+    )
+    return previous.default_model if previous is not None else ""
 
 
 def override_model(provider: Provider, name: str, sources: ModelSources) -> SelectedModel:
-    """For a provider that is already there."""
+    """For a provider that the caller passed in."""
     full = f"{provider.name}/{name.rpartition('/')[2]}" if name else provider.name
     return SelectedModel(
         provider.name, full.rpartition("/")[2], look_up_model(full, sources.models), "given", lambda: provider

@@ -1,6 +1,7 @@
-"""What the choice of a model may depend on, from the user's environment, settings and kept keys alone.
+"""Loads what the choice of a model depends on: the user's environment, settings and stored keys.
 
-Used by runtime/agent and by `kitbag models`. A project's settings have no say: neither in a key nor in an address.
+Used by base_agent, reload, switch_model, open_journal and runtime. Project settings are ignored: they can set neither
+a key nor an address.
 """
 
 import os
@@ -19,21 +20,21 @@ def load_model_sources(settings: Settings, *, probe: bool = True) -> tuple[Model
     problems: list[Diagnostic] = []
     models: dict[str, dict[str, Any]] = {}
     for name, table in settings.tables("models").items():
-        models[name], more = check_model_settings(name, table, settings.user_file)
-        problems += more
+        models[name], found = check_model_settings(name, table, settings.user_file)
+        problems += found
     providers: dict[str, ProviderSettings] = {}
     for name, table in settings.tables("providers").items():
         providers[name] = _parse_provider(name, table, settings.user_file, problems)
-    kept = read_keys(os.path.dirname(settings.user_file))
-    if kept.problem:
+    stored = read_keys(os.path.dirname(settings.user_file))
+    if stored.problem:
         file = os.path.join(os.path.dirname(settings.user_file), KEYS_FILE)
-        problems.append(Diagnostic("warning", "keys", file, 0, kept.problem, kept.fix))
-    sources = ModelSources(dict(os.environ), str(settings.get("model")), providers, models, probe, kept.keys)
+        problems.append(Diagnostic("warning", "keys", file, 0, stored.problem, stored.fix))
+    sources = ModelSources(dict(os.environ), str(settings.get("model")), providers, models, probe, stored.keys)
     return with_stored_keys(sources), problems
 
 
 def with_stored_keys(sources: ModelSources) -> ModelSources:
-    """With the kept keys in places where the environment has none: of providers only, nothing else can be set so."""
+    """Stored keys apply where the environment has none, and only to provider variables."""
     variables = {key_variable(name, sources) for name in known_providers(sources)}
     missing = {
         name: key
@@ -44,7 +45,7 @@ def with_stored_keys(sources: ModelSources) -> ModelSources:
 
 
 def list_key_values(sources: ModelSources) -> list[str]:
-    """What must never be written down, whatever the variables are called that hold it."""
+    """Values that must never be recorded, whatever their variables are called."""
     variables = {key_variable(name, sources) for name in known_providers(sources)} - {""}
     return [
         *(sources.environment[name] for name in variables if sources.environment.get(name)),
@@ -53,19 +54,19 @@ def list_key_values(sources: ModelSources) -> list[str]:
 
 
 def _parse_provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:
-    good: dict[str, str] = {}
+    valid: dict[str, str] = {}
     for key, value in table.items():
         if key not in ProviderSettings._fields or not isinstance(value, str):
-            what, fix = (
+            problem, fix = (
                 f"`providers.{name}.{key}` is not known, or no text",
                 f"known: {', '.join(ProviderSettings._fields)}",
             )
         elif key == "protocol" and value not in _PROTOCOLS:
-            what, fix = f"`providers.{name}.protocol` is {value!r}", "write anthropic, chat or responses"
+            problem, fix = f"`providers.{name}.protocol` is {value!r}", "write anthropic, chat or responses"
         elif key == "base_url" and not value.startswith(("http://", "https://")):
-            what, fix = f"`providers.{name}.base_url` is no address", "write http://… or https://…"
+            problem, fix = f"`providers.{name}.base_url` is no address", "write http://… or https://…"
         else:
-            good[key] = value
+            valid[key] = value
             continue
-        problems.append(Diagnostic("warning", "setting", file, 0, what, fix))
-    return ProviderSettings(**good)
+        problems.append(Diagnostic("warning", "setting", file, 0, problem, fix))
+    return ProviderSettings(**valid)

@@ -1,6 +1,6 @@
-"""The person's journal, with everything in it redacted that is secret here.
+"""Opens the user's journal with a redactor for all secrets known here.
 
-Used by whatever writes to it: Agent, the worker, the commands for tasks.
+Used by base_agent, the worker and the task commands.
 """
 
 import os
@@ -16,7 +16,7 @@ from kitbag.store.secret_names import has_secret_value
 
 
 def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journal:
-    """`sources`: where models are, when that has been read already."""
+    """`sources`: the model sources, if already loaded."""
     if sources is None:
         sources, _ = load_model_sources(load_settings(kitbag_home, ()))
     secrets = [value for name, value in os.environ.items() if has_secret_value(name)]
@@ -25,25 +25,25 @@ def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journ
 
 
 def _server_secrets(kitbag_home: str) -> list[str]:
-    """What the user's own settings give to servers, written out."""
+    """Literal secrets that the user's settings pass to servers."""
     tables = load_settings(kitbag_home, ()).tables("mcp_servers")
     if not tables:
         return []
     from kitbag.tools.mcp_client.server_config import secret_values
 
-    found: list[str] = []
+    secrets: list[str] = []
     for table in tables.values():
         environment, headers = table.get("env"), table.get("headers")
-        found += secret_values(
+        secrets += secret_values(
             cast("dict[str, object]", environment) if isinstance(environment, dict) else {},
             cast("dict[str, object]", headers) if isinstance(headers, dict) else {},
         )
-    return found
+    return secrets
 
 
 def journal_recovery_notices(journal: Journal) -> list[Notice]:
-    """That it was damaged, when it was."""
+    """Reports that the journal was damaged."""
     if journal.recovery is None:
         return []
-    what = f"the journal was damaged ({journal.recovery.problem}); {journal.recovery.records} records are kept"
-    return [Notice("warning", what, f"the damaged file is in {journal.recovery.folder}")]
+    problem = f"the journal was damaged ({journal.recovery.problem}); {journal.recovery.records} records are kept"
+    return [Notice("warning", problem, f"the damaged file is in {journal.recovery.folder}")]

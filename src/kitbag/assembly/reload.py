@@ -1,7 +1,7 @@
-"""Reads everything anew for an agent that is open: settings, trust, skills, agents, personas, memory files, where
-models are, which servers there are. The conversation stays, and so do the person's choices.
+"""Reads everything again for an open agent: settings, trust, skills, agents, personas, memory files, model sources,
+MCP servers. The conversation and the user's choices stay.
 
-Used by Agent. What was read counts whole or not at all; only servers are ended and started after that.
+Used by base_agent. The new setup replaces the old one completely or not at all; only servers are restarted afterwards.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 class Reloaded(NamedTuple):
     changes: str
-    """Of skills, agents, personas and memory files, as a model is told of them; empty: none."""
+    """Changed skills, agents, personas and memory files, as told to the model; empty: none."""
     tokens_before: int
     tokens_after: int
     """Of the whole system prompt."""
     dropped: tuple[str, ...] = ()
-    """Skills that are not loaded any more."""
+    """Skills that are no longer loaded."""
     notices: tuple[Notice, ...] = ()
-    """What is wrong with what was read, and what else is otherwise now."""
+    """Problems in what was read, and other changes."""
 
 
 class _ReloadInputs(NamedTuple):
@@ -57,13 +57,13 @@ class _ReloadInputs(NamedTuple):
 
 
 async def reload(agent: "AgentResources") -> Reloaded:
-    """Raises KitbagError, and then all is as it was."""
+    """Raises KitbagError; then nothing has changed."""
     with agent.exclusive("reading everything anew"):
         async with agent.change_lock:
-            read = await asyncio.to_thread(_read_inputs, agent)
-            chosen, provider = _choose_model(agent, read)
+            inputs = await asyncio.to_thread(_read_inputs, agent)
+            chosen, provider = _choose_model(agent, inputs)
             try:
-                return await _commit(agent, read, chosen, provider)
+                return await _commit(agent, inputs, chosen, provider)
             finally:
                 if provider is not agent.provider:
                     await run_to_completion(provider.close())
@@ -75,49 +75,49 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
     sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
     options = agent.options._replace(settings_mode=agent.environment.live_rules.settings_mode)
     try:
-        ground = load_run_environment(places, options)
-        _ = ground.library.persona
+        environment = load_run_environment(places, options)
+        _ = environment.library.persona
     except (NotFoundError, UntrustedItemError) as error:
         if not options.persona and not options.team:
             raise
         notices.append(Notice("warning", f"{error.problem}; from here on there is no persona", error.fix))
         options = options._replace(team="", persona=NO_PERSONA)
-        ground = load_run_environment(places, options)
-    notices += [diagnostic_notice(found) for found in (*problems, *ground.diagnostics)]
-    notices += untrusted_notices(ground)
-    return _ReloadInputs(options, ground, sources, notices)
+        environment = load_run_environment(places, options)
+    notices += [diagnostic_notice(diagnostic) for diagnostic in (*problems, *environment.diagnostics)]
+    notices += untrusted_notices(environment)
+    return _ReloadInputs(options, environment, sources, notices)
 
 
-def _choose_model(agent: "AgentResources", read: _ReloadInputs) -> "tuple[SelectedModel, Provider]":
-    """The same one, by what the settings say of it now. One that can't be had any more stays as it is."""
-    if agent.uses_provider_override or read.sources == agent.sources:
+def _choose_model(agent: "AgentResources", inputs: _ReloadInputs) -> "tuple[SelectedModel, Provider]":
+    """The same model under the current settings. One that is no longer available stays in use."""
+    if agent.uses_provider_override or inputs.sources == agent.sources:
         return agent.chosen, agent.provider
-    library, options = read.environment.library, read.options
+    library, options = inputs.environment.library, inputs.options
     definition = library.find_agent(options.agent) if options.agent else None
     try:
         return choose_run_model(
-            read.sources, options.model, agent.session.header, library, definition, read.notices.append
+            inputs.sources, options.model, agent.session.header, library, definition, inputs.notices.append
         )
     except KitbagError as error:
-        read.notices.append(Notice("warning", f"the model stays as it is: {error.problem}", error.fix))
+        inputs.notices.append(Notice("warning", f"the model stays as it is: {error.problem}", error.fix))
         return agent.chosen, agent.provider
 
 
 async def _commit(
-    agent: "AgentResources", read: _ReloadInputs, chosen: "SelectedModel", provider: "Provider"
+    agent: "AgentResources", inputs: _ReloadInputs, chosen: "SelectedModel", provider: "Provider"
 ) -> Reloaded:
     before = agent.current_setup()
-    draft = await asyncio.to_thread(_build_draft, agent, read, chosen, provider)
+    draft = await asyncio.to_thread(_build_draft, agent, inputs, chosen, provider)
     reloaded = draft.reloaded._replace(tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt))
 
-    def also() -> None:
-        agent.sources = read.sources
-        if before.environment.workspace != read.environment.workspace:
+    def update_agent() -> None:
+        agent.sources = inputs.sources
+        if before.environment.workspace != inputs.environment.workspace:
             agent.start_recording_changes()
 
-    agent.journal.add_secrets(list_key_values(read.sources))
+    agent.journal.add_secrets(list_key_values(inputs.sources))
     prompt = draft.ledger, draft.new.prompt.inputs()
-    await commit_setup(agent, draft.new, draft.made, draft.header, draft.dropped, prompt, on_applied=also)
+    await commit_setup(agent, draft.new, draft.made, draft.header, draft.dropped, prompt, on_applied=update_agent)
     return reloaded._replace(notices=(*reloaded.notices, *await _restart_servers(agent, before)))
 
 
@@ -131,48 +131,64 @@ class _ReloadDraft(NamedTuple):
 
 
 def _build_draft(
-    agent: "AgentResources", read: _ReloadInputs, chosen: "SelectedModel", provider: "Provider"
+    agent: "AgentResources", inputs: _ReloadInputs, chosen: "SelectedModel", provider: "Provider"
 ) -> _ReloadDraft:
-    options, ground, session = read.options, read.environment, agent.session
-    definition = ground.library.find_agent(options.agent) if options.agent else None
-    known = [tool.name for tool in all_tools()]
-    before = session.header.mode if options.resume else ""
-    given, permissions, notices = load_run_permissions(ground, options, definition, known, before)
-    new = build_setup(agent, SetupInputs(options, ground, definition, chosen, provider, given, permissions))
-    ledger, problems = new.prompt.build_ledger()
-    dropped = find_unusable_skills(session, new.skills, include_deleted=True)
-    header = build_header(session.header, options, ground, chosen, permissions.mode)
-    made = list_switches(session.header, header, ground.library, dropped, has_history=bool(session.recorded_messages()))
-    changes = library_changes_notice(
-        [*_library_changes(agent.environment.library, ground.library), *_memory_changes(session.prompt, ledger)]
+    options, environment, session = inputs.options, inputs.environment, agent.session
+    definition = environment.library.find_agent(options.agent) if options.agent else None
+    known_tools = [tool.name for tool in all_tools()]
+    session_mode = session.header.mode if options.resume else ""
+    user_permissions, permissions, notices = load_run_permissions(
+        environment, options, definition, known_tools, session_mode
     )
-    told = (*read.notices, *notices, *map(diagnostic_notice, problems))
-    reloaded = Reloaded(changes, 0, ledger.tokens, tuple(name for name, _ in dropped), told)
-    return _ReloadDraft(new, ledger, header, made, dropped, reloaded)
+    setup = build_setup(
+        agent, SetupInputs(options, environment, definition, chosen, provider, user_permissions, permissions)
+    )
+    ledger, problems = setup.prompt.build_ledger()
+    dropped = find_unusable_skills(session, setup.skills, include_deleted=True)
+    header = build_header(session.header, options, environment, chosen, permissions.mode)
+    switches = list_switches(
+        session.header, header, environment.library, dropped, has_history=bool(session.recorded_messages())
+    )
+    changes = library_changes_notice(
+        [*_library_changes(agent.environment.library, environment.library), *_memory_changes(session.prompt, ledger)]
+    )
+    all_notices = (*inputs.notices, *notices, *map(diagnostic_notice, problems))
+    reloaded = Reloaded(changes, 0, ledger.tokens, tuple(name for name, _ in dropped), all_notices)
+    return _ReloadDraft(setup, ledger, header, switches, dropped, reloaded)
 
 
 def _library_changes(old: Registry, new: Registry) -> list[Change]:
     for library in (old, new):
-        _ = library.skills, library.agents, library.personas  # else a snapshot leaves out what nobody has asked for
+        _ = library.skills, library.agents, library.personas  # a snapshot contains only what has been loaded
     return diff_snapshots(old.take_snapshot(), new.take_snapshot())
 
 
 def _memory_changes(before: Iterable[Mapping[str, Any]], after: Ledger) -> list[Change]:
-    old = {str(one["source"]): one["text"] for one in before if one["kind"] == "memory"}
-    new = {entry.source: entry.text for entry in after.entries if entry.kind == "memory"}
-    signs = {path: "+" if path not in old else "-" if path not in new else "~" for path in {**old, **new}}
-    return [Change(sign, "memory", path, path) for path, sign in signs.items() if old.get(path) != new.get(path)]
+    old_texts = {
+        str(before_entry["source"]): before_entry["text"] for before_entry in before if before_entry["kind"] == "memory"
+    }
+    new_texts = {entry.source: entry.text for entry in after.entries if entry.kind == "memory"}
+    signs = {
+        path: "+" if path not in old_texts else "-" if path not in new_texts else "~"
+        for path in {**old_texts, **new_texts}
+    }
+    return [
+        Change(sign, "memory", path, path) for path, sign in signs.items() if old_texts.get(path) != new_texts.get(path)
+    ]
 
 
 async def _restart_servers(agent: "AgentResources", before: AgentSetup) -> list[Notice]:
-    """Those that are configured otherwise now, or no longer trusted, don't go on as they were."""
-    now = load_servers(agent.environment).configured if has_configured_servers(agent.environment) else []
-    running = agent.servers.configured if agent.servers is not None else []
-    own = [one.inline_servers if one is not None else () for one in (before.definition, agent.definition)]
-    if now == running and own[0] == own[1]:
+    """Restarts servers whose configuration or trust changed."""
+    configured = load_servers(agent.environment).configured if has_configured_servers(agent.environment) else []
+    running_servers = agent.servers.configured if agent.servers is not None else []
+    declared = [
+        definition.inline_servers if definition is not None else ()
+        for definition in (before.definition, agent.definition)
+    ]
+    if configured == running_servers and declared[0] == declared[1]:
         return []
-    had = any(servers is not None for servers in agent.agent_servers)
+    had_servers = any(servers is not None for servers in agent.agent_servers)
     await agent.reopen_servers()
-    if not had and agent.servers is None:
+    if not had_servers and agent.servers is None:
         return []
     return [Notice("info", "servers are configured otherwise than before, and were started anew")]

@@ -1,4 +1,4 @@
-"""What a person may say about a run: a value that every interface fills, and that a resumed session completes."""
+"""Options of a run: filled in by every interface, completed by a resumed session."""
 
 from typing import NamedTuple
 
@@ -7,33 +7,34 @@ from kitbag.agent.session_records import SessionHeader
 
 
 class Options(NamedTuple):
-    """Everything has a default."""
+    """Every field has a default."""
 
     directory: str = ""
     model: str = ""
     mode: str = ""
     settings_mode: str = ""
-    """The mode in the settings when the work was requested, where that was earlier."""
+    """The mode in the settings when the work was requested, if that was earlier."""
     agent: str = ""
-    """Be this agent at top level."""
+    """Run as this agent."""
     team: str = ""
     persona: str = ""
     only_tools: tuple[str, ...] = ()
-    """Only these are there, and they need no answer where the mode would ask."""
+    """Only these tools are available; they need no approval where the mode would ask."""
     no_tools: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     trust_workspace: bool | str = False
-    """For this run, whatever it brings; or, as `Trust.seen` says it, what the person has looked at, and no more."""
+    """Trust the workspace for this run: everything, or exactly the content that this `WorkspaceTrust.fingerprint` value
+    names."""
     append: str = ""
     effort: str = ""
     extra: tuple[str, ...] = ()
     limits: Limits = Limits()
     resume: str = ""
-    """The session to go on with; `last` is the newest one of this directory."""
+    """The session to resume; `last` is the newest one of this directory."""
     fork: bool = False
-    """Go on in a copy."""
+    """Continue in a copy of the session."""
 
     def with_session_defaults(self, header: SessionHeader) -> "Options":
-        """What was not said is as it was when the session began. Its mode is dealt with where modes are compared."""
-        seen_as = (self.team, self.persona) if self.team or self.persona else (header.team, header.persona)
-        return self._replace(agent=self.agent or header.agent, team=seen_as[0], persona=seen_as[1])
+        """Fills unset options from the session. The mode is handled where modes are compared."""
+        team_and_persona = (self.team, self.persona) if self.team or self.persona else (header.team, header.persona)
+        return self._replace(agent=self.agent or header.agent, team=team_and_persona[0], persona=team_and_persona[1])

@@ -1,6 +1,6 @@
-"""The skills of a run: how their text is made ready, and which of those that are loaded may stay.
+"""The skills of a run: how they are prepared for delivery, and which loaded ones must be dropped.
 
-Used by Agent and by what changes it. What making ready takes is imported with the first skill that is loaded.
+Used by agent_resources and apply_setup. What preparation needs is imported with the first skill that is loaded.
 """
 
 import threading
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def build_session_skills(
     environment: AgentEnvironment, options: Options, mode: Callable[[], PermissionMode], stop: threading.Event
 ) -> SessionSkills:
-    """`mode`: at the moment. `stop` ends the commands of a skill that is being loaded."""
+    """`mode`: returns the current mode. `stop`: ends the commands of a skill that is being loaded."""
     prepare = _make_prepare(environment, options, mode, stop)
     return SessionSkills(
         environment.library, prepare, deny_grant=deny_grant_by_trust(environment.trust, environment.places)
@@ -35,27 +35,27 @@ def build_session_skills(
 def _make_prepare(
     environment: AgentEnvironment, options: Options, mode: Callable[[], PermissionMode], stop: threading.Event
 ) -> PrepareSkill:
-    made: dict[PermissionMode, PrepareSkill] = {}
+    by_mode: dict[PermissionMode, PrepareSkill] = {}
 
     def check_stop(command: str, seconds: float) -> None:
         if stop.is_set():
             raise InvalidError(f"`{command}` was stopped after {seconds:.0f} s")
 
     def prepare(skill: "Skill", body: str, line: int, values: "Values") -> tuple[str, tuple[Diagnostic, ...]]:
-        now = mode()
-        if now not in made:
+        current_mode = mode()
+        if current_mode not in by_mode:
             from kitbag.packing.prepare_skill import SkillPreparer
             from kitbag.packing.references.permissions import ReferencePermissions
 
-            rights = ReferencePermissions(
+            permissions = ReferencePermissions(
                 environment.places,
                 environment.library.settings,
                 trust_workspace=options.trust_workspace,
                 live=environment.live_rules,
-                mode=now,
+                mode=current_mode,
             )
-            made[now] = SkillPreparer(rights, environment.places.cwd, progress=check_stop)
-        return made[now](skill, body, line, values)
+            by_mode[current_mode] = SkillPreparer(permissions, environment.places.cwd, progress=check_stop)
+        return by_mode[current_mode](skill, body, line, values)
 
     return prepare
 
@@ -63,19 +63,19 @@ def _make_prepare(
 def find_unusable_skills(
     session: Session, skills: SessionSkills, *, include_deleted: bool = False
 ) -> list[tuple[str, str]]:
-    """Loaded skills that may not be seen here, and why: of a workspace that is no longer trusted, say, or of another
-    persona. `also_gone`: and those whose file is gone, of which else what was loaded stays."""
-    found: list[tuple[str, str]] = []
+    """(name, reason) of loaded skills that are no longer visible, such as those of an untrusted workspace or another
+    persona. `include_deleted`: also those whose file is gone; otherwise their loaded text stays."""
+    unusable: list[tuple[str, str]] = []
     for name in list(session.skills):
         try:
             skills.find(name)
         except (UntrustedItemError, InvalidError) as error:
-            found.append((name, error.problem))
+            unusable.append((name, error.problem))
         except KitbagError:
             if include_deleted:
-                found.append((name, "its file is gone"))
-    return found
+                unusable.append((name, "its file is gone"))
+    return unusable
 
 
 def unusable_skill_notices(dropped: list[tuple[str, str]]) -> list[Notice]:
-    return [Notice("warning", f"the skill {name} is no longer loaded: {why}") for name, why in dropped]
+    return [Notice("warning", f"the skill {name} is no longer loaded: {reason}") for name, reason in dropped]

@@ -1,7 +1,7 @@
-"""Another model or another mode for an agent that is open.
+"""Switches the model or the permission mode of an open agent.
 
-Used by Agent. A model is exchanged between two requests; a mode at any time, since it may be what the person wants most
-while something runs. Both are written down before they count.
+Used by base_agent. The model changes between requests; the mode at any time, because the user may need that while a
+request runs. Both are recorded before they take effect.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 async def use_model(agent: "AgentResources", name: str) -> str:
-    """The full name of what it uses now. Raises KitbagError, and then all is as it was."""
+    """Returns the full name of the new model. Raises KitbagError; then nothing has changed."""
     if not name.strip():
         raise UsageError("no model is named", "write provider/model; `kitbag models` shows what there is")
     with agent.exclusive("a change of its model"):
         async with agent.change_lock:
-            # What the settings say now; `haiku` is that size at the provider in use, where that has sizes.
+            # Uses the current settings; `haiku` means that size at the provider in use if it has sizes.
             sources, _ = load_model_sources(load_settings(agent.environment.places.kitbag_home, ()))
             parent = agent.chosen if agent.chosen.provider not in BUILT_IN_MODELS else None
             chosen = resolve_model(name, sources, "your choice", parent)
@@ -48,32 +48,34 @@ async def use_model(agent: "AgentResources", name: str) -> str:
 async def _commit_model(
     agent: "AgentResources", chosen: "SelectedModel", provider: "Provider", sources: "ModelSources"
 ) -> None:
-    now, made_for = agent.current_setup(), agent.session.prompt_inputs
-    options = now.options._replace(model=chosen.reference)
-    new = now._replace(options=options, chosen=chosen, provider=provider, prompt=now.prompt._replace(chosen=chosen))
+    current, prompt_inputs = agent.current_setup(), agent.session.prompt_inputs
+    options = current.options._replace(model=chosen.reference)
+    setup = current._replace(
+        options=options, chosen=chosen, provider=provider, prompt=current.prompt._replace(chosen=chosen)
+    )
     prompt = None
-    if (made_for.get("provider"), made_for.get("window")) != (chosen.provider, chosen.info.window):
+    if (prompt_inputs.get("provider"), prompt_inputs.get("window")) != (chosen.provider, chosen.info.window):
         toolset = agent.make_toolset()
-        described = build_system_prompt(
-            now.environment, chosen, now.permissions, toolset, now.definition, options.append
+        system_prompt = build_system_prompt(
+            current.environment, chosen, current.permissions, toolset, current.definition, options.append
         )
-        new = new._replace(toolset=toolset, prompt=described)
-        prompt = (await asyncio.to_thread(described.build_ledger))[0], described.inputs()
-    before = agent.session.header
-    header = build_header(before, options, now.environment, chosen, now.permissions.mode)
-    made = list_switches(
-        before, header, now.environment.library, (), has_history=bool(agent.session.recorded_messages())
+        setup = setup._replace(toolset=toolset, prompt=system_prompt)
+        prompt = (await asyncio.to_thread(system_prompt.build_ledger))[0], system_prompt.inputs()
+    previous = agent.session.header
+    header = build_header(previous, options, current.environment, chosen, current.permissions.mode)
+    switches = list_switches(
+        previous, header, current.environment.library, (), has_history=bool(agent.session.recorded_messages())
     )
 
-    def also() -> None:
+    def update_agent() -> None:
         agent.sources = sources
 
     agent.journal.add_secrets(list_key_values(sources))
-    await commit_setup(agent, new, made, header, prompt=prompt, on_applied=also)
+    await commit_setup(agent, setup, switches, header, prompt=prompt, on_applied=update_agent)
 
 
 async def use_mode(agent: "AgentResources", name: str) -> PermissionMode:
-    """Raises UsageError for a mode that is none, InvalidError where the project's settings are stricter."""
+    """Raises UsageError for an unknown mode, InvalidError if the project's settings are stricter."""
     mode = parse_mode(name)
     async with agent.change_lock:
         before = agent.permissions.current_mode
@@ -83,17 +85,17 @@ async def use_mode(agent: "AgentResources", name: str) -> PermissionMode:
             await asyncio.to_thread(_check_project_mode, agent, mode)
         await run_to_completion(_commit_mode(agent, mode))
         if before == "plan" and agent.agent_servers == AgentServers():
-            await agent.open_servers()  # there none was of use
+            await agent.open_servers()  # plan mode opens no servers
         if mode == "autonomous":
             agent.notices += await asyncio.to_thread(_missing_sandbox_notices, agent)
     return mode
 
 
 def _check_project_mode(agent: "AgentResources", mode: PermissionMode) -> None:
-    places, ground = agent.environment.places, agent.environment
+    places, environment = agent.environment.places, agent.environment
     settings = load_settings(places.kitbag_home, places.project_dirs)
     loaded = load_permissions(
-        settings, ground.workspace, trusted=ground.trust.applies_restrictions, flags=PermissionFlags(mode)
+        settings, environment.workspace, trusted=environment.trust.applies_restrictions, flags=PermissionFlags(mode)
     )
     if loaded.mode != mode:
         problem = f"{loaded.mode_source} allows no freer mode than {loaded.mode}, and {mode} is freer"
@@ -101,42 +103,42 @@ def _check_project_mode(agent: "AgentResources", mode: PermissionMode) -> None:
 
 
 async def _commit_mode(agent: "AgentResources", mode: PermissionMode) -> None:
-    """What was sent stays as it is, so that it is read from a cache, also the list of tools: what the mode forbids is
-    refused when it is called. Where it adds tools, or nothing was sent yet, there is no cache to lose."""
+    """What was sent stays unchanged, including the tool list, so that the provider's cache stays valid; forbidden tools
+    are denied when called. If the mode adds tools, or nothing was sent yet, there is no cache to lose."""
     session = agent.session
     header = session.header._replace(mode=mode)
-    is_heard = bool(session.recorded_messages() or agent.busy)
-    made = list_switches(session.header, header, agent.environment.library, (), has_history=is_heard)
-    new, prompt = _setup_in_mode(agent, mode, has_history=is_heard), None
-    if new.prompt is not agent.prompt:
-        prompt = (await asyncio.to_thread(new.prompt.build_ledger))[0], new.prompt.inputs()
-    await session.switch(made, header, prompt=prompt)
+    has_history = bool(session.recorded_messages() or agent.busy)
+    switches = list_switches(session.header, header, agent.environment.library, (), has_history=has_history)
+    setup, prompt = _setup_in_mode(agent, mode, has_history=has_history), None
+    if setup.prompt is not agent.prompt:
+        prompt = (await asyncio.to_thread(setup.prompt.build_ledger))[0], setup.prompt.inputs()
+    await session.switch(switches, header, prompt=prompt)
     agent.apply_setup(
-        _setup_in_mode(agent, mode, has_history=is_heard)
-    )  # anew: a request that runs may have changed something
+        _setup_in_mode(agent, mode, has_history=has_history)
+    )  # rebuilt: a running request may have changed something
 
 
 def _setup_in_mode(agent: "AgentResources", mode: PermissionMode, *, has_history: bool) -> AgentSetup:
-    now = agent.current_setup()
-    permissions = now.permissions.with_chosen_mode(mode)
-    toolset, prompt = now.toolset, now.prompt
+    current = agent.current_setup()
+    permissions = current.permissions.with_chosen_mode(mode)
+    toolset, prompt = current.toolset, current.prompt
     if mode != "plan" or not has_history:
         toolset = agent.make_toolset(permissions)
-    if not has_history or (toolset.names() != now.toolset.names() and not agent.busy):
+    if not has_history or (toolset.names() != current.toolset.names() and not agent.busy):
         prompt = build_system_prompt(
-            now.environment, now.chosen, permissions, toolset, now.definition, now.options.append
+            current.environment, current.chosen, permissions, toolset, current.definition, current.options.append
         )
-    return now._replace(
-        options=now.options._replace(mode=mode),
+    return current._replace(
+        options=current.options._replace(mode=mode),
         permissions=permissions,
         toolset=toolset,
-        context=now.context._replace(permissions=permissions),
+        context=current.context._replace(permissions=permissions),
         prompt=prompt,
     )
 
 
 def _missing_sandbox_notices(agent: "AgentResources") -> list[Notice]:
-    found = agent.permissions.sandbox_support
-    if found.supports("workspace"):
+    protection = agent.permissions.sandbox_support
+    if protection.supports("workspace"):
         return []
-    return [Notice("warning", "no sandbox runs here, so in autonomous mode commands are refused", found.fix)]
+    return [Notice("warning", "no sandbox runs here, so in autonomous mode commands are refused", protection.fix)]

@@ -1,7 +1,7 @@
-"""What a model is told when it has become another persona, or works in another mode: at the tail of the next message,
-so that what was sent before it stays as it is.
+"""What a model is told when its persona or mode was switched: appended to the next message, so that everything sent
+before stays cached.
 
-Used by what changes a session, which writes these words down, and by requests, which puts them into the message.
+Used by what switches a session, which records these notices, and by user_messages, which sends them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _MAX_LISTED = 50
 
 
 def persona_name(library: Registry) -> str:
-    """Who looks: the persona with its team, the team alone, or nobody."""
+    """The persona with its team, the team alone, or empty."""
     return library.persona.full_name if library.persona is not None else library.team
 
 
@@ -26,10 +26,12 @@ def persona_notice(library: Registry) -> str:
         return "The user has taken off the persona: from here on you are nobody in particular. " + _PERSONA_CONSEQUENCES
     if persona is None:
         return f"The user has chosen the team {name}, and no persona of it. {_PERSONA_CONSEQUENCES}"
-    shown = escape_notice_text(persona.display_name)
-    who = f"{shown} ({name})" if shown.casefold() != name.casefold() else name
+    display_name = escape_notice_text(persona.display_name)
+    title = f"{display_name} ({name})" if display_name.casefold() != name.casefold() else name
     about = f": {escape_notice_text(persona.description)}" if persona.description else ""
-    return f"The user has changed your persona. From here on you are {who}{about.rstrip('.')}. {_PERSONA_CONSEQUENCES}"
+    return (
+        f"The user has changed your persona. From here on you are {title}{about.rstrip('.')}. {_PERSONA_CONSEQUENCES}"
+    )
 
 
 _PERSONA_CONSEQUENCES = (
@@ -46,10 +48,10 @@ def mode_notice(mode: str) -> str:
 
 
 def dropped_skills_notice(dropped: Sequence[tuple[str, str]]) -> str:
-    """Why each of them is not loaded any more."""
-    named = [f"{escape_notice_text(name)} ({escape_notice_text(why)})" for name, why in dropped[:_MAX_LISTED]]
-    more = f" and {len(dropped) - _MAX_LISTED} more" if len(dropped) > _MAX_LISTED else ""
-    return f"No longer loaded, so do not follow them any more: {', '.join(named)}{more}."
+    """Lists skills that are no longer loaded, with reasons."""
+    named = [f"{escape_notice_text(name)} ({escape_notice_text(reason)})" for name, reason in dropped[:_MAX_LISTED]]
+    suffix = f" and {len(dropped) - _MAX_LISTED} more" if len(dropped) > _MAX_LISTED else ""
+    return f"No longer loaded, so do not follow them any more: {', '.join(named)}{suffix}."
 
 
 def list_switches(
@@ -60,20 +62,20 @@ def list_switches(
     *,
     has_history: bool,
 ) -> list[SessionSwitch]:
-    """What is otherwise than it was. `library`: as it is seen now. `is_heard`: the model has been told something; else
-    it learns all of it from its first prompt."""
-    made: list[SessionSwitch] = []
+    """What differs between two headers. `library`: as seen now. `has_history`: the model has seen messages; otherwise
+    its first prompt tells it everything."""
+    switches: list[SessionSwitch] = []
     if header_persona_name(before) != header_persona_name(now):
-        made.append(
+        switches.append(
             SessionSwitch("persona", header_persona_name(before), header_persona_name(now), persona_notice(library))
         )
     if before.model != now.model:
-        made.append(SessionSwitch("model", before.model, now.model))
+        switches.append(SessionSwitch("model", before.model, now.model))
     if before.mode != now.mode:
-        made.append(SessionSwitch("mode", before.mode, now.mode, mode_notice(now.mode)))
+        switches.append(SessionSwitch("mode", before.mode, now.mode, mode_notice(now.mode)))
     if dropped:
-        made.append(SessionSwitch("skills", "", "", dropped_skills_notice(dropped)))
-    return made if has_history else [one._replace(told="") for one in made]
+        switches.append(SessionSwitch("skills", "", "", dropped_skills_notice(dropped)))
+    return switches if has_history else [switch._replace(told="") for switch in switches]
 
 
 def header_persona_name(header: SessionHeader) -> str:
@@ -81,20 +83,21 @@ def header_persona_name(header: SessionHeader) -> str:
 
 
 def render_switches(pending: Iterable[SessionSwitch]) -> str:
-    """The block, or nothing. Of several changes of one kind the last counts; none, where it is as it was."""
+    """The block, or empty. Of several switches of one kind only the last is told, and none if the value is as
+    before."""
     lines: list[str] = []
     by_kind: dict[str, list[SessionSwitch]] = {}
-    for one in pending:
-        by_kind.setdefault(one.what, []).append(one)
-    for what, switches in by_kind.items():
-        if what == "skills":
-            lines += [one.told for one in switches]
+    for switch in pending:
+        by_kind.setdefault(switch.what, []).append(switch)
+    for kind, switches in by_kind.items():
+        if kind == "skills":
+            lines += [switch.told for switch in switches]
         elif switches[0].before != switches[-1].after:
             lines.append(switches[-1].told)
-    told = [line for line in lines if line]
-    return "\n".join(("<session-changes>", *told, "</session-changes>")) if told else ""
+    notices = [line for line in lines if line]
+    return "\n".join(("<session-changes>", *notices, "</session-changes>")) if notices else ""
 
 
 def escape_notice_text(text: str) -> str:
-    """Of a name or a description that others wrote: one line, in which nothing can close the block."""
+    """For names and descriptions that others wrote: one line that can't close the block."""
     return collapse_whitespace(reveal_hidden(text))[:_MAX_TEXT_CHARS].replace("<", "&lt;")

@@ -1,8 +1,8 @@
-"""Another persona for an agent that is open: its catalog, agents, prompt, tools and model are made first, compared with
-what there is, and then taken together, or not at all.
+"""Switches the persona of an open agent: catalog, agents, prompt, tools and model are built first, compared with the
+current ones, and applied together or not at all.
 
-Used by Agent. What a persona may see is decided by library/visibility alone; servers, approvals, trust and all that was
-said stay.
+Used by base_agent. library/visibility alone decides what a persona sees; servers, approvals, trust and the
+conversation stay.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class PersonaChange(NamedTuple):
-    """Names are full ones, in the order of the library."""
+    """All names are full names, in library order."""
 
     before: str
     after: str
@@ -48,12 +48,12 @@ class PersonaChange(NamedTuple):
     on_demand_lost: tuple[str, ...] = ()
     """Found by search and by name."""
     dropped: tuple[str, ...] = ()
-    """Skills that are loaded, which the persona may not see."""
+    """Loaded skills that the persona can't see."""
     tokens_before: int = 0
     tokens_after: int = 0
-    """Of the whole system prompt, by its ledger."""
+    """Of the whole system prompt."""
     model: str = ""
-    """What it uses from then on, where that is another one."""
+    """The new model, if it changes."""
     warnings: tuple[str, ...] = ()
 
 
@@ -74,8 +74,8 @@ async def preview_persona(agent: "AgentResources", name: str, team: str) -> Pers
 
 
 async def use_persona(agent: "AgentResources", name: str, team: str) -> PersonaChange:
-    """Raises NotFoundError with close names, AmbiguousError, LeftOutError, and what the choice of a model or the disk
-    raises."""
+    """Raises NotFoundError with similar names, AmbiguousError, UntrustedItemError, and what choosing a model or writing
+    to disk raises."""
     with agent.exclusive("a change of its persona"):
         async with agent.change_lock:
             draft = await _make_draft(agent, name, team)
@@ -88,21 +88,22 @@ async def use_persona(agent: "AgentResources", name: str, team: str) -> PersonaC
 
 
 async def _close_unused_provider(agent: "AgentResources", draft: _PersonaDraft) -> None:
-    """A provider that nobody uses."""
     if agent.provider is not draft.new.provider:
         await run_to_completion(draft.new.provider.close())
 
 
 async def _make_draft(agent: "AgentResources", name: str, team: str) -> _PersonaDraft:
-    ground = await asyncio.to_thread(_find_persona, agent.environment, name.strip(), team.strip())
-    library = ground.library
-    who = library.persona.full_name if library.persona is not None else NO_PERSONA
-    options = agent.options._replace(team=library.team, persona=who)
+    environment = await asyncio.to_thread(_find_persona, agent.environment, name.strip(), team.strip())
+    library = environment.library
+    persona = library.persona.full_name if library.persona is not None else NO_PERSONA
+    options = agent.options._replace(team=library.team, persona=persona)
     definition = library.find_agent(options.agent) if options.agent else None
     problems: list[Notice] = []
     chosen, provider = await _choose_model(agent, library, definition, problems)
     try:
-        return await asyncio.to_thread(_build_draft, agent, options, ground, definition, chosen, provider, problems)
+        return await asyncio.to_thread(
+            _build_draft, agent, options, environment, definition, chosen, provider, problems
+        )
     except BaseException:
         if provider is not agent.provider:
             await run_to_completion(provider.close())
@@ -110,13 +111,13 @@ async def _make_draft(agent: "AgentResources", name: str, team: str) -> _Persona
 
 
 def _find_persona(environment: AgentEnvironment, name: str, team: str) -> AgentEnvironment:
-    """A name alone is first one of the team in use."""
+    """A bare name is looked up in the current team first."""
     if not name or name.casefold() == NO_PERSONA:
         return with_persona(environment, team, NO_PERSONA)
-    own = environment.library.team
-    if own and not team and "/" not in name:
+    current_team = environment.library.team
+    if current_team and not team and "/" not in name:
         try:
-            return with_persona(environment, own, name)
+            return with_persona(environment, current_team, name)
         except NotFoundError:
             pass
     return with_persona(environment, team, name)
@@ -125,18 +126,20 @@ def _find_persona(environment: AgentEnvironment, name: str, team: str) -> AgentE
 async def _choose_model(
     agent: "AgentResources", library: Registry, definition: "AgentFile | None", problems: list[Notice]
 ) -> "tuple[SelectedModel, Provider]":
-    """As at the start, where the persona wants another than the last one did and the person has not chosen."""
-    now = agent.chosen, agent.provider
-    is_said = bool(agent.options.model) or agent.session.header.model_said
-    wishes = [
-        one.default_model if one is not None else "" for one in (agent.environment.library.persona, library.persona)
+    """Chooses as at the start if the persona prefers another model than the last one did and the user has not chosen
+    one."""
+    current = agent.chosen, agent.provider
+    is_user_choice = bool(agent.options.model) or agent.session.header.model_said
+    preferred = [
+        persona.default_model if persona is not None else ""
+        for persona in (agent.environment.library.persona, library.persona)
     ]
-    if definition is not None or is_said or agent.uses_provider_override or wishes[0] == wishes[1]:
-        return now
-    chosen, provider = choose_model(agent.sources, ModelPreferences(files=(wishes[1],)), problems.append)
+    if definition is not None or is_user_choice or agent.uses_provider_override or preferred[0] == preferred[1]:
+        return current
+    chosen, provider = choose_model(agent.sources, ModelPreferences(files=(preferred[1],)), problems.append)
     if chosen.reference == agent.chosen.reference:
         await run_to_completion(provider.close())
-        return now
+        return current
     return chosen, provider
 
 
@@ -149,31 +152,37 @@ def _build_draft(
     provider: "Provider",
     problems: list[Notice],
 ) -> _PersonaDraft:
-    given, _ = load_user_permissions(environment, options, [tool.name for tool in all_tools()])
-    permissions = given.restricted_to(definition.tools, definition.path) if definition is not None else given
+    user_permissions, _ = load_user_permissions(environment, options, [tool.name for tool in all_tools()])
+    permissions = (
+        user_permissions.restricted_to(definition.tools, definition.path)
+        if definition is not None
+        else user_permissions
+    )
     permissions = permissions.with_mode(agent.permissions.mode)
-    new = build_setup(agent, SetupInputs(options, environment, definition, chosen, provider, given, permissions))
-    ledger, remarks = new.prompt.build_ledger()
-    dropped = find_unusable_skills(agent.session, new.skills)
-    before = agent.session.header
-    header = build_header(before, options, environment, chosen, permissions.mode)
-    is_heard = bool(agent.session.recorded_messages())
-    made = list_switches(before, header, environment.library, dropped, has_history=is_heard)
-    notices = [*map(diagnostic_notice, (*_unknown_name_diagnostics(environment.library), *remarks)), *problems]
+    setup = build_setup(
+        agent, SetupInputs(options, environment, definition, chosen, provider, user_permissions, permissions)
+    )
+    ledger, diagnostics = setup.prompt.build_ledger()
+    dropped = find_unusable_skills(agent.session, setup.skills)
+    previous = agent.session.header
+    header = build_header(previous, options, environment, chosen, permissions.mode)
+    has_history = bool(agent.session.recorded_messages())
+    switches = list_switches(previous, header, environment.library, dropped, has_history=has_history)
+    notices = [*map(diagnostic_notice, (*_unknown_name_diagnostics(environment.library), *diagnostics)), *problems]
     change = _compare_libraries(agent.environment.library, environment.library)._replace(
         dropped=tuple(name for name, _ in dropped),
         tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt),
         tokens_after=ledger.tokens,
         model=chosen.name if chosen.reference != agent.chosen.reference else "",
-        warnings=tuple(f"{one.text}; {one.fix}" if one.fix else one.text for one in notices),
+        warnings=tuple(f"{notice.text}; {notice.fix}" if notice.fix else notice.text for notice in notices),
     )
-    return _PersonaDraft(new, header, made, dropped, (ledger, new.prompt.inputs()), change)
+    return _PersonaDraft(setup, header, switches, dropped, (ledger, setup.prompt.inputs()), change)
 
 
 def _compare_libraries(old: Registry, new: Registry) -> PersonaChange:
     skills, agents, on_demand = (
-        (_subtract(seen(new), seen(old)), _subtract(seen(old), seen(new)))
-        for seen in (_listed_skills, _listed_agents, _on_demand_skills)
+        (_subtract(list_names(new), list_names(old)), _subtract(list_names(old), list_names(new)))
+        for list_names in (_listed_skills, _listed_agents, _on_demand_skills)
     )
     return PersonaChange(persona_name(old), persona_name(new), *skills, *agents, *on_demand)
 
@@ -197,10 +206,10 @@ def _on_demand_skills(library: Registry) -> dict[str, None]:
 
 
 def _unknown_name_diagnostics(library: Registry) -> list[Diagnostic]:
-    """That the persona declares, and that nothing here has."""
+    """Names that the persona declares but that do not exist."""
     path = library.persona.path if library.persona is not None else ""
     return [
-        one
-        for one in check_declared_names(library.skills, library.agents, library.personas, library.settings)
-        if one.file == path
+        diagnostic
+        for diagnostic in check_declared_names(library.skills, library.agents, library.personas, library.settings)
+        if diagnostic.file == path
     ]

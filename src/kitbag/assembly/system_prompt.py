@@ -1,7 +1,7 @@
-"""The system prompt of a run, of the main agent or of one that was asked for by name, and what it was made for.
+"""The system prompt of a run, for the main agent or a named one, and the inputs it was built from.
 
-Used by runtime/agent; packing makes the sections. As long as what it was made for stays, a session's prompt stays
-byte for byte, whatever happens to the files meanwhile.
+Used by agent_setup; packing renders the sections. While its inputs are unchanged, a session's prompt stays the same
+byte for byte, even if files change.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ class SystemPrompt(NamedTuple):
     tools: tuple[str, ...]
     agent: AgentFile | None = None
     append: str = ""
-    """The person's own words, behind all others."""
+    """The user's own text, after all other sections."""
     task: str = ""
-    """What an agent that another one started is to do."""
+    """The task of a subagent."""
 
     def inputs(self) -> dict[str, Any]:
-        """All that it depends on but for the files."""
+        """Everything that it depends on, except files."""
         library = self.environment.library
         return {
             "directory": self.environment.places.cwd,
@@ -49,13 +49,13 @@ class SystemPrompt(NamedTuple):
         }
 
     def build_ledger(self) -> tuple[Ledger, tuple[Diagnostic, ...]]:
-        """And what is wrong with what it was made from."""
+        """With diagnostics about what it was built from."""
         environment = detect_environment(self.environment.places.cwd, self.environment.workspace.root)
         if self.agent is not None:
             agent = self.agent._replace(permission_mode=self.mode)
             composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
             return self._append_user_text(composed.ledger), composed.warnings
-        wanted = MainPromptInputs(
+        prompt_options = MainPromptInputs(
             self.chosen.provider,
             self.chosen.info.window,
             self.mode,
@@ -64,7 +64,7 @@ class SystemPrompt(NamedTuple):
             self.environment.trust.can_load_items,
             self.append,
         )
-        prompt = build_main_prompt(self.environment.library, wanted)
+        prompt = build_main_prompt(self.environment.library, prompt_options)
         return prompt.ledger, prompt.warnings
 
     def _append_user_text(self, ledger: Ledger) -> Ledger:
@@ -76,8 +76,8 @@ class SystemPrompt(NamedTuple):
 
 
 def prompt_blocks(entries: Sequence[dict[str, Any]]) -> tuple[SystemBlock, ...]:
-    """In the ledger's order. What stands last, the environment or an agent's task, changes; all before it is the same
-    for every session."""
+    """In ledger order. The last section, the environment or a subagent's task, varies; everything before it is the same
+    in every session."""
     last = entries[-1:] if entries and entries[-1]["kind"] in ("environment", "task") else ()
     stable = "".join(str(entry["text"]) for entry in entries[: len(entries) - len(last)])
     blocks = (SystemBlock(stable, cache=True), *(SystemBlock(str(entry["text"])) for entry in last))

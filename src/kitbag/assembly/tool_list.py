@@ -1,4 +1,4 @@
-"""Every tool there is, in the order in which a model is told of them."""
+"""All tools, in the order in which a model sees them."""
 
 from typing import Any
 
@@ -34,14 +34,14 @@ def all_tools() -> list[Tool[Any]]:
 
 
 def skill_tools() -> list[Tool[Any]]:
-    """Only where there are skills."""
+    """Only if there are skills."""
     from kitbag.tools.skill import LIST_LOADED_SKILLS, SEARCH_SKILLS, SKILL, UNLOAD_SKILL
 
     return [SKILL, SEARCH_SKILLS, LIST_LOADED_SKILLS, UNLOAD_SKILL]
 
 
 def task_tools() -> list[Tool[Any]]:
-    """Only where there are agents."""
+    """Only if there are agents."""
     from kitbag.tools.task import TASK, TASK_OUTPUT, TASK_STOP
 
     return [TASK, TASK_OUTPUT, TASK_STOP]

@@ -1,6 +1,7 @@
-"""From what a person types to a message of the conversation: `/name args`, and what stands at the tail.
+"""Turns what a user types into a message of the conversation: resolves `/name args` and appends notices and
+suggestions.
 
-Used by runtime/agent. Nothing before the message changes for it.
+Used by base_agent. Nothing before the message changes.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from kitbag.packing.suggestions import library_changes_notice, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
 
 RunFork = Callable[[SkillFork, Emit], Awaitable[str]]
-"""What the conversation is told of the outcome."""
+"""Returns the text that reports the outcome to the conversation."""
 GetServerPrompt = Callable[[str, str], Awaitable[str | None]]
-"""What the prompt of this name says with these arguments; None where there is no such."""
+"""Returns the text of a server's prompt for these arguments; None if there is no such prompt."""
 ReadMentions = Callable[[str, Emit], Awaitable[MentionedContent]]
-"""What the person names with `@` in what they said."""
+"""Reads what the user mentions with `@`."""
 _COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 
 
@@ -38,8 +39,8 @@ class UserMessages:
         run_fork: RunFork | None = None,
         server_prompt: GetServerPrompt | None = None,
     ) -> None:
-        """`suggests`: whether the model has a way to use a suggestion. `run_fork`: what lets an agent do what a skill
-        says that is not for this conversation. `server_prompt`: for the prompts of servers."""
+        """`can_suggest`: whether the model has the tools to use a suggestion. `run_fork`: runs a skill that needs its
+        own agent. `server_prompt`: for the prompts of MCP servers."""
         self._run_fork = run_fork
         self._server_prompt = server_prompt
         self.session = session
@@ -50,11 +51,11 @@ class UserMessages:
     async def add(
         self, request: str, images: Sequence[Image], catalog: str, emit: Emit, read_mentions: ReadMentions | None = None
     ) -> None:
-        """`named`: for what the person names with `@`. Raises LeftOutError for a skill of a workspace that is not
-        trusted, and what a skill's commands end in."""
+        """`read_mentions`: for `@` mentions. Raises UntrustedItemError for a skill of an untrusted workspace, and what
+        a skill's commands raise."""
         self.skills.begin_turn()
         delivered, text = await self._resolve_command(request, emit)
-        # What an agent did stands in place of the request, and what it named was for that agent.
+        # The report of a fork replaces the request, and its mentions were for that agent.
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
         mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
         tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog)]
@@ -62,30 +63,30 @@ class UserMessages:
             emit(notice)
         parts: list[Part] = list(images)
         one_turn = [(len(parts), delivered.name)] if delivered is not None else []
-        rights = delivered.permissions if delivered is not None else None
+        permissions = delivered.permissions if delivered is not None else None
         if delivered is not None:
-            limits = rights.model_notice() if rights is not None else ""
+            limits = permissions.model_notice() if permissions is not None else ""
             parts.append(Text(f"{delivered.text}\n\n{limits}" if limits else delivered.text))
-        parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
+        parts.append(Text("\n\n".join(text_part for text_part in (reveal_hidden(text), *tail) if text_part)))
         parts += mentions.images
         switches = self.session.pending_switches
         await self.session.add_user(parts, one_turn)
-        for one in switches:
-            emit(Switched(one.what, one.before, one.after, one.told))
+        for switch in switches:
+            emit(Switched(switch.what, switch.before, switch.after, switch.told))
         if delivered is not None:
-            told = rights.user_notice() if rights is not None else ""
-            emit(SkillLoaded(delivered.name, delivered.tokens, "user", told))
+            skill_notice = permissions.user_notice() if permissions is not None else ""
+            emit(SkillLoaded(delivered.name, delivered.tokens, "user", skill_notice))
 
     async def _resolve_command(self, request: str, emit: Emit) -> tuple[SkillDelivery | None, str]:
-        """For one turn the skill that is asked for by name, and what is left to say."""
+        """The skill that is invoked by name, for one turn, and the remaining text."""
         command = _COMMAND.match(request)
         if command is None:
             return None, request
         name, arguments = command[1], command[2].strip()
         if self._server_prompt is not None and name.startswith("mcp__"):
-            said = await self._server_prompt(name, arguments)
-            if said is not None:
-                return None, said
+            prompt_text = await self._server_prompt(name, arguments)
+            if prompt_text is not None:
+                return None, prompt_text
         try:
             fork = await asyncio.to_thread(self.skills.fork, name, arguments, "user") if self._run_fork else None
             if fork is not None and self._run_fork is not None:
@@ -101,19 +102,19 @@ class UserMessages:
         return delivered, arguments or f"Do what the skill {delivered.name} says."
 
     def _build_tail(self, text: str, catalog: str) -> list[str]:
-        """What only this message is told."""
+        """What is told only with this message."""
         library = self.skills.library
-        # The first message follows the prompt at once, unless the person has switched something in between.
+        # The first message follows the prompt directly, unless the user has switched something in between.
         changes = (
             library_changes_notice(library.refresh())
             if self.session.totals.turns or library.has_unreported_changes
             else ""
         )
-        pieces = (render_switches(self.session.pending_switches), changes, undo_notice(self.session))
-        changes = "\n\n".join(piece for piece in pieces if piece)
+        notices = (render_switches(self.session.pending_switches), changes, undo_notice(self.session))
+        changes = "\n\n".join(notice for notice in notices if notice)
         if not self.can_suggest:
             return [changes]
-        loaded = [one.name for one in self.skills.loaded()]
+        loaded = [skill.name for skill in self.skills.loaded()]
         suggested = suggest_skills(library, text, catalog + self._suggested, loaded)
         self._suggested += f"\n{suggested}"
         return [changes, suggested]

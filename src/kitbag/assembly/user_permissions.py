@@ -1,6 +1,6 @@
-"""What the person allows, for themselves and for every agent: settings, mode, and the command line's tools.
+"""What the user allows, for themselves and for every agent: settings, mode and command-line tools.
 
-Used by Agent and by the worker, which stands in for an agent that is gone.
+Used by base_agent, reload and switch_persona, and by the worker on behalf of an agent.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from kitbag.permissions.decisions.decide import Permissions
 def load_user_permissions(
     environment: AgentEnvironment, options: Options, known_tools: Sequence[str]
 ) -> tuple[Permissions, list[Notice]]:
-    """`known`: the tools there are. Raises UsageError when the command line names none of them."""
+    """`known_tools`: names of all tools. Raises UsageError if the command line names none of them."""
     permissions = environment.permissions
     if not options.only_tools:
         return permissions, []
@@ -38,18 +38,17 @@ def load_run_permissions(
     known_tools: Sequence[str],
     session_mode: str = "",
 ) -> tuple[Permissions, Permissions, list[Notice]]:
-    """The person's, and of those what is left to the one that they talk to. `before`: the mode of a session that goes
-    on."""
-    given, notices = load_user_permissions(environment, options, known_tools)
-    permissions = given.restricted_to(agent.tools, agent.path) if agent is not None else given
+    """The user's permissions, and those of the agent that the user talks to. `session_mode`: of a resumed session."""
+    user_permissions, notices = load_user_permissions(environment, options, known_tools)
+    permissions = user_permissions.restricted_to(agent.tools, agent.path) if agent is not None else user_permissions
     if not options.mode:
         permissions = permissions.with_mode(choose_mode(permissions.mode, agent, session_mode))
-    return given, permissions, notices
+    return user_permissions, permissions, notices
 
 
 def choose_mode(user_mode: PermissionMode, agent: AgentFile | None, session_mode: str) -> PermissionMode:
-    """Where the command line says nothing: the agent's, but neither a project's agent nor an earlier beginning of the
-    session (`before`) makes it freer than the person's own settings."""
+    """If the command line sets no mode: the agent's, but neither a project's agent nor the resumed session
+    (`session_mode`) makes it less strict than the user's settings."""
     mode = user_mode
     if agent is not None and agent.permission_mode_original is not None:
         is_own = agent.root.scope in ("user", "built-in") and user_mode not in ("plan", "locked")

@@ -1,1 +1,1 @@
-"""The composition root: the only place that names concrete classes and ties the layers together."""
+"""The composition root: ties the layers together and does what several interfaces share."""

@@ -1,10 +1,9 @@
-"""An agent that can be asked: a session with its model, prompt, tools and permissions, tied together.
+"""The Agent of every interface: a session with its model, prompt, tools and permissions; it can start other agents.
 
-    async with Agent("anthropic/claude-sonnet-4-5") as agent:
-        async with agent.run("What does this project do?") as run:
-            async for event in run: ...
+    async with Agent("anthropic/claude-sonnet-4-5") as agent, agent.run("What does this project do?") as run:
+        async for event in run: ...
 
-Used by every interface. Opens the journal and chooses the model when it is entered; closes both when it is left.
+Entering it opens the journal and chooses the model; leaving it closes both.
 """
 
 from kitbag.agent.session_list import newest_session

@@ -1,4 +1,4 @@
-"""The one synchronous door: a request in, how it ended out. For scripts, and for whoever does not care for events."""
+"""Synchronous entry point for scripts: sends one request and returns how the run ended."""
 
 import asyncio
 from typing import Any
@@ -9,10 +9,8 @@ from kitbag.runtime.agent import Agent, Options
 
 
 def ask(request: str, model: str = "", **options: Any) -> RunEnded:
-    """`options` are the fields of Options, such as `directory`, `mode` or `limits`, and what Agent takes besides.
-
-    Raises KitbagError for what is wrong before the run begins; how the run itself ends is in what it answers.
-    """
+    """`options`: fields of Options, such as `directory`, `mode` or `limits`, and further arguments of Agent. Raises
+    KitbagError for errors before the run starts; how the run itself ended is in the result."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -21,10 +19,10 @@ def ask(request: str, model: str = "", **options: Any) -> RunEnded:
 
 
 async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
-    given = {name: value for name, value in options.items() if name in Options._fields}
-    besides = {name: value for name, value in options.items() if name not in Options._fields}
-    unknown = sorted(set(besides) - {"provider", "approver", "journal", "patience"})
+    run_options = {name: value for name, value in options.items() if name in Options._fields}
+    agent_arguments = {name: value for name, value in options.items() if name not in Options._fields}
+    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
     if unknown:
         raise UsageError(f"ask() has no option {unknown[0]!r}", f"known are {', '.join(Options._fields)}")
-    async with Agent(model, options=Options(**given), **besides) as agent, agent.run(request) as run:
+    async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:
         return await run.wait()

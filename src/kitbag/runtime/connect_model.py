@@ -1,7 +1,7 @@
-"""Connects a model: what is there now, one small request to see whether it works, and how it is written down.
+"""Connects a model: reports the current state, tests a model with one small request, and saves the choice.
 
-Used by `kitbag setup`, `kitbag models` and the chat. Reads and writes the user's own settings and keys alone; a project
-has no say, and no key leaves this module but to its provider.
+Used by `kitbag setup`, `kitbag models` and the chat. Reads and writes only the user's own settings and keys; projects
+have no influence, and a key is sent only to its provider.
 """
 
 import os
@@ -35,12 +35,12 @@ from kitbag.store.toml_file import edit_toml
 
 KeyState = Literal["environment", "kept", "missing", "not needed"]
 TRIAL_TIMEOUT: Final = 120.0
-"""A server on this machine may have to read the model from the disk first."""
+"""Seconds. A local server may have to load the model from disk first."""
 _TRIAL_PROMPT: Final = "Answer with one short sentence: are you ready?"
 _TRIAL_MAX_OUTPUT: Final = 300
 _PROVIDER_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}", re.ASCII)
 _KEY_PREFIXES: Final = {"sk-ant-": "anthropic", "sk-or-": "openrouter"}
-"""How keys of one provider begin: they are not to be sent to another."""
+"""Keys with these prefixes must not be sent to another provider."""
 
 
 class ProviderState(NamedTuple):
@@ -57,29 +57,29 @@ class ProviderState(NamedTuple):
 
 
 class ModelStatus(NamedTuple):
-    """How things are now."""
+    """The current state."""
 
     chosen: SelectedModel | None
     problem: str
-    """Why nothing is chosen, or why that can't be used."""
+    """Why no model is chosen, or why it can't be used."""
     fix: str
     providers: tuple[ProviderState, ...]
     local: dict[str, list[str]]
-    """Servers that answer on this machine, and the models of each."""
+    """Models by local server that responds."""
     diagnostics: tuple[Diagnostic, ...]
     settings_file: str
     keys_file: str
 
 
 class ModelSetup(NamedTuple):
-    """What a person chose so far."""
+    """What the user has chosen so far."""
 
     provider: str
     model: str = ""
     own: ProviderSettings = ProviderSettings()
-    """What is to be written about the provider; what is empty stays as it is."""
+    """Settings to save for the provider; empty ones stay unchanged."""
     key: str = ""
-    """Typed, and to be kept."""
+    """Typed by the user, to be stored."""
 
 
 class TrialResult(NamedTuple):
@@ -93,11 +93,11 @@ class TrialResult(NamedTuple):
     blames: Literal["", "key", "model", "account", "network", "server"] = ""
 
 
-# --- what is there ----------------------------------------------------------------------------------------------
+# --- current state ----------------------------------------------------------------------------------------------
 
 
 def load_model_status(kitbag_home: str) -> ModelStatus:
-    """Asks servers on this machine, and nobody else."""
+    """Queries local servers only."""
     sources, diagnostics = load_model_sources(load_settings(kitbag_home, ()))
     chosen, problem, fix = None, "", ""
     try:
@@ -119,32 +119,32 @@ def _list_local_models(name: str, sources: ModelSources) -> list[str]:
 
 
 def list_provider_states(sources: ModelSources) -> tuple[ProviderState, ...]:
-    """Names of variables and whether they are set; never what is in them."""
-    found: list[ProviderState] = []
+    """Variable names and whether they are set; never their values."""
+    states: list[ProviderState] = []
     for name in known_providers(sources):
         variable = key_variable(name, sources)
         key: KeyState = "missing" if variable else "not needed"
         if variable and sources.environment.get(variable, "").strip():
             key = "kept" if is_stored_key(variable, sources) else "environment"
         try:
-            found.append(ProviderState(name, redact_address(provider_endpoint(name, sources).address), variable, key))
+            states.append(ProviderState(name, redact_address(provider_endpoint(name, sources).address), variable, key))
         except UsageError as error:
-            found.append(ProviderState(name, "", variable, key, error.problem))
-    return tuple(found)
+            states.append(ProviderState(name, "", variable, key, error.problem))
+    return tuple(states)
 
 
 def redact_address(address: str) -> str:
-    """An address may hold a name and a password, and a query may hold a key."""
+    """Removes user name, password and query, which may contain a key."""
     scheme, _, rest = address.partition("://")
     host, slash, path = rest.partition("?")[0].partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if address else ""
 
 
-# --- what a person may say --------------------------------------------------------------------------------------
+# --- checking input ---------------------------------------------------------------------------------------------
 
 
 def address_problem(address: str) -> str:
-    """Why nothing can be sent there; empty: it may do."""
+    """Why the address can't be used; empty: it can."""
     try:
         parts = urlsplit(address)
         port = parts.port
@@ -160,13 +160,13 @@ def address_problem(address: str) -> str:
 
 
 def complete_address(address: str, protocol: str) -> str:
-    """As providers write it: OpenAI's protocol lies below a path, which is `/v1` where none is given."""
+    """Adds `/v1`, the default path of OpenAI's protocol, if there is no path."""
     address = address.strip().rstrip("/")
     return address if protocol == "anthropic" or urlsplit(address).path else f"{address}/v1"
 
 
 def unprotected_address(provider: str, sources: ModelSources) -> str:
-    """Where what is sent, the key too, could be read on the way; empty: it can't, or nothing can be sent."""
+    """The address if what is sent to it, the key included, is unencrypted; else empty."""
     try:
         address = provider_endpoint(provider, sources).address
         parts = urlsplit(address)
@@ -177,11 +177,11 @@ def unprotected_address(provider: str, sources: ModelSources) -> str:
 
 
 def name_problem(name: str, sources: ModelSources) -> str:
-    """For a provider of one's own."""
+    """For a user-defined provider."""
     if not _PROVIDER_NAME.fullmatch(name):
         return "a name has small letters, digits, - and _, and begins with a letter"
-    taken = {*known_providers(sources)} - {*sources.providers}
-    return f"{name} has a meaning of its own; take another name" if name in taken or name in BUILT_IN_MODELS else ""
+    reserved = {*known_providers(sources)} - {*sources.providers}
+    return f"{name} has a meaning of its own; take another name" if name in reserved or name in BUILT_IN_MODELS else ""
 
 
 def default_key_variable(provider: str, sources: ModelSources) -> str:
@@ -189,45 +189,46 @@ def default_key_variable(provider: str, sources: ModelSources) -> str:
 
 
 def variable_for_new_key(provider: str, sources: ModelSources) -> str:
-    """Under which a typed key is kept. What the environment has would win over one of the same name."""
+    """The variable under which a typed key is stored. A variable of the same name in the environment would override
+    it."""
     variable = default_key_variable(provider, sources)
     return f"KITBAG_{variable}" if os.environ.get(variable, "").strip() else variable
 
 
 def typed_key_problem(provider: str, key: str) -> str:
-    """Why this is no key for that provider, in words that do not hold it."""
-    whose = next((name for start, name in _KEY_PREFIXES.items() if key.startswith(start)), provider)
-    official = provider in ("anthropic", "openai", "openrouter")
-    if official and whose != provider:
-        return f"that is a key for {whose}, which {provider} must not see"
+    """Why this is not a key for the provider; the message does not contain the key."""
+    owner = next((name for start, name in _KEY_PREFIXES.items() if key.startswith(start)), provider)
+    is_official = provider in ("anthropic", "openai", "openrouter")
+    if is_official and owner != provider:
+        return f"that is a key for {owner}, which {provider} must not see"
     return key_problem(key)
 
 
-# --- whether it works -------------------------------------------------------------------------------------------
+# --- trying a model ---------------------------------------------------------------------------------------------
 
 
 def preview_sources(kitbag_home: str, setup: ModelSetup) -> ModelSources:
-    """As they would be if it were written down."""
+    """The sources as they would be after saving."""
     sources, _ = load_model_sources(load_settings(kitbag_home, ()), probe=False)
-    before = sources.providers.get(setup.provider, ProviderSettings())
-    own = ProviderSettings(*(new or old for new, old in zip(setup.own, before, strict=True)))
-    if any(own):
-        sources = sources._replace(providers={**sources.providers, setup.provider: own})
+    current = sources.providers.get(setup.provider, ProviderSettings())
+    merged = ProviderSettings(*(new or old for new, old in zip(setup.own, current, strict=True)))
+    if any(merged):
+        sources = sources._replace(providers={**sources.providers, setup.provider: merged})
     variable = key_variable(setup.provider, sources)
     if setup.key and variable:
-        kept = {**sources.stored_keys, variable: setup.key}
-        return sources._replace(stored_keys=kept, environment={**sources.environment, variable: setup.key})
+        stored = {**sources.stored_keys, variable: setup.key}
+        return sources._replace(stored_keys=stored, environment={**sources.environment, variable: setup.key})
     return with_stored_keys(sources)
 
 
 async def try_model(kitbag_home: str, setup: ModelSetup) -> TrialResult:
-    """One small request, as any other would be sent. Never raises KitbagError."""
+    """Sends one small request, like any other. Never raises KitbagError."""
     import asyncio
 
     sources = preview_sources(kitbag_home, setup)
     secrets = [setup.key, sources.environment.get(key_variable(setup.provider, sources), "")]
     redactor = Redactor(secret for secret in secrets if secret)
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         async with asyncio.timeout(TRIAL_TIMEOUT):
             reply = await _send_trial(setup, sources)
@@ -239,9 +240,9 @@ async def try_model(kitbag_home: str, setup: ModelSetup) -> TrialResult:
         return TrialResult(
             problem=f"no answer within {TRIAL_TIMEOUT:.0f} seconds", fix="try again later", blames="server"
         )
-    known = resolve_model(f"{setup.provider}/{setup.model}", sources, "").info
+    model_info = resolve_model(f"{setup.provider}/{setup.model}", sources, "").info
     text = redactor.redact_text(reply.message.text.strip())
-    return TrialResult(text, reply.usage, known.cost(reply.usage), time.monotonic() - began)
+    return TrialResult(text, reply.usage, model_info.cost(reply.usage), time.monotonic() - started)
 
 
 async def _send_trial(setup: ModelSetup, sources: ModelSources) -> ModelReply:
@@ -252,17 +253,17 @@ async def _send_trial(setup: ModelSetup, sources: ModelSources) -> ModelReply:
         request = ModelRequest(
             setup.model, (), (Message("user", (Text(_TRIAL_PROMPT),)),), max_output=_TRIAL_MAX_OUTPUT
         )
-        async with aclosing(provider.stream(request)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, ModelReply):
-                    return piece
+        async with aclosing(provider.stream(request)) as stream:
+            async for event in stream:
+                if isinstance(event, ModelReply):
+                    return event
     finally:
         await provider.close()
     raise ModelError("cut", "the reply was cut off", "try again")
 
 
 def _describe_failure(error: ModelError, redactor: Redactor) -> TrialResult:
-    """In words, with what to do about it here."""
+    """With a fix that fits the setup dialog."""
     problem = redactor.redact_text(error.problem)
     if error.kind == "auth":
         return TrialResult(
@@ -284,11 +285,11 @@ def _describe_failure(error: ModelError, redactor: Redactor) -> TrialResult:
     return TrialResult(problem=problem, fix=error.fix, blames="server")
 
 
-# --- how it is written down -------------------------------------------------------------------------------------
+# --- saving -----------------------------------------------------------------------------------------------------
 
 
 def save_model_setup(kitbag_home: str, setup: ModelSetup) -> None:
-    """Raises InvalidError. The key first: settings that name one which was not kept would be of no use."""
+    """Raises InvalidError. Stores the key first: settings without their key would be useless."""
     sources = preview_sources(kitbag_home, setup)
     variable = key_variable(setup.provider, sources)
     if setup.key:
@@ -298,9 +299,9 @@ def save_model_setup(kitbag_home: str, setup: ModelSetup) -> None:
         document["model"] = (
             f"{setup.provider}/{setup.model}" if setup.provider not in BUILT_IN_MODELS else setup.provider
         )
-        told = {name: value for name, value in setup.own._asdict().items() if value}
-        if told:
-            _get_table(_get_table(document, "providers"), setup.provider).update(told)
+        settings = {name: value for name, value in setup.own._asdict().items() if value}
+        if settings:
+            _get_table(_get_table(document, "providers"), setup.provider).update(settings)
 
     edit_toml(os.path.join(kitbag_home, "settings.toml"), change)
 
@@ -316,16 +317,18 @@ def _get_table(parent: Any, name: str) -> Any:
 class RemovedKey(NamedTuple):
     variable: str
     model: str = ""
-    """That was chosen in the settings, could not be used any more, and was taken out."""
+    """The chosen model, if it was removed from the settings because it needs the key."""
 
 
 def remove_provider_key(kitbag_home: str, provider: str) -> RemovedKey:
-    """Removes the kept key of a provider. Raises NotFoundError."""
+    """Removes the stored key of a provider. Raises NotFoundError."""
     sources, _ = load_model_sources(load_settings(kitbag_home, ()), probe=False)
     variable = key_variable(provider, sources)
-    known = [name for name in known_providers(sources) if key_variable(name, sources) in sources.stored_keys]
+    providers_with_key = [
+        name for name in known_providers(sources) if key_variable(name, sources) in sources.stored_keys
+    ]
     if not variable or not delete_key(kitbag_home, variable):
-        fix = f"keys are kept for {', '.join(known)}" if known else "no key is kept"
+        fix = f"keys are kept for {', '.join(providers_with_key)}" if providers_with_key else "no key is kept"
         if variable and os.environ.get(variable, "").strip():
             fix = f"its key is in {variable} of your environment: take it out where you set it"
         raise NotFoundError(f"no key is kept for {provider!r}", fix)

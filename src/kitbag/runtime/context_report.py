@@ -1,7 +1,7 @@
-"""What fills a session's window: the pieces of its next request, grouped, with sums.
+"""Reports what fills a session's context window: the pieces of its next request, grouped, with totals.
 
-Of a stored session for `kitbag context`, which starts nothing and asks no model; of a live one for `/context`. Both by
-the same code: Counted says what it is counted from. Blocks: a caller with a loop uses a thread.
+For a stored session (`kitbag context`, which starts nothing and asks no model) and for a running one (`/context`), by
+the same code. Blocks: callers with an event loop use a thread.
 """
 
 import os
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 class ContextInputs(NamedTuple):
     session: Session
-    """Its records and its name; what it carries now is in `carried`."""
+    """Its records and id; `source` has the current content."""
     source: ContextSource
     library: Registry
     model: str
@@ -49,11 +49,11 @@ class ContextInputs(NamedTuple):
     specs: Sequence[ToolSpec]
     turns: list[TurnUsage]
     before: Session | None
-    """As it was when the last request was sent that the provider counted."""
+    """The session when the last request that the provider counted was sent."""
 
 
 def report_session_context(places: Places, session_id: str = "") -> dict[str, Any]:
-    """Of a stored session. Raises NotFoundError where there is no such session, or none in this directory."""
+    """For a stored session. Raises NotFoundError if it does not exist, or if this directory has none."""
     with Journal.open(journal_path(places.kitbag_home), Redactor.from_environment(os.environ)) as journal:
         session = resume(journal, session_id or newest_session(journal, places.cwd))
         turns = read_turn_usage(session)
@@ -66,14 +66,14 @@ def report_session_context(places: Places, session_id: str = "") -> dict[str, An
         omit_project=not session.prompt_inputs.get("trusted", False),
     )
     sources, _ = load_model_sources(library.settings, probe=False)
-    known = look_up_model(header.model, sources.models)
+    model_info = look_up_model(header.model, sources.models)
     return _build_report(
-        ContextInputs(session, session, library, header.model, known, _recorded_tool_specs(session), turns, before)
+        ContextInputs(session, session, library, header.model, model_info, _recorded_tool_specs(session), turns, before)
     )
 
 
 def prepare_agent_report(agent: "Agent") -> Callable[[], dict[str, Any]]:
-    """Of a live session: takes hold of what stands in it now, and gives what counts it, for another thread."""
+    """For a running session: copies its state and returns a function that counts it in another thread."""
     session = agent.session
     carried, specs = ContextSnapshot(session), agent.toolset.specs()
     library, chosen = agent.environment.library, agent.chosen
@@ -122,16 +122,16 @@ def _sum_tokens(pieces: Iterable[ContextPiece]) -> int:
     return sum(piece.tokens for piece in pieces)
 
 
-def _window_fields(known: ModelInfo, pieces: list[ContextPiece]) -> dict[str, int]:
-    """The window, where the conversation is compacted, and what is left until then."""
+def _window_fields(model_info: ModelInfo, pieces: list[ContextPiece]) -> dict[str, int]:
+    """The window, the compaction threshold, and the tokens left until then."""
     prefix = _sum_tokens(piece for piece in pieces if not piece.turn)
-    full = ContextWindow(known.window, known.max_output).compaction_threshold(prefix)
-    return {"window": known.window, "compacted_at": full, "left": max(full - _sum_tokens(pieces), 0)}
+    threshold = ContextWindow(model_info.window, model_info.max_output).compaction_threshold(prefix)
+    return {"window": model_info.window, "compacted_at": threshold, "left": max(threshold - _sum_tokens(pieces), 0)}
 
 
 def _skill_costs(library: Registry, source: ContextSource, pieces: list[ContextPiece]) -> dict[str, Any]:
-    """What skills cost as they are listed, as they are loaded, and what they would cost if all were loaded."""
-    catalog = next((str(one["text"]) for one in source.prompt if (one["kind"], one["source"]) == _CATALOG), "")
+    """What skills cost listed, loaded, and if all were loaded."""
+    catalog = next((str(entry["text"]) for entry in source.prompt if (entry["kind"], entry["source"]) == _CATALOG), "")
     listed = {name: estimate_tokens(line) for name, line in parse_catalog_lines(catalog).items()}
     loaded: dict[str, int] = {}
     for piece in pieces:
@@ -163,7 +163,7 @@ _CATALOG = ("catalog", "skills")
 
 
 def _tool_costs(pieces: list[ContextPiece]) -> list[dict[str, Any]]:
-    """For each tool what its description costs, and what calling it has cost so far."""
+    """For each tool the cost of its description and of its calls so far."""
     rows: dict[str, dict[str, Any]] = {}
     for piece in pieces:
         if piece.kind in ("tool", "call", "result"):
@@ -179,7 +179,7 @@ def _rows_of_kind(pieces: list[ContextPiece], kind: str) -> list[dict[str, Any]]
 
 
 def _group_pieces(pieces: list[ContextPiece]) -> list[dict[str, Any]]:
-    """One row for each kind and name, in the order of the request."""
+    """One row per kind and name, in request order."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for piece in pieces:
         row = rows.setdefault(
@@ -192,18 +192,18 @@ def _group_pieces(pieces: list[ContextPiece]) -> list[dict[str, Any]]:
 
 
 def _turn_footprint(pieces: list[ContextPiece], turn: TurnUsage) -> dict[str, int]:
-    """What of a turn is in the window now."""
-    own = [piece for piece in pieces if piece.turn == turn.number]
-    return {"tokens": _sum_tokens(own), "bytes": sum(piece.bytes for piece in own)}
+    """What a turn still occupies in the window."""
+    turn_pieces = [piece for piece in pieces if piece.turn == turn.number]
+    return {"tokens": _sum_tokens(turn_pieces), "bytes": sum(piece.bytes for piece in turn_pieces)}
 
 
 def _compare_last_request(inputs: ContextInputs) -> dict[str, int]:
-    """The provider's own count of the last request that it counted, beside our estimate of the same request."""
+    """The provider's count of the last request next to our estimate of the same request."""
     before = inputs.before
     if before is None:
         return {"provider": 0, "ours": 0, "residual": 0}
     provider = next(turn.shown for turn in reversed(inputs.turns) if turn.shown or turn.said)
-    # The tools of servers are not in the records: those of now stand for those of then.
+    # The tools of servers are not recorded; the current ones replace them.
     of_servers = [spec for spec in inputs.specs if spec.name.startswith("mcp__")]
     ours = _sum_tokens(list_context_pieces(before, [*_recorded_tool_specs(before), *of_servers]))
     return {"provider": provider, "ours": ours, "residual": provider - ours}

@@ -1,7 +1,7 @@
-"""Everything that is wrong with a person's and a workspace's files, where, and how to fix it; and what protects them.
+"""Diagnoses the user's and the workspace's files, with fixes, and reports the sandbox in use.
 
-Used by `kitbag doctor` and by `/doctor`. Reads only. It runs nothing of anybody's; the sandbox is tried with a command
-of its own in an empty folder. Blocks: a caller with a loop uses a thread.
+Used by `kitbag doctor` and `/doctor`. Reads only and runs nothing of theirs; the sandbox is probed with its own
+command in an empty folder. Blocks: callers with an event loop use a thread.
 """
 
 import os
@@ -29,9 +29,9 @@ class LibraryRootSummary(NamedTuple):
 
 class DoctorReport(NamedTuple):
     diagnostics: list[Diagnostic]
-    """The worst first."""
+    """Worst first."""
     roots: list[LibraryRootSummary]
-    """Each directory that gave something, the best first."""
+    """Directories in which items were found, highest priority first."""
     protection: SandboxSupport
     counts: dict[str, int]
     """skills, agents, personas, errors, warnings, infos."""
@@ -46,7 +46,7 @@ class DoctorReport(NamedTuple):
 
 
 def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorReport:
-    """`more`: what the caller knows besides."""
+    """`more`: further diagnostics that the caller has."""
     diagnostics = worst_first(
         [
             *registry.diagnostics(),
@@ -58,8 +58,8 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
             *more,
         ]
     )
-    errors = sum(one.severity == "error" for one in diagnostics)
-    warnings = sum(one.severity == "warning" for one in diagnostics)
+    errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
+    warnings = sum(diagnostic.severity == "warning" for diagnostic in diagnostics)
     counts = {
         "skills": len(registry.skills),
         "agents": len(registry.agents),
@@ -72,34 +72,34 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
 
 
 def _unfollowed_links(places: Places) -> list[Diagnostic]:
-    """Links of the workspace that are not followed, wherever they are: in a skill's folder, among the tasks, ..."""
-    found: list[Diagnostic] = []
+    """Links in the workspace that are not followed: in a skill's folder, among the tasks, ..."""
+    diagnostics: list[Diagnostic] = []
     for item in scan_workspace(places).items:
         for act in item.capabilities:
             if act.kind == "link" and act.note:
                 path = os.path.join(places.project, item.path)
-                found.append(Diagnostic("error", LINK_OUTSIDE, path, 0, act.note, project_boundary(places).fix))
-    return found
+                diagnostics.append(Diagnostic("error", LINK_OUTSIDE, path, 0, act.note, project_boundary(places).fix))
+    return diagnostics
 
 
 def _changed_plugins(home: str) -> list[Diagnostic]:
-    """Plugins whose files are not what was installed. Reads all of their files."""
+    """Plugins whose files differ from what was installed. Reads all their files."""
     from kitbag.library.plugins.installed import load_installed
     from kitbag.library.plugins.store import verify_plugin
 
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for plugin in load_installed(home)[0]:
         try:
             changes = verify_plugin(home, plugin.name)
         except KitbagError as error:
-            found.append(Diagnostic("error", "plugin-changed", plugin.path, 0, error.problem, error.fix))
+            diagnostics.append(Diagnostic("error", "plugin-changed", plugin.path, 0, error.problem, error.fix))
             continue
         if changes and plugin.enabled:
             names = ", ".join(str(change) for change in changes[:5]) + (", ..." if len(changes) > 5 else "")
             fix = f"look at it, then: kitbag plugins enable {plugin.name} --accept-changes"
-            what = f"not as it was installed: {names}"
-            found.append(Diagnostic("warning", "plugin-changed", plugin.path, 0, what, fix))
-    return found
+            problem = f"not as it was installed: {names}"
+            diagnostics.append(Diagnostic("warning", "plugin-changed", plugin.path, 0, problem, fix))
+    return diagnostics
 
 
 def _summarize_roots(registry: Registry) -> list[LibraryRootSummary]:

@@ -1,7 +1,7 @@
-"""A conversation as a document: Markdown for people, JSON for programs.
+"""Exports a session: Markdown for people, JSON for programs.
 
-Used by `/export`. Made from the records, so it has also what was compacted since; secrets are taken out once more by
-what the journal's redactor knows now. Blocks: a caller with a loop uses a thread.
+Used by `/export`. Built from the records, so compacted messages are included; the journal's redactor removes secrets
+that became known later. Blocks: callers with an event loop use a thread.
 """
 
 import html
@@ -25,29 +25,29 @@ EXPORT_FORMAT: Final = "kitbag-conversation"
 _KINDS: Final = ("user", "note", "reply", "result", "skill", "skill-dropped", "switched", "compacted", "ended")
 _TICKS = re.compile(r"`{3,}")
 _CODE_OR_TAG = re.compile(r"(`+)[^`\n]+\1(?!`)|<(?=[A-Za-z/!?])(?!https?://[^\s<>]*>)")
-"""Code inside of a line; and where something begins that a viewer would take for HTML."""
+"""Inline code, or the start of what a viewer would treat as HTML."""
 _MAX_PARSED_CHARS: Final = 500_000
-"""Characters of a reply in which code blocks are looked for."""
+"""Code blocks are not searched for in longer replies."""
 _ATTACHMENT_TITLES: Final = {"changes": "What had changed in the library", "suggestions": "Skills that were suggested"}
 
 
 class ExportInfo(NamedTuple):
-    """What a document says at its head."""
+    """What the header and footer of a document say."""
 
     session: str
     header: SessionHeader
     totals: SessionTotals
     other_agents_cost: float
-    """What agents cost that this one started."""
+    """Cost of the agents that this one started."""
 
 
 def collect_export_info(session: Session, other_agents_cost: float = 0.0) -> ExportInfo:
-    """Taken where the session lives; the rest may be done in another thread."""
+    """Call in the session's thread; the rest can run in another."""
     return ExportInfo(session.id, session.header, session.totals, other_agents_cost)
 
 
 def export_json(journal: Journal, info: ExportInfo) -> str:
-    """The records that make up the conversation, in their order, each with its time."""
+    """The records of the conversation in order, each with its time."""
     totals = info.totals
     entries = [
         {"kind": record.kind, "at": record.at, **record.body}
@@ -68,7 +68,7 @@ def export_json(journal: Journal, info: ExportInfo) -> str:
         },
         "entries": entries,
     }
-    # Only ASCII: what is hidden in a text is seen as what it is.
+    # ASCII only, so that hidden characters are visible.
     return json.dumps(journal.redactor.redact_value(document), indent=2) + "\n"
 
 
@@ -87,13 +87,13 @@ def export_markdown(journal: Journal, info: ExportInfo) -> str:
 def _render_header(info: ExportInfo) -> Iterator[str]:
     header = info.header
     yield f"# Conversation {info.session}"
-    who = header.persona or header.team
+    persona = header.persona or header.team
     facts = (
         ("Started", header.started.replace("T", " ").removesuffix("Z")),
         ("Model", header.model),
         ("Mode", header.mode),
         ("Agent", header.agent),
-        ("Persona", who),
+        ("Persona", persona),
         ("Directory", header.directory),
     )
     yield "\n".join(f"- {label}: {_escape_inline(value)}" for label, value in facts if value)
@@ -109,22 +109,26 @@ def _render_footer(info: ExportInfo) -> Iterator[str]:
 
 
 class _MarkdownWriter:
-    """One record after the other."""
+    """Adds one record at a time."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self._open_calls: dict[str, ToolCall] = {}
-        """Without a result so far."""
+        """Calls without a result so far."""
 
     def add(self, record: JournalRecord) -> None:
         body = record.body
         match record.kind:
             case "user":
                 self.close_calls()
-                shown = {int(index): str(name) for index, name in body.get("one_turn", ())}
+                one_turn_skills = {int(index): str(name) for index, name in body.get("one_turn", ())}
                 self.pieces.append(f"## You, {record.at[:16].replace('T', ' ')}")
-                for at, part in enumerate(message_from_json(body["message"]).parts):
-                    self.pieces += [_render_skill(shown[at], part)] if at in shown else _render_user_part(part)
+                for position, part in enumerate(message_from_json(body["message"]).parts):
+                    self.pieces += (
+                        [_render_skill(one_turn_skills[position], part)]
+                        if position in one_turn_skills
+                        else _render_user_part(part)
+                    )
             case "note":
                 self.pieces.append(_render_details("Background work", _fence(message_from_json(body["message"]).text)))
             case "reply":
@@ -134,17 +138,18 @@ class _MarkdownWriter:
                 self._add_result(body)
             case "skill":
                 by = {"model": "the model", "user": "you"}.get(str(body.get("by")), str(body.get("by")))
-                told = f"{_escape_inline(str(body['name']))}, {int(body['tokens']):,} tokens, by {by}"
-                self.pieces.append(f"*Skill loaded: {told}*")
+                details = f"{_escape_inline(str(body['name']))}, {int(body['tokens']):,} tokens, by {by}"
+                self.pieces.append(f"*Skill loaded: {details}*")
             case "skill-dropped":
                 self.pieces.append(
                     f"*Skill unloaded: {_escape_inline(str(body['name']))}: {_escape_inline(str(body['reason']))}*"
                 )
             case "switched":
-                told = [
-                    f"{one['what']} {one['before'] or 'none'} → {one['after'] or 'none'}" for one in body["changes"]
+                details = [
+                    f"{change['what']} {change['before'] or 'none'} → {change['after'] or 'none'}"
+                    for change in body["changes"]
                 ]
-                self.pieces.append(f"*Changed: {_escape_inline(', '.join(told))}*")
+                self.pieces.append(f"*Changed: {_escape_inline(', '.join(details))}*")
             case "compacted":
                 sizes = f"from {int(body['before']):,} to {int(body['after']):,} tokens"
                 self.pieces.append(
@@ -185,7 +190,7 @@ class _MarkdownWriter:
         self.pieces.append(_render_details(f"{name}{failed}: {summary}" if summary else f"{name}{failed}", inner))
 
     def close_calls(self) -> None:
-        """Those of which no outcome is known."""
+        """Calls whose outcome is unknown."""
         for call in self._open_calls.values():
             self.pieces.append(_render_details(f"{call.name} (no result)", _render_arguments(call)))
         self._open_calls = {}
@@ -196,20 +201,20 @@ def _render_arguments(call: ToolCall) -> str:
 
 
 def _render_user_part(part: Part) -> list[str]:
-    """The person's words as they are, quoted, and what was put beside them folded."""
+    """Quotes the user's text; attachments are collapsed."""
     if isinstance(part, Image):
         return [_render_image(part)]
     if not isinstance(part, Text):
         return []
-    found: list[str] = []
+    blocks: list[str] = []
     for kind, name, text in split_user_text(part.text):
         if kind in ("user", "summary") and text.strip():
-            found.append("\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n")))
+            blocks.append("\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n")))
         elif kind in _ATTACHMENT_TITLES:
-            found.append(_render_details(_ATTACHMENT_TITLES[kind], _fence(text)))
+            blocks.append(_render_details(_ATTACHMENT_TITLES[kind], _fence(text)))
         elif text.strip():
-            found.append(_render_details(f"@{name}" if kind == "mentioned" else f"Skill {name}", _fence(text)))
-    return found
+            blocks.append(_render_details(f"@{name}" if kind == "mentioned" else f"Skill {name}", _fence(text)))
+    return blocks
 
 
 def _render_skill(name: str, part: Part) -> str:
@@ -226,30 +231,29 @@ def _render_details(title: str, inner: str) -> str:
 
 
 def _fence(text: str, language: str = "") -> str:
-    """With more ticks than any line of it has, so that nothing in it ends it."""
-    longest = max((len(found) for found in _TICKS.findall(text)), default=2)
+    """Uses more backticks than any line of the text, so that nothing in it closes the fence."""
+    longest = max((len(ticks_found) for ticks_found in _TICKS.findall(text)), default=2)
     ticks = "`" * (longest + 1)
     return f"{ticks}{language}\n{text.strip(chr(10))}\n{ticks}"
 
 
 def _escape_markdown(text: str) -> str:
-    """What a model wrote, so that it hides nothing, neither in it nor behind it: an open comment or an open code block
-    would take in all that follows."""
+    """Escapes a model's text so that it hides nothing: an unclosed comment or code block would swallow what follows."""
     lines = text.split("\n")
     code, closing = _find_code_lines(text, lines) if len(text) <= _MAX_PARSED_CHARS else (set[int](), "")
-    shown = [line if at in code else _CODE_OR_TAG.sub(_escape_tag, line) for at, line in enumerate(lines)]
-    return "\n".join([*shown, closing] if closing else shown)
+    escaped = [line if index in code else _CODE_OR_TAG.sub(_escape_tag, line) for index, line in enumerate(lines)]
+    return "\n".join([*escaped, closing] if closing else escaped)
 
 
-def _escape_tag(found: re.Match[str]) -> str:
-    return found[0] if found[1] else "&lt;"
+def _escape_tag(match: re.Match[str]) -> str:
+    return match[0] if match[1] else "&lt;"
 
 
 def _find_code_lines(text: str, lines: list[str]) -> tuple[set[int], str]:
-    """Where code blocks are, and what closes the last one where nothing does."""
+    """The lines inside code blocks, and what closes the last block if it is open."""
     from markdown_it import MarkdownIt
 
-    # Without what stands in the lines: only blocks are looked for.
+    # Only block structure is needed.
     tokens = MarkdownIt("commonmark", {"html": False}).disable(["inline", "html_block"]).parse(text)
     code: set[int] = set()
     closing = ""
@@ -264,7 +268,7 @@ def _find_code_lines(text: str, lines: list[str]) -> tuple[set[int], str]:
 
 
 def _escape_inline(text: str) -> str:
-    """One line of words that is no markup."""
+    """One line without markup."""
     return re.sub(r"([\\`*_<\[\]#|])", r"\\\1", collapse_whitespace(text))
 
 

@@ -1,6 +1,7 @@
-"""What is known about the model of a run, and which models could be had here: keys, local servers, words, `offline`.
+"""Describes the model of a run, and lists the models available here: by key, local server, alias, settings, and
+`offline`.
 
-Used by `kitbag models` and by `/model`. Never gives a key away: only the names of variables, and whether they are set.
+Used by `kitbag models` and `/model`. Never shows a key: only variable names and whether they are set.
 """
 
 from typing import Any, NamedTuple
@@ -15,25 +16,25 @@ _MAX_LOCAL_MODELS = 20
 
 
 def model_to_json(chosen: SelectedModel) -> dict[str, Any]:
-    known = chosen.info
+    info = chosen.info
     return {
         "name": chosen.name,
         "why": chosen.reason,
-        "window": known.window,
-        "max_output": known.max_output,
-        "images": known.images,
+        "window": info.window,
+        "max_output": info.max_output,
+        "images": info.images,
         "dollars_per_million": {
-            "input": known.input,
-            "cached": known.cached,
-            "written": known.written,
-            "output": known.said,
+            "input": info.input,
+            "cached": info.cached,
+            "written": info.written,
+            "output": info.said,
         },
-        "source": known.source,
+        "source": info.source,
     }
 
 
 def format_price(dollars: dict[str, float | None]) -> str:
-    """`dollars_per_million` of about_model."""
+    """`dollars`: `dollars_per_million` of model_to_json."""
     if dollars["input"]:
         out = f", ${dollars['output']:g} out" if dollars["output"] is not None else ""
         return f"${dollars['input']:g} in{out} for a million tokens"
@@ -59,67 +60,67 @@ def needs_key(state: ProviderState, sources: ModelSources) -> bool:
 
 
 class AvailableModel(NamedTuple):
-    """A model that could be used at once."""
+    """A model that can be used now."""
 
     name: str
-    """What leads to it."""
+    """The name that selects it."""
     why: str
-    """Why it can be had: a key, a server, nothing needed."""
+    """Why it is available: a key, a server, nothing needed."""
     aliases: tuple[str, ...]
-    """Short names for it, such as `sonnet`."""
+    """Short names, such as `sonnet`."""
     window: int
     price: str
 
 
 def list_available_models(sources: ModelSources) -> list[AvailableModel]:
-    """Those of providers with a key, of servers that answer on this machine, those that the settings describe, and
-    `offline`. Asks local servers: blocks for a moment."""
-    found: dict[str, AvailableModel] = {}
+    """Models of providers with a key, of local servers that respond, those in the settings, and `offline`. Queries
+    local servers: blocks briefly."""
+    models: dict[str, AvailableModel] = {}
     states = {state.name: state for state in list_provider_states(sources)}
     for state in states.values():
         if state.has_key:
-            why = f"{state.key_variable} is {'kept by setup' if state.key == 'kept' else 'set'}"
-            _add_aliases(found, state.name, why, sources)
+            reason = f"{state.key_variable} is {'kept by setup' if state.key == 'kept' else 'set'}"
+            _add_aliases(models, state.name, reason, sources)
         elif state.name in LOCAL_PORTS and state.address and sources.probe_local:
             for model in local_models(provider_endpoint(state.name, sources).address)[:_MAX_LOCAL_MODELS]:
-                _add(found, f"{state.name}/{model}", f"{state.name} answers at {state.address}", sources)
+                _add(models, f"{state.name}/{model}", f"{state.name} answers at {state.address}", sources)
     for name in sources.models:
         state = states.get(name.partition("/")[0])
         if state is not None and state.address and (state.has_key or not needs_key(state, sources)):
-            _add(found, name, "described in your settings", sources)
+            _add(models, name, "described in your settings", sources)
     if sources.model_setting:
-        _add_default(found, sources)
-    _add(found, "offline", "needs no key: for trying things out", sources)
-    return list(found.values())
+        _add_default(models, sources)
+    _add(models, "offline", "needs no key: for trying things out", sources)
+    return list(models.values())
 
 
-def _add_aliases(found: dict[str, AvailableModel], provider: str, why: str, sources: ModelSources) -> None:
+def _add_aliases(models: dict[str, AvailableModel], provider: str, reason: str, sources: ModelSources) -> None:
     by_model: dict[str, list[str]] = {}
     for word, model in model_aliases(provider).items():
         by_model.setdefault(model, []).append(word)
-    for model, words in by_model.items():
-        _add(found, f"{provider}/{model}", why, sources, tuple(words))
+    for model, names in by_model.items():
+        _add(models, f"{provider}/{model}", reason, sources, tuple(names))
 
 
-def _add_default(found: dict[str, AvailableModel], sources: ModelSources) -> None:
+def _add_default(models: dict[str, AvailableModel], sources: ModelSources) -> None:
     try:
-        usual = resolve_model(sources.model_setting, sources, "`model` in your settings")
-        usual.connect()
+        default = resolve_model(sources.model_setting, sources, "`model` in your settings")
+        default.connect()
     except KitbagError:
         return
-    _add(found, usual.reference, usual.reason, sources)
+    _add(models, default.reference, default.reason, sources)
 
 
 def _add(
-    found: dict[str, AvailableModel], name: str, why: str, sources: ModelSources, words: tuple[str, ...] = ()
+    models: dict[str, AvailableModel], name: str, reason: str, sources: ModelSources, names: tuple[str, ...] = ()
 ) -> None:
-    known = look_up_model(name, sources.models)
-    price = format_price({"input": known.input, "output": known.said})
-    found.setdefault(name, AvailableModel(name, why, words, known.window, price))
+    info = look_up_model(name, sources.models)
+    price = format_price({"input": info.input, "output": info.said})
+    models.setdefault(name, AvailableModel(name, reason, names, info.window, price))
 
 
 def list_missing_keys(sources: ModelSources) -> list[tuple[str, str]]:
-    """(provider, variable) of those that would answer if they had a key."""
+    """(provider, variable) of providers that only lack a key."""
     return [
         (state.name, state.key_variable)
         for state in list_provider_states(sources)

@@ -1,7 +1,6 @@
-"""Which conversations are open at this moment, in whatever process: each holds a lock that the kernel keeps, so that
-one which was killed is open nowhere.
+"""Tracks which sessions are open, in any process: each holds a kernel lock, so a killed process leaves none open.
 
-Used by the chat: two that write into one conversation would not know what the other one says.
+Used by the chat: two processes must not write to the same session.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
-    """Where that can't be said, nobody is kept from anything."""
+    """If the lock can't be taken, the session opens without it."""
     descriptor = -1
     if not _is_file_name(session_id):
         yield
@@ -41,8 +40,8 @@ def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, Non
 
 
 def _acquire(inside: int, name: str) -> int:
-    """Whoever looks whether it is open has it for a moment, and may remove it before we have locked it: then that was
-    not the file that others will look at. -1: it could not be had."""
+    """A concurrent is_session_open holds the lock briefly and may remove the file before we lock it; then the locked
+    file is not the one that others will check. -1: failed."""
     for _ in range(_MAX_ATTEMPTS):
         descriptor = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
         with contextlib.suppress(BlockingIOError):
@@ -55,7 +54,7 @@ def _acquire(inside: int, name: str) -> int:
 
 
 def is_session_open(kitbag_home: str, session_id: str) -> bool:
-    """Also here. One that nobody has is forgotten."""
+    """True also for this process. Removes a stale lock file."""
     if not _is_file_name(session_id):
         return False
     try:
@@ -66,17 +65,17 @@ def is_session_open(kitbag_home: str, session_id: str) -> bool:
 
 
 def check_session_not_open(kitbag_home: str, session_id: str) -> None:
-    """Raises InvalidError where it is."""
+    """Raises InvalidError if it is open."""
     if is_session_open(kitbag_home, session_id):
         fix = f"leave it there first, or go on in a copy of it: kitbag --resume {session_id} --fork"
         raise InvalidError(f"conversation {session_id} is open in another window", fix)
 
 
 def _release(path: str, descriptor: int) -> bool:
-    """Whether nobody else has it: then its file is removed."""
+    """Returns whether no other process holds the lock; then its file is removed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(path, descriptor):  # another may have made it anew
+        if _is_at(path, descriptor):  # another process may have created a new one
             os.unlink(path)
         return True
     except BlockingIOError:
@@ -88,7 +87,7 @@ def _release(path: str, descriptor: int) -> bool:
 
 
 def _is_at(path: str, descriptor: int, inside: int | None = None) -> bool:
-    """Whether this is the file that has the name."""
+    """Whether the descriptor is the file with this name."""
     ours = os.fstat(descriptor)
     try:
         named = os.stat(path, dir_fd=inside, follow_symlinks=False)
@@ -98,7 +97,7 @@ def _is_at(path: str, descriptor: int, inside: int | None = None) -> bool:
 
 
 def _is_file_name(session_id: str) -> bool:
-    """Else it would lead to another file, which would be removed."""
+    """Anything else would name another file, which would be removed."""
     return "/" not in session_id and "\0" not in session_id and session_id not in ("", ".", "..")
 
 

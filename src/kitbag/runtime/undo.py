@@ -1,7 +1,7 @@
-"""Taking back what a turn of a session did to files: which turn is meant, what would happen, and doing it.
+"""Undoes what a turn of a session did to files: selects the turn, plans the steps, executes them.
 
-Used by `kitbag undo` and by `/undo`, which show it and ask. Uses agent/undo for the plan and agent/restore to carry it
-out. Blocks: a caller with a loop uses a thread.
+Used by `kitbag undo` and `/undo`, which show the plan and ask. Uses agent/undo/plan and agent/undo/restore. Blocks:
+callers with an event loop use a thread.
 """
 
 import os
@@ -26,7 +26,7 @@ from kitbag.text.human_format import shorten_path
 from kitbag.tools.files.diff import UnifiedDiff, diff
 
 ACTION_VERBS: Final = {"created": "remove", "changed": "restore", "deleted": "bring back"}
-"""What is done to a place, by what the turn did to it."""
+"""What undo does to a path, by what the turn did to it."""
 ACTION_RESULTS: Final = {"created": "removed", "changed": "restored", "deleted": "brought back"}
 INTERRUPTED_NOTICE: Final = "a command was cut off with its session; what has changed since is counted as its"
 MAX_LISTED: Final = 20
@@ -41,12 +41,12 @@ class UndoPlan(NamedTuple):
 
     @property
     def conflicts(self) -> list[UndoStep]:
-        """What is not restored unless that is forced."""
+        """Steps that are not executed without force."""
         return [step for step in self.steps if step.problem]
 
 
 class SessionUndo:
-    """For one session: the one that is named, or the newest of this directory."""
+    """For one session: the named one, or the newest of this directory."""
 
     def __init__(self, journal: Journal, places: Places, session_id: str = "") -> None:
         """Raises NotFoundError."""
@@ -55,19 +55,21 @@ class SessionUndo:
         self.is_named = bool(session_id)
         self.session_id = session_id or newest_session(journal, places.cwd)
         self.content_store = ContentStore(places.kitbag_home)
-        # As the session had it, wherever we are: of the settings, only the person's own have a say.
-        there = find_places(self._session_directory())
-        self.workspace = resolve_workspace(there, load_settings(places.kitbag_home, ()))[0]
+        # The session's own workspace, wherever we are; only the user's settings apply.
+        session_places = find_places(self._session_directory())
+        self.workspace = resolve_workspace(session_places, load_settings(places.kitbag_home, ()))[0]
         recovered = [
-            recover_interrupted_command(journal, one, self.workspace, self.content_store, record_in=self.session_id)
-            for one in self._list_sessions()
+            recover_interrupted_command(
+                journal, owner_id, self.workspace, self.content_store, record_in=self.session_id
+            )
+            for owner_id in self._list_sessions()
         ]
         self.recovered = any(recovered)
-        """CUT_OFF is to be said."""
+        """Changes of a killed command were recovered: show INTERRUPTED_NOTICE."""
         self.turns: list[UndoableTurn] = read_turns(journal, self.session_id, self.content_store)
 
     def _list_sessions(self) -> list[str]:
-        """Its own, and those of the agents that it started, whose changes are its."""
+        """Its own session and those of its subagents, whose changes belong to it."""
         agents = [task for task in Board(self.journal).of_session(self.session_id) if task.kind == "agent"]
         return [self.session_id, *(one for task in agents for one in session_ids(task))]
 
@@ -77,10 +79,10 @@ class SessionUndo:
             raise NotFoundError(f"there is no session {self.session_id!r}", "`kitbag sessions list` shows them")
         return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
 
-    # Which turn
+    # Selecting a turn
 
     def make_plan(self, number: int | None = None, redo: bool = False) -> UndoPlan:
-        """The last turn that changed files and stands, or the one with this number. Raises NotFoundError."""
+        """For the last turn that changed files and is not undone, or the given one. Raises NotFoundError."""
         if redo:
             turn = self._find_undone_turn(number)
             return UndoPlan(turn, plan_undo(turn.undo_changes, self.content_store), redo=True)
@@ -111,14 +113,15 @@ class SessionUndo:
         for turn in self.turns:
             if turn.number == number:
                 return turn
-        there = ", ".join(str(turn.number) for turn in self.turns[-20:])
+        listed = ", ".join(str(turn.number) for turn in self.turns[-20:])
         raise NotFoundError(
             f"turn {number} of session {self.session_id} changed no files",
-            f"these did: {there}" if there else "no turn did",
+            f"these did: {listed}" if listed else "no turn did",
         )
 
-    def _nothing_to_undo(self, what: str) -> NotFoundError:
-        """Says which other session of this directory changed files: the newest may only have been asked something."""
+    def _nothing_to_undo(self, problem: str) -> NotFoundError:
+        """Names another session of this directory that changed files: the newest one may only have answered a
+        question."""
         fix = "`kitbag undo --list` shows what was changed" if self.turns else ""
         others = [] if self.is_named else list_sessions(self.journal, self.places.cwd)[:_MAX_OTHER_SESSIONS]
         for other in others:
@@ -127,12 +130,12 @@ class SessionUndo:
             if any(not turn.undone for turn in read_turns(self.journal, other.id, self.content_store)):
                 fix = f"session {other.id} changed files: kitbag undo --session {other.id}"
                 break
-        return NotFoundError(f"there {what} in session {self.session_id}", fix)
+        return NotFoundError(f"there {problem} in session {self.session_id}", fix)
 
-    # What it would be
+    # Describing steps
 
     def describe_step(self, step: UndoStep) -> str:
-        """`+3 -1`, and what else is to be said of a step in a few characters."""
+        """`+3 -1`, or another short description of the step."""
         if step.kind == "folder":
             return "/"
         if step.kind == "link":
@@ -140,11 +143,11 @@ class SessionUndo:
         now, target = step.now, step.target
         if now is not None and target is not None and now.digest == target.digest:
             return f"rights {now.mode:04o} → {target.mode:04o}"
-        found = self.diff_step(step)
-        return f"+{found.added} -{found.removed}" if found is not None else "binary"
+        step_diff = self.diff_step(step)
+        return f"+{step_diff.added} -{step_diff.removed}" if step_diff is not None else "binary"
 
     def diff_step(self, step: UndoStep) -> UnifiedDiff | None:
-        """From what is there to what would be there; None where that is no text."""
+        """From the current content to the restored one; None if that is not text."""
         before, after = self._read_text(step, now=True), self._read_text(step, now=False)
         if before is None or after is None:
             return None
@@ -159,11 +162,11 @@ class SessionUndo:
             return None
         return data.decode("utf-8", "replace")
 
-    # What is done
+    # Executing a plan
 
     def check(self, plan: UndoPlan, *, force: bool = False, force_option: str = "--force") -> None:
-        """Raises InvalidError and NotFoundError for what can't be done, or is not done without force. `how`: what the
-        person does to force it."""
+        """Raises InvalidError and NotFoundError for what can't be done, or not without force. `force_option`: what the
+        user types to force it."""
         turn, steps = plan.turn, plan.steps
         if turn.problem:
             raise InvalidError(f"turn {turn.number} can't be undone: {turn.problem}")
@@ -176,13 +179,13 @@ class SessionUndo:
             raise InvalidError(f"nothing of turn {turn.number} can be restored: {refused[0].problem}")
 
     def restore(self, plan: UndoPlan) -> RestoreResult:
-        """After `check`. Raises StoreError before anything is changed."""
+        """Call after `check`. Raises StoreError before anything is changed."""
         restorer = Restorer(self.journal, self.session_id, self.content_store, self.workspace)
         return restorer.run(plan.turn.number, plan.steps, redo=plan.redo)
 
 
 def describe_result(plan: UndoPlan, result: RestoreResult) -> str:
-    """One line: how many places became what."""
+    """One line with the number of paths per action."""
     verb = "redone" if plan.redo else "undone"
     counts = [step.effect for step in result.done]
     parts = [f"{counts.count(kind):,} {word}" for kind, word in ACTION_RESULTS.items() if kind in counts]
@@ -192,17 +195,17 @@ def describe_result(plan: UndoPlan, result: RestoreResult) -> str:
 def failure_error(result: RestoreResult) -> InvalidError | None:
     if not result.failed:
         return None
-    listed = "; ".join(f"{shorten_path(path)}: {why}" for path, why in result.failed[:MAX_LISTED])
+    listed = "; ".join(f"{shorten_path(path)}: {reason}" for path, reason in result.failed[:MAX_LISTED])
     return InvalidError(f"not all could be restored: {listed}", "see to the cause, and run it again")
 
 
 def conflict_error(conflicts: Sequence[UndoStep], force_option: str = "--force") -> InvalidError:
     named = "; ".join(f"{shorten_path(step.path)}: {step.problem}" for step in conflicts[:MAX_LISTED])
-    more = f"; and {len(conflicts) - MAX_LISTED} more" if len(conflicts) > MAX_LISTED else ""
+    suffix = f"; and {len(conflicts) - MAX_LISTED} more" if len(conflicts) > MAX_LISTED else ""
     fix = f"{force_option} restores them all the same, and keeps what it overwrites"
     if not all(step.possible for step in conflicts):
         fix = f"{force_option} restores all that can be restored, and keeps what it overwrites"
-    return InvalidError(f"nothing was restored: {named}{more}", fix)
+    return InvalidError(f"nothing was restored: {named}{suffix}", fix)
 
 
 def _read_current(path: str) -> bytes | None:

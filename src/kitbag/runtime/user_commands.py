@@ -1,7 +1,6 @@
-"""A command that the person runs themselves, `!command` in the chat: in their own shell, with their own rights, as in
-another window. What it printed goes with their next message, as data.
+"""Runs a user's own command, `!command` in the chat: in their shell, with their permissions, as in another terminal.
 
-Used by the chat, and by Agent, which puts what was run beside the words of the person.
+Used by the chat. The output goes with the next message as data (base_agent).
 """
 
 import os
@@ -20,19 +19,19 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 MAX_CHARS: Final = 60_000
-"""Of all commands between two messages."""
+"""For all commands between two messages."""
 _MAX_SECONDS: Final = 24 * 3600.0
 _RUNNER_OUTPUT_CHARS: Final = 2_000
-"""Characters that the runner keeps for itself, to say why nothing could be started."""
+"""Output that the runner itself keeps, to explain why a command could not start."""
 _OUTPUT_OMITTED: Final = "[What it printed is left out for want of room. Ask the person for what you need of it.]"
 
 
 class UserCommand:
     text = ""
-    """What it printed, also when it was cancelled."""
+    """The output, also of a cancelled command."""
     lines = 0
     outcome = "stopped"
-    """How it ended, in words; empty: well."""
+    """How it ended; empty: successfully."""
     seconds = 0.0
 
     def __init__(self, command: str, directory: str) -> None:
@@ -40,16 +39,16 @@ class UserCommand:
         self._directory = directory
 
     async def run(self, progress: Callable[[str], None]) -> None:
-        """To its end, or until it is cancelled: then nothing of it goes on. `progress` hears each second, in another
-        thread, what it printed last."""
-        output, begun = CommandOutput(), time.monotonic()
+        """Until it ends or is cancelled; then no process of it stays. `progress` gets the last line of output every
+        second, in another thread."""
+        output, started = CommandOutput(), time.monotonic()
 
         def work(stop: threading.Event) -> CommandResult:
-            given = {**os.environ, "PWD": self._directory}
-            wanted = ShellCommand(
-                self.command, self._directory, given, _MAX_SECONDS, _RUNNER_OUTPUT_CHARS, stop, output.feed
+            environment = {**os.environ, "PWD": self._directory}
+            options = ShellCommand(
+                self.command, self._directory, environment, _MAX_SECONDS, _RUNNER_OUTPUT_CHARS, stop, output.feed
             )
-            return run_command(wanted, lambda _: progress(output.last_line()))
+            return run_command(options, lambda _: progress(output.last_line()))
 
         try:
             ran = await run_in_own_thread(work)
@@ -57,13 +56,14 @@ class UserCommand:
             if not ran.stop_reason:
                 self.outcome = format_exit_code(ran.status) if ran.status else ""
         finally:
-            shown = output.render()
-            self.text, self.lines = shown.text or self.text, shown.lines
-            self.seconds = time.monotonic() - begun
+            rendered = output.render()
+            self.text, self.lines = rendered.text or self.text, rendered.lines
+            self.seconds = time.monotonic() - started
 
 
 def queue_for_model(agent: "Agent", command: UserCommand) -> bool:
-    """For the next message, without the person's secrets. False: there is room only to say that it was run."""
+    """Adds the output to the next message, without the user's secrets. False: too long, so only the command is
+    mentioned."""
     hide = agent.journal.redactor.redact_known
     fits = sum(map(len, agent.user_command_blocks)) + len(command.text) <= MAX_CHARS
     printed = (command.text or "(no output)") if fits else _OUTPUT_OMITTED

@@ -1,1 +1,1 @@
-"""What people are shown, as values (blocks), and how a terminal renders them. Used by the CLI and the chat."""
+"""What users see, as values (blocks), and how a terminal renders them. Used by the CLI and the chat."""

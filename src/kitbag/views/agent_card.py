@@ -1,4 +1,4 @@
-"""All that a person is shown of one agent. Used by `kitbag agents` and by `/agents`. Reads the agent's file."""
+"""What users see of one agent. Used by `kitbag agents` and `/agents`. Reads the agent's file."""
 
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile
@@ -12,7 +12,7 @@ from kitbag.text.tokens import estimate_tokens
 
 
 def read_agent_body(agent: AgentFile) -> str:
-    """Its instructions, with nothing hidden in them. Raises InvalidError when the file is gone."""
+    """Its instructions, with hidden characters revealed. Raises InvalidError if the file is gone."""
     try:
         return reveal_hidden(agent.body())
     except SourceError as error:
@@ -29,7 +29,7 @@ def format_tool_access(tools: ToolAccess) -> str:
 
 
 def agent_fields(registry: Registry, agent: AgentFile, verdict: Verdict, body: str) -> list[tuple[str, str]]:
-    """Label and value; some values are empty."""
+    """(label, value); some values are empty."""
     return [
         ("description", agent.description),
         ("model", agent.model.name),

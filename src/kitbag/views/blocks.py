@@ -1,7 +1,7 @@
-"""What the chat shows, as values. A face draws them: in colour at a terminal, as plain lines in a pipe.
+"""What users see, as values. A UI draws them: in color at a terminal, as plain lines in a pipe.
 
-Used by everything in chat that has something to say; made of texts as they are. Only faces turn them into what a
-terminal gets, and only there is it cleaned: nothing else writes.
+Used by the chat and by everything that renders for it. Blocks hold raw text; only UIs write to a terminal, and
+rendering cleans the text there.
 """
 
 from typing import Literal, NamedTuple
@@ -18,46 +18,46 @@ StyledLine = tuple[Span, ...]
 
 
 class LinesBlock(NamedTuple):
-    """Words of ours, each line wrapped where it is too long."""
+    """Kitbag's own text; long lines are wrapped."""
 
     lines: tuple[StyledLine, ...]
 
 
 class UserBlock(NamedTuple):
-    """What the person said."""
+    """A user's message."""
 
     text: str
     images: int = 0
 
 
 class ReplyBlock(NamedTuple):
-    """What the model says: whole blocks of Markdown. A reply comes in several of these, one below the other."""
+    """A model's reply: complete Markdown blocks. One reply arrives as several of these."""
 
     text: str
     begins: bool = True
-    """The first of a message."""
+    """The first block of a message."""
     head: str = ""
-    """Of what was shown before, the lines without which this can't be read: those that open a code block or a table."""
+    """Earlier lines that this one needs: the opening of a code block or a table."""
 
 
 class ThinkingBlock(NamedTuple):
     text: str
     seconds: float
     is_open: bool = False
-    """Shown whole; else it is one line that says how long it was."""
+    """Show everything; else one line with its duration."""
 
 
 class ToolBlock(NamedTuple):
-    """A call with its result: a short line, and below it what is in it where it is open."""
+    """A call with its result: one line, and the details below it if open."""
 
     name: str
     title: str
-    """What it was asked, one line: `src/app.py`, `git log`."""
+    """The main argument on one line: `src/app.py`, `git log`."""
     summary: str
     is_error: bool
     seconds: float
     details: str = ""
-    """A diff, a list, what a command printed."""
+    """A diff, a list, or a command's output."""
     is_open: bool = False
 
 
@@ -76,7 +76,7 @@ class TableBlock(NamedTuple):
 
 
 class FieldsBlock(NamedTuple):
-    """`label  value` lines; those without a value are left out."""
+    """`label value` lines; those without a value are omitted."""
 
     pairs: tuple[tuple[str, str], ...]
     title: str = ""
@@ -90,22 +90,22 @@ class Bar(NamedTuple):
 
 
 class BarsBlock(NamedTuple):
-    """Shares of a whole, such as what fills the window."""
+    """Shares of a whole, such as what fills the context window."""
 
     bars: tuple[Bar, ...]
     whole: int
-    """What all bars are shares of; what they leave is free."""
+    """The total; what the bars don't use is free."""
     title: str = ""
     foot: str = ""
 
 
 class VerbatimBlock(NamedTuple):
-    """A text as it is, line by line: a prompt, a file, an answer of another agent, what stands behind a bar."""
+    """Text shown unchanged, line by line: a prompt, a file, another agent's answer."""
 
     text: str
     title: str = ""
     exact: bool = False
-    """It is what a person is asked to agree to: no secret is taken out, since nobody agrees to what they can't see."""
+    """The user is asked to approve it: secrets are not redacted, because nobody can approve what they can't see."""
 
 
 class DiffBlock(NamedTuple):
@@ -113,7 +113,7 @@ class DiffBlock(NamedTuple):
 
     text: str
     exact: bool = False
-    """As of Verbatim."""
+    """As in VerbatimBlock."""
 
 
 Block = (
@@ -132,5 +132,5 @@ Block = (
 
 
 def text_block(text: str, tone: Tone = "plain") -> LinesBlock:
-    """One line, or several."""
+    """One or more lines in one tone."""
     return LinesBlock(tuple((Span(line, tone),) for line in text.split("\n")))

@@ -1,4 +1,4 @@
-"""A decision and the rules behind it, as a person reads them. Used by `kitbag permissions` and by `/permissions`."""
+"""How a decision and its rules are shown. Used by `kitbag permissions` and `/permissions`."""
 
 from typing import Final
 
@@ -16,14 +16,14 @@ PROTECTION_LABELS: Final = {
 }
 
 
-def describe_sandbox(judgement: PermissionDecision, protection: SandboxSupport) -> str:
-    """Only a command that may run has one."""
-    if judgement.effect == "deny" or not any(part.what for part in judgement.parts):
+def describe_sandbox(decision: PermissionDecision, protection: SandboxSupport) -> str:
+    """Empty unless it is a command that may run."""
+    if decision.effect == "deny" or not any(part.what for part in decision.parts):
         return ""
-    if judgement.sandbox == "none":
-        return f"none: {protection.problem}" if judgement.network else ""
-    reach = "with the network" if judgement.network else "without the network"
-    return f"{judgement.sandbox}, {reach} ({protection.kind})"
+    if decision.sandbox == "none":
+        return f"none: {protection.problem}" if decision.network else ""
+    reach = "with the network" if decision.network else "without the network"
+    return f"{decision.sandbox}, {reach} ({protection.kind})"
 
 
 def describe_protection(protection: SandboxSupport) -> str:

@@ -1,10 +1,10 @@
-"""How a run ended, in words for a person. Used by the command line and by the chat."""
+"""Describes to the user how a run ended. Used by the CLI and the chat."""
 
 from kitbag.events import RunEnded
 
 
 def describe_outcome(ended: RunEnded) -> str:
-    """Empty for a run that did what it was asked."""
+    """Empty for a completed run."""
     return {
         "completed": "",
         "empty": "the model's answer was empty",

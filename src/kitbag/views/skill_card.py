@@ -1,6 +1,6 @@
-"""All that is known about one skill, and exactly what a model gets of it at each level.
+"""What users see of one skill, and exactly what a model gets of it at each level.
 
-Used by `kitbag skills` and by `/skills NAME`. Reads the skill's files each time.
+Used by `kitbag skills` and `/skills NAME`. Reads the skill's files each time.
 """
 
 import os
@@ -20,11 +20,11 @@ from kitbag.text.source_files import SourceError, read_text
 from kitbag.text.tokens import estimate_tokens
 
 _PLAIN_FIELDS = ("version", "license", "compatibility", "model", "context", "agent", "paths", "author")
-"""Fields of the head that are shown as they are."""
+"""Frontmatter fields that are shown unchanged."""
 
 
 def skill_level_text(registry: Registry, skill: Skill, level: int) -> str:
-    """What a model is given. Level 2 is each file beside SKILL.md, as Read would show it."""
+    """What a model gets. Level 2 is every file next to SKILL.md, as Read would show it."""
     if level == 0:
         verdict = registry.evaluate(skill)
         text = render_skills([(skill, verdict)], catalog_budget(registry.settings)).text if verdict.listed else ""
@@ -43,7 +43,7 @@ def skill_level_text(registry: Registry, skill: Skill, level: int) -> str:
 
 
 def list_skill_files(skill: Skill) -> list[dict[str, Any]]:
-    """Those beside SKILL.md, with their cost; None for what is no text."""
+    """The files next to SKILL.md with their tokens; None for files that are not text."""
     files: list[dict[str, Any]] = []
     for resource in list_resources(skill).files:
         try:
@@ -79,19 +79,19 @@ def skill_card(registry: Registry, skill: Skill) -> dict[str, Any]:
         },
         "files": files,
         "shadows": [loser.path for winner, loser in registry.skills.shadowed if winner is skill],
-        "problems": [one._asdict() for one in _list_problems(registry, skill, details, delivery.problems)],
+        "problems": [problem._asdict() for problem in _list_problems(registry, skill, details, delivery.problems)],
     }
 
 
 def _list_problems(
     registry: Registry, skill: Skill, details: SkillDetails, more: tuple[Diagnostic, ...]
 ) -> list[Diagnostic]:
-    known = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
-    return list(dict.fromkeys([*known, *details.problems, *more]))
+    diagnostics = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
+    return list(dict.fromkeys([*diagnostics, *details.problems, *more]))
 
 
 def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) -> list[tuple[str, str]]:
-    """Label and value of all that a person is shown of `card`; some values are empty."""
+    """(label, value) for a `skill_card`; some values are empty."""
     return [
         ("description", card["description"]),
         ("when to use", card["when_to_use"]),
@@ -111,7 +111,7 @@ def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) ->
 
 
 def skill_file_rows(card: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Path, bytes and tokens of each file beside it."""
+    """Path, bytes and tokens of each file."""
     return [
         (file["path"], f"{file['bytes']:,}", "-" if file["tokens"] is None else f"{file['tokens']:,}")
         for file in card["files"]
@@ -134,5 +134,5 @@ def _format_state(card: dict[str, Any]) -> str:
         ("you may invoke it", card["user_may_invoke"]),
         ("agents may preload it", card["agents_may_preload"]),
     )
-    words = ", ".join(text if good else f"not: {text}" for text, good in axes)
-    return f"{card['state']} ({words})" + (f" because {card['reason']}" if card["reason"] else "")
+    labels = ", ".join(text if is_true else f"not: {text}" for text, is_true in axes)
+    return f"{card['state']} ({labels})" + (f" because {card['reason']}" if card["reason"] else "")

@@ -1,6 +1,6 @@
-"""Tasks as they are shown: live figures of what runs, and what a task cost with all that it began.
+"""Tasks as users see them: live figures of running tasks, and the cost of a task with its subtasks.
 
-Used by the commands, and by whatever shows a board. The sums close: a whole is its own part and those of its children.
+Used by `kitbag tasks` and `/tasks`. A total is always the task's own part plus its children's totals.
 """
 
 import time
@@ -26,7 +26,7 @@ class TaskCosts(NamedTuple):
     name: str
     tokens: int
     cost: float | None
-    """Its own part; None where a price is not known."""
+    """Its own part; None if a price is unknown."""
     children: "tuple[TaskCosts, ...]" = ()
 
     @property
@@ -36,8 +36,8 @@ class TaskCosts(NamedTuple):
     @property
     def all_cost(self) -> float | None:
         parts = [self.cost, *(child.all_cost for child in self.children)]
-        known = [part for part in parts if part is not None]
-        return sum(known) if len(known) == len(parts) else None
+        known_costs = [part for part in parts if part is not None]
+        return sum(known_costs) if len(known_costs) == len(parts) else None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,7 +64,7 @@ def compute_task_costs(board: Board, task: Task) -> TaskCosts:
 
 
 def describe_activity(board: Board, task: Task, report: TaskReport) -> str:
-    """What it was begun for, so that one is known from another, and what it does now or why it failed."""
+    """The task's description, and its current activity or error."""
     about = task.description
     if not about and task.kind == "command":
         about = board.request(task.id).command[:_MAX_COMMAND_CHARS]
@@ -72,7 +72,7 @@ def describe_activity(board: Board, task: Task, report: TaskReport) -> str:
 
 
 def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str, str]]:
-    """(label, value); those without a value need not be shown."""
+    """(label, value); pairs without a value are not shown."""
     is_agent = not report.is_command
     return [
         ("task", task.id),
@@ -98,19 +98,19 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
 
 
 def _format_time(at: str) -> str:
-    """`2026-03-02 14:20:00 UTC`, of what the journal writes."""
+    """`2026-03-02 14:20:00 UTC`, from a journal timestamp."""
     return f"{at[:19].replace('T', ' ')} UTC" if at.endswith("Z") else at
 
 
 def task_seconds(task: Task, report: TaskReport) -> float:
-    """How long it took, or takes so far."""
+    """How long it took, or has taken so far."""
     if report.seconds or not task.started:
         return report.seconds
     return seconds_since(task.started, task.ended)
 
 
 def seconds_since(at: str, until: str = "") -> float:
-    """As the journal writes times; until now, if nothing else is said."""
+    """Between journal timestamps; until now by default."""
     try:
         end = datetime.fromisoformat(until).timestamp() if until else time.time()
         return max(end - datetime.fromisoformat(at).timestamp(), 0.0)
@@ -119,7 +119,7 @@ def seconds_since(at: str, until: str = "") -> float:
 
 
 class TaskStep(NamedTuple):
-    """A call that a task has made."""
+    """A call that a task made."""
 
     title: str
     summary: str
@@ -128,7 +128,7 @@ class TaskStep(NamedTuple):
 
 
 def read_last_steps(journal: Journal, task: Task, max_steps: int = 12) -> list[TaskStep]:
-    """What it did last, of what can be read."""
+    """The last calls of a task; damaged records are skipped."""
     from kitbag.agent.execute import describe_call
 
     calls: deque[tuple[str, str]] = deque(maxlen=max_steps)
@@ -150,20 +150,20 @@ def read_last_steps(journal: Journal, task: Task, max_steps: int = 12) -> list[T
 
 
 class ReportCache:
-    """Reports of many tasks, asked for again and again: what has not changed is not read again."""
+    """Caches the reports of many tasks that are polled repeatedly."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._reports: dict[str, tuple[Task, int, TaskReport]] = {}
 
     def get(self, task: Task) -> TaskReport:
-        """Without what a command has printed."""
+        """Without a command's output."""
         if task.kind == "command":
             return build_report(self._board, task, 0, 0)
         last = None if task.is_finished else self._board.journal.last(STREAM_PREFIX + task.session)
         seq = last.seq if last is not None else 0
-        known = self._reports.get(task.id)
-        if known is None or known[:2] != (task, seq):
-            known = (task, seq, build_report(self._board, task))
-            self._reports[task.id] = known
-        return known[2]
+        cached = self._reports.get(task.id)
+        if cached is None or cached[:2] != (task, seq):
+            cached = (task, seq, build_report(self._board, task))
+            self._reports[task.id] = cached
+        return cached[2]

@@ -1,8 +1,6 @@
-"""What a workspace would run or allow, in words and in the order in which a person should read it: the most dangerous
-first, and nothing left out.
+"""What a workspace would run or allow, in the order in which a user should read it: most dangerous first, complete.
 
-Used by `kitbag trust` and by the question at the first start in a folder; each shows it in its own way. Texts here may
-hold any character.
+Used by `kitbag trust` and by the chat's trust question; each has its own layout. Texts may contain any character.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +44,7 @@ _SHORT_HASH: Final = 12
 
 class TrustEntry(NamedTuple):
     place: str
-    """The file and the line."""
+    """File and line."""
     note: str
     text: str
 
@@ -68,7 +66,7 @@ def count_items(items: Iterable[WorkspaceItem]) -> str:
 
 
 def list_trust_groups(trust: WorkspaceTrust) -> Iterator[TrustGroup]:
-    """Everything that can act, by what it is."""
+    """Everything that can act, grouped by kind."""
     for kind in CAPABILITY_KINDS:
         entries = tuple(
             TrustEntry(
@@ -85,11 +83,11 @@ def list_trust_groups(trust: WorkspaceTrust) -> Iterator[TrustGroup]:
 
 
 def describe_change(change: TrustChange) -> tuple[str, str]:
-    """(the place, what has become of it)"""
+    """(location, what happened to it)"""
     place = f"{change.path}:{change.line}" if change.line else change.path
     return place, f"{change.kind}, {_CHANGE_LABELS[change.mark]}"
 
 
 def safe_lines(text: str) -> list[str]:
-    """Safe to show. Nothing hides: no control or hidden character, no tab, no line that is cut."""
+    """Safe to show and complete: no control or hidden characters, no tabs, nothing truncated."""
     return [escape_for_terminal(line).replace("\t", "\\t") for line in text.split("\n")]

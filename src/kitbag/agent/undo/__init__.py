@@ -1,1 +1,1 @@
-"""Undo: snapshots of files before each change, the plan that reverts a turn, and carrying it out."""
+"""Undo: snapshots of files before each change, the plan that reverts a turn, and its execution."""

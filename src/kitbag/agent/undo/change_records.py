@@ -1,6 +1,6 @@
-"""What is written down about a change of files: what was at a place before, and what is there after it.
+"""Journal records of file changes: what each path was before and what it is after.
 
-Values, and their form in the journal. Used by changes, which writes them, and by undo, which reads them.
+Written by session_changes, read by plan.
 """
 
 import json
@@ -21,32 +21,32 @@ FileKind = Literal["file", "link", "folder"]
 _FILE_KINDS: Final = ("file", "link", "folder")
 _MAX_CHANGES_IN_RECORD = 500
 NOT_STORED_PREFIX: Final = "~"
-"""A digest that begins so only tells one content from another: the bytes are not kept."""
+"""A digest with this prefix identifies content whose bytes are not stored."""
 UNKNOWN_MODE: Final = -1
-"""The permission bits that are not known, or that there are none of."""
+"""Permission bits that are unknown or don't exist."""
 
 
 class FileState(NamedTuple):
-    """What is at a place; None stands for nothing."""
+    """What is at a path; None: nothing."""
 
     kind: FileKind
     digest: str = ""
-    """Of a file's bytes or of where a link leads; empty for a folder."""
+    """Of a file's bytes or a link's target; empty for a folder."""
     mode: int = UNKNOWN_MODE
-    """Its permission bits."""
+    """Permission bits."""
 
 
 class FileChange(NamedTuple):
     path: str
-    """Absolute, with all links followed but for its last part."""
+    """Absolute; links are resolved except in the last component."""
     before: FileState | None
     after: FileState | None
     predates_command: bool = False
-    """It appeared during a command and is older than it: perhaps it was moved here from where nobody looks."""
+    """The file appeared during a command but is older than it: it may have been moved from outside the workspace."""
 
 
 class ChangeRecord(NamedTuple):
-    """Of a record."""
+    """The body of one record."""
 
     files: tuple[FileChange, ...]
     call: str = ""
@@ -54,16 +54,15 @@ class ChangeRecord(NamedTuple):
     """The tool."""
     turn: int = 0
     interrupted: bool = False
-    """The command ended with its session, so all that changed since is counted as its."""
+    """The command was killed with its session; all changes since then are attributed to it."""
     told: str = ""
-    """For the model, when it is asked the next time."""
+    """A notice for the model, sent with its next request."""
     problem: str = ""
-    """Why `files` can't be read any more."""
+    """Why `files` can't be read."""
 
 
 def encode_change_record(record: ChangeRecord, journal: Journal, content_store: ContentStore) -> dict[str, Any]:
-    """A path that looks like a secret would be redacted in the journal, so such a list is kept beside it; so is a
-    long one."""
+    """A list with a path that the journal would redact is stored beside the journal, and so is a long list."""
     files = [_encode_change(change) for change in record.files]
     named = {
         "call": record.call,
@@ -79,16 +78,16 @@ def encode_change_record(record: ChangeRecord, journal: Journal, content_store: 
 
 
 def decode_change_record(body: dict[str, Any], content_store: ContentStore) -> ChangeRecord:
-    """Never raises for what is in the journal; what can't be read is said in `problem`."""
+    """Never raises for a damaged record; `problem` says what is wrong."""
     problem = ""
     files: list[FileChange] = []
     try:
-        written: Any = body.get("files")
-        if written is None:
+        encoded: Any = body.get("files")
+        if encoded is None:
             data = content_store.get(str(body["kept"]))
             problem = "" if data is not None else "the list of its files is no longer kept"
-            written = json.loads(data) if data is not None else []
-        files = [_decode_change(one) for one in written]
+            encoded = json.loads(data) if data is not None else []
+        files = [_decode_change(item) for item in encoded]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
         problem = "its record is damaged"
     return ChangeRecord(

@@ -1,7 +1,7 @@
-"""What each turn of a session changed, and the plan of how to take it back: nothing here changes a file.
+"""Reads what each turn of a session changed and plans how to undo it; changes no files itself.
 
-A turn is all that one message of the person caused. Used by `kitbag undo` and with restore, which carries a plan out.
-Reads the records that changes wrote; compares what is on the disk now with what the tools left there.
+A turn is everything that one user message caused. Used by runtime/undo together with restore, which executes a plan.
+Reads the records of session_changes and compares the files on disk with what the tools left.
 """
 
 import contextlib
@@ -47,53 +47,52 @@ _CHANGED_BY_OTHERS: Final = "somebody else changed it between two changes of thi
 
 class UndoableTurn(NamedTuple):
     number: int
-    """Counts the messages of the person, from 1."""
+    """Counts user messages, from 1."""
     at: str
     about: str
-    """How the message begins."""
+    """The start of the message."""
     changes: tuple[FileChange, ...] = ()
     """In the order in which they were made."""
     tools: tuple[str, ...] = ()
     interrupted: bool = False
-    """A command of it was cut off with its session; all that changed since is counted as its."""
+    """One of its commands was killed with its session; all changes since then are attributed to it."""
     undone: int = 0
-    """The record that says so; 0 when it stands."""
+    """The record that undid it; 0 if it is not undone."""
     undo_changes: tuple[FileChange, ...] = ()
-    """What the undoing changed, to do it again."""
+    """What undoing changed; used to redo it."""
     problem: str = ""
 
 
 class UndoStep(NamedTuple):
     path: str
     effect: FileEffect
-    """What the turn did to it."""
+    """What the turn did to the path."""
     now: FileState | None
     target: FileState | None
     problem: str = ""
-    """Why it is not restored unless that is forced."""
+    """Why it is not restored without force."""
     possible: bool = True
     """Whether it can be restored at all."""
 
     @property
     def kind(self) -> FileKind:
-        known = self.target or self.now
-        return known.kind if known is not None else "file"
+        state = self.target or self.now
+        return state.kind if state is not None else "file"
 
 
 class _NetChange(NamedTuple):
-    """All that a turn did to one place."""
+    """The combined effect of a turn on one path."""
 
     before: FileState | None
     after: FileState | None
     last_before: FileState | None
-    """If the last change was written down and then did not happen, this is what the turn left."""
+    """What the turn left if its last change was recorded but did not happen."""
     has_gap: bool
     predates_command: bool
 
 
 def read_turns(journal: Journal, session_id: str, content_store: ContentStore) -> list[UndoableTurn]:
-    """Those that changed something, in order. Raises NotFoundError. Of a fork only what it did itself: the rest is the
-    other session's."""
+    """Turns that changed files, in order. Of a fork only its own. Raises NotFoundError."""
     reader = _TurnReader(content_store)
     for record in journal.read(STREAM_PREFIX + session_id):
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
@@ -109,7 +108,7 @@ class _TurnReader:
         self.number = 0
         self.turns: dict[int, UndoableTurn] = {}
         self.turn_of: dict[str, int] = {}
-        """Of each call: what a killed command changed is written down later."""
+        """Turn by call: changes of a killed command are recorded later."""
 
     def apply(self, seq: int, at: str, kind: str, body: Any, journal: Journal) -> None:
         self.records_read += 1
@@ -168,8 +167,8 @@ def _summarize_message(body: Any) -> str:
 def plan_undo(
     changes: Iterable[FileChange], content_store: ContentStore, later: Mapping[str, int] | None = None
 ) -> list[UndoStep]:
-    """What has to be done so that all is as it was before these changes, in the order of the paths; what is so already
-    is left out. `later` are places that a later turn changed, and which turn."""
+    """The steps that restore the state before these changes, sorted by path, without those that are not needed.
+    `later`: the turn that changed a path later, by path."""
     nets = _merge_changes(changes)
     steps: list[UndoStep] = []
     for path, net in sorted(nets.items()):
@@ -180,26 +179,26 @@ def plan_undo(
 
 
 def _read_until_damaged(journal: Journal, stream: str, after: int) -> Iterator[JournalRecord]:
-    """As far as they can be read: a damaged record has been told of by whoever resumed the session."""
+    """Stops at a damaged record, which resuming the session already reported."""
     with contextlib.suppress(StoreError):
         yield from journal.read(stream, after)
 
 
 def undo_notice(session: Session) -> str:
-    """For the next message: what the person has undone since the last one, from whatever process."""
-    said = max((seq for seq, message in session.recorded_messages() if is_user_message(message)), default=0)
-    if not said:
+    """For the next message: what the user has undone or redone since the last one, in any process."""
+    last_prompt = max((seq for seq, message in session.recorded_messages() if is_user_message(message)), default=0)
+    if not last_prompt:
         return ""
     streams = [(session.stream, 0)]
     if session.header.forked_from:
         streams.insert(0, (STREAM_PREFIX + session.header.forked_from, session.header.forked_at))
-    told = [
+    notices = [
         reveal_hidden(str(record.body.get("told", "")))
         for stream, until in streams
-        for record in _read_until_damaged(session.journal, stream, said)
+        for record in _read_until_damaged(session.journal, stream, last_prompt)
         if record.kind in (UNDONE, REDONE) and (not until or record.seq <= until)
     ]
-    return f"{' '.join(told)} Read files again before you change them." if any(told) else ""
+    return f"{' '.join(notices)} Read files again before you change them." if any(notices) else ""
 
 
 def find_later_changes(turns: Sequence[UndoableTurn], number: int) -> dict[str, int]:
@@ -214,7 +213,7 @@ def file_effect(before: FileState | None, after: FileState | None) -> FileEffect
 
 
 def list_net_effects(changes: Iterable[FileChange]) -> dict[str, FileEffect]:
-    """What became of each place in the end; for a listing."""
+    """The net effect on each path; for a listing."""
     nets = _merge_changes(changes)
     return {
         path: file_effect(net.before, net.after)
@@ -227,50 +226,48 @@ def list_net_effects(changes: Iterable[FileChange]) -> dict[str, FileEffect]:
 def _merge_changes(changes: Iterable[FileChange]) -> dict[str, _NetChange]:
     nets: dict[str, _NetChange] = {}
     for change in changes:
-        known = nets.get(change.path)
-        if known is None:
+        merged = nets.get(change.path)
+        if merged is None:
             nets[change.path] = _NetChange(change.before, change.after, change.before, False, change.predates_command)
             continue
-        joined = _is_same_state(change.before, known.after) or _is_same_state(change.before, known.last_before)
+        is_continuous = _is_same_state(change.before, merged.after) or _is_same_state(change.before, merged.last_before)
         nets[change.path] = _NetChange(
-            known.before, change.after, change.before, known.has_gap or not joined, known.predates_command
+            merged.before, change.after, change.before, merged.has_gap or not is_continuous, merged.predates_command
         )
     return nets
 
 
-def _is_same_state(one: FileState | None, other: FileState | None) -> bool:
-    """As far as both are known."""
-    if one is None or other is None:
-        return one is other
-    same_mode = one.mode == other.mode or UNKNOWN_MODE in (one.mode, other.mode)
-    return one.kind == other.kind and one.digest == other.digest and same_mode
+def _is_same_state(first: FileState | None, second: FileState | None) -> bool:
+    """Compares what is known of both."""
+    if first is None or second is None:
+        return first is second
+    same_mode = first.mode == second.mode or UNKNOWN_MODE in (first.mode, second.mode)
+    return first.kind == second.kind and first.digest == second.digest and same_mode
 
 
 def _plan_step(
     path: str, net: _NetChange, nets: Mapping[str, _NetChange], content_store: ContentStore, later: Mapping[str, int]
 ) -> UndoStep | None:
-    done = file_effect(net.before, net.after)
+    effect = file_effect(net.before, net.after)
     try:
         now = read_file_state(path, (net.before, net.after, net.last_before))
     except SafeOpenError as error:
         if not _is_below_restored(path, nets):
-            return UndoStep(path, done, None, net.before, error.problem, possible=False)
+            return UndoStep(path, effect, None, net.before, error.problem, possible=False)
         now = None
     target = _target_state(net, now)
     if _matches(now, target, compare_modes=True):
         return None
     if net.before is None and net.after is not None and net.after.kind == "folder":
-        # It goes when nothing is left in it; that it holds something else is no reason to refuse.
-        return UndoStep(path, done, now, None) if now is not None and now.kind == "folder" else None
-    step = UndoStep(path, done, now, target)
+        # The folder is removed once it is empty; other content in it is no conflict.
+        return UndoStep(path, effect, now, None) if now is not None and now.kind == "folder" else None
+    step = UndoStep(path, effect, now, target)
     if target is not None and not _can_restore(target, now, content_store):
-        why = "was not kept: it was too big, or could not be read"
-        gone = "is no longer kept"
-        return step._replace(
-            problem=f"what it held before {why if target.digest.startswith(NOT_STORED_PREFIX) else gone}",
-            possible=False,
-        )
-    if not any(_matches(now, left, compare_modes=_is_mode_changed(net)) for left in (net.after, net.last_before)):
+        never_stored = "was not kept: it was too big, or could not be read"
+        not_stored = "is no longer kept"
+        reason = never_stored if target.digest.startswith(NOT_STORED_PREFIX) else not_stored
+        return step._replace(problem=f"what it held before {reason}", possible=False)
+    if not any(_matches(now, state, compare_modes=_is_mode_changed(net)) for state in (net.after, net.last_before)):
         return step._replace(problem=_describe_conflict(path, now, net.after, later))
     if net.has_gap:
         return step._replace(problem=_CHANGED_BY_OTHERS)
@@ -278,7 +275,7 @@ def _plan_step(
 
 
 def _is_below_restored(path: str, nets: Mapping[str, _NetChange]) -> bool:
-    """Whether a folder above it is one that the plan brings back."""
+    """Whether the plan restores a folder above the path."""
     above = os.path.dirname(path)
     while above != "/":
         net = nets.get(above)
@@ -289,7 +286,7 @@ def _is_below_restored(path: str, nets: Mapping[str, _NetChange]) -> bool:
 
 
 def _target_state(net: _NetChange, now: FileState | None) -> FileState | None:
-    """Rights that the turn did not change are left as they are."""
+    """A mode that the turn did not change stays as it is."""
     if net.before is None or now is None or now.kind != net.before.kind or _is_mode_changed(net):
         return net.before
     return net.before._replace(mode=now.mode)
@@ -302,11 +299,11 @@ def _is_mode_changed(net: _NetChange) -> bool:
     return before.mode != after.mode
 
 
-def _matches(now: FileState | None, wanted: FileState | None, *, compare_modes: bool) -> bool:
-    if now is None or wanted is None:
-        return now is wanted
-    same_mode = not compare_modes or now.mode == wanted.mode or wanted.mode == UNKNOWN_MODE
-    return now.kind == wanted.kind and now.digest == wanted.digest and same_mode
+def _matches(now: FileState | None, target: FileState | None, *, compare_modes: bool) -> bool:
+    if now is None or target is None:
+        return now is target
+    same_mode = not compare_modes or now.mode == target.mode or target.mode == UNKNOWN_MODE
+    return now.kind == target.kind and now.digest == target.digest and same_mode
 
 
 def _can_restore(target: FileState, now: FileState | None, content_store: ContentStore) -> bool:
@@ -324,22 +321,24 @@ def _describe_conflict(path: str, now: FileState | None, left: FileState | None,
 
 
 def read_file_state(path: str, expected: Iterable[FileState | None] = ()) -> FileState | None:
-    """What is at a place now, without following a link. Described as one of `like`, if it is that. Raises BeneathError
-    when it can't be reached."""
+    """What is at the path now; links are not followed. Uses the digest of one of `expected` if it matches. Raises
+    UnsafePathError if the path can't be reached."""
     try:
         with open_parent(path) as (folder, name):
-            found = os.lstat(name, dir_fd=folder)
-            mode = found.st_mode & 0o7777
-            if stat.S_ISLNK(found.st_mode):
+            status = os.lstat(name, dir_fd=folder)
+            mode = status.st_mode & 0o7777
+            if stat.S_ISLNK(status.st_mode):
                 return FileState("link", content_digest(os.fsencode(os.readlink(name, dir_fd=folder))))
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 return FileState("folder", "", mode)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 return FileState("file", f"{NOT_STORED_PREFIX}special", mode)
-            told = not_stored_digest(found)
-            if found.st_size > _MAX_COMPARED_BYTES or any(one is not None and one.digest == told for one in expected):
-                return FileState("file", told, mode)
-            return FileState("file", _hash_file(folder, name) or told, mode)
+            digest = not_stored_digest(status)
+            if status.st_size > _MAX_COMPARED_BYTES or any(
+                state is not None and state.digest == digest for state in expected
+            ):
+                return FileState("file", digest, mode)
+            return FileState("file", _hash_file(folder, name) or digest, mode)
     except SafeOpenError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None

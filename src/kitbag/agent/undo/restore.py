@@ -1,7 +1,7 @@
-"""Carries out a plan of undo: what is overwritten is kept first, then every place is made what it was.
+"""Executes an undo plan: stores what it will overwrite, then restores each path.
 
-Used by `kitbag undo`. Each place is reached without following a link (permissions/beneath) and looked at once more
-right before it is touched. What was about to be done is in the journal before, and that it is done after.
+Used by runtime/undo. Reaches each path without following links (permissions/safe_open) and checks it again right
+before it changes it. The journal records the plan before and the result after.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from kitbag.store.content_store import ContentStore
 from kitbag.store.journal import Journal
 
 _MAX_STORED_BYTES = 64 << 20
-"""What is larger is not kept when it is removed, so that can't be done again."""
+"""Larger files are not stored before they are removed, so that can't be redone."""
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PATH_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LISTED = 20
@@ -39,7 +39,7 @@ _MAX_LISTED = 20
 class RestoreResult(NamedTuple):
     done: tuple[UndoStep, ...]
     skipped: tuple[tuple[str, str], ...]
-    """Places that stay as they are, and why."""
+    """(path, reason) of what stays unchanged."""
     failed: tuple[tuple[str, str], ...]
 
 
@@ -56,14 +56,14 @@ class Restorer:
         self._failed: list[tuple[str, str]] = []
 
     def run(self, turn: int, steps: Sequence[UndoStep], *, redo: bool = False) -> RestoreResult:
-        """Does every step that can be done; whether any should be refused is the caller's to say. Raises StoreError
-        before anything is changed."""
-        wanted = [step for step in steps if step.possible]
+        """Runs every possible step; the caller decides whether to refuse. Raises StoreError before anything is
+        changed."""
+        possible = [step for step in steps if step.possible]
         self._skipped = [(step.path, step.problem) for step in steps if not step.possible]
-        changes = tuple(FileChange(step.path, self._store_current(step), step.target) for step in wanted)
+        changes = tuple(FileChange(step.path, self._store_current(step), step.target) for step in possible)
         if not redo:
             self._append(UNDOING, ChangeRecord(changes, turn=turn))
-        self._run_steps(wanted)
+        self._run_steps(possible)
         if not self._failed:
             self._append(
                 REDONE if redo else UNDONE,
@@ -75,7 +75,7 @@ class Restorer:
         self._journal.append(self._stream, kind, encode_change_record(body, self._journal, self._content_store))
 
     def _store_current(self, step: UndoStep) -> FileState | None:
-        """What is there now, as it can be brought back."""
+        """Stores what is there now, so that it can be restored."""
         now = step.now
         if now is None or now.kind == "folder" or (step.target and step.target.digest == now.digest):
             return now
@@ -92,7 +92,7 @@ class Restorer:
         return now._replace(digest=self._content_store.put(data)) if len(data) <= _MAX_STORED_BYTES else now
 
     def _run_steps(self, steps: Sequence[UndoStep]) -> None:
-        """From the outside to the inside where something is made, from the inside to the outside where it goes."""
+        """Creates from the outside in and removes from the inside out."""
         outside_first = sorted(steps, key=lambda step: step.path)
         inside_first = outside_first[::-1]
         self._run_each([step for step in outside_first if _keeps_folder(step)], self._open_folder)
@@ -117,12 +117,12 @@ class Restorer:
                 self._failed.append((step.path, error.strerror or str(error)))
 
     def _check_unchanged(self, step: UndoStep, *, removed: bool = False) -> None:
-        """Between the look and now somebody may have saved the file. `removed`: what was there is gone by us."""
+        """The file may have been saved since the plan was made. `removed`: this restore has removed it already."""
         if read_file_state(step.path, (step.now,)) != (None if removed else step.now):
             raise SafeOpenError(f"{step.path} was changed just now; it was left as it is")
 
     def _open_folder(self, step: UndoStep) -> None:
-        """So that what is in it can be reached; it gets its own rights in the end."""
+        """Makes the folder's content reachable; its own mode is set at the end."""
         _set_mode(step.path, (step.now.mode if step.now else 0) | 0o700)
 
     def _remove(self, step: UndoStep) -> None:
@@ -156,7 +156,7 @@ class Restorer:
         if target.kind == "link":
             return self._write_link(step.path, data)
         if now is not None and now.kind == "file" and not now.mode & 0o200:
-            remove_file(step.path, self._workspace, expected_resolved=step.path)  # a read-only one is not written to
+            remove_file(step.path, self._workspace, expected_resolved=step.path)  # a read-only file can't be written to
         write_file(
             step.path,
             data,
@@ -183,7 +183,7 @@ class Restorer:
 
 
 def _set_mode(path: str, mode: int) -> None:
-    """Never through a link, and also of what may not be read."""
+    """Does not follow links; works on unreadable files, too."""
     with open_parent(path) as (folder, name):
         descriptor = os.open(name, _PATH_FLAGS, dir_fd=folder)
         try:
@@ -198,7 +198,7 @@ def _keeps_folder(step: UndoStep) -> bool:
 
 
 def _is_removal(step: UndoStep, *kinds: str) -> bool:
-    """A file that becomes another file is replaced at once instead."""
+    """A file that becomes another file is replaced instead."""
     return step.now is not None and step.now.kind in kinds and (not step.target or step.target.kind != step.now.kind)
 
 
@@ -213,12 +213,12 @@ def _has_folder_mode(step: UndoStep) -> bool:
 
 
 def _describe_for_model(turn: int, done: Sequence[UndoStep], *, redo: bool) -> str:
-    """For the model, which believes that the files are as it left them."""
-    words = {"created": "removed", "changed": "restored", "deleted": "brought back"}
+    """For the model, which assumes that the files are as it left them."""
+    labels = {"created": "removed", "changed": "restored", "deleted": "brought back"}
     if redo:
-        words = {"created": "removed", "changed": "changed again", "deleted": "written again"}
+        labels = {"created": "removed", "changed": "changed again", "deleted": "written again"}
     files = [step for step in done if step.kind != "folder"]
-    named = [f"{step.path} ({words[step.effect]})" for step in files[:_MAX_LISTED]]
+    named = [f"{step.path} ({labels[step.effect]})" for step in files[:_MAX_LISTED]]
     more = f", and {len(files) - _MAX_LISTED} more" if len(files) > _MAX_LISTED else ""
-    what = "has done again what it had taken back" if redo else "has taken back what you did"
-    return f"The user {what} in answer to message {turn}: {', '.join(named) or 'folders only'}{more}."
+    action = "has done again what it had taken back" if redo else "has taken back what you did"
+    return f"The user {action} in answer to message {turn}: {', '.join(named) or 'folders only'}{more}."

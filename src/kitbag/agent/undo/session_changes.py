@@ -1,8 +1,8 @@
-"""Keeps what the tools of a session are about to change, so that `kitbag undo` can take it back.
+"""Records what the tools of a session change, so that `kitbag undo` can revert it.
 
-Given to tools as their Context's `changes`. Bytes go to store/kept_files, what happened to the session's stream in the
-journal. A tool that knows what it changes says so beforehand; round a command the workspace is looked at twice. An
-edit by somebody else while a command runs can't be told from the command's.
+Passed to tools as `changes` of their ToolContext. Bytes go to store/content_store, change records to the session's
+journal stream. A tool that knows what it changes announces it; around a command the workspace is scanned twice. An
+edit by somebody else during a command is attributed to the command.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from kitbag.store.journal import Journal
 
 EmitNotice = Callable[[Notice], None]
 _MIN_SECONDS_AFTER: Final = 15.0
-"""A look after a command may take longer than the one before it: it decides whether that can be undone at all."""
+"""The snapshot after a command may take longer than the one before: without it the command can't be undone."""
 _MAX_ATTEMPTS = 3
 _CANNOT_UNDO: Final = "what commands change in this workspace can't be undone"
 _FAILURES = (KitbagError, OSError, ValueError, RecursionError)
@@ -48,7 +48,7 @@ _DEFAULT_LIMITS = SnapshotLimits()
 
 
 class SessionChanges:
-    """One of these for a session that runs. `tell` may be exchanged: whoever watches hears what can't be undone."""
+    """One per running session. `emit_notice` can be replaced; it receives what can't be undone."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class SessionChanges:
         record_in: str = "",
         limits: SnapshotLimits = _DEFAULT_LIMITS,
     ) -> None:
-        """`record_in` is the session whose turn this belongs to, where that is another one: of an agent that an agent
-        started, the one that a person talks to."""
+        """`record_in`: the session that the changes belong to if it is another one; for a subagent, the user's
+        session."""
         self.emit_notice = emit_notice
         self._session = session
         self._record_in = record_in
@@ -68,22 +68,22 @@ class SessionChanges:
         self._content_store = ContentStore(workspace.kitbag_home)
         self._snapshots = WorkspaceSnapshots(workspace, session.id, self._content_store, limits)
         self._disabled_reason = ""
-        """Why commands can't be undone here; then nobody looks any more."""
+        """Why commands can't be undone here; then no more snapshots are taken."""
         self._failed_attempts = 0
         self._pruned = False
 
     async def record(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
-        """Raises StoreError: then nothing may be changed."""
-        await run_to_completion(self._keep(call_id, path, before, after))
+        """Raises StoreError: then the file must not be changed."""
+        await run_to_completion(self._record_file(call_id, path, before, after))
 
-    async def _keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
+    async def _record_file(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
         changes = await asyncio.to_thread(_make_changes, self._content_store, path, before, after)
         await self._record(call_id, changes)
         await self._prune()
 
     @contextlib.asynccontextmanager
     async def record_command(self, call_id: str) -> AsyncGenerator[None, None]:
-        """Never fails: where it can't look, the person is told once and the command runs."""
+        """Never fails: without a snapshot it warns once and the command runs."""
         before = await self._before_command(call_id)
         try:
             yield
@@ -95,9 +95,9 @@ class SessionChanges:
         if self._disabled_reason:
             return None
         try:
-            cut_off = await asyncio.to_thread(self._snapshots.recover_interrupted)
-            if cut_off is not None:
-                await self._record(cut_off[0], cut_off[1], interrupted=True)
+            interrupted = await asyncio.to_thread(self._snapshots.recover_interrupted)
+            if interrupted is not None:
+                await self._record(interrupted[0], interrupted[1], interrupted=True)
                 self._snapshots.recovered()
             return await run_in_thread(lambda stop: self._snapshots.before_command(call_id, stop))
         except asyncio.CancelledError:
@@ -105,14 +105,16 @@ class SessionChanges:
             raise
         except SnapshotLimitError as error:
             self._failed_attempts += 1
-            # What was read is known now, so the next try comes further.
+            # Files read so far are cached, so the next attempt gets further.
             if error.partial is None or self._failed_attempts >= _MAX_ATTEMPTS:
                 self._disabled_reason = error.reason
             if self._failed_attempts == 1 or (self._disabled_reason and self._failed_attempts == _MAX_ATTEMPTS):
-                again = "" if self._disabled_reason else "; the next command tries again"
+                retry_hint = "" if self._disabled_reason else "; the next command tries again"
                 self.emit_notice(
                     Notice(
-                        "warning", f"{_CANNOT_UNDO}: {error.reason}{again}", "commit, or keep a copy, before you start"
+                        "warning",
+                        f"{_CANNOT_UNDO}: {error.reason}{retry_hint}",
+                        "commit, or keep a copy, before you start",
                     )
                 )
         except _FAILURES as error:
@@ -135,10 +137,12 @@ class SessionChanges:
 
     async def _record(self, call_id: str, changes: Iterable[FileChange], interrupted: bool = False) -> None:
         call = self._session.calls.get(call_id)
-        known_as = _qualify_call_id(call_id, self._session.id, self._record_in)
-        made = ChangeRecord(tuple(changes), known_as, call.name if call is not None else "", interrupted=interrupted)
+        qualified_id = _qualify_call_id(call_id, self._session.id, self._record_in)
+        record = ChangeRecord(
+            tuple(changes), qualified_id, call.name if call is not None else "", interrupted=interrupted
+        )
         journal = self._session.journal
-        body = await asyncio.to_thread(encode_change_record, made, journal, self._content_store)
+        body = await asyncio.to_thread(encode_change_record, record, journal, self._content_store)
         await journal.write(self._stream, CHANGE, body)
 
     async def _prune(self) -> None:
@@ -146,15 +150,16 @@ class SessionChanges:
             return
         self._pruned = True
         with contextlib.suppress(*_FAILURES):
-            gone = await asyncio.to_thread(self._content_store.prune_if_due)
+            pruned = await asyncio.to_thread(self._content_store.prune_if_due)
             await asyncio.to_thread(self._snapshots.prune)
-            if gone is not None and gone.files:
-                what = f"{gone.files:,} kept files ({gone.bytes / 1e6:,.1f} MB) that were long unused have been removed"
-                self.emit_notice(Notice("info", f"{what}; what needs them can't be undone any more"))
+            if pruned is not None and pruned.files:
+                size = f"{pruned.bytes / 1e6:,.1f} MB"
+                message = f"{pruned.files:,} kept files ({size}) that were long unused have been removed"
+                self.emit_notice(Notice("info", f"{message}; what needs them can't be undone any more"))
 
 
 class WorkspaceSnapshots:
-    """The looks of one session at its workspace. Blocks; of one thread at a time."""
+    """The workspace snapshots of one session. Blocks; use from one thread at a time."""
 
     def __init__(
         self,
@@ -171,40 +176,40 @@ class WorkspaceSnapshots:
         self._last_snapshot: WorkspaceSnapshot | None = None
         self._has_snapshot = False
         self._running_commands = 0
-        """Commands that run at the same time; it is the first whose call is known if all of them are cut off."""
+        """Commands that run in parallel; if all are killed, only the first one's call is known."""
         self._running_marker: int | None = None
 
     def before_command(self, call_id: str, stop: threading.Event | None = None) -> WorkspaceSnapshot:
-        """Raises TooMuchError, OSError and StoreError, as `after` does."""
-        known = self._last_snapshot.files if self._last_snapshot is not None else {}
+        """Raises SnapshotLimitError, OSError and StoreError, like `after_command`."""
+        previous = self._last_snapshot.files if self._last_snapshot is not None else {}
         if not self._has_snapshot:
-            known = self._cache.load_newest(self._content_store.digests())
+            previous = self._cache.load_newest(self._content_store.digests())
         try:
             with self._content_store.open_writer() as keep:
-                roots, leave_out, limits = self._roots, self._excluded, self._limits
-                if not known:  # all of it would have to be read, so first: is it too much?
-                    take_snapshot(roots, keep, known, exclude=leave_out, limits=limits, stop=stop, only_count=True)
-                look = take_snapshot(roots, keep, known, exclude=leave_out, limits=limits, stop=stop)
+                roots, excluded, limits = self._roots, self._excluded, self._limits
+                if not previous:  # every file would have to be read, so check the limits first
+                    take_snapshot(roots, keep, previous, exclude=excluded, limits=limits, stop=stop, only_count=True)
+                snapshot = take_snapshot(roots, keep, previous, exclude=excluded, limits=limits, stop=stop)
         except SnapshotLimitError as error:
             if error.partial is not None:
                 self._has_snapshot, self._last_snapshot = (
                     True,
-                    WorkspaceSnapshot({**known, **error.partial}, {}, frozenset(), 0, 0),
+                    WorkspaceSnapshot({**previous, **error.partial}, {}, frozenset(), 0, 0),
                 )
             raise
-        if not self._has_snapshot or look.files != known:
-            self._cache.save(look)
-        self._has_snapshot, self._last_snapshot = True, look
+        if not self._has_snapshot or snapshot.files != previous:
+            self._cache.save(snapshot)
+        self._has_snapshot, self._last_snapshot = True, snapshot
         if not self._running_commands:
             self._running_marker = self._cache.mark_running(call_id)
         self._running_commands += 1
-        return look
+        return snapshot
 
     def after_command(self, before: WorkspaceSnapshot) -> list[FileChange]:
-        """What changed; the bytes from before are on the disk for good when it returns."""
+        """What changed; the previous bytes are durable when it returns."""
         limits = self._limits._replace(seconds=max(self._limits.seconds, _MIN_SECONDS_AFTER))
         with self._content_store.open_writer() as keep:
-            rules = before.ignore_rules or None  # one from the disk has none
+            rules = before.ignore_rules or None  # a cached snapshot has none
             now = take_snapshot(
                 self._roots, keep, before.files, ignore_rules=rules, exclude=self._excluded, limits=limits
             )
@@ -214,28 +219,28 @@ class WorkspaceSnapshots:
         return changes
 
     def command_done(self) -> None:
-        """A command has ended, and what it changed is written down."""
+        """Call when a command has ended and its changes are recorded."""
         self._running_commands = max(0, self._running_commands - 1)
         if self._running_marker is not None and not self._running_commands:
             self._cache.clear_running(self._running_marker)
             self._running_marker = None
 
     def recover_interrupted(self) -> tuple[str, list[FileChange]] | None:
-        """For a command whose session was killed: its call, and what has changed since it began. When that is written
-        down, say `recovered`."""
+        """For a command that was killed with its session: its call and the changes since it started. Call `recovered`
+        once they are recorded."""
         if self._has_snapshot or self._running_marker is not None:
             return None
-        found = self._cache.find_interrupted()
-        if found is None:
+        interrupted = self._cache.find_interrupted()
+        if interrupted is None:
             return None
-        call, self._running_marker = found
+        call, self._running_marker = interrupted
         try:
-            look = self._cache.load()
-            return call, self.after_command(look) if look is not None else []
+            snapshot = self._cache.load()
+            return call, self.after_command(snapshot) if snapshot is not None else []
         except SnapshotLimitError:
             return call, []
         except BaseException:
-            os.close(self._running_marker)  # its name stays, for the next one who tries
+            os.close(self._running_marker)  # keep the file, so that the next process can retry
             self._running_marker = None
             raise
 
@@ -249,44 +254,44 @@ class WorkspaceSnapshots:
 def recover_interrupted_command(
     journal: Journal, session_id: str, workspace: Workspace, content_store: ContentStore, *, record_in: str = ""
 ) -> bool:
-    """Writes down what a command changed whose session was killed, if there is one. `record_in` as SessionChanges has
-    it. Raises StoreError and OSError."""
-    looks = WorkspaceSnapshots(workspace, session_id, content_store)
-    found = looks.recover_interrupted()
-    if found is None:
+    """Records the changes of a command that was killed with its session, if there is one. `record_in` as in
+    SessionChanges. Raises StoreError and OSError."""
+    snapshots = WorkspaceSnapshots(workspace, session_id, content_store)
+    interrupted = snapshots.recover_interrupted()
+    if interrupted is None:
         return False
     try:
-        call, changes = found
-        made = ChangeRecord(tuple(changes), _qualify_call_id(call, session_id, record_in), "Bash", interrupted=True)
+        call, changes = interrupted
+        record = ChangeRecord(tuple(changes), _qualify_call_id(call, session_id, record_in), "Bash", interrupted=True)
         journal.append(
-            STREAM_PREFIX + (record_in or session_id), CHANGE, encode_change_record(made, journal, content_store)
+            STREAM_PREFIX + (record_in or session_id), CHANGE, encode_change_record(record, journal, content_store)
         )
     finally:
-        looks.recovered()
+        snapshots.recovered()
     return bool(changes)
 
 
 def _qualify_call_id(call_id: str, session_id: str, record_in: str) -> str:
-    """The ids of calls differ within a session, and may be the same in another."""
+    """Call ids are unique only within a session."""
     return call_id if record_in in ("", session_id) else f"{session_id}/{call_id}"
 
 
 def _make_changes(
     content_store: ContentStore, path: str, before: bytes | None, after: bytes | None
 ) -> list[FileChange]:
-    """With the folders that have to be made for it."""
-    place = resolve_links(os.path.abspath(path)).resolved
+    """Includes the folders that must be created for it."""
+    resolved = resolve_links(os.path.abspath(path)).resolved
     mode = UNKNOWN_MODE
     with contextlib.suppress(OSError):
-        mode = os.lstat(place).st_mode & 0o7777
-    old = FileState("file", content_store.put(before), mode) if before is not None else None
-    new = FileState("file", content_digest(after)) if after is not None else None
+        mode = os.lstat(resolved).st_mode & 0o7777
+    state_before = FileState("file", content_store.put(before), mode) if before is not None else None
+    state_after = FileState("file", content_digest(after)) if after is not None else None
     folders: list[FileChange] = []
-    above = os.path.dirname(place)
-    while after is not None and above != "/" and not os.path.lexists(above):
-        folders.append(FileChange(above, None, FileState("folder")))
-        above = os.path.dirname(above)
-    return [*reversed(folders), FileChange(place, old, new)]
+    parent = os.path.dirname(resolved)
+    while after is not None and parent != "/" and not os.path.lexists(parent):
+        folders.append(FileChange(parent, None, FileState("folder")))
+        parent = os.path.dirname(parent)
+    return [*reversed(folders), FileChange(resolved, state_before, state_after)]
 
 
 def _describe_error(error: BaseException) -> str:

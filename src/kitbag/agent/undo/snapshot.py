@@ -1,8 +1,8 @@
-"""One look at the files of a workspace: what is there, with every content kept, so that what a command changes can be
-told and taken back. A file that has not changed since the last look is not read again.
+"""Takes a snapshot of a workspace and stores every file's content, so that the changes of a command can be detected
+and undone. Unchanged files are not read again.
 
-Used by changes, before and after a command. Looks at what git does not ignore, follows no link, runs nothing. Each
-folder is opened inside the one above it; what is too big is told from its like by size and time, and not kept.
+Used by session_changes before and after a command. Skips what git ignores, follows no links, runs nothing; each folder
+is opened relative to its parent. Oversized files are compared by size and time and not stored.
 """
 
 import os
@@ -23,9 +23,9 @@ MAX_TOTAL_BYTES: Final = 256 << 20
 MAX_SECONDS: Final = 3.0
 _MAX_DEPTH = 100
 _SETTLE_NS = 2_000_000_000
-"""Nanoseconds: a change that follows another sooner may leave the same times behind."""
+"""Nanoseconds: two changes closer together may leave the same timestamps."""
 _CLOCK_SKEW_NS = 1_000_000_000
-"""How much a file's time may lag behind the clock."""
+"""How far a file's timestamp may lag behind the clock."""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SKIPPED_NAMES = frozenset(VCS_DIRECTORIES)
@@ -35,9 +35,9 @@ _NO_STAMP = (0, 0, 0, 0)
 class FileSnapshot(NamedTuple):
     state: FileState
     stamp: tuple[int, int, int, int]
-    """Size, the two times of a change, and the number of the file: as long as these are the same, so is it."""
+    """Size, mtime, ctime and inode; an unchanged stamp means an unchanged file."""
     settled: bool = True
-    """Whether that can be believed."""
+    """Whether the stamp can be trusted."""
 
 
 class SnapshotLimits(NamedTuple):
@@ -48,19 +48,19 @@ class SnapshotLimits(NamedTuple):
 
 class WorkspaceSnapshot(NamedTuple):
     files: dict[str, FileSnapshot]
-    """By path, absolute."""
+    """By absolute path."""
     ignore_rules: dict[str, IgnoreStack]
-    """What git ignores in each folder."""
+    """What git ignores, by folder."""
     unreadable_folders: frozenset[str]
-    """Folders that could not be read, each with a slash at its end."""
+    """Each with a trailing slash."""
     files_read: int
-    """How many were new or had changed, and had to be read."""
+    """New or changed files that had to be read."""
     started_ns: int
-    """Nanoseconds on the clock."""
+    """time.time_ns() at the start."""
 
 
 class SnapshotLimitError(Exception):
-    """`far` is how far the look came, so that the next one need not begin anew; None when there is no use."""
+    """`partial`: the files read so far, for the next attempt; None if a retry is pointless."""
 
     def __init__(self, reason: str, partial: dict[str, FileSnapshot] | None = None) -> None:
         super().__init__(reason)
@@ -68,13 +68,13 @@ class SnapshotLimitError(Exception):
         self.partial = partial
 
 
-def file_stamp(found: os.stat_result) -> tuple[int, int, int, int]:
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+def file_stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def not_stored_digest(found: os.stat_result) -> str:
-    """In place of the digest of a file that is too big to be kept."""
-    return f"{NOT_STORED_PREFIX}{found.st_size}-{found.st_mtime_ns}"
+def not_stored_digest(status: os.stat_result) -> str:
+    """Replaces the digest of a file that is too large to store."""
+    return f"{NOT_STORED_PREFIX}{status.st_size}-{status.st_mtime_ns}"
 
 
 def take_snapshot(
@@ -84,14 +84,13 @@ def take_snapshot(
     *,
     ignore_rules: Mapping[str, IgnoreStack] | None = None,
     exclude: Iterable[str] = (),
-    limits: SnapshotLimits = SnapshotLimits(),  # noqa: B008 - a NamedTuple can't be changed
+    limits: SnapshotLimits = SnapshotLimits(),  # noqa: B008 - a NamedTuple is immutable
     stop: threading.Event | None = None,
     only_count: bool = False,
 ) -> WorkspaceSnapshot:
-    """`known` is an earlier look's, with contents that are still kept. With the `rules` of an earlier look the same
-    files count as then, whatever became of .gitignore. `only_count` reads and keeps nothing, to see whether it is too
-    much. Raises TooMuchError, OSError and StoreError.
-    """
+    """`previous`: files of an earlier snapshot whose content is still stored. `ignore_rules`: those of an earlier
+    snapshot, so that the same files count even if .gitignore changed. `only_count`: checks the limits and reads
+    nothing. Raises SnapshotLimitError, OSError and StoreError."""
     walk = _SnapshotWalk(keep, previous, ignore_rules, frozenset(exclude), limits, stop)
     walk.only_count = only_count
     for root in roots:
@@ -131,7 +130,7 @@ class _SnapshotWalk:
         try:
             descriptor = open_directory(path)
         except FileNotFoundError:
-            return  # not there yet, or no more: so nothing is in it
+            return  # does not exist
         except OSError:
             self.unreadable_folders.add(path.rstrip("/") + "/")
             return
@@ -141,44 +140,46 @@ class _SnapshotWalk:
             os.close(descriptor)
 
     def _walk_folder(self, folder: int, base: str, path: str, above: IgnoreStack, depth: int) -> None:
-        """`path` from the root on, as the rules need it; `base` is the root. Both end with a slash, or are empty."""
-        with os.scandir(folder) as found:
-            entries = list(found)
+        """`base`: the root; `path`: relative to it, as ignore rules need it. Both end with a slash or are empty."""
+        with os.scandir(folder) as iterator:
+            entries = list(iterator)
         self._check_limits()
-        place = base + path
-        ignoring = self.previous_rules.get(place) if self.previous_rules is not None else None
+        folder_path = base + path
+        ignoring = self.previous_rules.get(folder_path) if self.previous_rules is not None else None
         same_rules = ignoring is not None
         if ignoring is None:
             ignoring = above.enter(folder, path, (entry.name for entry in entries))
-        self.ignore_rules[place] = ignoring
-        known, seen, leave_out = self.previous, self.files, self.excluded
-        asks = bool(ignoring.rules)
-        deeper: list[str] = []
+        self.ignore_rules[folder_path] = ignoring
+        previous, files, excluded = self.previous, self.files, self.excluded
+        has_rules = bool(ignoring.rules)
+        subfolders: list[str] = []
         for entry in entries:
             name = entry.name
-            whole = place + name
-            if name in _SKIPPED_NAMES or whole in leave_out:
+            full_path = folder_path + name
+            if name in _SKIPPED_NAMES or full_path in excluded:
                 continue
-            before = known.get(whole)
+            before = previous.get(full_path)
             is_folder = entry.is_dir(follow_symlinks=False)
-            if asks and not (same_rules and before) and ignoring.ignores(path + name, is_folder=is_folder):
+            if has_rules and not (same_rules and before) and ignoring.ignores(path + name, is_folder=is_folder):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
-                continue  # gone meanwhile
+                continue  # removed meanwhile
             if is_folder:
                 state = FileState("folder", "", status.st_mode & 0o7777)
-                seen[whole] = before if before is not None and before.state == state else FileSnapshot(state, _NO_STAMP)
-                deeper.append(name)
+                files[full_path] = (
+                    before if before is not None and before.state == state else FileSnapshot(state, _NO_STAMP)
+                )
+                subfolders.append(name)
             elif before is not None and before.settled and before.stamp == file_stamp(status):
-                seen[whole] = before
+                files[full_path] = before
                 self.bytes += status.st_size if status.st_size <= MAX_FILE_BYTES else 0
             else:
-                self._snapshot_file(folder, name, whole, status)
-        if len(seen) > self.limits.files:
+                self._snapshot_file(folder, name, full_path, status)
+        if len(files) > self.limits.files:
             raise SnapshotLimitError(f"there are more than {self.limits.files:,} files")
-        for name in deeper if depth < _MAX_DEPTH else ():
+        for name in subfolders if depth < _MAX_DEPTH else ():
             self._enter_folder(folder, name, base, path, ignoring, depth)
 
     def _enter_folder(self, folder: int, name: str, base: str, path: str, ignoring: IgnoreStack, depth: int) -> None:
@@ -194,8 +195,8 @@ class _SnapshotWalk:
         finally:
             os.close(inner)
 
-    def _snapshot_file(self, folder: int, name: str, whole: str, status: os.stat_result) -> None:
-        """What is new or has changed. Pipes, sockets and devices are no content and are passed over."""
+    def _snapshot_file(self, folder: int, name: str, full_path: str, status: os.stat_result) -> None:
+        """A new or changed file. Pipes, sockets and devices are skipped."""
         self._check_limits()
         mode = status.st_mode & 0o7777
         kind: FileKind = "file"
@@ -219,18 +220,18 @@ class _SnapshotWalk:
             mode = status.st_mode & 0o7777
             self.files_read += 1
         settled = self.started_ns - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLE_NS
-        self.files[whole] = FileSnapshot(FileState(kind, digest, mode), file_stamp(status), settled)
+        self.files[full_path] = FileSnapshot(FileState(kind, digest, mode), file_stamp(status), settled)
 
     def _check_limits(self) -> None:
-        far = None if self.only_count else self.files
+        partial = None if self.only_count else self.files
         if self.stop is not None and self.stop.is_set():
-            raise SnapshotLimitError("it was stopped", far)
+            raise SnapshotLimitError("it was stopped", partial)
         if time.monotonic() > self.deadline:
-            raise SnapshotLimitError(f"to look at its files takes longer than {self.limits.seconds:g} s", far)
+            raise SnapshotLimitError(f"to look at its files takes longer than {self.limits.seconds:g} s", partial)
 
 
 def _read_file(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None, os.stat_result]:
-    """Its bytes and what it was when they were read; None when it can't be read, or has grown too big."""
+    """The bytes and the status when they were read; None if unreadable or too large."""
     try:
         descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
     except OSError:
@@ -239,14 +240,14 @@ def _read_file(folder: int, name: str, status: os.stat_result) -> tuple[bytes | 
         opened = os.fstat(descriptor)
         if not stat.S_ISREG(opened.st_mode):
             return None, status
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
-        while size <= MAX_FILE_BYTES and (piece := os.read(descriptor, min(opened.st_size, MAX_FILE_BYTES) + 1)):
-            pieces.append(piece)
-            size += len(piece)
+        while size <= MAX_FILE_BYTES and (chunk := os.read(descriptor, min(opened.st_size, MAX_FILE_BYTES) + 1)):
+            chunks.append(chunk)
+            size += len(chunk)
             if size == opened.st_size:
-                break  # all of it: another read would only say so
-        return (b"".join(pieces) if size <= MAX_FILE_BYTES else None), opened
+                break  # complete; another read would return nothing
+        return (b"".join(chunks) if size <= MAX_FILE_BYTES else None), opened
     except OSError:
         return None, status
     finally:
@@ -254,23 +255,23 @@ def _read_file(folder: int, name: str, status: os.stat_result) -> tuple[bytes | 
 
 
 def diff_snapshots(before: WorkspaceSnapshot, after: WorkspaceSnapshot) -> list[FileChange]:
-    """What came, went and changed between two looks, in the order of the paths."""
+    """What was added, removed and changed between two snapshots, sorted by path."""
     changes: list[FileChange] = []
-    inodes = {seen.stamp[3] for seen in before.files.values()}
-    for path, seen in before.files.items():
+    inodes = {file.stamp[3] for file in before.files.values()}
+    for path, file in before.files.items():
         now = after.files.get(path)
         if now is None:
             if not _is_in_unreadable(path, after.unreadable_folders):
-                changes.append(FileChange(path, seen.state, None))
-        elif now.state != seen.state:
-            changes.append(FileChange(path, seen.state, now.state))
-    for path, seen in after.files.items():
+                changes.append(FileChange(path, file.state, None))
+        elif now.state != file.state:
+            changes.append(FileChange(path, file.state, now.state))
+    for path, file in after.files.items():
         if path not in before.files and not _is_in_unreadable(path, before.unreadable_folders):
-            older = 0 < seen.stamp[1] < before.started_ns - _CLOCK_SKEW_NS and seen.stamp[3] not in inodes
-            changes.append(FileChange(path, None, seen.state, older))
+            older = 0 < file.stamp[1] < before.started_ns - _CLOCK_SKEW_NS and file.stamp[3] not in inodes
+            changes.append(FileChange(path, None, file.state, older))
     return sorted(changes)
 
 
 def _is_in_unreadable(path: str, unreadable_folders: frozenset[str]) -> bool:
-    """Whether it lies in a folder that could not be looked into."""
+    """Whether the path is in a folder that could not be read."""
     return bool(unreadable_folders) and any(path.startswith(folder) for folder in unreadable_folders)

@@ -1,8 +1,8 @@
-"""The last look at a workspace, on the disk: so that the next session need not read every file again, and so that what
-a command changed can still be told when its session was killed meanwhile.
+"""Caches the last snapshot of a workspace on disk: the next session need not read every file again, and the changes of
+a killed command can still be determined.
 
-Used by changes. A session has a file for its look and one, held by a lock, that names the call whose command runs.
-What can't be read is as if it were not there.
+Used by session_changes. A session has a snapshot file and a locked marker file that names the call whose command is
+running. Unreadable files count as missing.
 """
 
 import contextlib
@@ -48,28 +48,28 @@ class SnapshotCache:
 
     def save(self, snapshot: WorkspaceSnapshot) -> None:
         rows: list[_Row] = [
-            (os.fsencode(path), *seen.state, seen.stamp, seen.settled)  # type: ignore[misc]
-            for path, seen in snapshot.files.items()
+            (os.fsencode(path), *file.state, file.stamp, file.settled)  # type: ignore[misc]
+            for path, file in snapshot.files.items()
         ]
-        written = _CachedSnapshot(
+        cached = _CachedSnapshot(
             self._roots, snapshot.started_ns, [os.fsencode(path) for path in snapshot.unreadable_folders], rows
         )
-        private_files.write(self._home, self._snapshot_path, msgspec.msgpack.encode(written))
+        private_files.write(self._home, self._snapshot_path, msgspec.msgpack.encode(cached))
 
     def load(self) -> WorkspaceSnapshot | None:
-        """This session's own."""
+        """This session's own snapshot."""
         return self._read(self._snapshot_path)
 
     def load_newest(self, stored_digests: Set[str]) -> dict[str, FileSnapshot]:
-        """Of whichever session looked last; only what is still kept."""
+        """Files of the newest snapshot of any session whose content is still stored."""
         for _, name in sorted(self._list_snapshots(), reverse=True):
-            look = self._read(f"{self._folder}/{name}")
-            if look is not None:
-                return _filter_stored(look.files, stored_digests)
+            snapshot = self._read(f"{self._folder}/{name}")
+            if snapshot is not None:
+                return _filter_stored(snapshot.files, stored_digests)
         return {}
 
     def mark_running(self, call_id: str) -> int | None:
-        """A descriptor that holds the lock until `end`; None when another process runs this very session."""
+        """A descriptor that holds the lock until `clear_running`; None if another process runs this session."""
         try:
             descriptor = private_files.acquire_lock(self._home, self._marker_path, 0.0)
         except StoreError:
@@ -79,13 +79,14 @@ class SnapshotCache:
         return descriptor
 
     def clear_running(self, descriptor: int) -> None:
-        """The name goes first: what lies there without a lock is of a command that was cut off."""
+        """Removes the name first: a marker without a lock means a killed command."""
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._home, self._marker_path))
         os.close(descriptor)
 
     def find_interrupted(self) -> tuple[str, int] | None:
-        """The call whose command was cut off, and a descriptor as `begin` gives one. None: none was, or it runs."""
+        """The call of a killed command and a descriptor as from `mark_running`. None: no command was killed, or it
+        still runs."""
         if not os.path.lexists(os.path.join(self._home, self._marker_path)):
             return None
         try:
@@ -102,7 +103,7 @@ class SnapshotCache:
         return None
 
     def prune(self) -> None:
-        """Keeps the newest of a workspace; all of a workspace go that nobody has worked in for a month."""
+        """Keeps the newest snapshots of a workspace; removes all of a workspace that was unused for a month."""
         now = time.time()
         for used, name in sorted(self._list_snapshots(), reverse=True)[_MAX_FILES:]:
             if now - used > _DAY_SECONDS:
@@ -127,20 +128,22 @@ class SnapshotCache:
     def _read(self, path: str) -> WorkspaceSnapshot | None:
         try:
             data = private_files.read(self._home, path)
-            written = msgspec.msgpack.decode(data, type=_CachedSnapshot) if data is not None else None
+            cached = msgspec.msgpack.decode(data, type=_CachedSnapshot) if data is not None else None
         except (StoreError, msgspec.MsgspecError, ValueError):
             return None
-        if written is None or written.roots != self._roots:
+        if cached is None or cached.roots != self._roots:
             return None
-        seen = {os.fsdecode(row[0]): _decode_row(row) for row in written.rows}
-        return WorkspaceSnapshot(seen, {}, frozenset(os.fsdecode(path) for path in written.closed), 0, written.began)
+        files = {os.fsdecode(row[0]): _decode_row(row) for row in cached.rows}
+        return WorkspaceSnapshot(files, {}, frozenset(os.fsdecode(path) for path in cached.closed), 0, cached.began)
 
 
 def _filter_stored(files: Mapping[str, FileSnapshot], stored_digests: Set[str]) -> dict[str, FileSnapshot]:
     return {
-        path: one
-        for path, one in files.items()
-        if not one.state.digest or one.state.digest.startswith(NOT_STORED_PREFIX) or one.state.digest in stored_digests
+        path: file
+        for path, file in files.items()
+        if not file.state.digest
+        or file.state.digest.startswith(NOT_STORED_PREFIX)
+        or file.state.digest in stored_digests
     }
 
 

@@ -1,1 +1,1 @@
-"""From blocks to the text a terminal gets: cleaned, coloured and fitted to its width."""
+"""Renders blocks as terminal text: cleaned, colored and fitted to the width."""

@@ -1,7 +1,7 @@
-"""Code in colours: lines of a known language, by pygments, in the sixteen colours that every terminal has its own of.
+"""Syntax highlighting by pygments in the terminal's own sixteen colors.
 
-Used by markdown_view. Large code, very long lines and what takes too long stay plain: what is shown comes from models
-and files, and a lexer is only as quick as its expressions.
+Used by markdown. Large code, very long lines and slow input stay plain: the text comes from models and files, and a
+lexer is only as fast as its regular expressions.
 """
 
 import time
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 PLAIN: Final = "36"
-"""Code of no language that is known."""
+"""Code in an unknown language."""
 _MAX_CHARS: Final = 20_000
 _MAX_LINE_CHARS: Final = 1_000
 _MAX_SECONDS: Final = 0.1
@@ -42,7 +42,7 @@ _STYLES: Final = (
 
 
 def code_rows(code: str, language: str) -> list[list[StyledRun]]:
-    """A row for each line; all of the code is in them, whatever a lexer makes of it. No language: no colours."""
+    """One row per line; contains all of the code, whatever the lexer does. Without a language: no colors."""
     lines = code.split("\n")
     lexer = _find_lexer(language) if len(code) <= _MAX_CHARS and max(map(len, lines)) <= _MAX_LINE_CHARS else None
     if lexer is None:
@@ -57,18 +57,18 @@ def code_rows(code: str, language: str) -> list[list[StyledRun]]:
 
 def _tokenize(lexer: "Lexer", code: str) -> list[StyledRun]:
     runs: list[StyledRun] = []
-    done, end = 0, time.monotonic() + _MAX_SECONDS
+    end_position, deadline = 0, time.monotonic() + _MAX_SECONDS
     try:
-        for at, kind, text in lexer.get_tokens_unprocessed(code):
-            if at != done or time.monotonic() > end:
+        for position, kind, text in lexer.get_tokens_unprocessed(code):
+            if position != end_position or time.monotonic() > deadline:
                 break
             runs.append(StyledRun(text, _style(kind)))
-            done += len(text)
-    except Exception:  # noqa: BLE001 - of a lexer: then the rest has no colours
-        done = sum(len(run.text) for run in runs)
-    if code[:done] != "".join(run.text for run in runs):
+            end_position += len(text)
+    except Exception:  # noqa: BLE001 - a lexer failed: the rest stays plain
+        end_position = sum(len(run.text) for run in runs)
+    if code[:end_position] != "".join(run.text for run in runs):
         return [StyledRun(code, PLAIN)]
-    return [*runs, StyledRun(code[done:])]
+    return [*runs, StyledRun(code[end_position:])]
 
 
 @cache
@@ -79,7 +79,7 @@ def _style(kind: Any) -> str:
 
 @cache
 def _lexer_names() -> dict[str, str]:
-    """What a language may be called -> its lexer. Of pygments alone: what others plug in is not asked."""
+    """Alias -> lexer name. Built-in lexers of pygments only, no plugins."""
     from pygments.lexers import get_all_lexers
 
     return {alias.lower(): name for name, aliases, _, _ in get_all_lexers(plugins=False) for alias in aliases}
@@ -96,5 +96,5 @@ def _find_lexer(language: str) -> "Lexer | None":
 def _lexer_named(name: str) -> "Lexer | None":
     from pygments.lexers import find_lexer_class
 
-    found = find_lexer_class(name)
-    return found(stripnl=False, ensurenl=False) if found is not None else None
+    lexer_class = find_lexer_class(name)
+    return lexer_class(stripnl=False, ensurenl=False) if lexer_class is not None else None

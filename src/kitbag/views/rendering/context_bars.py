@@ -1,7 +1,7 @@
-"""The picture of what fills a window: one bar of all shares, and below it what each is and how large.
+"""Draws what fills a context window: one bar with all shares and a legend below it.
 
-Used by rendering. Without colour each share is drawn with a letter of its own; what is smaller than a column still
-gets one, so that nothing that is there is not seen.
+Used by render. Without color each share has its own letter; a share smaller than a column still gets one, so that it
+is visible.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ def bars_rows(bars: BarsBlock, width: int, clean: Cleaner, *, color: bool) -> li
     whole = max(bars.whole, sum(max(bar.tokens, 0) for bar in bars.bars))
     marks = _marks(bars.bars, color)
     free = StyledRun(_FREE if color else ".", TONES["dim"])
-    room = min(width, _MAX_WIDTH)
-    cells = bar_widths([max(bar.tokens, 0) for bar in bars.bars], whole, room)
+    bar_width = min(width, _MAX_WIDTH)
+    cells = bar_widths([max(bar.tokens, 0) for bar in bars.bars], whole, bar_width)
     line = [StyledRun(mark.text * count, mark.style) for mark, count in zip(marks, cells, strict=True)]
-    rows.append([*line, StyledRun(free.text * (room - sum(cells)), free.style)])
+    rows.append([*line, StyledRun(free.text * (bar_width - sum(cells)), free.style)])
     rows += _legend_rows(bars, marks, free, whole, width, clean)
     if bars.foot:
         rows += wrap_row([StyledRun(clean.line(bars.foot), TONES["dim"])], width)
@@ -34,47 +34,47 @@ def bars_rows(bars: BarsBlock, width: int, clean: Cleaner, *, color: bool) -> li
 
 
 def _marks(bars: Sequence[Bar], color: bool) -> list[StyledRun]:
-    """Two of the same colour differ in how dense they are."""
-    seen: dict[str, int] = {}
+    """Shares of the same color differ in density."""
+    uses_by_style: dict[str, int] = {}
     marks: list[StyledRun] = []
-    for at, bar in enumerate(bars):
+    for index, bar in enumerate(bars):
         style = TONES[bar.tone]
-        times = seen.get(style, 0)
-        seen[style] = times + 1
-        letter = _LETTERS[at % len(_LETTERS)]
+        times = uses_by_style.get(style, 0)
+        uses_by_style[style] = times + 1
+        letter = _LETTERS[index % len(_LETTERS)]
         marks.append(StyledRun(_FILLS[times % len(_FILLS)] if color else letter, style))
     return marks
 
 
 def bar_widths(parts: Sequence[int], whole: int, width: int) -> list[int]:
-    """Columns for each part: at least one for what is not nothing, as far as there are so many, and never more than
-    there are in all."""
+    """Columns per part: at least one for every nonempty part if there are enough columns, and never more than there
+    are."""
     if whole <= 0 or width <= 0:
         return [0] * len(parts)
     cells = [part * width // whole for part in parts]
-    left = width - sum(cells)
+    columns_left = width - sum(cells)
     if sum(parts) < whole:
-        left -= left > 0  # what is free is seen, too
-    for at, part in enumerate(parts):
-        if part and not cells[at] and left > 0:
-            cells[at] = 1
-            left -= 1
+        columns_left -= columns_left > 0  # free space is visible, too
+    for index, part in enumerate(parts):
+        if part and not cells[index] and columns_left > 0:
+            cells[index] = 1
+            columns_left -= 1
     return cells
 
 
 def _legend_rows(
     bars: BarsBlock, marks: Sequence[StyledRun], free: StyledRun, whole: int, width: int, clean: Cleaner
 ) -> list[list[StyledRun]]:
-    left = whole - sum(max(bar.tokens, 0) for bar in bars.bars)
-    shown = [
+    free_tokens = whole - sum(max(bar.tokens, 0) for bar in bars.bars)
+    entries = [
         (mark, clean.line(bar.label), max(bar.tokens, 0), clean.line(bar.note))
         for mark, bar in zip(marks, bars.bars, strict=True)
     ]
-    shown.append((free, "free", left, ""))
-    figures = max(len(f"{tokens:,}") for _, _, tokens, _ in shown)
-    longest = min(max(text_width(label) for _, label, _, _ in shown), _MAX_LABEL_WIDTH, max(width - figures - 12, 4))
+    entries.append((free, "free", free_tokens, ""))
+    figures = max(len(f"{tokens:,}") for _, _, tokens, _ in entries)
+    longest = min(max(text_width(label) for _, label, _, _ in entries), _MAX_LABEL_WIDTH, max(width - figures - 12, 4))
     rows: list[list[StyledRun]] = []
-    for mark, label, tokens, note in shown:
+    for mark, label, tokens, note in entries:
         name = pad_to_width(truncate_to_width(label, longest), longest)
         row = [
             mark,

@@ -1,7 +1,7 @@
-"""A unified diff as a person reads it: numbers of lines, signs, colours by sign, and one line for each file.
+"""Renders a unified diff: line numbers, signs, colors by sign, and one header line per file.
 
-Used by rendering and tool_view. Reads what tools/diffs and git write; a line that is none of a diff stays as it is.
-Between `@@` and the end of what that counts, a line is a change, whatever it looks like.
+Used by render and tool_call. Reads the output of tools/files/diff and git; other lines stay unchanged. Within the line
+counts of a `@@` hunk every line is a change, whatever it looks like.
 """
 
 import re
@@ -20,33 +20,33 @@ def is_diff(text: str) -> bool:
 
 
 def diff_body(text: str) -> str:
-    """Without the names of the files, which may be written from here or from the root."""
+    """Without the file names, which may be relative or absolute."""
     return text[text.find("\n@@ ") :].strip("\n") if is_diff(text) and "\n@@ " in text else ""
 
 
 def diff_rows(text: str, width: int, indent: str = "", *, headers: bool = True) -> list[list[StyledRun]]:
-    """Of a text that is clean. `heads`: with the names of the files."""
+    """`text` is clean. `headers`: include the file names."""
     lines = text.rstrip("\n").split("\n")
-    size = _number_width(lines)
+    number_width = _number_width(lines)
     margin = StyledRun(indent)
     rows: list[list[StyledRun]] = []
     old = new = old_left = new_left = 0
-    begun = False
+    in_file = False
     for line in lines:
         sign = line[:1] or " "
         if (old_left or new_left) and sign in "+- ":
             number = old if sign == "-" else new
-            rows += _change_rows(line, sign, number, size, width, margin)
+            rows += _change_rows(line, sign, number, number_width, width, margin)
             old, old_left = (old + 1, max(0, old_left - 1)) if sign in "- " else (old, old_left)
             new, new_left = (new + 1, max(0, new_left - 1)) if sign in "+ " else (new, new_left)
         elif hunk := _HUNK.match(line):
             old, new = int(hunk[1]), int(hunk[3])
             old_left, new_left = int(hunk[2] or 1), int(hunk[4] or 1)
-            if begun:
-                rows.append([margin, StyledRun(f"{'…':>{size}}{hunk[5]}", TONES["dim"])])
-            begun = True
+            if in_file:
+                rows.append([margin, StyledRun(f"{'…':>{number_width}}{hunk[5]}", TONES["dim"])])
+            in_file = True
         elif line.startswith(("--- ", "+++ ", "diff --git ", "index ")):
-            begun = False
+            in_file = False
             rows += _header_rows(line, width, margin) if headers else []
         else:
             rows += chop_row([StyledRun(line, TONES["dim"])], width, first=[margin])
@@ -54,7 +54,12 @@ def diff_rows(text: str, width: int, indent: str = "", *, headers: bool = True) 
 
 
 def _number_width(lines: list[str]) -> int:
-    numbers = [int(hunk[at]) + int(hunk[at + 1] or 1) for line in lines if (hunk := _HUNK.match(line)) for at in (1, 3)]
+    numbers = [
+        int(hunk[group]) + int(hunk[group + 1] or 1)
+        for line in lines
+        if (hunk := _HUNK.match(line))
+        for group in (1, 3)
+    ]
     return min(len(str(max(numbers, default=1))), 8)
 
 
@@ -66,7 +71,7 @@ def _change_rows(line: str, sign: str, number: int, size: int, width: int, margi
 
 
 def _header_rows(line: str, width: int, margin: StyledRun) -> list[list[StyledRun]]:
-    """A new file has no old name, and one that was changed needs no second."""
+    """A new file has no old name, and a changed one is named once."""
     if line.startswith("+++ ") and line[4:] != _NULL_FILE:
         return chop_row([StyledRun(line[4:], TONES["strong"])], width, first=[margin])
     if line.startswith("+++ "):

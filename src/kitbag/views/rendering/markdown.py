@@ -1,7 +1,7 @@
-"""Markdown as lines of styled text: headings, lists, tables, quotes, code that can be copied as it is.
+"""Renders Markdown as styled rows: headings, lists, tables, quotes, and code that can be copied unchanged.
 
-Used by rendering for what a model says. Parsed by markdown-it, drawn here: no borders, no padding, no backgrounds, no
-links but as words with their address. Without colour the marks of the writer stay, so that nothing is lost.
+Used by render for replies. Parsed by markdown-it. No borders, padding, backgrounds or terminal links; a link shows its
+address as text. Without color the Markdown markers stay, so that nothing is lost.
 """
 
 import re
@@ -22,9 +22,9 @@ _INLINE: Final = {"strong": ("1", "**"), "em": ("3", "*"), "s": ("9", "~~")}
 _QUOTE: Final = StyledRun("│ ", TONES["dim"])
 _TASKS: Final = {"[ ] ": "", "[x] ": TONES["good"], "[X] ": TONES["good"]}
 _MAX_DEPTH: Final = 60
-"""Further in, a parser would leave out what is there."""
+"""Deeper nesting would be dropped by the parser."""
 _CONTAINER_MARKS = re.compile(r"^(?:[ >]|[-*+] |\d{1,9}[.)] )+")
-"""Marks of the lists and quotes in which a line stands."""
+"""Markers of the lists and quotes around a line."""
 _MAX_RULE_WIDTH: Final = 40
 _MAX_LANGUAGE_CHARS: Final = 40
 
@@ -33,7 +33,7 @@ _MAX_LANGUAGE_CHARS: Final = 40
 def _parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    # A definition of a link would be taken out of the text and show nothing; so it stays a paragraph.
+    # A link definition would disappear from the text, so it stays a paragraph.
     options = {"html": False, "linkify": False, "maxNesting": _MAX_DEPTH}
     return MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
 
@@ -41,8 +41,8 @@ def _parser() -> "MarkdownIt":
 def markdown_rows(
     text: str, width: int, clean: Cleaner, *, color: bool, highlights: bool = True
 ) -> list[list[StyledRun]]:
-    """Of a text that is clean. What the parser makes of it, such as `&#27;`, is cleaned again."""
-    # Signs that have a meaning of their own in Markdown, and may become something that was not cleaned.
+    """`text` is clean. What the parser decodes, such as `&#27;`, is cleaned again."""
+    # Escapes and entities can decode to text that was not cleaned.
     is_changed = any(sign in text for sign in "&\\%")
     tokens = _parser().parse(text)
     if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
@@ -57,7 +57,7 @@ def plain_rows(text: str, width: int) -> list[list[StyledRun]]:
 
 
 class _Prefix(NamedTuple):
-    """What stands before the lines of a list's item or a quote."""
+    """What precedes the lines of a list item or quote."""
 
     first: tuple[StyledRun, ...]
     rest: tuple[StyledRun, ...]
@@ -67,7 +67,7 @@ class _MarkdownRenderer:
     def __init__(
         self, tokens: "Sequence[Token]", text: str, width: int, clean: Cleaner | None, color: bool, highlights: bool
     ) -> None:
-        """`text`: what they were made from."""
+        """`text`: the source of the tokens."""
         self._source = text
         self.rows: list[list[StyledRun]] = []
         self._tokens = tokens
@@ -77,9 +77,9 @@ class _MarkdownRenderer:
         self._highlights = highlights
         self._prefixes: list[_Prefix] = []
         self._is_tight: list[bool] = []
-        """Of the lists around."""
+        """Of the enclosing lists."""
         self._gap = False
-        """A blank line before what comes next."""
+        """A blank line is due before the next block."""
         self._at = 0
 
     def render(self) -> None:
@@ -102,10 +102,10 @@ class _MarkdownRenderer:
                 self._gap = True
             case "table_open":
                 self._start_block()
-                cells, lost = self._table(), self._source_if_cells_lost(token)
+                cells, source = self._table(), self._source_if_cells_lost(token)
                 self._add(
-                    plain_rows(lost, self._width_left())
-                    if lost
+                    plain_rows(source, self._width_left())
+                    if source
                     else layout_columns(cells, self._width_left(), rule=True)
                 )
                 self._gap = True
@@ -127,7 +127,7 @@ class _MarkdownRenderer:
             case _:
                 pass
 
-    # What stands around
+    # Enclosing lists and quotes
 
     def _start_block(self, *, tight: bool = False) -> None:
         if self._gap and not tight:
@@ -136,14 +136,14 @@ class _MarkdownRenderer:
 
     def _push(self, first: tuple[StyledRun, ...], rest: tuple[StyledRun, ...]) -> None:
         if self._width_left() < self._width // 2:
-            first, rest = first if first != rest else (), ()  # so deep in that there is no room to go further
+            first, rest = first if first != rest else (), ()  # too deeply nested to indent further
         self._prefixes.append(_Prefix(first, rest))
 
     def _width_left(self) -> int:
         return self._width - sum(len(run.text) for prefix in self._prefixes for run in prefix.rest)
 
     def _take_prefixes(self) -> tuple[list[StyledRun], list[StyledRun]]:
-        """For the first line and the others. A mark of an item stands before its first line only."""
+        """For the first line and the others. A list marker stands only before the first line of its item."""
         first = [run for prefix in self._prefixes for run in prefix.first]
         rest = [run for prefix in self._prefixes for run in prefix.rest]
         self._prefixes = [_Prefix(prefix.rest, prefix.rest) for prefix in self._prefixes]
@@ -151,7 +151,7 @@ class _MarkdownRenderer:
 
     def _add(self, rows: list[list[StyledRun]]) -> None:
         first, rest = self._take_prefixes()
-        self.rows += [[*(rest if at else first), *row] for at, row in enumerate(rows)]
+        self.rows += [[*(rest if index else first), *row] for index, row in enumerate(rows)]
 
     def _is_list_tight(self) -> bool:
         for token in self._tokens[self._at : self._at + 40]:
@@ -161,7 +161,9 @@ class _MarkdownRenderer:
 
     def _item(self, token: "Token") -> None:
         mark = f"{token.info}{token.markup} " if token.info else "- "
-        inline = next((one for one in self._tokens[self._at : self._at + 2] if one.type == "inline"), None)
+        inline = next(
+            (following for following in self._tokens[self._at : self._at + 2] if following.type == "inline"), None
+        )
         if inline is not None and inline.content[:4] in _TASKS:
             self._push((), (StyledRun("    "),))
         else:
@@ -171,7 +173,7 @@ class _MarkdownRenderer:
 
     def _paragraph(self, token: "Token") -> None:
         inline = self._tokens[self._at]
-        self._at += 2  # with what closes it
+        self._at += 2  # including the closing token
         runs = self._inline(inline.children or [])
         if token.type == "heading_open":
             style = _HEADINGS.get(token.tag, "3")
@@ -188,8 +190,8 @@ class _MarkdownRenderer:
         language = self._text(token.info).strip().split(" ")[0][:_MAX_LANGUAGE_CHARS]
         code = token.content.removesuffix("\n")
         first, rest = self._take_prefixes()
-        known = language if self._highlights else ""
-        rows = code_rows(code, known) if self._color else [[StyledRun(line)] for line in code.split("\n")]
+        highlighted = language if self._highlights else ""
+        rows = code_rows(code, highlighted) if self._color else [[StyledRun(line)] for line in code.split("\n")]
         if not self._color and token.type == "fence":
             rows = [[StyledRun(f"{token.markup}{language}")], *rows, [StyledRun(token.markup)]]
         for row in rows:
@@ -214,7 +216,7 @@ class _MarkdownRenderer:
         return TableCells(rows[0], rows[1:], frozenset(right))
 
     def _source_if_cells_lost(self, table: "Token") -> str:
-        """The table as it was written, where a row has more cells than there are heads: a parser leaves those out."""
+        """The table's source if a row has more cells than the header: the parser would drop them."""
         from markdown_it.rules_block.table import escapedSplit
 
         first, end = table.map or (0, 0)
@@ -222,7 +224,7 @@ class _MarkdownRenderer:
         sizes = [len(escapedSplit(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
         return "\n".join(lines) if any(size > sizes[0] for size in sizes[2:]) else ""
 
-    # Inside of a line
+    # Inline content
 
     def _text(self, text: str) -> str:
         return self._clean.text(text) if self._clean is not None else text
@@ -248,8 +250,8 @@ class _MarkdownRenderer:
             elif token.type == "code_inline":
                 runs += self._code_inline(token.content, style)
             elif token.type == "image":
-                shown = self._text(token.content) or "image"
-                runs.append(StyledRun(f"[{shown}] ({self._text(str(token.attrs.get('src', '')))})", style))
+                alt_text = self._text(token.content) or "image"
+                runs.append(StyledRun(f"[{alt_text}] ({self._text(str(token.attrs.get('src', '')))})", style))
             elif token.type in ("softbreak", "hardbreak"):
                 runs.append(StyledRun("\n"))
             else:
@@ -264,9 +266,9 @@ class _MarkdownRenderer:
         return [StyledRun(f"{fence}{text}{fence}")]
 
     def _address(self, href: str, start: int, runs: list[StyledRun]) -> list[StyledRun]:
-        """Shown where the words are not the address itself: they may say another one."""
+        """Shown unless the link text is the address itself: the text may name another one."""
         address = self._text(href)
-        said = "".join(run.text for run in runs[start:])
-        if said in (address, address.removeprefix("mailto:")) or not address:
+        link_text = "".join(run.text for run in runs[start:])
+        if link_text in (address, address.removeprefix("mailto:")) or not address:
             return []
         return [StyledRun(f" ({address})", TONES["dim"])]

@@ -1,19 +1,20 @@
-"""A reply cut into whole blocks of Markdown while it comes: what is whole can be shown for good, the rest may change.
+"""Splits a streaming reply into complete Markdown blocks: a complete block can be printed for good, the rest may
+change.
 
-Used by event_view for replies as they stream, and by rendering for long ones. All pieces together are the text; each
-line is looked at once. Knows as much of Markdown as it takes to see where a block ends.
+Used by chat/event_blocks for streaming replies and by render for long ones. The pieces add up to the text; each line
+is examined once. Knows only enough Markdown to see where a block ends.
 """
 
 import re
 from typing import Final, NamedTuple
 
 MAX_PIECE_CHARS: Final = 8_000
-"""Characters of a block after which a part of it is given."""
+"""A longer block is emitted in parts."""
 MAX_PIECE_LINES: Final = 60
 _MAX_LIST_LINES: Final = 12
-"""After as many, a list is given at its next item."""
+"""A longer list is emitted at its next item."""
 _MAX_MARK_CHARS: Final = 200
-"""A line that is longer opens nothing but a paragraph."""
+"""A longer line can only start a paragraph."""
 
 _FENCE = re.compile(r"( *)(`{3,}(?=[^`]*$)|~{3,})")
 _ITEM = re.compile(r"( {0,3})([-*+]|\d{1,9}[.)])( +(?=\S)|$)")
@@ -24,9 +25,9 @@ _TABLE_RULE: Final = frozenset("|:- \t")
 
 class MarkdownPiece(NamedTuple):
     text: str
-    """As it came."""
+    """As received."""
     head: str = ""
-    """Lines of an earlier piece that it can't be read without: what opens a code block, or a table."""
+    """Lines of an earlier piece that this one needs: the opening of a code block or a table."""
 
 
 class MarkdownStream:
@@ -35,22 +36,22 @@ class MarkdownStream:
         self._size = 0
         self._partial = ""
         self._kind = ""
-        """Of the open block: paragraph, list, fence; empty: none is open."""
+        """Of the open block: paragraph, list, fence; empty: none."""
         self._head = ""
         self._fence = ""
-        """What closes the code block that is open, at least."""
+        """The shortest marker that closes the open code block."""
         self._opening = ""
         self._inset = 0
-        """Further in than this, nothing closes it."""
+        """A closing marker can't be indented further."""
         self._is_inside_line = False
         self._indent = 0
-        """Where the text of the last item of a list begins."""
+        """Where the text of the last list item starts."""
         self._number = ""
         self._after_blank = False
         self._made: list[MarkdownPiece] = []
 
     def add(self, delta: str) -> list[MarkdownPiece]:
-        """What is whole now."""
+        """Returns the blocks that are complete now."""
         first, *others = delta.split("\n")
         self._partial += first
         for line in others:
@@ -61,23 +62,23 @@ class MarkdownStream:
         return self._take_pieces()
 
     def finish(self) -> list[MarkdownPiece]:
-        """The end: all that is left, whole or not."""
+        """Returns everything that is left, complete or not."""
         if self._partial:
             self._take_line(self._partial, "")
             self._partial = ""
         self._release()
-        made = self._take_pieces()
+        pieces = self._take_pieces()
         self.__init__()
-        return made
+        return pieces
 
     @property
     def tail(self) -> str:
-        """Markdown that is not whole yet."""
+        """The incomplete rest."""
         return "".join((self._head, *self._lines, self._partial))
 
     def _take_pieces(self) -> list[MarkdownPiece]:
-        made, self._made = self._made, []
-        return made
+        pieces, self._made = self._made, []
+        return pieces
 
     def _release(self, head: str = "") -> None:
         if self._lines:
@@ -95,7 +96,7 @@ class MarkdownStream:
     # Lines
 
     def _chop(self) -> None:
-        """Of a line without end."""
+        """Emits part of an overlong line."""
         chunk, self._partial = self._partial[:MAX_PIECE_CHARS], self._partial[MAX_PIECE_CHARS:]
         if not self._kind:
             self._open(chunk)
@@ -166,13 +167,13 @@ class MarkdownStream:
         self._fence, self._opening, self._inset = marks, f"{line.rstrip()}\n", inset + 3
 
     def _open_inner_fence(self, line: str, start: int) -> None:
-        """In an item of a list."""
+        """In a list item."""
         fence = _FENCE.match(line, start)
         if fence and len(line) <= _MAX_MARK_CHARS:
             self._open_fence(fence[2], line[start:].strip(), fence.start(2))
 
     def _interrupts(self, line: str) -> bool:
-        """Whether it ends a paragraph, and is no part of it."""
+        """Whether the line ends a paragraph instead of continuing it."""
         mark = line[:_MAX_MARK_CHARS]
         fence, item = _FENCE.match(mark), _ITEM.match(mark)
         if (fence and len(fence[1]) < 4) or _HEADING.match(mark):
@@ -180,11 +181,11 @@ class MarkdownStream:
         return bool(item and item[3] and (item[2] in "-*+" or item[2][:-1] == "1"))
 
     def _continues_list(self, line: str) -> bool:
-        """Adds nothing; gives what is before an item where that is long enough."""
+        """Emits what precedes an item if that is long enough; does not add the line."""
         item = _ITEM.match(line[:_MAX_MARK_CHARS])
         indent = len(line) - len(line.lstrip(" "))
         if item and indent < max(self._indent, 2) and not _RULE.match(line[:_MAX_MARK_CHARS]):
-            # Where all have the same number they are counted by the one who reads, and must stay together.
+            # Items that all have the same number are numbered by the renderer and must stay together.
             if len(self._lines) >= _MAX_LIST_LINES and (item[2] in "-*+" or item[2] != self._number):
                 self._release()
             self._start_item(item)
@@ -200,7 +201,7 @@ class MarkdownStream:
         self._number = item[2]
 
     def _repeated_head(self) -> str:
-        """What the next piece of this block can't be read without."""
+        """What the next piece of this block needs at its start."""
         if self._fence:
             return self._opening
         if self._kind != "paragraph":
@@ -208,8 +209,8 @@ class MarkdownStream:
         if self._head:
             return self._head
         lines = self._lines
-        for at in range(min(len(lines) - 1, 4)):
-            head, rule = lines[at].rstrip(), lines[at + 1].rstrip()
+        for index in range(min(len(lines) - 1, 4)):
+            head, rule = lines[index].rstrip(), lines[index + 1].rstrip()
             if "|" in head and "-" in rule and _TABLE_RULE.issuperset(rule):
                 return f"{head}\n{rule}\n"
         return ""

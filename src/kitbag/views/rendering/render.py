@@ -1,7 +1,7 @@
-"""From blocks to the text of a terminal: colours where there are any, nothing that acts on it but colours.
+"""Renders blocks as terminal text; colors are the only escape sequences.
 
-Used by the face that draws. Every text of a block is cleaned first (styled.Cleaner), then laid out by the view of its
-kind; markdown-it and pygments are loaded by the first block that needs them.
+Used by the terminal and plain UIs. Cleans every text of a block first (styled_text.Cleaner), then lays it out with the
+module for its kind; markdown-it and pygments are imported with the first block that needs them.
 """
 
 import re
@@ -28,13 +28,13 @@ from kitbag.views.rendering.styled_text import TONES, Cleaner, StyledRun, chop_r
 
 Hide = Callable[[str], str]
 _MAX_USER_LINES: Final = 40
-"""Lines of what a person said: a long text that was pasted is known to them."""
+"""Lines of a user message: the user knows what they pasted."""
 _MIN_TAIL_CHARS: Final = 500
 _MAX_CHARS: Final = 1_000_000
 _MAX_USER_CHARS: Final = 20_000
-"""Characters, of what is not meant to be read whole."""
+"""Characters of text that is not meant to be read in full."""
 _MAX_SECONDS: Final = 1.0
-"""After these, what is left of a reply is shown as it was written: it was made to take long."""
+"""After this time the rest of a reply stays plain: it was crafted to be slow."""
 _FENCES: Final = ("```", "~~~")
 _BAR: Final = StyledRun("│ ", TONES["dim"])
 _MARKS: Final = {
@@ -47,13 +47,13 @@ _OWN_BLOCK = re.compile(r" {0,3}(?:#{1,6} |`{3}|~{3}|>|\|)")
 
 
 def render(block: Block, width: int, *, color: bool, hide: Hide) -> str:
-    """Ends with a newline; empty for a block that says nothing."""
+    """Ends with a newline; empty for an empty block."""
     rows = _rows(block, max(width, 1), Cleaner(hide), color)
     return write_rows(rows, max(width, 1), color=color)
 
 
 def preload() -> None:
-    """What the first reply would have to wait for; for a thread, while there is nothing to draw."""
+    """Imports what the first reply needs; call it in a thread while nothing is drawn."""
     render(ReplyBlock("```python\n1\n```"), 80, color=True, hide=str)
 
 
@@ -68,7 +68,7 @@ def needs_gap(above: Block | None, block: Block) -> bool:
 
 
 def _is_separate(above: str, block: ReplyBlock) -> bool:
-    """Not in the middle of a code block, of a list without blank lines, or of a paragraph."""
+    """False within a code block, a tight list or a paragraph."""
     if block.head:
         return False
     if not above.endswith("\n"):
@@ -121,7 +121,7 @@ def _rows(block: Block, width: int, clean: Cleaner, color: bool) -> list[list[St
 
 
 def _truncate(text: str, max_chars: int = _MAX_CHARS) -> str:
-    """What is shown at all has an end."""
+    """Limits what is rendered at all."""
     return text if len(text) <= max_chars else f"{text[:max_chars]}\n… {len(text) - max_chars:,} more characters"
 
 
@@ -137,14 +137,14 @@ def _line_rows(block: LinesBlock, width: int, clean: Cleaner) -> list[list[Style
 
 def _user_rows(block: UserBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
     lines = clean.text(_truncate(block.text, _MAX_USER_CHARS).strip("\n")).split("\n")
-    more = len(lines) - _MAX_USER_LINES
+    hidden_lines = len(lines) - _MAX_USER_LINES
     first, rest = [StyledRun("> ", TONES["dim"])], [StyledRun("  ")]
     rows: list[list[StyledRun]] = []
-    for line in lines[:_MAX_USER_LINES] if more > 1 else lines:
+    for line in lines[:_MAX_USER_LINES] if hidden_lines > 1 else lines:
         rows += wrap_row([StyledRun(line, TONES["strong"])], width, first, rest)
         first = rest
-    if more > 1:
-        rows.append([StyledRun(f"  … {more:,} more lines", TONES["dim"])])
+    if hidden_lines > 1:
+        rows.append([StyledRun(f"  … {hidden_lines:,} more lines", TONES["dim"])])
     if block.images:
         count = "1 image" if block.images == 1 else f"{block.images} images"
         rows.append([StyledRun(f"  [{count}]", TONES["dim"])])
@@ -158,28 +158,28 @@ def _reply_rows(block: ReplyBlock, width: int, clean: Cleaner, color: bool) -> l
     pieces = [MarkdownPiece(text, head)] if len(text) <= MAX_PIECE_CHARS else _split_markdown(text, head)
     rows: list[list[StyledRun]] = []
     above: ReplyBlock | None = None
-    begun = time.monotonic()
+    started = time.monotonic()
     for piece in pieces:
-        shown = ReplyBlock(piece.text, above is None, piece.head)
-        if above is not None and needs_gap(above, shown):
+        reply = ReplyBlock(piece.text, above is None, piece.head)
+        if above is not None and needs_gap(above, reply):
             rows.append([])
-        took = time.monotonic() - begun
-        if took < _MAX_SECONDS or (piece.head or piece.text).startswith(
+        elapsed = time.monotonic() - started
+        if elapsed < _MAX_SECONDS or (piece.head or piece.text).startswith(
             _FENCES
-        ):  # which takes no time but for its colours
+        ):  # fast to parse; only highlighting takes time
             text = piece.head + piece.text
-            rows += markdown_rows(text, width, clean, color=color, highlights=took < _MAX_SECONDS / 4)
+            rows += markdown_rows(text, width, clean, color=color, highlights=elapsed < _MAX_SECONDS / 4)
         else:
             rows += plain_rows(piece.text, width)
-        above = shown
+        above = reply
     return rows
 
 
 def _split_markdown(text: str, head: str) -> list[MarkdownPiece]:
-    """Each small enough that no parser takes long for it."""
+    """In pieces small enough to parse quickly."""
     stream = MarkdownStream()
-    begun = stream.add(head) if head else []
-    pieces = [*begun, *stream.add(text), *stream.finish()]
+    head_pieces = stream.add(head) if head else []
+    pieces = [*head_pieces, *stream.add(text), *stream.finish()]
     return [piece for piece in pieces if piece.text.strip()]
 
 
@@ -190,7 +190,7 @@ def _notice_rows(block: NoticeBlock, width: int, clean: Cleaner) -> list[list[St
     rows = wrap_row([StyledRun(text, tone)], width, first=[mark], rest=[StyledRun("  ")])
     if block.fix:
         fix = StyledRun(clean.text(_truncate(block.fix, _MAX_USER_CHARS).strip("\n")), tone)
-        label = StyledRun("  " if block.severity == "info" else "  fix: ", TONES["dim"])  # nothing is broken
+        label = StyledRun("  " if block.severity == "info" else "  fix: ", TONES["dim"])  # nothing to fix
         rows += wrap_row([fix], width, first=[label], rest=[StyledRun("  ")])
     return rows
 
@@ -202,30 +202,29 @@ def _verbatim_rows(block: VerbatimBlock, width: int, clean: Cleaner) -> list[lis
     return rows + [row for line in text.split("\n") for row in chop_row([StyledRun(line)], width, bar)]
 
 
-# What is not whole yet
+# Incomplete replies
 
 _last_tail: tuple[tuple[object, ...], str] = ((), "")
 
 
 def render_tail(markdown: str, width: int, height: int, *, color: bool, hide: Hide) -> str:
-    """The last lines of Markdown that is not whole yet, at most `height`. What is far above is not looked at: this is
-    called for each piece that comes."""
-    global _last_tail  # noqa: PLW0603 - the last answer, for a screen that is drawn again without news
+    """The last lines of incomplete Markdown, at most `height`. Ignores what is far above: this runs for every delta."""
+    global _last_tail  # noqa: PLW0603 - caches the last result for a redraw without changes
     if not markdown.strip() or height < 1:
         return ""
-    asked = (markdown, width, height, color, hide)
-    if _last_tail[0] == asked:
+    key = (markdown, width, height, color, hide)
+    if _last_tail[0] == key:
         return _last_tail[1]
-    shown = render(
+    rendered = render(
         ReplyBlock(_last_lines(markdown, max(_MIN_TAIL_CHARS, width * height))), width, color=color, hide=hide
     )
-    made = "".join(shown.splitlines(keepends=True)[-height:])
-    _last_tail = (asked, made)
-    return made
+    tail = "".join(rendered.splitlines(keepends=True)[-height:])
+    _last_tail = (key, tail)
+    return tail
 
 
 def _last_lines(markdown: str, max_chars: int) -> str:
-    """From the start of a line, and with what opens the code in which it stands."""
+    """From the start of a line, with the opening of its code block."""
     if len(markdown) <= max_chars:
         return markdown
     start = markdown.find("\n", len(markdown) - max_chars) + 1 or len(markdown) - max_chars

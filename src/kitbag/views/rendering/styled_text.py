@@ -1,7 +1,7 @@
-"""Text with styles in lines that fit: cleaned, wrapped at words, and written for a terminal or without colour.
+"""Styled text in rows that fit a width: cleaned, wrapped at words, written with or without color.
 
-Used by everything that renders blocks. `Cleaner` is the one place through which texts of others come in; `written` is
-the only one that makes escape sequences, and they are nothing but colours.
+Used by everything that renders blocks. All foreign text enters through `Cleaner`; only `write_rows` writes escape
+sequences, and only colors.
 """
 
 import re
@@ -24,44 +24,44 @@ TONES: Final[dict[Tone, str]] = {
 _TAB: Final = 4
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _MAX_LINE_CHARS: Final = 2_000
-"""Of a field that is one line: more can't be seen anyway."""
+"""Of a one-line field: more would not be visible."""
 
 
 _MIN_FILL_CHARS: Final = 40
-"""Characters from which on words are not laid one by one."""
+"""Longer plain text is filled line by line instead of word by word."""
 
 
 class StyledRun(NamedTuple):
     text: str
     style: str = ""
-    """What stands in an escape sequence: `1;36`."""
+    """Parameters of an escape sequence: `1;36`."""
 
 
 Row = Sequence[StyledRun]
 
 
 class Cleaner:
-    """Takes secrets out, then makes visible whatever would act on a terminal or hide in it."""
+    """Redacts secrets, then makes visible everything that would control or hide in a terminal."""
 
     def __init__(self, hide: Callable[[str], str]) -> None:
         self._hide = hide
 
     def text(self, text: str) -> str:
-        """Of several lines."""
+        """For several lines."""
         if "\r" in text:
             text = text.replace("\r\n", "\n")
         return escape_for_terminal(self._hide(text)).expandtabs(_TAB)
 
     def line(self, text: str) -> str:
-        """Of one."""
-        shown = self._hide(text)
-        if len(shown) > _MAX_LINE_CHARS:
-            shown = shown[:_MAX_LINE_CHARS] + "…"
-        return escape_for_terminal(" ".join(shown.splitlines()) if "\n" in shown else shown).expandtabs(_TAB)
+        """For one line."""
+        redacted = self._hide(text)
+        if len(redacted) > _MAX_LINE_CHARS:
+            redacted = redacted[:_MAX_LINE_CHARS] + "…"
+        return escape_for_terminal(" ".join(redacted.splitlines()) if "\n" in redacted else redacted).expandtabs(_TAB)
 
 
 class _LineFiller:
-    """Lines as they are filled."""
+    """Fills lines with words."""
 
     def __init__(self, width: int, first: Row, rest: Row) -> None:
         self.rows: list[list[StyledRun]] = []
@@ -82,7 +82,7 @@ class _LineFiller:
         self._begin(self._rest)
 
     def blanks(self, run: StyledRun) -> None:
-        """Kept only where a word follows on the same line."""
+        """Kept only if a word follows on the same line."""
         self._blanks.append(run)
         self._blank_width += len(run.text)
 
@@ -108,30 +108,30 @@ class _LineFiller:
         self._is_fresh = False
 
     def fill(self, text: str, style: str) -> None:
-        """Words of ASCII with blanks before and between them, a line at a time."""
+        """ASCII words with spaces before and between them, a line at a time."""
         while text:
-            room = self._width - self._used
-            if len(text) <= room:
+            columns_left = self._width - self._used
+            if len(text) <= columns_left:
                 self._row.append(StyledRun(text, style))
                 self._used += len(text)
                 self._is_fresh = False
                 return
-            at = text.rfind(" ", 0, room + 1)
-            if text[:at].strip(" ") if at > 0 else False:
-                self._row.append(StyledRun(text[:at], style))
+            break_at = text.rfind(" ", 0, columns_left + 1)
+            if text[:break_at].strip(" ") if break_at > 0 else False:
+                self._row.append(StyledRun(text[:break_at], style))
                 self.end_line()
             elif not self._is_fresh:
                 self.end_line()
-            else:  # a word that is longer than a line
+            else:  # a word longer than a line
                 word, _, rest = text.lstrip(" ").partition(" ")
                 self.word([StyledRun(word, style)], len(word))
                 text = f" {rest}" if rest.strip(" ") else ""
                 continue
-            text = text[max(at, 0) :].lstrip(" ")
+            text = text[max(break_at, 0) :].lstrip(" ")
 
 
 def _find_middle(text: str) -> tuple[int, int]:
-    """Of a long text of plain words, all between the first and the last, which may go on in what is beside them."""
+    """In long plain text everything between the first and the last word, which may continue in the adjacent runs."""
     if len(text) > _MIN_FILL_CHARS and text.isascii() and "\n" not in text:
         start = text.find(" ")
         end = text.rfind(" ")
@@ -141,7 +141,7 @@ def _find_middle(text: str) -> tuple[int, int]:
 
 
 def wrap_row(row: Iterable[StyledRun], width: int, first: Row = (), rest: Row | None = None) -> list[list[StyledRun]]:
-    """Between words. `first` stands before the first line, `rest` before the others."""
+    """At words. `first` precedes the first line, `rest` the others."""
     page = _LineFiller(width, *_fit_prefixes(first, rest, width))
     parts: list[StyledRun] = []
     size = 0
@@ -175,12 +175,12 @@ def wrap_row(row: Iterable[StyledRun], width: int, first: Row = (), rest: Row | 
 
 
 def chop_row(row: Iterable[StyledRun], width: int, first: Row = (), rest: Row | None = None) -> list[list[StyledRun]]:
-    """Of one line where blanks count, such as code: cut where it is too long, not between words."""
+    """For a line in which whitespace matters, such as code: cut at the width, not at words."""
     first, rest = _fit_prefixes(first, rest, width)
     current = list(first)
     row = list(row)
     if len(row) == 1 and len(row[0].text) < width // 2 and row[0].text.isascii():
-        return [[*current, *row]]  # as most lines are; half of it may be what stands before
+        return [[*current, *row]]  # the common case; the prefix may take the other half
     used = sum(text_width(run.text) for run in first)
     start = sum(text_width(run.text) for run in rest)
     rows: list[list[StyledRun]] = []
@@ -197,45 +197,45 @@ def chop_row(row: Iterable[StyledRun], width: int, first: Row = (), rest: Row | 
 
 
 def _fit_prefixes(first: Row, rest: Row | None, width: int) -> tuple[Row, Row]:
-    """What stands before lines, unless it leaves no room for them."""
+    """The line prefixes, unless they leave no room for text."""
     rest = first if rest is None else rest
-    most = width - min(8, width // 2 + 1)
-    first_fits, rest_fits = (sum(text_width(run.text) for run in one) <= most for one in (first, rest))
+    max_prefix = width - min(8, width // 2 + 1)
+    first_fits, rest_fits = (sum(text_width(run.text) for run in prefix) <= max_prefix for prefix in (first, rest))
     return first if first_fits else (), rest if rest_fits else ()
 
 
 def write_rows(rows: Iterable[Row], width: int, *, color: bool) -> str:
-    """Each line with its end, without blanks at the end, never wider than the width."""
+    """One line per row, without trailing spaces, never wider than the width."""
     return "".join(_write_row(row, width, color) for row in rows)
 
 
 def _write_row(row: Row, width: int, color: bool) -> str:
     runs = _strip_trailing(_merge_runs(row))
     if sum(text_width(run.text) for run in runs) > width:
-        left = width
-        for at, (text, style) in enumerate(runs):
-            runs[at] = StyledRun(truncate_to_width(text, left), style)
-            left -= text_width(runs[at].text)
+        columns_left = width
+        for index, (text, style) in enumerate(runs):
+            runs[index] = StyledRun(truncate_to_width(text, columns_left), style)
+            columns_left -= text_width(runs[index].text)
         runs = _strip_trailing(runs)
     parts = [f"\x1b[{style}m{text}\x1b[0m" if color and style and text else text for text, style in runs]
     return "".join((*parts, "\n"))
 
 
 def _merge_runs(row: Row) -> list[StyledRun]:
-    joined: list[StyledRun] = []
+    merged: list[StyledRun] = []
     for run in row:
-        if joined and joined[-1].style == run.style:
-            joined[-1] = StyledRun(joined[-1].text + run.text, run.style)
+        if merged and merged[-1].style == run.style:
+            merged[-1] = StyledRun(merged[-1].text + run.text, run.style)
         elif run.text:
-            joined.append(run)
+            merged.append(run)
     return [
         StyledRun(_CONTROL.sub("?", text), style) if _CONTROL.search(text) else StyledRun(text, style)
-        for text, style in joined
+        for text, style in merged
     ]
 
 
 def _strip_trailing(runs: list[StyledRun]) -> list[StyledRun]:
-    """Without blanks at the end."""
+    """Without trailing spaces."""
     while runs and not runs[-1].text.rstrip(" "):
         runs.pop()
     if runs and runs[-1].text.endswith(" "):
@@ -244,5 +244,5 @@ def _strip_trailing(runs: list[StyledRun]) -> list[StyledRun]:
 
 
 def combine_styles(outer: str, inner: str) -> str:
-    """Two styles at once."""
+    """Both styles at once."""
     return f"{outer};{inner}" if outer and inner else outer or inner

@@ -1,6 +1,6 @@
-"""Columns that fit into a width: cells wrapped where they must be, and below each other where there is no room beside.
+"""Lays out columns in a width: wraps cells where needed, and stacks them if they don't fit side by side.
 
-Used by rendering for tables and fields of ours and by markdown_view for those of a model.
+Used by render for tables and fields, and by markdown for the tables of a reply.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,26 @@ _BETWEEN: Final = 2
 _MIN_WIDTH: Final = 6
 _MIN_LAST_WIDTH: Final = 16
 _MAX_WORD_WIDTH: Final = 24
-"""So much of a word stays whole."""
+"""Words up to this width are not broken."""
 _MAX_CELL_LINES: Final = 3
-"""Of a cell in a table of ours."""
+"""Of a cell in Kitbag's own tables."""
 _FIGURES: Final = frozenset("0123456789,.%$+-–~ ")
 
 
 class TableCells(NamedTuple):
-    """Rows of as many cells as there are heads."""
+    """Rows with as many cells as there are heads."""
 
     heads: Sequence[Row]
     rows: Sequence[Sequence[Row]]
     right: frozenset[int] = frozenset()
-    """Columns whose cells stand at their right edge."""
+    """Right-aligned columns."""
 
 
 def table_rows(table: TableBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
     count = max(len(table.headers), *(len(row) for row in table.rows), 0)
     texts = [[clean.line(cell) for cell in (*row, *[""] * (count - len(row)))] for row in table.rows]
     heads = [clean.line(head) for head in (*table.headers, *[""] * (count - len(table.headers)))]
-    right = frozenset(at for at in range(count - 1) if texts and all(_is_figure(row[at]) for row in texts))
+    right = frozenset(column for column in range(count - 1) if texts and all(_is_figure(row[column]) for row in texts))
     cells = TableCells(
         [[StyledRun(head)] for head in heads], [[[StyledRun(cell)] for cell in row] for row in texts], right
     )
@@ -52,7 +52,7 @@ def _is_figure(text: str) -> bool:
 
 
 def layout_columns(cells: TableCells, width: int, *, rule: bool = False, max_lines: int = 0) -> list[list[StyledRun]]:
-    """`rule`: a line below the heads. `most_lines`: of a cell, what is more is cut; 0: all."""
+    """`rule`: draw a line below the heads. `max_lines`: truncate cells to this many lines; 0: don't."""
     natural = [max(map(_width, column)) for column in zip(cells.heads, *cells.rows, strict=True)]
     widths = _fit_widths(
         natural, [_longest_word(column) for column in zip(cells.heads, *cells.rows, strict=True)], width
@@ -79,8 +79,8 @@ def _longest_word(column: Sequence[Row]) -> int:
 
 
 def _fit_widths(natural: list[int], words: list[int], width: int) -> list[int] | None:
-    """What is taken comes from the widest; the first, by which a row is found, and the last, which says most, keep
-    more. None: there is no room for all of them without tearing words."""
+    """Narrows the widest columns; the first, which identifies the row, and the last, which says most, keep more. None:
+    they don't fit without breaking words."""
     between = _BETWEEN * (len(natural) - 1)
     least = [min(size, max(_MIN_WIDTH, min(word, _MAX_WORD_WIDTH))) for size, word in zip(natural, words, strict=True)]
     least[-1] = min(natural[-1], _MIN_LAST_WIDTH)
@@ -91,17 +91,18 @@ def _fit_widths(natural: list[int], words: list[int], width: int) -> list[int] |
     weight = [0] * len(widths)
     weight[0] = 10 if len(widths) > 1 else 0
     while over > 0:
-        able = [at for at in range(len(widths)) if widths[at] > least[at]]
-        top = max(widths[at] - weight[at] for at in able)
-        widest = [at for at in able if widths[at] - weight[at] == top]
-        others = [widths[at] - weight[at] for at in able if at not in widest]
-        # All of the widest at once, down to the next, so that a huge cell costs no more than a small one.
-        room = min(top - max(others, default=0), *(widths[at] - least[at] for at in widest))
-        step = max(1, min(room, over // len(widest)))
-        for at in widest:
-            taken = min(step, over)
-            widths[at] -= taken
-            over -= taken
+        able = [column for column in range(len(widths)) if widths[column] > least[column]]
+        top = max(widths[column] - weight[column] for column in able)
+        widest = [column for column in able if widths[column] - weight[column] == top]
+        others = [widths[column] - weight[column] for column in able if column not in widest]
+        # Narrows all of the widest columns at once, down to the next, so that a huge cell costs no more than a small
+        # one.
+        slack = min(top - max(others, default=0), *(widths[column] - least[column] for column in widest))
+        step = max(1, min(slack, over // len(widest)))
+        for column in widest:
+            reduction = min(step, over)
+            widths[column] -= reduction
+            over -= reduction
     return widths
 
 
@@ -110,12 +111,12 @@ def _row_lines(
 ) -> list[list[StyledRun]]:
     cells = [_cell_lines(cell, size, max_lines) for cell, size in zip(row, widths, strict=True)]
     lines: list[list[StyledRun]] = []
-    for at in range(max(map(len, cells))):
+    for index in range(max(map(len, cells))):
         line: list[StyledRun] = []
         for column, cell in enumerate(cells):
-            shown = cell[at] if at < len(cell) else []
-            blanks = StyledRun(" " * max(0, widths[column] - sum(text_width(run.text) for run in shown)))
-            line += [blanks, *shown] if column in right else [*shown, blanks]
+            runs = cell[index] if index < len(cell) else []
+            blanks = StyledRun(" " * max(0, widths[column] - sum(text_width(run.text) for run in runs)))
+            line += [blanks, *runs] if column in right else [*runs, blanks]
             line.append(StyledRun(" " * _BETWEEN))
         lines.append(line)
     return lines
@@ -136,8 +137,8 @@ def _cell_lines(cell: Row, width: int, max_lines: int) -> list[list[StyledRun]]:
 def _stacked_rows(cells: TableCells, width: int) -> list[list[StyledRun]]:
     """Each row as `head: cell` lines."""
     rows: list[list[StyledRun]] = []
-    for at, row in enumerate(cells.rows):
-        if at:
+    for index, row in enumerate(cells.rows):
+        if index:
             rows.append([])
         for head, cell in zip(cells.heads, row, strict=True):
             if not _width(cell):
@@ -153,7 +154,7 @@ def field_rows(fields: FieldsBlock, width: int, clean: Cleaner) -> list[list[Sty
     margin = min(max((text_width(label) for label, _ in pairs), default=0) + 2, max(width // 2, 2))
     rows = wrap_row([StyledRun(clean.line(fields.title), TONES["strong"])], width) if fields.title else []
     for label, value in pairs:
-        shown = truncate_to_width(label, margin - 1)
-        head = [StyledRun(shown, TONES["dim"]), StyledRun(" " * (margin - text_width(shown)))]
-        rows += wrap_row([StyledRun(value)], width, first=head, rest=[StyledRun(" " * margin)])
+        cut_label = truncate_to_width(label, margin - 1)
+        prefix = [StyledRun(cut_label, TONES["dim"]), StyledRun(" " * (margin - text_width(cut_label)))]
+        rows += wrap_row([StyledRun(value)], width, first=prefix, rest=[StyledRun(" " * margin)])
     return rows

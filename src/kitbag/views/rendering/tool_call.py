@@ -1,7 +1,7 @@
-"""A call and its result, and a thought: one line where they are folded, all that there is where they are open.
+"""Renders tool calls with their results, and thinking: one line if folded, everything if open.
 
-Used by rendering. What a tool changed in a file, and the last that a command printed, are shown in short even where
-they are folded: that is what a person wants to see without asking.
+Used by render. A folded call still shows a short diff or the end of a command's output: what users want to see without
+asking.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from kitbag.views.rendering.styled_text import TONES, Cleaner, StyledRun, chop_r
 FOLDED_LINES: Final = 12
 _ERROR_LINES: Final = 5
 _PRINTED_LINES: Final = 3
-"""Of a command that went well."""
+"""Of a successful command."""
 _OPEN_LINES: Final = 400
 _OPEN_CHARACTERS: Final = 60_000
 _INDENT: Final = "  "
@@ -24,51 +24,55 @@ _KEY: Final = "Ctrl-O"
 
 
 def format_seconds(seconds: float) -> str:
-    """Empty for what took no time worth telling."""
+    """Empty for negligible times."""
     return format_duration(seconds) if seconds >= 0.05 else ""
 
 
-def tool_rows(done: ToolBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
-    title, summary = clean.line(done.title), clean.line(done.summary)
-    name = clean.line(done.name)
-    rows = [_summary_row(done, name, title, summary, width)]
-    if done.is_error and not rows[0][-1].text.startswith(summary):  # what went wrong is told whole
-        rows = [_summary_row(done, name, title, "", width)]
+def tool_rows(call: ToolBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
+    title, summary = clean.line(call.title), clean.line(call.summary)
+    name = clean.line(call.name)
+    rows = [_summary_row(call, name, title, summary, width)]
+    if call.is_error and not rows[0][-1].text.startswith(summary):  # show the whole error
+        rows = [_summary_row(call, name, title, "", width)]
         rows += _truncate_rows(
             wrap_row([StyledRun(summary, TONES["bad"])], width, [StyledRun(_INDENT)]), _ERROR_LINES, width
         )
-    if not done.details.strip():
+    if not call.details.strip():
         return rows
-    details = done.details if len(done.details) <= _OPEN_CHARACTERS else done.details[:_OPEN_CHARACTERS]
-    left_out = len(done.details) - len(details)
+    details = call.details if len(call.details) <= _OPEN_CHARACTERS else call.details[:_OPEN_CHARACTERS]
+    omitted_chars = len(call.details) - len(details)
     body = _detail_rows(clean.text(details), width)
-    if done.is_open:
+    if call.is_open:
         rows += _truncate_rows(body, _OPEN_LINES, width, key="")
-        if left_out:
-            rows.append([StyledRun(f"{_INDENT}… {left_out:,} more characters are left out", TONES["dim"])])
+        if omitted_chars:
+            rows.append([StyledRun(f"{_INDENT}… {omitted_chars:,} more characters are left out", TONES["dim"])])
     elif is_diff(details):
         rows += _truncate_rows(body, FOLDED_LINES, width)
-    elif done.is_error or done.name in _COMMANDS:
-        tail = clean.text(done.details[-_OPEN_CHARACTERS:])
-        most = _ERROR_LINES if done.is_error else _PRINTED_LINES
-        rows += _truncate_rows(_detail_rows(tail, width), most, width, from_end=True)
+    elif call.is_error or call.name in _COMMANDS:
+        tail = clean.text(call.details[-_OPEN_CHARACTERS:])
+        max_rows = _ERROR_LINES if call.is_error else _PRINTED_LINES
+        rows += _truncate_rows(_detail_rows(tail, width), max_rows, width, from_end=True)
     return rows
 
 
-def _summary_row(done: ToolBlock, name: str, title: str, summary: str, width: int) -> list[StyledRun]:
-    mark = StyledRun("✗", TONES["bad"]) if done.is_error else StyledRun("●", TONES["good"])
-    time = format_seconds(done.seconds)
-    after = " · ".join(part for part in (summary, time) if part)
+def _summary_row(call: ToolBlock, name: str, title: str, summary: str, width: int) -> list[StyledRun]:
+    mark = StyledRun("✗", TONES["bad"]) if call.is_error else StyledRun("●", TONES["good"])
+    time = format_seconds(call.seconds)
+    suffix = " · ".join(part for part in (summary, time) if part)
     name = truncate_to_width(name, max(width // 2, 8))
-    room = width - text_width(name) - 5  # the mark, and what is between the parts
-    title = truncate_to_width(title, max(room - min(text_width(after), max(room // 2, 12)), 4)) if title else ""
+    columns_left = width - text_width(name) - 5  # the marker and the spaces between the parts
+    title = (
+        truncate_to_width(title, max(columns_left - min(text_width(suffix), max(columns_left // 2, 12)), 4))
+        if title
+        else ""
+    )
     row = [mark, StyledRun(" "), StyledRun(name, TONES["strong"])]
     if title:
         row.append(StyledRun(f" {title}"))
     used = sum(text_width(run.text) for run in row)
-    if after and width - used > 4:
-        tone = TONES["bad"] if done.is_error else TONES["dim"]
-        row += [StyledRun("  "), StyledRun(truncate_to_width(after, width - used - 2), tone)]
+    if suffix and width - used > 4:
+        tone = TONES["bad"] if call.is_error else TONES["dim"]
+        row += [StyledRun("  "), StyledRun(truncate_to_width(suffix, width - used - 2), tone)]
     return row
 
 
@@ -82,22 +86,22 @@ def _detail_rows(text: str, width: int) -> list[list[StyledRun]]:
 def _truncate_rows(
     rows: list[list[StyledRun]], max_rows: int, width: int, *, from_end: bool = False, key: str = _KEY
 ) -> list[list[StyledRun]]:
-    """So many of them, and how many more there are."""
-    more = len(rows) - max_rows
-    if more <= 1:  # to say so would take the same line
+    """At most `max_rows`, and how many were omitted."""
+    omitted = len(rows) - max_rows
+    if omitted <= 1:  # the note would take the same line
         return rows
-    note = f"{_INDENT}… {more:,} more lines" + (f" ({key})" if key else " are left out")
-    told = [StyledRun(truncate_to_width(note, width), TONES["dim"])]
-    return [told, *rows[-max_rows:]] if from_end else [*rows[:max_rows], told]
+    note = f"{_INDENT}… {omitted:,} more lines" + (f" ({key})" if key else " are left out")
+    note_row = [StyledRun(truncate_to_width(note, width), TONES["dim"])]
+    return [note_row, *rows[-max_rows:]] if from_end else [*rows[:max_rows], note_row]
 
 
 def thought_rows(thought: ThinkingBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
-    took = f"{thought.seconds:.0f} s" if thought.seconds < 60 else format_seconds(thought.seconds)
-    said = f"✻ thought for {took}" if thought.seconds >= 0.5 else "✻ thought"
+    elapsed = f"{thought.seconds:.0f} s" if thought.seconds < 60 else format_seconds(thought.seconds)
+    label = f"✻ thought for {elapsed}" if thought.seconds >= 0.5 else "✻ thought"
     if not thought.is_open:
-        return [[StyledRun(truncate_to_width(f"{said} ({_KEY} shows it)", width), TONES["dim"])]]
+        return [[StyledRun(truncate_to_width(f"{label} ({_KEY} shows it)", width), TONES["dim"])]]
     text = clean.text(thought.text[:_OPEN_CHARACTERS]).strip("\n")
-    rows = [[StyledRun(truncate_to_width(said, width), TONES["dim"])]]
+    rows = [[StyledRun(truncate_to_width(label, width), TONES["dim"])]]
     body = [
         row
         for line in text.split("\n")
