@@ -1,1 +1,1 @@
-"""Language models behind one protocol: adapters for wire protocols, the catalog, `offline` and `scripted`."""
+"""Language models behind one protocol: provider adapters, the model catalog, `offline` and `scripted`."""

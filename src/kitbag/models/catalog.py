@@ -1,6 +1,6 @@
-"""What is known about a model: its window, its output limit, its prices, its abilities. Data in models.toml.
+"""Model data from models.toml: context window, output limit, prices, image support.
 
-Feeds compaction, budgets and cost; what the user's settings say about a model wins over the data.
+The user's settings override it. Used by model_selection, and through it for compaction, budgets and cost.
 """
 
 import os
@@ -14,7 +14,7 @@ from kitbag.messages import Usage
 DEFAULT_WINDOW: Final = 128_000
 DEFAULT_OUTPUT: Final = 8_192
 MAX_OUTPUT: Final = 32_000
-"""No request asks for more, though some models could give it: it would leave less room for what is sent."""
+"""Upper limit for every request: a larger output would leave less of the window for input."""
 
 
 class ModelInfo(NamedTuple):
@@ -24,7 +24,8 @@ class ModelInfo(NamedTuple):
     cached: float | None = None
     written: float | None = None
     said: float | None = None
-    """Dollars for a million tokens: sent, read from the cache, written to it, and said by the model."""
+    """`input`, `cached`, `written`, `said`: dollars per million tokens of input, cache reads, cache writes and
+    output. The names are settings keys."""
     images: bool = False
     source: str = "unknown model: assumed"
 
@@ -33,7 +34,7 @@ class ModelInfo(NamedTuple):
         return min(self.output, MAX_OUTPUT, max(self.window // 4, 256))
 
     def cost(self, usage: Usage) -> float | None:
-        """None where a price is missing for something that was used."""
+        """In dollars; None if a needed price is missing."""
         total = 0.0
         default = self.input
         for tokens, price in (
@@ -66,7 +67,7 @@ def _load_data() -> dict[str, Any]:
 
 
 def model_aliases(provider: str) -> Mapping[str, str]:
-    """What bare words such as `sonnet` mean at this provider; empty where nothing is known."""
+    """Models that aliases such as `sonnet` stand for at this provider; empty if unknown."""
     return _load_data()["aliases"].get(provider, {})
 
 
@@ -75,46 +76,46 @@ def known_model_names() -> list[str]:
 
 
 def look_up_model(name: str, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> ModelInfo:
-    """`name` is `provider/model`; `own` are the user's entries by the same name, or by the model's alone."""
+    """`name`: `provider/model`. `overrides`: the user's settings, by the same name or by the model name alone."""
     model = name.rpartition("/")[2].lower()
     model = model.rpartition(".")[2] if model.startswith(("us.anthropic.", "eu.anthropic.", "anthropic.")) else model
     entries = cast("dict[str, dict[str, Any]]", _load_data()["models"])
     best = max((key for key in entries if model.startswith(key)), key=len, default="")
-    found = ModelInfo(**entries[best], source=f"models.toml: {best}") if best else ModelInfo()
-    mine = {key.lower(): key for key in overrides or ()}
+    info = ModelInfo(**entries[best], source=f"models.toml: {best}") if best else ModelInfo()
+    override_names = {key.lower(): key for key in overrides or ()}
     for key in (model, name.lower()):
-        if overrides and key in mine:
-            found = found._replace(**overrides[mine[key]], source=f"settings: {mine[key]}")
-    return found
+        if overrides and key in override_names:
+            info = info._replace(**overrides[override_names[key]], source=f"settings: {override_names[key]}")
+    return info
 
 
 def check_model_settings(name: str, fields: object, path: str) -> tuple[dict[str, Any], list[Diagnostic]]:
-    """The user's entry for one model, less what is wrong with it."""
-    good: dict[str, Any] = {}
+    """The valid fields of the user's settings for one model, and diagnostics for the others."""
+    valid: dict[str, Any] = {}
     problems: list[Diagnostic] = []
-    given = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
+    written = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
     if not isinstance(fields, dict):
         problems.append(
             Diagnostic("warning", "setting", path, 0, f"`models.{name}` is no table", "write { window = … }")
         )
-    for key, value in given.items():
+    for key, value in written.items():
         kind = _FIELD_TYPES.get(key)
-        least = _MINIMUMS.get(key, 0)
+        minimum = _MINIMUMS.get(key, 0)
         if kind is None:
-            what, fix = f"`models.{name}.{key}` is not known", f"known are {', '.join(_FIELD_TYPES)}"
-        elif not _is_valid(value, kind, least):
-            wanted = {bool: "true or false", int: f"a whole number from {least} up", float: "dollars for a million"}
-            what, fix = f"`models.{name}.{key}` is {value!r}", f"write {wanted[kind]}"
+            problem, fix = f"`models.{name}.{key}` is not known", f"known are {', '.join(_FIELD_TYPES)}"
+        elif not _is_valid(value, kind, minimum):
+            expected = {bool: "true or false", int: f"a whole number from {minimum} up", float: "dollars for a million"}
+            problem, fix = f"`models.{name}.{key}` is {value!r}", f"write {expected[kind]}"
         else:
-            good[key] = kind(value)
+            valid[key] = kind(value)
             continue
-        problems.append(Diagnostic("warning", "setting", path, 0, what, fix))
-    return good, problems
+        problems.append(Diagnostic("warning", "setting", path, 0, problem, fix))
+    return valid, problems
 
 
-def _is_valid(value: object, kind: type, least: int) -> bool:
+def _is_valid(value: object, kind: type, minimum: int) -> bool:
     if kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind is int:
-        return isinstance(value, int) and least <= value <= _MAXIMUM
-    return isinstance(value, int | float) and least <= value <= _MAXIMUM  # which no infinity and no NaN is
+        return isinstance(value, int) and minimum <= value <= _MAXIMUM
+    return isinstance(value, int | float) and minimum <= value <= _MAXIMUM  # False for infinity and NaN

@@ -1,6 +1,6 @@
-"""Which models a provider offers, asked where and with what key a request would be sent.
+"""Lists the models that a provider offers, with the endpoint and key that requests would use.
 
-Used by setup, once a person has named the place. Follows no redirect, so that a key goes nowhere else.
+Follows no redirects, so the key goes nowhere else. Used by setup (runtime.connect_model).
 """
 
 from typing import Final
@@ -13,22 +13,22 @@ _MOST_BYTES: Final = 8 << 20
 
 
 async def list_models(provider: str, sources: ModelSources) -> list[str]:
-    """Empty where the list can't be had: a name can be written all the same. Raises UsageError for a bad address."""
+    """Empty if the list is unavailable; the user can still type a name. Raises UsageError for a bad address."""
     import asyncio
 
     import httpx2
 
-    place = provider_endpoint(provider, sources)
-    if not place.address:
+    endpoint = provider_endpoint(provider, sources)
+    if not endpoint.address:
         return []
-    key = sources.environment.get(place.key_variable, "").strip() if place.key_variable else ""
-    if place.protocol == "anthropic":
+    key = sources.environment.get(endpoint.key_variable, "").strip() if endpoint.key_variable else ""
+    if endpoint.protocol == "anthropic":
         from kitbag.models.adapters.anthropic import API_VERSION
 
-        url = f"{place.address}/v1/models?limit=1000"
+        url = f"{endpoint.address}/v1/models?limit=1000"
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
     else:
-        url, headers = f"{place.address}/models", {"authorization": f"Bearer {key}"} if key else {}
+        url, headers = f"{endpoint.address}/models", {"authorization": f"Bearer {key}"} if key else {}
     try:
         async with (
             asyncio.timeout(_SECONDS),

@@ -1,6 +1,6 @@
-"""Model servers on this machine that need no key: where they listen, and which model they offer.
+"""Model servers on this machine that need no key: their addresses, and the models they offer.
 
-Used by choice and by setup. Only loopback is ever asked, and only for a moment.
+Probes loopback only, with a short timeout. Used by model_selection and setup (runtime.connect_model).
 """
 
 import re
@@ -19,20 +19,20 @@ _LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
 def local_address(provider: str, environment: Mapping[str, str]) -> str:
-    """OpenAI's protocol of it. OLLAMA_HOST is read as Ollama reads it: `host`, `host:port`, `:port`, or a URL."""
+    """The base URL of its OpenAI API. OLLAMA_HOST may be `host`, `host:port`, `:port` or a URL, as in Ollama."""
     port = LOCAL_PORTS[provider]
-    written = environment.get("OLLAMA_HOST", "").strip(" \"'") if provider == "ollama" else ""
-    scheme, has_scheme, rest = written.partition("://")
+    setting = environment.get("OLLAMA_HOST", "").strip(" \"'") if provider == "ollama" else ""
+    scheme, has_scheme, rest = setting.partition("://")
     if not has_scheme:
-        scheme, rest = "http", written
+        scheme, rest = "http", setting
     elif scheme in ("http", "https"):
         port = 443 if scheme == "https" else 80
     host, path = _split_path(rest)
-    name, number = _host_and_port(host)
-    number = number if number and 0 < int(number) < 65536 else str(port)
+    name, port_number = _host_and_port(host)
+    port_number = port_number if port_number and 0 < int(port_number) < 65536 else str(port)
     name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 - not bound to
-    shown = f"[{name}]" if ":" in name else name
-    return f"{scheme}://{shown}:{number}{path.removesuffix('/v1')}/v1"
+    display_name = f"[{name}]" if ":" in name else name
+    return f"{scheme}://{display_name}:{port_number}{path.removesuffix('/v1')}/v1"
 
 
 def _split_path(rest: str) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def _host_and_port(host: str) -> tuple[str, str]:
     if host.startswith("["):
         name, _, port = host[1:].partition("]")
         port = port.removeprefix(":")
-    elif host.count(":") > 1:  # an address of IPv6 without its brackets
+    elif host.count(":") > 1:  # an IPv6 address without brackets
         name, port = host, ""
     else:
         name, _, port = host.partition(":")
@@ -52,12 +52,12 @@ def _host_and_port(host: str) -> tuple[str, str]:
 
 
 def first_local_model(address: str) -> str:
-    """The first model that a server on this machine offers and that can talk; empty where nobody answers at once."""
+    """The first chat model that a local server offers; empty if none responds in time."""
     return next(iter(local_models(address)), "")
 
 
 def local_models(address: str) -> list[str]:
-    """All of them."""
+    """The chat models that a local server offers."""
     from http.client import HTTPConnection, HTTPException
     from urllib.parse import urlsplit
 
@@ -75,7 +75,7 @@ def local_models(address: str) -> list[str]:
 
 
 def parse_model_list(body: bytes) -> list[str]:
-    """The names in a list as OpenAI and Anthropic give it, less those that can't talk; empty for anything else."""
+    """Names of the chat models in a list in OpenAI's and Anthropic's format; empty for anything else."""
     import json
 
     try:

@@ -1,7 +1,7 @@
-"""Which model a run uses: the flag, then KITBAG_MODEL, then settings, then what is found, then `offline`.
+"""Selects the model of a run: the flag, then KITBAG_MODEL, settings, a detected provider, and `offline`.
 
-Keys and addresses come from the user's environment and settings only; nothing in a workspace is looked at. Used by
-runtime; the adapters are imported when they are chosen.
+Keys and addresses come from the user's environment and settings only, never from a workspace. Used by assembly,
+runtime and cli; imports an adapter when it is selected.
 """
 
 import os
@@ -36,7 +36,7 @@ class ProviderSettings(NamedTuple):
 
 
 class ModelSources(NamedTuple):
-    """All that a choice may depend on."""
+    """Everything that the selection depends on."""
 
     environment: Mapping[str, str]
     model_setting: str = ""
@@ -44,9 +44,9 @@ class ModelSources(NamedTuple):
     providers: Mapping[str, ProviderSettings] = {}
     models: Mapping[str, Mapping[str, Any]] = {}
     probe_local: bool = True
-    """Whether to look for model servers on this machine."""
+    """Whether to probe for model servers on this machine."""
     stored_keys: Mapping[str, str] = {}
-    """Keys that the person typed once, by variable (store/kept_keys); those of known providers are in `environment`."""
+    """Keys stored by setup, by variable name; those of known providers are also in `environment`."""
 
 
 class SelectedModel(NamedTuple):
@@ -54,10 +54,10 @@ class SelectedModel(NamedTuple):
     model: str
     info: ModelInfo
     reason: str
-    """Where the choice came from, in words."""
+    """Why this model was selected, for users."""
     connect: Callable[[], Provider]
     script_file: str = ""
-    """Of a script."""
+    """Path of the script for `scripted`."""
 
     @property
     def name(self) -> str:
@@ -65,12 +65,12 @@ class SelectedModel(NamedTuple):
 
     @property
     def reference(self) -> str:
-        """What leads to the same choice once more."""
+        """A model name that selects the same model again."""
         return f"{self.name}:{self.script_file}" if self.script_file else self.name
 
 
 class ProviderEndpoint(NamedTuple):
-    """Where a provider is reached, and under which variable its key lies."""
+    """Address, protocol and key variable of a provider."""
 
     address: str
     key_variable: str
@@ -79,8 +79,8 @@ class ProviderEndpoint(NamedTuple):
 
 
 def select_model(sources: ModelSources, flag: str = "", parent: SelectedModel | None = None) -> SelectedModel:
-    """Raises UsageError for a name that leads nowhere, InvalidError for a key that is missing."""
-    for name, why in (
+    """Raises UsageError for an unknown name, InvalidError for a missing key."""
+    for name, reason in (
         (flag, "--model"),
         (sources.environment.get("KITBAG_MODEL", ""), "KITBAG_MODEL in your environment"),
         (sources.model_setting, "`model` in your settings"),
@@ -89,14 +89,14 @@ def select_model(sources: ModelSources, flag: str = "", parent: SelectedModel | 
             return parent
         if name.strip() not in ("", "inherit"):
             try:
-                return resolve_model(name, sources, why, parent)
+                return resolve_model(name, sources, reason, parent)
             except UsageError as error:
-                raise UsageError(f"{error.problem} (from {why})", error.fix) from None
+                raise UsageError(f"{error.problem} (from {reason})", error.fix) from None
     return parent if parent is not None else _detect_model(sources)
 
 
 def resolve_model(name: str, sources: ModelSources, reason: str, parent: SelectedModel | None = None) -> SelectedModel:
-    """A name as a person or an agent file writes it."""
+    """`name`: as written by the user or in an agent file."""
     name = name.strip()
     if name in BUILT_IN_MODELS or name.startswith("scripted:"):
         return _built_in_model(name, sources, reason)
@@ -112,7 +112,7 @@ def resolve_model(name: str, sources: ModelSources, reason: str, parent: Selecte
 
 
 def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: SelectedModel | None) -> SelectedModel:
-    """At the parent's provider, or at the first that has a key; one that knows no such word takes what it has."""
+    """Resolves at the parent's provider, else at the first with a key; without such an alias, uses the base model."""
     base = parent if parent is not None else _detect_model(sources)
     model = model_aliases(base.provider).get(name, "")
     if model:
@@ -124,7 +124,7 @@ def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: Select
 
 
 def _infer_provider(name: str, parent: SelectedModel | None) -> str:
-    """Of a model without one: the family says whose it is."""
+    """The provider for a bare model name, by its family."""
     lower = name.lower()
     if lower.startswith("claude"):
         return "anthropic"
@@ -140,8 +140,8 @@ def _detect_model(sources: ModelSources) -> SelectedModel:
     for provider in ("anthropic", "openai"):
         variable = key_variable(provider, sources)
         if sources.environment.get(variable, "").strip():
-            why = f"{variable} is {'kept by setup' if is_stored_key(variable, sources) else 'set'}"
-            return resolve_model(f"{provider}/{model_aliases(provider)['default']}", sources, why)
+            reason = f"{variable} is {'kept by setup' if is_stored_key(variable, sources) else 'set'}"
+            return resolve_model(f"{provider}/{model_aliases(provider)['default']}", sources, reason)
     for provider in LOCAL_PORTS if sources.probe_local else ():
         address = provider_endpoint(provider, sources).address
         model = first_local_model(address)
@@ -173,37 +173,37 @@ def _built_in_model(name: str, sources: ModelSources, reason: str) -> SelectedMo
     return SelectedModel(kind, kind, known, reason, scripted, os.path.abspath(script) if script else "")
 
 
-# Where a provider is
+# Endpoints
 
 
 def key_variable(provider: str, sources: ModelSources) -> str:
-    """The key of one provider is never sent to another: whoever has none of these names says which it is."""
-    own = sources.providers.get(provider, ProviderSettings())
-    return own.key_env or _KEY_VARIABLES.get(provider, "")
+    """One provider's key is never sent to another: custom providers must name their own variable."""
+    settings = sources.providers.get(provider, ProviderSettings())
+    return settings.key_env or _KEY_VARIABLES.get(provider, "")
 
 
 def is_stored_key(variable: str, sources: ModelSources) -> bool:
-    """Whether its key is the one that setup keeps."""
+    """Whether the variable's value is the key stored by setup."""
     return variable in sources.stored_keys and sources.environment.get(variable) == sources.stored_keys[variable]
 
 
 def provider_endpoint(provider: str, sources: ModelSources) -> ProviderEndpoint:
-    """Raises UsageError for an address that is none. No address: not one of ours."""
-    own = sources.providers.get(provider, ProviderSettings())
+    """Raises UsageError for an invalid address. The address is empty for providers without an adapter."""
+    settings = sources.providers.get(provider, ProviderSettings())
     variable = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}.get(provider, "")
-    given = own.base_url or (sources.environment.get(variable, "").strip() if variable else "")
-    usual = {"anthropic": ANTHROPIC_URL, "openai": OPENAI_URL, "openrouter": OPENROUTER_URL}.get(provider, "")
-    if not given and provider in LOCAL_PORTS:
-        usual = local_address(provider, sources.environment)
-    address = (given or usual).rstrip("/")
+    configured = settings.base_url or (sources.environment.get(variable, "").strip() if variable else "")
+    default = {"anthropic": ANTHROPIC_URL, "openai": OPENAI_URL, "openrouter": OPENROUTER_URL}.get(provider, "")
+    if not configured and provider in LOCAL_PORTS:
+        default = local_address(provider, sources.environment)
+    address = (configured or default).rstrip("/")
     if address and not address.startswith(("http://", "https://")):
-        where = f"`providers.{provider}.base_url`" if own.base_url else variable or "OLLAMA_HOST"
-        raise UsageError(f"{where} is no address", "write http://… or https://…")
-    protocol = own.protocol or ("anthropic" if provider == "anthropic" else "")
+        setting_name = f"`providers.{provider}.base_url`" if settings.base_url else variable or "OLLAMA_HOST"
+        raise UsageError(f"{setting_name} is no address", "write http://… or https://…")
+    protocol = settings.protocol or ("anthropic" if provider == "anthropic" else "")
     if protocol == "anthropic":
         address = address.removesuffix("/v1")
-    own = sources.providers.get(provider)
-    needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL) or bool(own and own.key_env)
+    settings = sources.providers.get(provider)
+    needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL) or bool(settings and settings.key_env)
     protocol = protocol or ("responses" if address == OPENAI_URL else "chat")
     return ProviderEndpoint(address, key_variable(provider, sources), protocol, needs_key)
 
@@ -213,32 +213,32 @@ def known_providers(sources: ModelSources) -> list[str]:
 
 
 def connect_provider(provider: str, sources: ModelSources) -> Provider:
-    """The adapter for a provider, with its key. Raises InvalidError where the key is missing."""
+    """The adapter for a provider, with its key. Raises InvalidError if the key is missing."""
     from kitbag.models.adapters import wire
 
-    place = provider_endpoint(provider, sources)
-    if not place.address:
+    endpoint = provider_endpoint(provider, sources)
+    if not endpoint.address:
         return _pydantic_ai_provider(provider, sources)
-    key = _api_key(provider, place, sources.environment)
-    if place.protocol == "anthropic":
+    key = _api_key(provider, endpoint, sources.environment)
+    if endpoint.protocol == "anthropic":
         from kitbag.models.adapters.anthropic import API_VERSION, Anthropic
 
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
-        return Anthropic(wire.ApiEndpoint(provider, place.address, headers))
-    there = wire.ApiEndpoint(provider, place.address, {"authorization": f"Bearer {key}"} if key else {})
-    if place.protocol == "responses":
+        return Anthropic(wire.ApiEndpoint(provider, endpoint.address, headers))
+    api_endpoint = wire.ApiEndpoint(provider, endpoint.address, {"authorization": f"Bearer {key}"} if key else {})
+    if endpoint.protocol == "responses":
         from kitbag.models.adapters.openai_responses import OpenAIResponses
 
-        return OpenAIResponses(there)
+        return OpenAIResponses(api_endpoint)
     from kitbag.models.adapters.openai_chat import OpenAIChat
 
-    return OpenAIChat(there, completion_limit=place.address == OPENAI_URL)
+    return OpenAIChat(api_endpoint, completion_limit=endpoint.address == OPENAI_URL)
 
 
-def _api_key(provider: str, place: ProviderEndpoint, environment: Mapping[str, str]) -> str:
-    variable = place.key_variable
+def _api_key(provider: str, endpoint: ProviderEndpoint, environment: Mapping[str, str]) -> str:
+    variable = endpoint.key_variable
     key = environment.get(variable, "").strip() if variable else ""
-    if not key and place.needs_key:
+    if not key and endpoint.needs_key:
         raise InvalidError(
             f"there is no key for {provider}",
             f"`kitbag setup` asks for it; or set {variable} in your environment, or use --model offline",
@@ -249,13 +249,13 @@ def _api_key(provider: str, place: ProviderEndpoint, environment: Mapping[str, s
 
 
 def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
-    """Through the adapter of the extra `models`, where it is installed."""
+    """Uses the extra `models`, if installed."""
     from kitbag.models.adapters.pydantic_ai import PydanticAI
 
     try:
         return PydanticAI(provider)
     except InvalidError as error:
         known = ", ".join(known_providers(sources))
-        own = f"for one that speaks their protocols, add [providers.{provider}] base_url = … to your settings"
-        fix = f"known are {known}; {own}; or {error.fix}"
+        hint = f"for one that speaks their protocols, add [providers.{provider}] base_url = … to your settings"
+        fix = f"known are {known}; {hint}; or {error.fix}"
         raise UsageError(f"there is no provider {provider!r} here: {error.problem}", fix) from error

@@ -1,7 +1,7 @@
-"""What a model is to the loop: one method that streams one reply. The adapters beside this module satisfy it.
+"""The Provider protocol: one method that streams one reply. Also its request, stream items, reply and error.
 
-Used by agent; imports messages only. An adapter retries nothing and decides nothing: it speaks its protocol,
-and raises ModelError with what kind of failure it was.
+A provider only translates its API and raises ModelError with the kind of failure; it does not retry. Used by agent;
+implemented by adapters, offline and scripted; uses messages only.
 """
 
 from collections.abc import AsyncGenerator
@@ -21,22 +21,22 @@ class ToolSpec(NamedTuple):
 
 
 class SystemBlock(NamedTuple):
-    """A stretch of the system prompt."""
+    """A part of the system prompt."""
 
     text: str
     cache: bool = False
-    """All up to here stays the same from request to request: a mark for the provider's cache."""
+    """Set a cache marker here: everything up to this block is the same in every request."""
 
 
 class ModelRequest(NamedTuple):
     model: str
-    """As the provider calls it, without `provider/`."""
+    """The provider's name for it, without `provider/`."""
     system: tuple[SystemBlock, ...]
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output: int = 8192
     effort: str = ""
-    """low, medium, high; empty: the provider's own default."""
+    """low, medium or high; empty for the provider's default."""
 
 
 class TextChunk(msgspec.Struct, frozen=True):
@@ -48,26 +48,26 @@ class ThinkingChunk(msgspec.Struct, frozen=True):
 
 
 class ToolCallBegun(msgspec.Struct, frozen=True):
-    """A tool call is being written; shown, never run."""
+    """The model has started to write a tool call; for display only."""
 
     id: str
     name: str
 
 
 StopReason = Literal["end", "tools", "length", "refusal", "other"]
-"""Only after `end` and `tools` the reply is complete; `other` is every word that an adapter does not know."""
+"""A reply is complete only after `end` and `tools`; `other` is any reason that an adapter does not know."""
 
 
 class ModelReply(NamedTuple):
-    """The whole reply, last in a stream. A stream that ends without one was cut off."""
+    """The complete reply, last in a stream. A stream that ends without one was cut off."""
 
     message: Message
     stop: StopReason
     usage: Usage
     model: str = ""
-    """What the provider says it was, where it says so."""
+    """The model that the provider reports; empty if it reports none."""
     stop_reason: str = ""
-    """The provider's own word for `stop`; empty: it gave none."""
+    """The provider's own stop reason; empty if it gave none."""
 
     @property
     def is_complete(self) -> bool:
@@ -77,11 +77,11 @@ class ModelReply(NamedTuple):
 StreamItem = TextChunk | ThinkingChunk | ToolCallBegun | ModelReply
 
 FailureKind = Literal["transient", "overloaded", "cut", "auth", "too-long", "spent", "bad-request", "unreachable"]
-"""transient, overloaded, cut and unreachable may pass; the others won't."""
+"""transient, overloaded, cut and unreachable are worth a retry; the others are not."""
 
 
 class ModelError(KitbagError):
-    """A request that failed. `wait` is what the provider asked for, in seconds."""
+    """A failed request. `retry_after`: seconds to wait, if the provider said so."""
 
     exit_code = 7
 
@@ -103,7 +103,8 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
-        """Pieces as they come, then one Reply. Raises ModelError. Closing the generator ends the request."""
+        """Yields stream items as they arrive, then one ModelReply. Raises ModelError. Closing the generator ends the
+        request."""
         ...
 
     async def close(self) -> None: ...

@@ -1,7 +1,8 @@
-"""A model that replays a script: for tests, for skill authors, and behind `kitbag.testing.serve` for other programs.
+"""A model that replays a script: for tests, for skill authors, and for other programs through kitbag.testing.
 
-A script is a list of replies, or rules that each have one. Which reply is next follows from the request alone, by
-how many replies it already holds, so that any number of conversations can use one script at once.
+A script is a list of replies, or rules with a list each. The request alone determines the next reply, by the number
+of replies it already holds, so many conversations can use one script at once. Exported by kitbag.testing, which is
+why the class names are short.
 """
 
 import asyncio
@@ -35,27 +36,27 @@ _FAILURE_KINDS: dict[int, FailureKind] = {
 
 
 class Seen(NamedTuple):
-    """What a script may choose by."""
+    """The facts about a request that a script can match."""
 
     system: str
     last: str
-    """The text of the last message: what the user said, or what tools answered."""
+    """Text of the last message: the user's, or tool results."""
     first: str
-    """The text of the first message."""
+    """Text of the first message."""
     turns: int
-    """How many replies the conversation holds."""
+    """Number of replies in the conversation."""
     tools: tuple[str, ...]
 
 
 class Fault(NamedTuple):
-    """Something that goes wrong, the first `times` times."""
+    """A failure that happens the first `times` times."""
 
     times: int = 1
     status: int = 0
     headers: Mapping[str, str] = {}
     body: str = ""
     kind: str = ""
-    """For a stream that begins well: error-event, cut-text, cut-call, no-end, idle, reset."""
+    """For a stream that starts successfully: error-event, cut-text, cut-call, no-end, idle, reset."""
     seconds: float = 0.0
 
 
@@ -65,14 +66,14 @@ class Step(NamedTuple):
     text: str = ""
     thinking: str = ""
     calls: tuple[tuple[str, str, str], ...] = ()
-    """(id, name, arguments as JSON text, which may be broken on purpose)."""
+    """(id, name, arguments as JSON text, which may be invalid on purpose)."""
     stop: StopReason | None = None
     usage: Usage | None = None
     fault: Fault | None = None
     delay: float = 0.0
-    """Seconds before the first piece."""
+    """Seconds before the first chunk."""
     stop_reason: str = ""
-    """Sent as it is written, in place of the protocol's own word for `stop`; for words that no adapter knows."""
+    """Sent unchanged instead of the protocol's word for `stop`; for words that no adapter knows."""
 
     def message(self, name: str = NAME) -> Message:
         parts: list[Part] = [Thinking(self.thinking, name, "scripted")] if self.thinking else []
@@ -91,7 +92,7 @@ ReplyFunction = Callable[[Seen], "Step | str"]
 
 
 class Rule(NamedTuple):
-    """Replies for the conversations that it is about: both patterns must be found."""
+    """Replies for the conversations in which all given patterns are found."""
 
     steps: "Sequence[Step | ReplyFunction]"
     system: str = ""
@@ -99,8 +100,8 @@ class Rule(NamedTuple):
     last: str = ""
 
     def applies(self, seen: Seen) -> bool:
-        wanted = ((self.system, seen.system), (self.first, seen.first), (self.last, seen.last))
-        return all(re.search(pattern, text) is not None for pattern, text in wanted if pattern)
+        patterns = ((self.system, seen.system), (self.first, seen.first), (self.last, seen.last))
+        return all(re.search(pattern, text) is not None for pattern, text in patterns if pattern)
 
 
 class Script:
@@ -109,7 +110,7 @@ class Script:
         self._faults: dict[tuple[int, int, str], int] = {}
 
     def next(self, seen: Seen) -> tuple[Step, Fault | None]:
-        """The reply, and the fault that happens this time."""
+        """The next reply, and the fault to raise this time, if any."""
         for number, rule in enumerate(self.rules):
             if rule.applies(seen):
                 return self._reply_of(number, rule, seen)
@@ -118,19 +119,19 @@ class Script:
     def _reply_of(self, number: int, rule: Rule, seen: Seen) -> tuple[Step, Fault | None]:
         if seen.turns >= len(rule.steps):
             return Step(text="(The script has ended.)"), None
-        found = rule.steps[seen.turns]
-        if not isinstance(found, Step):
-            made = found(seen)
-            found = made if isinstance(made, Step) else Step(text=made)
-        if found.fault is None:
-            return found, None
+        reply = rule.steps[seen.turns]
+        if not isinstance(reply, Step):
+            result = reply(seen)
+            reply = result if isinstance(result, Step) else Step(text=result)
+        if reply.fault is None:
+            return reply, None
         key = (number, seen.turns, seen.first)
         self._faults[key] = self._faults.get(key, 0) + 1
-        return found, found.fault if self._faults[key] <= found.fault.times else None
+        return reply, reply.fault if self._faults[key] <= reply.fault.times else None
 
 
 def load_script(path: str) -> Script:
-    """From JSON. Raises InvalidError that names the file and the place."""
+    """From a JSON file. Raises InvalidError that names the file and the position."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -148,10 +149,10 @@ def script_of(value: object) -> Script:
         return Script((Rule(_parse_replies(cast("list[object]", value), "replies")),))
     fields = _require_object(value, "the script")
     rules: list[Rule] = []
-    given = fields.get("rules", [])
-    if not isinstance(given, list):
+    written = fields.get("rules", [])
+    if not isinstance(written, list):
         raise InvalidError("`rules` is no list", "write a list of rules")
-    for at, item in enumerate(cast("list[object]", given)):
+    for at, item in enumerate(cast("list[object]", written)):
         rule = _require_object(item, f"rules[{at}]")
         patterns = {name: str(rule.get(name, "")) for name in ("system", "first", "last")}
         for name, pattern in patterns.items():
@@ -167,33 +168,35 @@ def script_of(value: object) -> Script:
     return Script(rules)
 
 
-def _parse_replies(value: object, place: str) -> list[Step]:
+def _parse_replies(value: object, position: str) -> list[Step]:
     if not isinstance(value, list):
-        raise InvalidError(f"`{place}` is no list", "write a list of replies")
-    return [_parse_reply(item, f"{place}[{at}]") for at, item in enumerate(cast("list[object]", value))]
+        raise InvalidError(f"`{position}` is no list", "write a list of replies")
+    return [_parse_reply(item, f"{position}[{at}]") for at, item in enumerate(cast("list[object]", value))]
 
 
 _FIELDS = frozenset(("text", "thinking", "calls", "stop", "usage", "fault", "delay", "stop_reason"))
 
 
-def _parse_reply(value: object, place: str) -> Step:
+def _parse_reply(value: object, position: str) -> Step:
     if isinstance(value, str):
         return Step(text=value)
-    fields = _require_object(value, place)
+    fields = _require_object(value, position)
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
-        raise InvalidError(f"{place} has an unknown field `{unknown[0]}`", f"known are {', '.join(sorted(_FIELDS))}")
+        raise InvalidError(f"{position} has an unknown field `{unknown[0]}`", f"known are {', '.join(sorted(_FIELDS))}")
     fault = fields.get("fault")
     delay = fields.get("delay", 0)
     if fields.get("stop") not in (None, "end", "tools", "length", "refusal"):
-        raise InvalidError(f"{place}.stop is {fields['stop']!r}", "write end, tools, length or refusal")
+        raise InvalidError(f"{position}.stop is {fields['stop']!r}", "write end, tools, length or refusal")
     if not isinstance(delay, int | float) or not 0 <= delay <= _MAX_DELAY:
-        raise InvalidError(f"{place}.delay is {delay!r}", f"write seconds, from 0 to {_MAX_DELAY}")
+        raise InvalidError(f"{position}.delay is {delay!r}", f"write seconds, from 0 to {_MAX_DELAY}")
     try:
         return Step(
             text=str(fields.get("text", "")),
             thinking=str(fields.get("thinking", "")),
-            calls=tuple(_parse_call(item, f"{place}.calls[{at}]") for at, item in enumerate(fields.get("calls", ()))),
+            calls=tuple(
+                _parse_call(item, f"{position}.calls[{at}]") for at, item in enumerate(fields.get("calls", ()))
+            ),
             stop=fields.get("stop"),
             usage=Usage(**fields["usage"]) if "usage" in fields else None,
             fault=Fault(**fault) if fault else None,
@@ -201,23 +204,23 @@ def _parse_reply(value: object, place: str) -> Step:
             stop_reason=str(fields.get("stop_reason", "")),
         )
     except (TypeError, ValueError) as error:
-        raise InvalidError(f"{place}: {error}", "correct the reply") from error
+        raise InvalidError(f"{position}: {error}", "correct the reply") from error
 
 
-def _parse_call(value: object, place: str) -> tuple[str, str, str]:
-    fields = _require_object(value, place)
+def _parse_call(value: object, position: str) -> tuple[str, str, str]:
+    fields = _require_object(value, position)
     arguments = fields.get("arguments", {})
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return str(fields.get("id") or f"call_{os.urandom(6).hex()}"), str(fields.get("name", "")), text
 
 
-def _require_object(value: object, place: str) -> dict[str, Any]:
+def _require_object(value: object, position: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidError(f"{place} is no object", "write a JSON object")
+        raise InvalidError(f"{position} is no object", "write a JSON object")
     return cast("dict[str, Any]", value)
 
 
-def seen_in(request: ModelRequest) -> Seen:
+def describe_request(request: ModelRequest) -> Seen:
     def text(message: Message) -> str:
         results = [piece.text for result in message.results for piece in result.content if isinstance(piece, Text)]
         return "\n".join([*results, message.text])
@@ -232,7 +235,7 @@ def seen_in(request: ModelRequest) -> Seen:
 
 
 class Scripted:
-    """The script as a provider, without a network between."""
+    """The script as a provider in this process, without a network."""
 
     def __init__(self, script: Script) -> None:
         self.name = NAME
@@ -244,7 +247,7 @@ class Scripted:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         self.requests.append(request)
-        step, fault = self.script.next(seen_in(request))
+        step, fault = self.script.next(describe_request(request))
         await asyncio.sleep(step.delay)
         if fault is not None:
             if fault.kind in ("cut-text", "no-end", "idle") and step.text:
@@ -265,10 +268,12 @@ class Scripted:
 
 
 def estimate_usage(request: ModelRequest, step: Step) -> Usage:
-    """What a provider would bill, by estimate: the whole request, and the reply."""
-    shown = sum(estimate_tokens(block.text) for block in request.system)
-    shown += sum(estimate_tokens(f"{tool.name}{tool.description}{json.dumps(tool.schema)}") for tool in request.tools)
+    """Estimates what a provider would bill for the request and the reply."""
+    input_tokens = sum(estimate_tokens(block.text) for block in request.system)
+    input_tokens += sum(
+        estimate_tokens(f"{tool.name}{tool.description}{json.dumps(tool.schema)}") for tool in request.tools
+    )
     for message in request.messages:
-        shown += sum(estimate_tokens(str(part)) for part in message.parts)
-    said = estimate_tokens(step.text + step.thinking) + sum(estimate_tokens(call[2]) for call in step.calls)
-    return Usage(shown, said)
+        input_tokens += sum(estimate_tokens(str(part)) for part in message.parts)
+    output_tokens = estimate_tokens(step.text + step.thinking) + sum(estimate_tokens(call[2]) for call in step.calls)
+    return Usage(input_tokens, output_tokens)

@@ -1,1 +1,1 @@
-"""What a model sees: the catalog it starts with and the text a skill is delivered as."""
+"""What a model sees: prompts, catalogs, delivered skills and packed tasks."""

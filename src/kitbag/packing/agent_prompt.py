@@ -1,7 +1,7 @@
-"""The system prompt an agent starts with, as a ledger: identity, type, mode, preloads, instructions, environment,
-guidelines, and last the task, so that all before it is the same for every spawn (CONTRACT §5).
+"""The system prompt of a subagent, as a ledger: identity, type, mode, preloads, instructions, environment,
+guidelines, and the task last, so that the prefix is the same for every spawn (CONTRACT §5).
 
-Used by `kitbag agents show --prompt` and by whoever spawns an agent.
+Used by `kitbag agents show --prompt` and by assembly; uses preload, catalog and git_state.
 """
 
 import os
@@ -34,7 +34,7 @@ class EnvironmentInfo(NamedTuple):
     platform: str
     date: str
     git: str = ""
-    """The branch and the commit, as they were at start."""
+    """Branch and commit at startup."""
 
     def render(self) -> str:
         lines = [f"- Working directory: {self.cwd}", f"- Platform: {self.platform}", f"- Date: {self.date}"]
@@ -42,7 +42,7 @@ class EnvironmentInfo(NamedTuple):
 
 
 def detect_environment(cwd: str, root: str = "") -> EnvironmentInfo:
-    """`root`: the workspace, where its git state is to be told."""
+    """`root`: the workspace, to include its git state."""
     state = read_git_state(root) if root else None
     return EnvironmentInfo(
         collapse_whitespace(reveal_hidden(cwd)),
@@ -66,7 +66,7 @@ def compose_agent_prompt(
     skills_budget: int = 15_000,
 ) -> AgentPrompt:
     preloads = preload_skills(agent, registry, skills_budget, count)
-    title, words = MODE_DESCRIPTIONS[agent.permission_mode]
+    title, description = MODE_DESCRIPTIONS[agent.permission_mode]
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope
 
@@ -77,14 +77,14 @@ def compose_agent_prompt(
     entries = [
         part("identity", "compose.identity", _read_prompt_file("prompt_identity.md") + "\n\n"),
         part("agent-type", agent.path, about, scope),
-        part("mode", "compose.mode", f"## Mode: {title}\n{words}\n\n"),
+        part("mode", "compose.mode", f"## Mode: {title}\n{description}\n\n"),
     ]
     if preloads.skills:
         entries.append(part("preloads", "compose.preloads", "## Preloaded Skills\n\n"))
     entries += preloads.entries
     if agent.tools.allows("Skill"):
-        already = {skill.full_name for skill in preloads.skills}
-        pairs = [pair for pair in registry.visible_skills(agent) if pair[0].full_name not in already]
+        preloaded = {skill.full_name for skill in preloads.skills}
+        pairs = [pair for pair in registry.visible_skills(agent) if pair[0].full_name not in preloaded]
         catalog = render_skills(pairs, catalog_budget(registry.settings)).text
         if catalog:
             entries.append(part("catalog", "compose.catalog", f"{catalog}\n\n"))

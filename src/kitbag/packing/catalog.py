@@ -1,7 +1,7 @@
-"""The catalog of skills and agents that a model starts with: names always, descriptions inside a budget.
+"""The catalog of skills and agents in a system prompt: all names that fit, descriptions within a budget.
 
-Every text in it is escaped, so that no description can close the block or add an entry, and the same
-files give the same bytes. Used by the prompt, by `kitbag skills list --format` and over MCP.
+All text is escaped, so no description can close the block or add an entry; the same files give the same bytes.
+Used by main_prompt, agent_prompt, `kitbag skills list --format` and mcp_server; uses library.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CatalogFormat = Literal["list", "table", "xml"]
 CATALOG_FORMATS: tuple[CatalogFormat, ...] = ("list", "table", "xml")
 MIN_DESCRIPTION = 60
-"""A description cut below this says nothing; then fewer skills are described instead."""
+"""Descriptions are not shortened below this; fewer skills are described instead."""
 DEFAULT_WINDOW = 200_000
 MAX_HINT = 80
 
@@ -30,22 +30,22 @@ _CUT_ENTITY = re.compile(r"&(?:#?\w{0,8})\Z")
 
 
 class Budget(NamedTuple):
-    """In characters as they stand in the prompt, escaped. Tags, bullets and the closing line are not counted."""
+    """In escaped characters. Tags, bullets and the closing line are not counted."""
 
     descriptions: int = 8_000
-    """Descriptions with their hints and counts."""
+    """Total for descriptions with their hints and counts."""
     names: int = 24_000
     entry: int = 1_536
-    """The longest description of one item."""
+    """Limit for one description."""
 
 
 def catalog_budget(settings: Settings, window_tokens: int = DEFAULT_WINDOW) -> Budget:
-    """The catalog's budget; a share of the window counts four characters a token."""
-    written = str(settings.get("catalog.descriptions"))
-    if written.endswith("%"):
-        descriptions = int(window_tokens * 4 * float(written[:-1]) / 100)
+    """The budget from settings; a percentage of the window counts four characters per token."""
+    setting = str(settings.get("catalog.descriptions"))
+    if setting.endswith("%"):
+        descriptions = int(window_tokens * 4 * float(setting[:-1]) / 100)
     else:
-        descriptions = int(written)
+        descriptions = int(setting)
     return Budget(descriptions, settings.get("catalog.names"), settings.get("catalog.entry"))
 
 
@@ -63,8 +63,8 @@ def render_skills(
     *,
     over_mcp: bool = False,
 ) -> Catalog:
-    """`pairs` in sorted order, as Registry.visible_skills gives them. No skills: no text at all. `over_mcp`: for a
-    model that has the tools of the MCP server instead of Kitbag's own."""
+    """`pairs`: sorted, as returned by Registry.visible_skills; the text is empty if there are none. `over_mcp`: for a
+    model that has the MCP server's tools instead of Kitbag's own."""
     lengths = [
         (len(skill.summary) if skill.when_to_use else len(skill.description)) if verdict.described else 0
         for skill, verdict in pairs
@@ -82,17 +82,17 @@ def render_agents(
 
 
 def render_entry(skill: Skill, max_length: int = 400) -> str:
-    """One line of the list, for a skill that is told of outside the catalog."""
+    """One line of the list format, for use outside the catalog."""
     return _list_entry(skill, _list_cut(*_list_texts(skill, max_length), max_length))
 
 
 def parse_catalog_lines(text: str) -> dict[str, str]:
-    """What a catalog in the form of a list has: name, as it stands there, to line."""
+    """Maps each escaped name in a list-format catalog to its line."""
     return {line[2:].partition(": ")[0]: line for line in text.split("\n") if line.startswith("- ")}
 
 
 def catalog_name(item: "Skill | AgentFile") -> str:
-    """As it stands there."""
+    """The name as escaped in the catalog."""
     return _escape(item.full_name)
 
 
@@ -126,115 +126,117 @@ def _render(
     lengths: list[int],
     budget: Budget,
     format: CatalogFormat,  # noqa: A002
-    words: _Wording,
+    wording: _Wording,
 ) -> Catalog:
     if not pairs:
         return Catalog("", 0, 0, 0)
 
-    known: list[int] = []
+    cached_ranks: list[int] = []
 
     def ranks() -> list[int]:
-        """Who is described first when not all can be: what is required, then by scope."""
-        if not known:
-            known.extend([item.root.rank[0] for item, _ in pairs])
+        """Priority for descriptions if not all fit: required skills first, then by scope."""
+        if not cached_ranks:
+            cached_ranks.extend([item.root.rank[0] for item, _ in pairs])
             for at, (item, _) in enumerate(pairs):
                 if isinstance(item, Skill) and item.flags & REQUIRED:
-                    known[at] = -1
-        return known
+                    cached_ranks[at] = -1
+        return cached_ranks
 
-    form = _FORMATTERS[format]
+    formatter = _FORMATTERS[format]
     chosen, longest = _choose_described(lengths, ranks, budget)
     names = [item.full_name for item, _ in pairs]
     listed = _choose_listed(names, lambda: sorted(sorted(chosen), key=ranks().__getitem__), budget.names)
     chosen.intersection_update(listed)
-    # Only now is any text made ready. Escapes and hints make some longer than was reckoned with.
-    texts = {at: form.texts(pairs[at][0], longest) for at in chosen}
+    # Texts are escaped only now. Escapes and hints can make them longer than the raw lengths.
+    texts = {at: formatter.texts(pairs[at][0], longest) for at in chosen}
     if sum(len(first) + len(second) for first, second in texts.values()) > budget.descriptions:
         order = sorted(chosen)
-        exact = [len("".join(texts[at])) for at in order]
-        places, longest = _choose_described(exact, lambda: list(map(ranks().__getitem__, order)), budget)
-        chosen = {order[place] for place in places}
-    lines = [form.entry(pairs[at][0], form.cut(*texts[at], longest) if at in chosen else None) for at in listed]
-    count = _count_line(len(chosen), len(listed), len(pairs), words)
+        exact_lengths = [len("".join(texts[at])) for at in order]
+        positions, longest = _choose_described(exact_lengths, lambda: list(map(ranks().__getitem__, order)), budget)
+        chosen = {order[position] for position in positions}
+    lines = [
+        formatter.entry(pairs[at][0], formatter.cut(*texts[at], longest) if at in chosen else None) for at in listed
+    ]
+    count = _count_line(len(chosen), len(listed), len(pairs), wording)
     if format == "xml" and len(chosen) == len(pairs):
-        count = ""  # then it is byte for byte what the reference library makes
-    return Catalog(form.frame(lines, count, words), len(chosen), len(listed), len(pairs))
+        count = ""  # byte for byte the output of the reference library
+    return Catalog(formatter.frame(lines, count, wording), len(chosen), len(listed), len(pairs))
 
 
-def _count_line(described: int, listed: int, total: int, words: _Wording) -> str:
-    line = f"{described} of {total} {words.noun}s are described"
+def _count_line(described: int, listed: int, total: int, wording: _Wording) -> str:
+    line = f"{described} of {total} {wording.noun}s are described"
     if described < listed:
         line += f", {listed - described} more by name only"
     if listed < total:
         line += f", {total - listed} are not listed"
-        line += f": {words.search_tool} finds them" if words.search_tool else ""
+        line += f": {wording.search_tool} finds them" if wording.search_tool else ""
     if described < total:
-        line += f"; every one can be {'used' if words is _AGENTS else 'loaded'} by its name"
+        line += f"; every one can be {'used' if wording is _AGENTS else 'loaded'} by its name"
     return f"({line}.)"
 
 
 def _choose_described(lengths: list[int], ranks: Callable[[], list[int]], budget: Budget) -> tuple[set[int], int]:
-    """Which entries are described (by position), and how long a description may be."""
-    wanted = list(compress(range(len(lengths)), lengths))
+    """Positions of the entries to describe, and the length limit for each description."""
+    candidates = list(compress(range(len(lengths)), lengths))
     fits = sum(lengths) <= budget.descriptions
     if fits or (max(lengths) > budget.entry and sum(map(min, lengths, repeat(budget.entry))) <= budget.descriptions):
-        return set(wanted), budget.entry
-    if len(wanted) > budget.descriptions // MIN_DESCRIPTION:
+        return set(candidates), budget.entry
+    if len(candidates) > budget.descriptions // MIN_DESCRIPTION:
         order = ranks()
         if min(order) != max(order):
-            wanted.sort(key=order.__getitem__)  # stable: within a rank the order of names stays
-        left = budget.descriptions
-        for place, at in enumerate(wanted):
-            left -= min(lengths[at], MIN_DESCRIPTION)
-            if left < 0:
-                del wanted[place:]
+            candidates.sort(key=order.__getitem__)  # stable: keeps the order of names within a rank
+        remaining = budget.descriptions
+        for position, at in enumerate(candidates):
+            remaining -= min(lengths[at], MIN_DESCRIPTION)
+            if remaining < 0:
+                del candidates[position:]
                 break
     low, high = 0, budget.entry
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(min(lengths[at], middle) for at in wanted) <= budget.descriptions:
+        if sum(min(lengths[at], middle) for at in candidates) <= budget.descriptions:
             low = middle
         else:
             high = middle - 1
-    return set(wanted) if low else set(), low
+    return set(candidates) if low else set(), low
 
 
 def _choose_listed(names: list[str], best_first: Callable[[], list[int]], limit: int) -> Collection[int]:
-    """All names if they fit; else those that are described, best first, and as many more as there is room for."""
+    """All names if they fit; else the described ones, best first, then as many others as fit."""
     joined = "".join(names)
     if len(joined) <= limit and _escaped_length(joined) <= limit:
         return range(len(names))
     length_of = len if _escaped_length(joined) == len(joined) else _escaped_length
-    left = limit
-    kept: set[int] = set()
+    remaining = limit
+    listed: set[int] = set()
     for at in best_first():
-        if (length := length_of(names[at])) <= left:
-            left -= length
-            kept.add(at)
+        if (length := length_of(names[at])) <= remaining:
+            remaining -= length
+            listed.add(at)
     for at, name in enumerate(names):
-        if left <= 0:
+        if remaining <= 0:
             break
-        if (length := length_of(name)) <= left and at not in kept:
-            left -= length
-            kept.add(at)
-    return sorted(kept)
+        if (length := length_of(name)) <= remaining and at not in listed:
+            remaining -= length
+            listed.add(at)
+    return sorted(listed)
 
 
 def _escaped_length(text: str) -> int:
-    """At most this many characters when escaped."""
+    """Upper bound of the length after escaping."""
     return len(text) + 3 * text.count("<") + 4 * text.count("&")
 
 
 def _escape(text: str) -> str:
-    """One line that can't be taken for markup."""
-    plain = text.removesuffix("…")  # our own mark, which alone would call for the careful way
+    """One line that can't be read as markup."""
+    plain = text.removesuffix("…")  # added by shorten, and needs no escaping
     if plain.isascii() and plain.isprintable() and "<" not in plain and "&" not in plain and "  " not in plain:
         return text.strip()
     return _ENTITY.sub("&amp;", remove_hidden(collapse_whitespace(text))).replace("<", "&lt;")
 
 
 def shorten(text: str, max_length: int) -> str:
-    """At most `longest` characters, cut at a word, with an ellipsis for what is gone."""
+    """At most `max_length` characters, cut at a word boundary, with an ellipsis."""
     if len(text) <= max_length:
         return text
     if max_length < 1:
@@ -243,7 +245,7 @@ def shorten(text: str, max_length: int) -> str:
     if " " in cut[max_length // 2 :]:
         cut = cut[: cut.rindex(" ")]
     cut = _CUT_ENTITY.sub("", cut.rstrip(" ,;:.-"))
-    # A joiner or a flag's tag that has lost its neighbour is a hidden character.
+    # A joiner or tag character at the cut without its neighbor is a hidden character.
     return remove_hidden(cut) + "…"
 
 
@@ -252,27 +254,27 @@ def _summary(item: "Skill | AgentFile") -> str:
 
 
 class _Formatter(NamedTuple):
-    """How one format says it."""
+    """The functions of one output format."""
 
     texts: "Callable[[Skill | AgentFile, int], tuple[str, str]]"
-    """Two texts that describe an item, escaped; no more of them than so many characters of the source."""
+    """Two escaped texts that describe an item, from at most the given number of source characters."""
     cut: Callable[[str, str, int], tuple[str, str]]
-    """Both, in at most so many characters."""
+    """Shortens both texts to at most the given length in total."""
     entry: "Callable[[Skill | AgentFile, tuple[str, str] | None], str]"
     frame: Callable[[list[str], str, _Wording], str]
 
 
-# -- a list: `- name: description [argument-hint] [2 scripts, 1 reference]` ----------------------
+# -- list format: `- name: description [argument-hint] [2 scripts, 1 reference]` -----------------
 
 
-def _list_texts(item: "Skill | AgentFile", longest: int) -> tuple[str, str]:
-    return _escape(shorten(collapse_whitespace(_summary(item)), longest)), _format_suffix(item)
+def _list_texts(item: "Skill | AgentFile", max_length: int) -> tuple[str, str]:
+    return _escape(shorten(collapse_whitespace(_summary(item)), max_length)), _format_suffix(item)
 
 
-def _list_cut(text: str, suffix: str, longest: int) -> tuple[str, str]:
-    if len(text) + len(suffix) > longest and longest - len(suffix) < MIN_DESCRIPTION:
+def _list_cut(text: str, suffix: str, max_length: int) -> tuple[str, str]:
+    if len(text) + len(suffix) > max_length and max_length - len(suffix) < MIN_DESCRIPTION:
         suffix = ""
-    return shorten(text, longest - len(suffix)), suffix
+    return shorten(text, max_length - len(suffix)), suffix
 
 
 def _list_entry(item: "Skill | AgentFile", texts: tuple[str, str] | None) -> str:
@@ -280,9 +282,9 @@ def _list_entry(item: "Skill | AgentFile", texts: tuple[str, str] | None) -> str
     return f"- {name}: {texts[0]}{texts[1]}" if texts else f"- {name}"
 
 
-def _list_frame(lines: list[str], count: str, words: _Wording) -> str:
-    tag = f"available-{words.noun}s"
-    return "\n".join((f"<{tag}>", words.intro, "", *lines, "", count, f"</{tag}>"))
+def _list_frame(lines: list[str], count: str, wording: _Wording) -> str:
+    tag = f"available-{wording.noun}s"
+    return "\n".join((f"<{tag}>", wording.intro, "", *lines, "", count, f"</{tag}>"))
 
 
 def _format_suffix(item: "Skill | AgentFile") -> str:
@@ -299,20 +301,20 @@ def _format_hint(hint: str) -> str:
 
 
 def _format_counts(skill: Skill) -> str:
-    """`[2 scripts, 1 reference]`: only for skills that are described, so that listing many stays cheap."""
+    """`[2 scripts, 1 reference]`; only for described skills, to keep large catalogs cheap."""
     if skill.flags & (FLAT | COMMAND):
         return ""
     try:
-        inside = os.listdir(skill.directory)
+        names_inside = os.listdir(skill.directory)
     except OSError:
         return ""
     parts: list[str] = []
     for folder, noun in (("scripts", "script"), ("references", "reference")):
-        if folder not in inside:
+        if folder not in names_inside:
             continue
         path = os.path.join(skill.directory, folder)
         if os.path.islink(path):
-            continue  # as list_resources has it: what lies there is not the skill's
+            continue  # list_resources does not follow it either
         try:
             names = os.listdir(path)
         except OSError:
@@ -323,18 +325,18 @@ def _format_counts(skill: Skill) -> str:
     return f" [{', '.join(parts)}]" if parts else ""
 
 
-# -- a table: Skill | Description | Use When -----------------------------------------------------
+# -- table format: Skill | Description | Use When ------------------------------------------------
 
 
-def _table_texts(item: "Skill | AgentFile", longest: int) -> tuple[str, str]:
-    description = shorten(collapse_whitespace(item.description), longest)
+def _table_texts(item: "Skill | AgentFile", max_length: int) -> tuple[str, str]:
+    description = shorten(collapse_whitespace(item.description), max_length)
     when = collapse_whitespace(item.when_to_use) if isinstance(item, Skill) else ""
-    return _table_cell(description), _table_cell(shorten(when, longest - len(description)))
+    return _table_cell(description), _table_cell(shorten(when, max_length - len(description)))
 
 
-def _table_cut(description: str, when: str, longest: int) -> tuple[str, str]:
-    description = shorten(description, longest)
-    return description, shorten(when, longest - len(description))
+def _table_cut(description: str, when: str, max_length: int) -> tuple[str, str]:
+    description = shorten(description, max_length)
+    return description, shorten(when, max_length - len(description))
 
 
 def _table_cell(text: str) -> str:
@@ -345,21 +347,21 @@ def _table_entry(item: "Skill | AgentFile", texts: tuple[str, str] | None) -> st
     return f"| {' | '.join((_table_cell(item.full_name), *(texts or ('', ''))))} |"
 
 
-def _table_frame(lines: list[str], count: str, words: _Wording) -> str:
-    noun = words.noun.capitalize()
-    head = (f"| {noun} | Description | Use When |", "|-------|-------------|----------|")
-    return "\n".join((f"## Available {noun}s", "", words.table_intro, "", *head, *lines, "", count))
+def _table_frame(lines: list[str], count: str, wording: _Wording) -> str:
+    noun = wording.noun.capitalize()
+    header = (f"| {noun} | Description | Use When |", "|-------|-------------|----------|")
+    return "\n".join((f"## Available {noun}s", "", wording.table_intro, "", *header, *lines, "", count))
 
 
-# -- the Agent Skills XML ------------------------------------------------------------------------
+# -- Agent Skills XML format ---------------------------------------------------------------------
 
 
-def _xml_texts(item: "Skill | AgentFile", longest: int) -> tuple[str, str]:
-    return _escape_xml(shorten(_summary(item), longest)), ""
+def _xml_texts(item: "Skill | AgentFile", max_length: int) -> tuple[str, str]:
+    return _escape_xml(shorten(_summary(item), max_length)), ""
 
 
-def _xml_cut(text: str, _: str, longest: int) -> tuple[str, str]:
-    return shorten(text, longest), ""
+def _xml_cut(text: str, _: str, max_length: int) -> tuple[str, str]:
+    return shorten(text, max_length), ""
 
 
 def _escape_xml(text: str) -> str:
@@ -379,8 +381,8 @@ def _xml_entry(item: "Skill | AgentFile", texts: tuple[str, str] | None) -> str:
     )
 
 
-def _xml_frame(lines: list[str], count: str, words: _Wording) -> str:
-    tag = f"available_{words.noun}s"
+def _xml_frame(lines: list[str], count: str, wording: _Wording) -> str:
+    tag = f"available_{wording.noun}s"
     note = [f"<!-- {count.strip('()')} -->"] if count else []
     return "\n".join((f"<{tag}>", *lines, *note, f"</{tag}>"))
 

@@ -1,7 +1,7 @@
-"""How each skill stands towards a model: described, shortened, by name, or not in its catalog at all, and why.
+"""How each skill is listed in a model's catalog (described, shortened, by name, not at all), and why.
 
-Used by `/skills`. Holds what the library would show now against the catalog that stands in the prompt, which is made
-anew only now and then. Reads every skill's file: a caller with a loop uses a thread.
+Compares what the library would list now with the catalog in the prompt, which is rebuilt only occasionally.
+Reads every skill file: async callers run it in a thread. Used by `/skills`; uses catalog.
 """
 
 from typing import Literal, NamedTuple
@@ -23,13 +23,13 @@ class SkillStatus(NamedTuple):
     skill: Skill
     verdict: Verdict
     listing: CatalogListing
-    """In the catalog that the model has."""
+    """In the model's current catalog."""
     reason: str
-    """Empty: it is described, and nothing stands in its way."""
+    """Empty if the skill is described and loadable."""
     listed_tokens: int
-    """What its line in that catalog costs."""
+    """Tokens of its catalog line."""
     body_tokens: int
-    """What it costs when it is loaded."""
+    """Tokens of its body when loaded."""
 
     @property
     def name(self) -> str:
@@ -37,12 +37,11 @@ class SkillStatus(NamedTuple):
 
 
 def skill_statuses(library: Registry, catalog: str, budget: Budget) -> list[SkillStatus]:
-    """In the order of their names. `catalog`: as the prompt has it, empty where it has none; `budget`: by which the
-    next one is made."""
-    there = parse_catalog_lines(catalog)
+    """Sorted by name. `catalog`: the one in the prompt, empty if it has none. `budget`: for the next catalog."""
+    current = parse_catalog_lines(catalog)
     fresh = parse_catalog_lines(render_skills(library.visible_skills(), budget).text)
     view = library.visibility_context()
-    return [_skill_status(skill, library.evaluate(skill, view), there, fresh, budget) for skill in library.skills]
+    return [_skill_status(skill, library.evaluate(skill, view), current, fresh, budget) for skill in library.skills]
 
 
 def skill_status(library: Registry, skill: Skill, catalog: str, budget: Budget) -> SkillStatus:
@@ -51,14 +50,14 @@ def skill_status(library: Registry, skill: Skill, catalog: str, budget: Budget) 
 
 
 def _skill_status(
-    skill: Skill, verdict: Verdict, there: dict[str, str], fresh: dict[str, str], budget: Budget
+    skill: Skill, verdict: Verdict, current: dict[str, str], fresh: dict[str, str], budget: Budget
 ) -> SkillStatus:
     name = catalog_name(skill)
-    line, next_line = there.get(name, ""), fresh.get(name, "")
-    shown = _listing_of(skill, line, budget)
-    why = shorten_home(_explain(verdict, shown, _listing_of(skill, next_line, budget), has_catalog=bool(there)))
+    line, next_line = current.get(name, ""), fresh.get(name, "")
+    listing = _listing_of(skill, line, budget)
+    reason = shorten_home(_explain(verdict, listing, _listing_of(skill, next_line, budget), has_catalog=bool(current)))
     listed = estimate_tokens(line) if line else 0
-    return SkillStatus(skill, verdict, shown, why, listed, estimate_tokens(read_skill_body(skill).text))
+    return SkillStatus(skill, verdict, listing, reason, listed, estimate_tokens(read_skill_body(skill).text))
 
 
 def _listing_of(skill: Skill, line: str, budget: Budget) -> CatalogListing:
@@ -69,29 +68,29 @@ def _listing_of(skill: Skill, line: str, budget: Budget) -> CatalogListing:
     return "described" if line == render_entry(skill, budget.entry) else "shortened"
 
 
-def _explain(verdict: Verdict, shown: CatalogListing, next_shown: CatalogListing, *, has_catalog: bool) -> str:
-    if shown != next_shown and shown == "no" and has_catalog:
+def _explain(verdict: Verdict, listing: CatalogListing, next_listing: CatalogListing, *, has_catalog: bool) -> str:
+    if listing != next_listing and listing == "no" and has_catalog:
         return f"it came, or was switched on, {_SINCE}: the model was told, and can load it"
-    if shown != "no" and next_shown == "no":
+    if listing != "no" and next_listing == "no":
         return f"{verdict.reason or 'it does not fit any more'}; the prompt still names it until it is made anew"
-    if next_shown == "by name" and shown in ("described", "shortened"):
+    if next_listing == "by name" and listing in ("described", "shortened"):
         return f"{verdict.reason or 'no room for it any more'}, once the prompt is made anew"
-    if shown != "described" and next_shown == "described":
+    if listing != "described" and next_listing == "described":
         return f"it was changed or switched on {_SINCE}" if has_catalog else "this agent's prompt has no catalog"
     if verdict.reason:
         return verdict.reason
-    if shown == "shortened":
+    if listing == "shortened":
         return "shortened: the catalog's budget for descriptions, or what it says was changed since"
-    if shown == "by name":
+    if listing == "by name":
         return "left by name: the catalog's budget for descriptions; words that fit still suggest it"
-    if shown == "no":
-        why = "the catalog's budget for names" if has_catalog else "this agent's prompt has no catalog"
-        return f"left out: {why}; it can be loaded by its name"
+    if listing == "no":
+        cause = "the catalog's budget for names" if has_catalog else "this agent's prompt has no catalog"
+        return f"left out: {cause}; it can be loaded by its name"
     return ""
 
 
 def skills_awaiting_trust(library: Registry) -> list[UntrustedItem]:
-    """Of a workspace that is not trusted: what would be there if it were."""
+    """Skills of an untrusted workspace that trust would make available."""
     if not library.omit_project:
         return []
     return [item for item in library.untrusted_items() if item.kind in ("skill", "command")]

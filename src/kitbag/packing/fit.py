@@ -1,7 +1,7 @@
-"""Makes skills fit a budget, step by step, in the order of CONTRACT §4, and records what each step took.
+"""Shrinks skills to a token budget, step by step in the order of CONTRACT §4, and records each cut.
 
-References go first, then supporting skills shrink to their heads, then the primary one is cut: a lower
-strategy, by sections, by lines. Its head, Summary and Core Rules are never cut. Used by pack.
+References are dropped first, then supporting skills shrink to their metadata, then the primary skill is cut: lower
+strategy, sections, lines. Its frontmatter, Summary and Core Rules are never cut. Used by pack; uses text.truncate.
 """
 
 import os
@@ -24,14 +24,14 @@ class Budgets(NamedTuple):
     skills: int = 15_000
     total: int = 100_000
     fill: int = 70
-    """How much of the total may be used at spawn, in percent."""
+    """Percentage of the total that may be used at spawn."""
 
 
-def parse_token_count(written: object) -> int | None:
-    """A number of tokens as somebody wrote it."""
-    if not isinstance(written, str) or not written.isascii() or not written.isdigit() or len(written) > 9:
+def parse_token_count(value: object) -> int | None:
+    """The number of tokens in a setting or field; None if it is not a positive number."""
+    if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 9:
         return None
-    return int(written) or None
+    return int(value) or None
 
 
 def _minimal_body(body: str, count: CountTokens) -> str:
@@ -44,7 +44,7 @@ def _minimal_body(body: str, count: CountTokens) -> str:
         for section in parse_sections(body)
         if section.role in ("summary", "rules") and section.end_with_children > end
     ]
-    # A section below one that is kept is part of it.
+    # A subsection is already part of a kept section.
     kept: list[str] = []
     for text in missing:
         if text.strip() and not any(text in other for other in kept):
@@ -66,15 +66,15 @@ class OverBudgetError(KitbagError):
 
 
 class PayloadPart:
-    """One text that is kept, cut or omitted as a whole: a skill's main text, or a reference of it."""
+    """One text that is kept, cut or omitted: a skill's main text, or one of its references."""
 
-    __slots__ = ("_count", "_tokens", "full", "kind", "level", "reason", "scope", "source", "text")
+    __slots__ = ("_count", "_tokens", "full_tokens", "kind", "level", "reason", "scope", "source", "text")
 
     def __init__(self, kind: str, source: str, scope: str, level: str, text: str, count: CountTokens) -> None:
         self.kind, self.source, self.scope, self.level = kind, source, scope, level
         self.text = text
         self._count = count
-        self._tokens = self.full = count(text)
+        self._tokens = self.full_tokens = count(text)
         self.reason = ""
 
     @property
@@ -89,31 +89,31 @@ class PayloadPart:
 
     def to_entry(self) -> Entry:
         status: EntryStatus = "omitted" if not self.text else "cut" if self.reason else "kept"
-        cut = max(self.full - self._tokens, 0) if self.reason else 0
+        cut = max(self.full_tokens - self._tokens, 0) if self.reason else 0
         tokens = self._tokens if self.text else 0
         return Entry(self.kind, self.source, self.scope, self.level, self.text, tokens, cut, status, self.reason)
 
 
 class PackedSkill:
-    """A skill on its way into the payload."""
+    """A skill that is being fitted into the payload."""
 
-    __slots__ = ("_count", "body", "cap", "head", "lowered", "main", "references", "skill", "title")
+    __slots__ = ("_count", "body", "cap", "frontmatter", "is_lowered", "main", "references", "skill", "title")
 
     def __init__(
-        self, skill: Skill, title: str, head: str, body: str, count: CountTokens, cap: int | None = None
+        self, skill: Skill, title: str, frontmatter: str, body: str, count: CountTokens, cap: int | None = None
     ) -> None:
         self.skill = skill
         self.title = title
-        self.head = head
+        self.frontmatter = frontmatter
         self.body = body
         self.cap = cap
-        self.lowered = False
+        self.is_lowered = False
         self._count = count
-        self.main = PayloadPart("skill", skill.path, skill.root.scope, "L1", self._with(body), count)
+        self.main = PayloadPart("skill", skill.path, skill.root.scope, "L1", self._render(body), count)
         self.references: list[PayloadPart] = []
 
-    def _with(self, body: str) -> str:
-        parts = (self.title, self.head, body.strip("\n"))
+    def _render(self, body: str) -> str:
+        parts = (self.title, self.frontmatter, body.strip("\n"))
         return "\n\n".join(part for part in parts if part) + "\n\n"
 
     @property
@@ -121,58 +121,60 @@ class PackedSkill:
         return self.main.tokens + sum(reference.tokens for reference in self.references)
 
     def to_metadata(self, reason: str) -> None:
-        self.main.replace_text(self._with(""), reason, "L0")
+        self.main.replace_text(self._render(""), reason, "L0")
 
     def omit(self, reason: str) -> None:
         self.main.replace_text("", reason, "L0")
 
     def shrink_to_minimal(self, reason: str) -> bool:
-        """The first lines, and of what follows them that which may never be cut. False: it is not longer anyway."""
+        """Keeps the first lines and the sections that may never be cut. False if that would not be shorter."""
         text = _minimal_body(self.body, self._count)
         if self._count(text) >= self._count(self.body):
             return False
-        self.main.replace_text(self._with(text), reason)
+        self.main.replace_text(self._render(text), reason)
         return True
 
     def cut_sections(self, allowed: int, reason: str) -> None:
-        room = max(allowed - self._count(self._with("")), 0)
-        done = truncate_by_sections(self.body, room, self._count)
-        if done.omissions:
-            titles = ", ".join(cut.what for cut in done.omissions[:4]) + (", ..." if len(done.omissions) > 4 else "")
-            self._shrink(done.text, f"{reason}: {titles}")
+        remaining = max(allowed - self._count(self._render("")), 0)
+        truncated = truncate_by_sections(self.body, remaining, self._count)
+        if truncated.omissions:
+            titles = ", ".join(cut.what for cut in truncated.omissions[:4]) + (
+                ", ..." if len(truncated.omissions) > 4 else ""
+            )
+            self._shrink(truncated.text, f"{reason}: {titles}")
 
     def cut_lines(self, allowed: int, reason: str) -> None:
-        room = max(allowed - self._count(self._with("")), 0)
-        self._shrink(truncate_body(self.body, room, self._count).text, reason)
+        remaining = max(allowed - self._count(self._render("")), 0)
+        self._shrink(truncate_body(self.body, remaining, self._count).text, reason)
 
     def _shrink(self, body: str, reason: str) -> None:
-        text = self._with(body)
+        text = self._render(body)
         if self._count(text) < self.main.tokens:
             self.main.replace_text(text, reason)
 
     def shrink_to_cap(self) -> None:
-        """`token_budget` in the manifest or the head caps one skill."""
+        """Applies the skill's own `token_budget` from the manifest or its frontmatter."""
         if self.cap is None:
             return
-        why = f"its own token_budget of {self.cap:,}"
+        reason = f"its own token_budget of {self.cap:,}"
         for reference in reversed(self.references):
             if self.tokens > self.cap and reference.text:
-                reference.replace_text("", why)
+                reference.replace_text("", reason)
         if self.tokens > self.cap:
-            self.cut_sections(self.cap, why)
+            self.cut_sections(self.cap, reason)
         if self.tokens > self.cap:
-            self.cut_lines(self.cap, why)
+            self.cut_lines(self.cap, reason)
 
     def to_entries(self) -> list[Entry]:
         return [self.main.to_entry(), *(reference.to_entry() for reference in self.references)]
 
 
 def fit_to_budget(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_limit: int) -> None:
-    """`others` is what protocol, task and output take. Raises OverBudgetError when the floor is too much."""
+    """`other_tokens`: used by protocol, task and output. Raises OverBudgetError if the minimum does not fit."""
     for piece in pieces:
         piece.shrink_to_cap()
     limit = min(skills_limit, spawn_limit - other_tokens)
-    why = "over budget"
+    reason = "over budget"
 
     def over() -> bool:
         return sum(piece.tokens for piece in pieces) > limit
@@ -182,20 +184,20 @@ def fit_to_budget(pieces: list[PackedSkill], other_tokens: int, skills_limit: in
     for piece in reversed(pieces):
         for reference in reversed(piece.references):
             if over() and reference.text:
-                reference.replace_text("", f"{why}: references go first")
+                reference.replace_text("", f"{reason}: references go first")
     for piece in reversed(pieces[1:]):
         if over():
-            piece.to_metadata(f"{why}: a supporting skill shrinks to its metadata")
+            piece.to_metadata(f"{reason}: a supporting skill shrinks to its metadata")
     primary = pieces[0]
     if over():
-        primary.lowered = primary.shrink_to_minimal(f"{why}: lower strategy")
+        primary.is_lowered = primary.shrink_to_minimal(f"{reason}: lower strategy")
     if over():
-        primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{why}: cut by sections")
+        primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: cut by sections")
     if over():
-        primary.cut_lines(limit - sum(piece.tokens for piece in pieces[1:]), f"{why}: cut by lines")
+        primary.cut_lines(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: cut by lines")
     for piece in reversed(pieces[1:]):
         if over():
-            piece.omit(f"{why}: no room even for its metadata")
+            piece.omit(f"{reason}: no room even for its metadata")
     if over():
         tokens = sum(piece.tokens for piece in pieces)
         if tokens > skills_limit:

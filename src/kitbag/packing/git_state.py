@@ -1,8 +1,8 @@
-"""The branch and the commit a workspace is at, read from git's own files. No git process runs: a repository's
-configuration can make git run anything.
+"""Reads the branch and commit of a workspace from git's files, without running git: a repository's configuration can
+make git run arbitrary programs.
 
-What is read is believed only where it has the shape of a branch's name or a commit's number, and a repository that
-lies elsewhere only where it says that it belongs here. Used by compose for the environment of every prompt.
+Accepts only values that look like a ref or a commit hash, and a repository outside the workspace only if it points
+back to it. Used by agent_prompt for the environment section; uses text.source_files.
 """
 
 import os
@@ -18,16 +18,16 @@ _REF = re.compile(r"refs/[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 _REFTABLE_HEAD = "refs/heads/.invalid"
-"""What HEAD says where branches are kept in a table that only git reads."""
+"""Content of HEAD in repositories with the reftable format, which only git can read."""
 
 
 class GitState(NamedTuple):
     branch: str
-    """Empty when no branch is checked out."""
+    """Empty if HEAD is detached."""
     commit: str
-    """The first twelve digits; empty when there is none, or when it can't be told."""
+    """First twelve digits of the hash; empty if there is none or it can't be determined."""
     unborn: bool = False
-    """The branch has no commit yet."""
+    """True if the branch has no commits yet."""
 
     def render(self) -> str:
         if not self.branch:
@@ -38,7 +38,7 @@ class GitState(NamedTuple):
 
 
 def read_git_state(directory: str) -> GitState | None:
-    """None where no repository can be recognised."""
+    """None if the directory is not the root of a readable repository."""
     git = _git_directory(directory)
     if not git:
         return None
@@ -48,13 +48,15 @@ def read_git_state(directory: str) -> GitState | None:
     ref = head.removeprefix("ref:").strip()
     if not head.startswith("ref:") or not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref == _REFTABLE_HEAD:
         return None
-    shared = _common_directory(git)
-    for place in dict.fromkeys((git, shared)):
-        sha = _read_first_line(place, ref)
+    common = _common_directory(git)
+    for folder in dict.fromkeys((git, common)):
+        sha = _read_first_line(folder, ref)
         if _SHA.fullmatch(sha):
             return GitState(_branch_name(ref), sha[:12])
-    sha, whole = _find_packed_ref(shared, ref)
-    return GitState(_branch_name(ref), sha[:12], whole and not sha and not os.path.lexists(os.path.join(shared, ref)))
+    sha, is_searched = _find_packed_ref(common, ref)
+    return GitState(
+        _branch_name(ref), sha[:12], is_searched and not sha and not os.path.lexists(os.path.join(common, ref))
+    )
 
 
 def _branch_name(ref: str) -> str:
@@ -62,7 +64,7 @@ def _branch_name(ref: str) -> str:
 
 
 def _git_directory(directory: str) -> str:
-    """`.git`, or where a worktree's or submodule's `.git` file leads to: if that leads back here. Resolved."""
+    """The resolved `.git` directory, or the one that a `.git` file names if it points back here; else empty."""
     directory = os.path.realpath(directory)
     path = os.path.join(directory, ".git")
     if os.path.isdir(path) and not os.path.islink(path):
@@ -75,31 +77,31 @@ def _git_directory(directory: str) -> str:
 
 
 def _points_back(git: str, here: str) -> bool:
-    """So that no workspace can have another repository's branch told to a model."""
+    """Keeps a workspace from showing another repository's branch to a model."""
     back = _read_first_line(git, "gitdir")
-    if back:  # a worktree's folder names the `.git` file it belongs to
+    if back:  # a worktree's git directory names the `.git` file that belongs to it
         return os.path.realpath(os.path.join(git, back)) == os.path.join(here, ".git")
     try:
         text = read_bytes(os.path.join(git, "config"), _repository_boundary(git), _CHUNK)[0].decode("utf-8", "replace")
     except SourceError:
         return False
-    return any(os.path.realpath(os.path.join(git, found)) == here for found in _WORKTREE.findall(text))
+    return any(os.path.realpath(os.path.join(git, path)) == here for path in _WORKTREE.findall(text))
 
 
 def _common_directory(git: str) -> str:
-    """Where the branches of a worktree are: two folders up, and nowhere else."""
+    """Where a worktree's branches are stored: two directories up, and nowhere else."""
     common = _read_first_line(git, "commondir")
-    above = os.path.dirname(os.path.dirname(git))
-    return above if common and os.path.normpath(os.path.join(git, common)) == above else git
+    parent = os.path.dirname(os.path.dirname(git))
+    return parent if common and os.path.normpath(os.path.join(git, common)) == parent else git
 
 
 def _repository_boundary(folder: str) -> PathBoundary:
-    """No link leads out of the repository: another file's first line could have the shape of a commit."""
+    """Symlinks may not leave the repository: the first line of another file could look like a commit hash."""
     return PathBoundary((with_trailing_slash(folder),))
 
 
 def _read_first_line(folder: str, name: str) -> str:
-    """The first line of a small regular file below this folder that is no link; empty for everything else."""
+    """The first line of a small regular file, not a symlink; empty for everything else."""
     path = os.path.join(folder, name)
     if os.path.islink(path):
         return ""
@@ -110,26 +112,26 @@ def _read_first_line(folder: str, name: str) -> str:
     return data.decode("utf-8", "replace").partition("\n")[0].strip()
 
 
-def _find_packed_ref(shared: str, ref: str) -> tuple[str, bool]:
-    """The commit of a branch in the file that holds many, and whether all of it was looked at."""
-    path = os.path.join(shared, "packed-refs")
+def _find_packed_ref(common: str, ref: str) -> tuple[str, bool]:
+    """The commit of a ref in packed-refs, and whether the whole file was searched."""
+    path = os.path.join(common, "packed-refs")
     try:
-        descriptor, status = open_regular_file(path, _repository_boundary(shared))
+        descriptor, status = open_regular_file(path, _repository_boundary(common))
     except SourceError:
         return "", not os.path.lexists(path)
-    wanted = re.compile(rb"\n([0-9a-f]{40}(?:[0-9a-f]{24})?) " + re.escape(ref.encode()) + rb"\r?\n")
-    rest, left = b"\n", _MAX_PACKED_BYTES
+    pattern = re.compile(rb"\n([0-9a-f]{40}(?:[0-9a-f]{24})?) " + re.escape(ref.encode()) + rb"\r?\n")
+    buffer, remaining = b"\n", _MAX_PACKED_BYTES
     try:
-        while left > 0 and (chunk := os.read(descriptor, _CHUNK)):
-            left -= len(chunk)
-            rest += chunk
-            if found := wanted.search(rest):
-                return found[1].decode(), True
-            last = rest[rest.rfind(b"\n") :]
-            rest = last if len(last) <= _MAX_LINE_BYTES else b"\0"  # no branch has so long a line
+        while remaining > 0 and (chunk := os.read(descriptor, _CHUNK)):
+            remaining -= len(chunk)
+            buffer += chunk
+            if match := pattern.search(buffer):
+                return match[1].decode(), True
+            tail = buffer[buffer.rfind(b"\n") :]
+            buffer = tail if len(tail) <= _MAX_LINE_BYTES else b"\0"  # too long to be a ref
     except OSError:
         return "", False
     finally:
         os.close(descriptor)
-    found = wanted.search(rest + b"\n")
-    return (found[1].decode() if found else ""), status.st_size <= _MAX_PACKED_BYTES
+    match = pattern.search(buffer + b"\n")
+    return (match[1].decode() if match else ""), status.st_size <= _MAX_PACKED_BYTES

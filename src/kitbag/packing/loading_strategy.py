@@ -1,4 +1,7 @@
-"""How much of each skill is loaded: minimal, standard or comprehensive, and why (seed 001 §3, CONTRACT §4)."""
+"""Chooses how much of each skill a payload includes: minimal, standard or comprehensive (seed 001 §3, CONTRACT §4).
+
+Used by pack.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -18,21 +21,21 @@ class StrategyChoice(NamedTuple):
 def choose_strategy(
     task: PackTask, skills: int, available: int, used: int, overhead: int, requested: Strategy | None = None
 ) -> StrategyChoice:
-    """The first rule that applies. `overhead` is what the budgets set aside for protocol and task."""
+    """Applies the first matching rule. `overhead`: tokens that the budgets reserve for protocol and task."""
     if requested is not None:
         return StrategyChoice(requested, "asked for")
     share = used / available if available > 0 else 1.0
     if share > BUSY_SHARE:
         return StrategyChoice("minimal", f"{share:.0%} of the context is in use, more than {BUSY_SHARE:.0%}")
-    each = max(available - overhead, 0) // max(skills, 1)
-    if each < TIGHT_TOKENS:
-        return StrategyChoice("minimal", f"{each:,} tokens for each skill, under {TIGHT_TOKENS:,}")
+    tokens_per_skill = max(available - overhead, 0) // max(skills, 1)
+    if tokens_per_skill < TIGHT_TOKENS:
+        return StrategyChoice("minimal", f"{tokens_per_skill:,} tokens for each skill, under {TIGHT_TOKENS:,}")
     if "simple" in {label.lower() for label in task.labels}:
         return StrategyChoice("minimal", "the task is labelled simple")
     if task.size == "small":
         return StrategyChoice("minimal", "the task is small")
-    if each < MODERATE_TOKENS:
-        return StrategyChoice("standard", f"{each:,} tokens for each skill, under {MODERATE_TOKENS:,}")
+    if tokens_per_skill < MODERATE_TOKENS:
+        return StrategyChoice("standard", f"{tokens_per_skill:,} tokens for each skill, under {MODERATE_TOKENS:,}")
     if task.type == "epic":
         return StrategyChoice("comprehensive", "the task is an epic")
     if task.complexity == "high":

@@ -1,8 +1,8 @@
-"""The main conversation's system prompt, as a ledger: base, tools, provider, memory, catalogs, extras, and last the
-environment, so that all before it stays the same and can be cached (CONTRACT §3).
+"""The main agent's system prompt as a ledger: base, tools, provider, memory, catalogs, extras, and the environment
+last, so that the prefix stays the same and can be cached (CONTRACT §3). Used by assembly.
 
-Used by runtime. Each section is capped and has an entry; joined, the entries are the prompt byte for byte. In the
-`.md` files a line that ends with `<!-- Name Other -->` is there only when the run has these tools (`tools`: any).
+Each section is capped and has a ledger entry; the joined entries are the prompt, byte for byte. In the `.md` files,
+a line ending in `<!-- Name Other -->` is included only if the run has these tools (`tools`: any tool).
 """
 
 import os
@@ -32,7 +32,7 @@ _PROVIDERS: Final = {
     **dict.fromkeys(("ollama", "llamacpp", "vllm", "lmstudio", "local"), "provider_local.md"),
 }
 _TOOL_CONDITION = re.compile(r"^(?P<line>.*?)[ \t]*<!-- (?P<names>[\w ]+) -->$")
-# The blocks that we make: no text of others may begin or end one.
+# Tags of generated blocks: text from files may not open or close them.
 _RESERVED_TAGS = re.compile(
     r"<(?=\s*/?\s*(?:available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
     r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))",
@@ -41,7 +41,7 @@ _RESERVED_TAGS = re.compile(
 
 
 class MainPromptInputs(NamedTuple):
-    """What a prompt is made for."""
+    """What the main prompt depends on, besides the library."""
 
     provider: str
     window: int
@@ -49,15 +49,15 @@ class MainPromptInputs(NamedTuple):
     environment: EnvironmentInfo
     tools: Collection[str] = ()
     trusted: bool = False
-    """Whether what the workspace brings may be used."""
+    """Whether the workspace is trusted."""
     append: str = ""
-    """The person's own addition, from the command line."""
+    """Value of --append-system-prompt."""
 
 
 class MainPrompt(NamedTuple):
     ledger: Ledger
     stable: str
-    """All but the environment."""
+    """Everything but the environment section."""
     environment: str
     warnings: tuple[Diagnostic, ...]
 
@@ -66,18 +66,18 @@ class PromptSection(NamedTuple):
     kind: SectionKind
     source: str
     text: str
-    """With what separates it from the next."""
+    """Includes the separator to the next section."""
     scope: str = "built-in"
     level: str = ""
     omitted: str = ""
-    """What a limit kept out."""
+    """Text dropped by a limit."""
     reason: str = ""
 
     def to_entry(self, count: Callable[[str], int]) -> Entry:
         status = "cut" if self.omitted else "kept"
-        cut = count(self.omitted) if self.omitted else 0
+        tokens_cut = count(self.omitted) if self.omitted else 0
         return Entry(
-            self.kind, self.source, self.scope, self.level, self.text, count(self.text), cut, status, self.reason
+            self.kind, self.source, self.scope, self.level, self.text, count(self.text), tokens_cut, status, self.reason
         )
 
 
@@ -100,33 +100,33 @@ def build_main_prompt(
     ledger = Ledger(tuple(section.to_entry(count) for section in (*sections, environment)))
     stable = "".join(section.text for section in sections)
     warnings = [
-        Diagnostic("warning", "prompt-cut", one.source, 0, one.reason, "shorten it, or make a skill of it")
-        for one in sections
-        if one.omitted and one.kind != "memory"
+        Diagnostic("warning", "prompt-cut", section.source, 0, section.reason, "shorten it, or make a skill of it")
+        for section in sections
+        if section.omitted and section.kind != "memory"
     ]
     return MainPrompt(ledger, stable, environment.text, (*problems, *warnings))
 
 
-def _file_sections(kind: SectionKind, name: str, wanted: MainPromptInputs) -> Iterator[PromptSection]:
-    """A file of ours, with the lines that are true of this run."""
+def _file_sections(kind: SectionKind, name: str, inputs: MainPromptInputs) -> Iterator[PromptSection]:
+    """A built-in prompt file, with the lines that apply to this run's tools."""
     with open(os.path.join(_PROMPT_DIR, name), encoding="utf-8") as file:
-        lines = [_apply_tool_condition(line, wanted.tools) for line in file.read().strip().split("\n")]
+        lines = [_apply_tool_condition(line, inputs.tools) for line in file.read().strip().split("\n")]
     text = "\n".join(line for line in lines if line is not None)
     if text.strip():
         yield PromptSection(kind, name, f"{text}\n\n")
 
 
 def _apply_tool_condition(line: str, tools: Collection[str]) -> str | None:
-    marked = _TOOL_CONDITION.match(line)
-    if marked is None:
+    match = _TOOL_CONDITION.match(line)
+    if match is None:
         return line
-    has_all = all(name in tools or (name == "tools" and tools) for name in marked["names"].split())
-    return marked["line"] if has_all else None
+    has_all = all(name in tools or (name == "tools" and tools) for name in match["names"].split())
+    return match["line"] if has_all else None
 
 
-def _memory_sections(files: tuple[MemoryFile, ...], wanted: MainPromptInputs) -> Iterator[PromptSection]:
+def _memory_sections(files: tuple[MemoryFile, ...], inputs: MainPromptInputs) -> Iterator[PromptSection]:
     if files:
-        yield from _file_sections("memory", "main_memory.md", wanted)
+        yield from _file_sections("memory", "main_memory.md", inputs)
     for memory in files:
         source = collapse_whitespace(reveal_hidden(memory.path))
         text = f"## From {_escape_reserved_tags(source)}\n\n{_escape_reserved_tags(memory.text)}\n\n"
@@ -134,21 +134,21 @@ def _memory_sections(files: tuple[MemoryFile, ...], wanted: MainPromptInputs) ->
         yield PromptSection("memory", source, text, memory.scope, omitted=memory.omitted, reason=reason)
 
 
-def _catalog_sections(library: Registry, wanted: MainPromptInputs) -> Iterator[PromptSection]:
-    """No skills: no block, and no word about them. The same for agents."""
-    budget = catalog_budget(library.settings, wanted.window)
-    if "Skill" in wanted.tools:
+def _catalog_sections(library: Registry, inputs: MainPromptInputs) -> Iterator[PromptSection]:
+    """No skills: no block and no mention of skills. The same for agents."""
+    budget = catalog_budget(library.settings, inputs.window)
+    if "Skill" in inputs.tools:
         catalog = render_skills(library.visible_skills(), budget).text
         if catalog:
-            yield from _file_sections("skills", "main_skills.md", wanted)
+            yield from _file_sections("skills", "main_skills.md", inputs)
             yield PromptSection("catalog", "skills", f"{catalog}\n\n", "", "L0")
-    if "Task" in wanted.tools:
+    if "Task" in inputs.tools:
         catalog = render_agents(library.visible_agents(), budget).text
         if catalog:
             yield PromptSection("catalog", "agents", f"{catalog}\n\n", "", "L0")
 
 
-def _extra_sections(library: Registry, wanted: MainPromptInputs, problems: list[Diagnostic]) -> Iterator[PromptSection]:
+def _extra_sections(library: Registry, inputs: MainPromptInputs, problems: list[Diagnostic]) -> Iterator[PromptSection]:
     team, persona = library.team, library.persona
     extras: tuple[tuple[SectionKind, str, str, str], ...] = (
         ("team", team, "", library.team_prompt(problems) if team else ""),
@@ -158,19 +158,19 @@ def _extra_sections(library: Registry, wanted: MainPromptInputs, problems: list[
             persona.root.scope if persona else "",
             persona.system_prompt_additions if persona else "",
         ),
-        ("appended", "--append-system-prompt", "command line", wanted.append),
+        ("appended", "--append-system-prompt", "command line", inputs.append),
     )
-    for kind, source, scope, written in extras:
-        text = _escape_reserved_tags(reveal_hidden(written)).strip()
+    for kind, source, scope, content in extras:
+        text = _escape_reserved_tags(reveal_hidden(content)).strip()
         if text:
             yield _cap_section(PromptSection(kind, source, text, scope), MAX_EXTRA_CHARACTERS)
 
 
-def _environment_section(wanted: MainPromptInputs) -> PromptSection:
-    title, words = MODE_DESCRIPTIONS[wanted.mode]
+def _environment_section(inputs: MainPromptInputs) -> PromptSection:
+    title, description = MODE_DESCRIPTIONS[inputs.mode]
     text = (
         f"# Environment\n\n- Mode: {title}."
-        f" {words}\n{_escape_reserved_tags(reveal_hidden(wanted.environment.render()))}"
+        f" {description}\n{_escape_reserved_tags(reveal_hidden(inputs.environment.render()))}"
     )
     return _cap_section(PromptSection("environment", "main_prompt.environment", text), MAX_ENVIRONMENT_CHARACTERS, "\n")
 
@@ -178,10 +178,10 @@ def _environment_section(wanted: MainPromptInputs) -> PromptSection:
 def _cap_section(section: PromptSection, limit: int, end: str = "\n\n") -> PromptSection:
     if len(section.text) <= limit:
         return section._replace(text=f"{section.text}{end}")
-    kept, left_out = section.text[:limit], section.text[limit:]
-    note = f"[{len(left_out):,} more characters are left out.]"
-    reason = f"longer than {limit:,} characters: {len(left_out):,} are left out"
-    return section._replace(text=f"{kept}\n{note}{end}", omitted=left_out, reason=reason)
+    kept, omitted = section.text[:limit], section.text[limit:]
+    note = f"[{len(omitted):,} more characters are left out.]"
+    reason = f"longer than {limit:,} characters: {len(omitted):,} are left out"
+    return section._replace(text=f"{kept}\n{note}{end}", omitted=omitted, reason=reason)
 
 
 def _escape_reserved_tags(text: str) -> str:

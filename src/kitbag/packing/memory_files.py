@@ -1,7 +1,8 @@
-"""Memory files: what a person and a project want every conversation to know (AGENTS.md, CLAUDE.md and their kin).
+"""Memory files: instructions of the user and the project for every session (AGENTS.md, CLAUDE.md and similar).
 
-Used by the main prompt. A project's files are read only where the caller says that the workspace is trusted. `@path`
-brings in another file: of the same folder or workspace, at most four deep, each file once, nothing that holds secrets.
+Project files are read only if the caller says that the workspace is trusted. `@path` imports another file of the same
+directory or workspace: at most four levels deep, each file once, no files with secrets. Used by main_prompt; uses
+memory_syntax.
 """
 
 import bisect
@@ -24,12 +25,12 @@ PROJECT_MEMORY_FILES: Final = (
     "CLAUDE.local.md",
 )  # fmt: skip
 MAX_CHARACTERS: Final = 40_000
-"""Of all files together."""
+"""Sum over all files."""
 MAX_IMPORT_DEPTH: Final = 4
 _MAX_FILES = 100
 _MAX_FOLDERS = 100
 _ONLY_IMPORTS = re.compile(r"(?:[\s>*+-]|@\S+)*+")
-"""What is left of a file whose imports stand elsewhere already, or could not be read."""
+"""Matches a file with nothing but imports that were already inserted elsewhere or could not be read."""
 _RULE_FIELDS = frozenset(("paths", "description", "globs"))
 _FILE_BYTES = 1 << 20
 _TOTAL_CHARACTERS = 4 << 20
@@ -41,7 +42,7 @@ class MemoryFile(NamedTuple):
     scope: str
     text: str
     omitted: str = ""
-    """What the limit kept out."""
+    """Text dropped by the limit."""
 
 
 class MemoryFiles(NamedTuple):
@@ -59,84 +60,91 @@ class MemoryLocation(NamedTuple):
     path: str
     scope: str
     root: str
-    """What its imports may not leave."""
+    """Imports may not leave this directory."""
     boundary: PathBoundary
-    """What its links may not lead out of."""
+    """Symlinks may not leave this boundary."""
     is_rule: bool = False
-    """A file with a head, which may say that it is only for some files: then it is not for every conversation."""
+    """True for a rule file; if its frontmatter limits it to some `paths`, it is not included."""
 
 
 def find_memory_files(places: Places, trusted: bool = True, link_targets: tuple[str, ...] = ()) -> list[MemoryLocation]:
-    """Those that exist, the most general first: the person's own, then from the project's root down."""
+    """Existing memory files, most general first: the user's, then from the project root down."""
     claude = os.path.join(places.user_home, ".claude")
-    inside = project_boundary(places)
-    at_home, own = (user_boundary(places, folder, link_targets) for folder in (claude, places.kitbag_home))
+    project_limits = project_boundary(places)
+    claude_limits, kitbag_limits = (
+        user_boundary(places, folder, link_targets) for folder in (claude, places.kitbag_home)
+    )
     candidates = [
-        MemoryLocation(os.path.join(claude, "CLAUDE.md"), "user", claude, at_home),
-        *(MemoryLocation(path, "user", claude, at_home, is_rule=True) for path in _list_rule_files(claude, at_home)),
-        MemoryLocation(os.path.join(places.kitbag_home, "AGENTS.md"), "user", places.kitbag_home, own),
+        MemoryLocation(os.path.join(claude, "CLAUDE.md"), "user", claude, claude_limits),
+        *(
+            MemoryLocation(path, "user", claude, claude_limits, is_rule=True)
+            for path in _list_rule_files(claude, claude_limits)
+        ),
+        MemoryLocation(os.path.join(places.kitbag_home, "AGENTS.md"), "user", places.kitbag_home, kitbag_limits),
     ]
     for directory in reversed(places.project_dirs) if trusted else ():
         for name in PROJECT_MEMORY_FILES:
-            candidates.append(MemoryLocation(os.path.join(directory, name), "project", places.project, inside))
+            candidates.append(MemoryLocation(os.path.join(directory, name), "project", places.project, project_limits))
             if name == ".claude/CLAUDE.md":
-                rules = _list_rule_files(os.path.join(directory, ".claude"), inside)
-                candidates += [MemoryLocation(rule, "project", places.project, inside, is_rule=True) for rule in rules]
-    return [place for place in candidates if os.path.lexists(place.path)]
+                rules = _list_rule_files(os.path.join(directory, ".claude"), project_limits)
+                candidates += [
+                    MemoryLocation(rule, "project", places.project, project_limits, is_rule=True) for rule in rules
+                ]
+    return [location for location in candidates if os.path.lexists(location.path)]
 
 
 def _list_rule_files(claude: str, boundary: PathBoundary) -> list[str]:
-    """`rules/**/*.md`, in the order of their names; links to folders are not followed. A folder that a link leads out
-    of bounds is among them, so that it is told."""
+    """`rules/**/*.md`, sorted; symlinked directories are not followed. A directory symlink that leaves the boundary is
+    included, so that reading it reports the problem."""
 
-    def leads_out(folder: str) -> bool:
+    def leaves_boundary(folder: str) -> bool:
         return bool(boundary.violation(with_trailing_slash(os.path.realpath(folder))))
 
     top = os.path.join(claude, "rules")
-    if os.path.isdir(top) and leads_out(top):
+    if os.path.isdir(top) and leaves_boundary(top):
         return [top]
-    found: list[str] = []
-    for where, folders, names in islice(os.walk(top), _MAX_FOLDERS):
-        found += [os.path.join(where, name) for name in names if name.endswith(".md")]
-        linked = (path for name in folders if os.path.islink(path := os.path.join(where, name)))
-        found += [path for path in linked if leads_out(path)]
-    return sorted(found)[:_MAX_FILES]
+    paths: list[str] = []
+    for directory, folders, names in islice(os.walk(top), _MAX_FOLDERS):
+        paths += [os.path.join(directory, name) for name in names if name.endswith(".md")]
+        linked = (path for name in folders if os.path.islink(path := os.path.join(directory, name)))
+        paths += [path for path in linked if leaves_boundary(path)]
+    return sorted(paths)[:_MAX_FILES]
 
 
 def read_memory_files(
     places: Places, trusted: bool, limit: int = MAX_CHARACTERS, link_targets: tuple[str, ...] = ()
 ) -> MemoryFiles:
     reader = _MemoryReader(places.user_home)
-    found: list[MemoryFile] = []
-    for place in find_memory_files(places, trusted, link_targets):
-        text = reader.read_location(place)
-        if text and all(text != other.text for other in found):  # one text under two names
-            found.append(MemoryFile(place.path, place.scope, text))
-    return MemoryFiles(tuple(_fit_to_limit(found, limit, reader.problems)), tuple(reader.problems))
+    files: list[MemoryFile] = []
+    for location in find_memory_files(places, trusted, link_targets):
+        text = reader.read_location(location)
+        if text and all(text != other.text for other in files):  # skips the same text under another name
+            files.append(MemoryFile(location.path, location.scope, text))
+    return MemoryFiles(tuple(_fit_to_limit(files, limit, reader.problems)), tuple(reader.problems))
 
 
 class _MemoryReader:
-    """Reads each file once, and as much as is reasonable altogether."""
+    """Reads each file once, up to a total limit."""
 
     def __init__(self, user_home: str) -> None:
         self.problems: list[Diagnostic] = []
         self._home = user_home
         self._read: set[str] = set()
-        """Resolved."""
+        """Resolved paths."""
         self._characters_left = _TOTAL_CHARACTERS
 
-    def read_location(self, place: MemoryLocation) -> str:
-        resolved = os.path.realpath(place.path)
+    def read_location(self, location: MemoryLocation) -> str:
+        resolved = os.path.realpath(location.path)
         if resolved in self._read:
             return ""
-        root = os.path.realpath(place.root)
-        why = _denial_reason(place.path, resolved) or place.boundary.violation(resolved)
-        if why:
-            self._warn(place.path, 0, f"not used: {why}", "put a file of your own here")
+        root = os.path.realpath(location.root)
+        problem = _denial_reason(location.path, resolved) or location.boundary.violation(resolved)
+        if problem:
+            self._warn(location.path, 0, f"not used: {problem}", "put a file of your own here")
             return ""
-        roots = (root,) if place.scope == "project" else (root, os.path.dirname(resolved))
-        text = self._read_with_imports(place.path, resolved, place.boundary, roots, 0)
-        if text and place.is_rule:
+        roots = (root,) if location.scope == "project" else (root, os.path.dirname(resolved))
+        text = self._read_with_imports(location.path, resolved, location.boundary, roots, 0)
+        if text and location.is_rule:
             text = (
                 "" if parse_frontmatter(text, [], _RULE_FIELDS).metadata.get("paths") else split_frontmatter(text).body
             )
@@ -145,7 +153,7 @@ class _MemoryReader:
     def _read_with_imports(
         self, path: str, resolved: str, boundary: PathBoundary, roots: tuple[str, ...], depth: int
     ) -> str | None:
-        """With its imports in it; None when it can't be read."""
+        """The text with its imports inserted; None if it can't be read."""
         try:
             text, _, problems = read_text(resolved, boundary, _FILE_BYTES)
         except SourceError as error:
@@ -156,9 +164,9 @@ class _MemoryReader:
         for problem in problems:
             self.problems.append(Diagnostic("warning", problem.code, path, problem.line, problem.problem, problem.fix))
         if hidden := find_hidden(text):
-            what = f"hidden characters, shown as [U+...]: {format_code_points(hidden)}"
+            problem_text = f"hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             line = text.count("\n", 0, hidden[0][0]) + 1
-            self.problems.append(Diagnostic("warning", "hidden-characters", path, line, what, "remove them"))
+            self.problems.append(Diagnostic("warning", "hidden-characters", path, line, problem_text, "remove them"))
         imports = find_imports(text)
         if len(imports) == MAX_IMPORTS:
             self._warn(path, 0, f"only the first {MAX_IMPORTS} of its `@` are looked at", "import fewer files")
@@ -178,7 +186,7 @@ class _MemoryReader:
     def _resolve_import(
         self, written: str, path: str, resolved: str, line: int, roots: tuple[str, ...], depth: int
     ) -> tuple[str | None, str]:
-        """The text that takes its place, and as much of what is written as names the file; None: it stays."""
+        """The imported text, and the part of `written` that names the file; None if the import stays as text."""
         requested, name = self._find_import(written, path, resolved)
         if requested is None:
             if written.endswith(_TEXT_SUFFIXES) or written.startswith(("./", "../")):
@@ -188,32 +196,32 @@ class _MemoryReader:
             return None, ""
         target = os.path.realpath(requested)
         if target in self._read:
-            return None, ""  # it stands elsewhere, or would import itself
-        why = _denial_reason(requested, target)
+            return None, ""  # already imported, or a circular import
+        problem = _denial_reason(requested, target)
         root = next((root for root in roots if is_inside(target, root)), "")
-        if not why and not root:
-            why = f"it is outside {roots[0]}"
-        if not why and depth >= MAX_IMPORT_DEPTH:
-            why = f"imports go {MAX_IMPORT_DEPTH} deep"
-        if not why and (len(self._read) >= _MAX_FILES or self._characters_left <= 0):
-            why = "there are too many files, or they are too large"
-        if why:
+        if not problem and not root:
+            problem = f"it is outside {roots[0]}"
+        if not problem and depth >= MAX_IMPORT_DEPTH:
+            problem = f"imports go {MAX_IMPORT_DEPTH} deep"
+        if not problem and (len(self._read) >= _MAX_FILES or self._characters_left <= 0):
+            problem = "there are too many files, or they are too large"
+        if problem:
             self._note(
-                "warning", path, line, f"{_display_import(written)} is not imported: {why}", "copy what is needed"
+                "warning", path, line, f"{_display_import(written)} is not imported: {problem}", "copy what is needed"
             )
             return None, ""
         return self._read_with_imports(requested, target, directory_boundary(root), roots, depth + 1), name
 
     def _find_import(self, written: str, path: str, resolved: str) -> tuple[str | None, str]:
-        """The file that is named, beside the importing one as it is reached or as it is; None when there is none."""
+        """The named file, relative to the importing file's path or its resolved path; None if there is none."""
         for name in dict.fromkeys((written, written.rstrip(".,:;!?)]}*_\"'"), written.partition("#")[0])):
             if name.startswith("~/"):
-                places = [os.path.join(self._home, name[2:])]
+                candidates = [os.path.join(self._home, name[2:])]
             else:
-                places = [os.path.join(os.path.dirname(one), name) for one in (path, resolved)]
-            for place in places if name else ():
-                if os.path.isfile(place):
-                    return place, name
+                candidates = [os.path.join(os.path.dirname(importer), name) for importer in (path, resolved)]
+            for candidate in candidates if name else ():
+                if os.path.isfile(candidate):
+                    return candidate, name
         return None, ""
 
     def _warn(self, path: str, line: int, problem: str, fix: str) -> None:
@@ -225,7 +233,7 @@ class _MemoryReader:
 
 
 def _denial_reason(requested: str, resolved: str) -> str:
-    """Why a place is nothing to tell a model about, by its name and by where links lead."""
+    """Why a file must not be shown to a model, by its path and its resolved path; empty if it may."""
     for path in (os.path.abspath(requested), resolved):
         if reason := secret_path_reason(path) or special_path_reason(path):
             return reason
@@ -247,25 +255,25 @@ def _apply_edits(text: str, edits: list[ImportEdit]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def _fit_to_limit(found: list[MemoryFile], limit: int, problems: list[Diagnostic]) -> list[MemoryFile]:
-    """Short files whole; long ones share what is left, and say what is missing."""
-    share, left = limit, limit
-    for at, length in enumerate(sorted(len(memory.text) for memory in found)):
-        share = left // (len(found) - at)
+def _fit_to_limit(files: list[MemoryFile], limit: int, problems: list[Diagnostic]) -> list[MemoryFile]:
+    """Keeps short files whole; long files share the remaining limit, with a note about what is missing."""
+    share, remaining = limit, limit
+    for at, length in enumerate(sorted(len(memory.text) for memory in files)):
+        share = remaining // (len(files) - at)
         if length > share:
             break
-        left -= length
+        remaining -= length
     else:
-        return found
+        return files
     kept: list[MemoryFile] = []
-    for memory in found:
+    for memory in files:
         if len(memory.text) > share:
             text = memory.text[:share]
             text = text[: text.rfind("\n") + 1] or text
             missing = memory.text[len(text) :]
-            what = f"{len(missing):,} characters are left out: memory files may have {limit:,} together"
+            problem = f"{len(missing):,} characters are left out: memory files may have {limit:,} together"
             problems.append(
-                Diagnostic("warning", "memory-cut", memory.path, 0, what, "shorten it, or make a skill of it")
+                Diagnostic("warning", "memory-cut", memory.path, 0, problem, "shorten it, or make a skill of it")
             )
             note = f"[{len(missing):,} more characters of this file are left out; Read shows them.]"
             memory = memory._replace(text=f"{text.rstrip()}\n{note}", omitted=missing)

@@ -1,6 +1,6 @@
-"""What in a memory file is an import and what is a comment: `@path` in prose, `<!-- -->` as a block of its own.
+"""Finds imports (`@path` in prose) and block comments (`<!-- -->`) in memory files; code has neither.
 
-Code (fenced, indented, in backticks) is neither. Used by memory; each function takes time that grows with the text.
+All functions run in linear time. Used by memory_files; uses text.prose_blocks.
 """
 
 import bisect
@@ -20,7 +20,7 @@ _BLANK = re.compile(r"[ \t]*(?:\n|\Z)")
 
 
 def find_imports(text: str) -> list[tuple[int, int, str]]:
-    """(start, end, the path as it is meant) of each `@` that may name a file."""
+    """(start, end, unescaped path) of each `@` that may name a file."""
     found: list[tuple[int, int, str]] = []
     if "@" not in text:
         return found
@@ -28,8 +28,8 @@ def find_imports(text: str) -> list[tuple[int, int, str]]:
 
     for start, end in scan_blocks(text).prose:
         if text.find("@", start, end) >= 0:
-            for one in _imports_in_paragraph(text, start, end):
-                found.append(one)
+            for item in _imports_in_paragraph(text, start, end):
+                found.append(item)
                 if len(found) == MAX_IMPORTS:
                     return found
     return found
@@ -39,42 +39,42 @@ def _imports_in_paragraph(text: str, start: int, end: int) -> Iterator[tuple[int
     runs: dict[int, list[int]] | None = None
     last_closing = text.rfind("-->", start, end)
     at = start
-    while (found := _INLINE.search(text, at, end)) is not None:
-        at = found.end()
-        if found["ticks"]:
+    while (match := _INLINE.search(text, at, end)) is not None:
+        at = match.end()
+        if match["ticks"]:
             if runs is None:
                 runs = {}
-                for run in _TICKS.finditer(text, found.start(), end):
+                for run in _TICKS.finditer(text, match.start(), end):
                     runs.setdefault(len(run[0]), []).append(run.start())
-            size = len(found["ticks"])
+            size = len(match["ticks"])
             closing = bisect.bisect_left(runs[size], at)
             if closing < len(runs[size]):
                 at = runs[size][closing] + size
-        elif found["comment"]:
+        elif match["comment"]:
             if at <= last_closing:
                 at = text.index("-->", at, end) + 3
-        elif (path := found["quoted"] or found["path"]) and len(path) <= _MAX_PATH:
-            yield found.start(), found.end(), path.replace("\\ ", " ")
+        elif (path := match["quoted"] or match["path"]) and len(path) <= _MAX_PATH:
+            yield match.start(), match.end(), path.replace("\\ ", " ")
 
 
 def find_block_comments(text: str) -> list[tuple[int, int]]:
-    """Start and end of each comment that begins a line outside of fences; one that never ends is text."""
+    """Start and end of each comment at the beginning of a line outside fences; an unclosed one is text."""
     comments: list[tuple[int, int]] = []
     at = 0
-    while (found := _BLOCK.search(text, at)) is not None:
-        mark = found["fence"] or found["tildes"]
-        if mark:
-            pattern = rf"^ {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*$"
-            closing = re.compile(pattern, re.MULTILINE).search(text, found.end())
+    while (match := _BLOCK.search(text, at)) is not None:
+        fence = match["fence"] or match["tildes"]
+        if fence:
+            pattern = rf"^ {{0,3}}{fence[0]}{{{len(fence)},}}[ \t]*$"
+            closing = re.compile(pattern, re.MULTILINE).search(text, match.end())
             if closing is None:
                 break
             at = closing.end()
             continue
-        end = text.find("-->", found.end() - 2)
+        end = text.find("-->", match.end() - 2)
         if end < 0:
             break
         at = end + 3
         if blank := _BLANK.match(text, at):
             at = blank.end()
-        comments.append((found.start(), at))
+        comments.append((match.start(), at))
     return comments

@@ -1,7 +1,7 @@
-"""What a subagent has to hand back for a packed task, and whether it did.
+"""The output that a packed task requires from a subagent, and the check whether the answer meets it.
 
-The contract is rendered into the payload (`output_*.md`) and checked on the answer: complete, partial or
-blocked, and nothing that only looks like it. Used by pack and by whoever spawned the subagent.
+The contract is rendered into the payload (`output_*.md`); the answer must say exactly complete, partial or blocked.
+Used by pack and tasks.
 """
 
 import hashlib
@@ -49,16 +49,16 @@ class OutputContract(NamedTuple):
 
 
 def make_contract(task_id: str, kind: OutputKind, date: str) -> OutputContract:
-    """File names are made of the id, reduced to what is safe in a path."""
+    """File names derive from the task id, reduced to characters that are safe in a path."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", task_id).strip(".-")[:64] or "task"
-    if safe != task_id:  # two ids must not share a file
+    if safe != task_id:  # keeps the file name unique per task id
         safe += f"-{hashlib.sha256(task_id.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     return OutputContract(kind, task_id, f".kitbag/output/{safe}.md", ".kitbag/output/MANIFEST.jsonl", date)
 
 
 class OutputReport(NamedTuple):
     outcome: ContractOutcome | None
-    """None when the answer does not say."""
+    """None if the answer has no valid status."""
     problems: tuple[str, ...]
 
     @property
@@ -67,7 +67,7 @@ class OutputReport(NamedTuple):
 
 
 def check_output(answer: str, contract: OutputContract, workspace: str) -> OutputReport:
-    """Reads the files that the contract names; changes nothing."""
+    """Checks the answer and the files that the contract names; changes nothing."""
     lines = [line.strip() for line in answer.strip().split("\n") if line.strip()]
     if not lines:
         return OutputReport(None, ("the answer is empty",))
@@ -82,8 +82,8 @@ def check_output(answer: str, contract: OutputContract, workspace: str) -> Outpu
         problems.append(f"the answer has {len(lines)} lines, one is asked for")
     outcome = _parse_outcome(lines[-1], contract)
     if outcome is None:
-        wanted = f"{contract.task_id} complete. See {contract.manifest_file} for summary."
-        problems.append(f"the answer does not end with `{wanted}` (or partial, blocked)")
+        expected = f"{contract.task_id} complete. See {contract.manifest_file} for summary."
+        problems.append(f"the answer does not end with `{expected}` (or partial, blocked)")
     problems += _check_files(contract, workspace, outcome)
     return OutputReport(outcome, tuple(problems))
 
@@ -107,14 +107,14 @@ def _check_files(contract: OutputContract, workspace: str, outcome: ContractOutc
         text, _, _ = read_text(os.path.join(workspace, contract.manifest_file), directory_boundary(workspace))
     except SourceError:
         return [*problems, f"{contract.manifest_file} was not written"]
-    mine = [
+    entries = [
         entry
         for entry in map(_parse_manifest_line, text.split("\n"))
         if entry is not None and entry.get("id") == contract.task_id
     ]
-    if not mine:
+    if not entries:
         return [*problems, f"{contract.manifest_file} has no line for {contract.task_id}"]
-    entry = mine[-1]
+    entry = entries[-1]
     for key, kind in _MANIFEST_KEYS.items():
         if not isinstance(entry.get(key), kind):
             problems.append(f"the line in {contract.manifest_file} has no {key} that is a {kind.__name__}")

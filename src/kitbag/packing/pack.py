@@ -1,7 +1,8 @@
-"""One task in, one subagent's context out: task, selection, resolution, budget, assembly (CONTRACT §4, seed 001).
+"""Packs a task into a subagent's context: load, select skills, resolve references, fit, assemble (CONTRACT §4,
+seed 001).
 
-A Packer keeps what many tasks share, so that the children of an epic read each skill once. Used by
-`kitbag pack` and by whoever spawns subagents.
+A Packer caches what many tasks share, so that the children of an epic read each skill once. Used by `kitbag pack`,
+tasks and mcp_server.
 """
 
 import os
@@ -53,7 +54,7 @@ PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builti
 
 
 class Payload(NamedTuple):
-    """What a subagent is given, and how it came to be that."""
+    """A packed task: the ledger, and the decisions behind it."""
 
     task: PackTask
     ledger: Ledger
@@ -62,7 +63,7 @@ class Payload(NamedTuple):
     warnings: tuple[Diagnostic, ...]
     contract: OutputContract
     counter: str
-    """What counted the tokens, such as `estimate`."""
+    """Name of the token counter, such as `estimate`."""
 
     @property
     def text(self) -> str:
@@ -89,7 +90,7 @@ class Payload(NamedTuple):
 
 
 class PackOptions(NamedTuple):
-    """What a caller may say about one pack; None leaves it to settings and rules."""
+    """Options of one pack; None means that settings and rules decide."""
 
     skills: tuple[str, ...] = ()
     strategy: Strategy | None = None
@@ -100,7 +101,7 @@ class PackOptions(NamedTuple):
     model: str = ""
     agent: AgentFile | None = None
     budgets: Mapping[str, int] = {}
-    """For this call alone, over what settings and the agent's file say."""
+    """For this call only; override settings and the agent file."""
 
 
 class _SkillText(NamedTuple):
@@ -131,10 +132,10 @@ class Packer:
         self.progress = progress
         self.trigger_index = TriggerIndex(registry)
         self.reads = 0
-        """How many skill files have been read, for all packs of this Packer."""
+        """Number of skill files read by this Packer."""
         self.uses = 0
         self._largest_insertion = ""
-        """What to tell about the last text that was resolved, if it turns out to be too long."""
+        """Hint about the last resolved text, for the error if it is over budget."""
         self._allowed_requests: set[ReferenceRequest] = set()
         self._texts: dict[str, _SkillText] = {}
         self._references: dict[str, tuple[list[tuple[str, str]], list[Diagnostic]]] = {}
@@ -148,7 +149,7 @@ class Packer:
     def pack(
         self, task: PackTask, options: PackOptions | None = None, warnings: list[Diagnostic] | None = None
     ) -> Payload:
-        """Raises InvalidError (6), RefusedError (6 or 13) or OverBudgetError (10)."""
+        """Raises InvalidError (6), ReferenceDeniedError (6 or 13) or OverBudgetError (10)."""
         options = options or PackOptions()
         warnings = list(warnings or [])
         budgets = resolve_budgets(self.budgets, options.agent, options.budgets)
@@ -156,9 +157,9 @@ class Packer:
         protocol = full_entry("protocol", "builtin/protocol.md", _read_protocol(), count, "built-in")
         values = {**self.registry.settings.variables(), **task.values, **options.values}
         preloads = self._preload_skills(options, budgets.skills, warnings)
-        selected, found = select_skills(task, self.trigger_index, options.skills)
-        already = {skill.full_name for skill in preloads.skills}
-        skills = [one.skill for one in selected if one.skill.full_name not in already]
+        selected, selection_warnings = select_skills(task, self.trigger_index, options.skills)
+        preloaded = {skill.full_name for skill in preloads.skills}
+        skills = [one.skill for one in selected if one.skill.full_name not in preloaded]
         described, *bodies = self._prepare_references(task, skills, values)
         task_entry = self._render_task(task, described, warnings)
         contract = make_contract(task.id, options.output, time.strftime("%Y-%m-%d"))
@@ -171,7 +172,7 @@ class Packer:
         ):
             if entry.tokens > limit:
                 raise OverBudgetError(name, entry.tokens, limit, self._largest_insertion if name == "task" else "")
-        warnings += found
+        warnings += selection_warnings
         available = budgets.total if options.available is None else options.available
         overhead = budgets.protocol + budgets.task
         choice = choose_strategy(task, len(selected), available, options.used, overhead, options.strategy)
@@ -192,9 +193,9 @@ class Packer:
         entries += [
             _preloaded_entry(one.skill, costs.get(one.skill.path, 0))
             for one in selected
-            if one.skill.full_name in already
+            if one.skill.full_name in preloaded
         ]
-        if pieces and pieces[0].lowered:
+        if pieces and pieces[0].is_lowered:
             choice = StrategyChoice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
         ledger = Ledger((*entries, task_entry, output))
         warnings += [_cut_warning(entry) for entry in entries if entry.tokens_cut and "budget" in entry.reason]
@@ -213,7 +214,7 @@ class Packer:
     def _prepare_references(
         self, task: PackTask, skills: list[Skill], values: Mapping[str, str]
     ) -> list[PreparedReferences]:
-        """The task's text and the skills', everything in them settled at once: before any of them reads or runs."""
+        """Plans the task's text and all skills, and settles all requests before any of them reads or runs."""
         places = self.registry.places
         line = task.description_line or 1
         sources = [ReferenceSource(task.description, task.source, "project", places.cwd, places.project, line)]
@@ -223,13 +224,13 @@ class Packer:
                 ReferenceSource(text.body, skill.path, skill.root.scope, skill.directory, root, text.body_line)
             )
         prepared = [prepare_references(source, values, self.policy, self.limits) for source in sources]
-        requests = [self._reuse_answer(request) for one in prepared for request in one.plan.requests]
+        requests = [self._reuse_answer(request) for text in prepared for request in text.plan.requests]
         settle_requests(requests, self.ask)
         self._allowed_requests.update(request for request in requests if request.decision.verdict == "ask")
         return prepared
 
     def _reuse_answer(self, request: ReferenceRequest) -> ReferenceRequest:
-        """What was answered for one child of an epic is not asked again for the next."""
+        """An approval for one child of an epic also holds for the others."""
         return request._replace(decision=ReferenceDecision("allow")) if request in self._allowed_requests else request
 
     def _render_task(self, task: PackTask, prepared: PreparedReferences, warnings: list[Diagnostic]) -> Entry:
@@ -247,11 +248,11 @@ class Packer:
 
     def _resolve_references(self, prepared: PreparedReferences, warnings: list[Diagnostic]) -> str:
         source = prepared.source
-        done = apply_references(
+        resolved = apply_references(
             prepared, self.limits, self.policy, workspace=self.registry.places.cwd, progress=self.progress
         )
-        warnings += done.warnings
-        largest = max(done.insertions, key=lambda one: one.length, default=None)
+        warnings += resolved.warnings
+        largest = max(resolved.insertions, key=lambda insertion: insertion.length, default=None)
         self._largest_insertion = ""
         if largest is not None and largest.length > 2000:
             at = source.first_line + source.text.count("\n", 0, largest.offset)
@@ -259,7 +260,7 @@ class Packer:
             self._largest_insertion = (
                 f"the largest part is {largest.origin} ({size}), named near {source.path}:{at}; name less"
             )
-        return done.text
+        return resolved.text
 
     def _pack_skill(
         self,
@@ -293,9 +294,9 @@ class Packer:
         return piece
 
     def _token_cap(self, skill: Skill, details: SkillDetails) -> int | None:
-        written = details.metadata.get("token_budget", details.metadata.get("token-budget"))
-        if written is not None:
-            return parse_token_count(written)
+        value = details.metadata.get("token_budget", details.metadata.get("token-budget"))
+        if value is not None:
+            return parse_token_count(value)
         entry = self.registry.manifest_entry(skill)
         return entry.token_budget if entry else None
 
@@ -303,14 +304,16 @@ class Packer:
         entry = self.registry.manifest_entry(skill)
         for name in entry.inputs if entry else ():
             if name not in values:
-                what = f"the input {name} of {skill.full_name} has no value"
-                warnings.append(Diagnostic("warning", "missing-input", skill.path, 0, what, f"give --var {name}=..."))
+                problem = f"the input {name} of {skill.full_name} has no value"
+                warnings.append(
+                    Diagnostic("warning", "missing-input", skill.path, 0, problem, f"give --var {name}=...")
+                )
 
     def _skill_text(self, skill: Skill) -> _SkillText:
-        found = self._texts.get(skill.path)
-        if found is None:
-            found = self._texts[skill.path] = self._read_skill_text(skill)
-        return found
+        text = self._texts.get(skill.path)
+        if text is None:
+            text = self._texts[skill.path] = self._read_skill_text(skill)
+        return text
 
     def _read_skill_text(self, skill: Skill) -> _SkillText:
         try:
@@ -322,14 +325,16 @@ class Packer:
         problems: tuple[Diagnostic, ...] = ()
         hidden = find_hidden(parts.body)
         if hidden:
-            what = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
-            problems = (Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them"),)
-        head = f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else ""
-        return _SkillText(head, reveal_hidden(parts.body).strip("\n"), parts.body_line, problems)
+            problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
+            problems = (
+                Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, problem, "remove them"),
+            )
+        frontmatter = f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else ""
+        return _SkillText(frontmatter, reveal_hidden(parts.body).strip("\n"), parts.body_line, problems)
 
     def _reference_texts(self, skill: Skill, warnings: list[Diagnostic]) -> list[tuple[str, str]]:
-        found = self._references.get(skill.path)
-        if found is None:
+        cached = self._references.get(skill.path)
+        if cached is None:
             texts: list[tuple[str, str]] = []
             listed = list_resources(skill)
             problems = list(listed.problems)
@@ -339,26 +344,26 @@ class Packer:
                     try:
                         texts.append((resource.path, reveal_hidden(read_text(path, skill.root.boundary)[0])))
                     except SourceError as error:
-                        what = f"left out: {error.problem}"
-                        problems.append(Diagnostic("warning", "reference-unreadable", path, 0, what, error.fix))
-            found = self._references[skill.path] = (texts, problems)
-        warnings += found[1]
-        return found[0]
+                        problem = f"left out: {error.problem}"
+                        problems.append(Diagnostic("warning", "reference-unreadable", path, 0, problem, error.fix))
+            cached = self._references[skill.path] = (texts, problems)
+        warnings += cached[1]
+        return cached[0]
 
 
 def _preloaded_entry(skill: Skill, cost: int) -> Entry:
-    why = "the agent preloads it; a skill is never injected twice"
-    return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, cost, "omitted", why)
+    reason = "the agent preloads it; a skill is never injected twice"
+    return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, cost, "omitted", reason)
 
 
 def _over_cap_warning(piece: PackedSkill) -> Diagnostic:
-    what = f"{piece.tokens:,} tokens, though its token_budget is {piece.cap:,}: the rest of it may never be cut"
-    return Diagnostic("warning", "over-cap", piece.skill.path, 0, what, "raise token_budget, or shorten its rules")
+    problem = f"{piece.tokens:,} tokens, though its token_budget is {piece.cap:,}: the rest of it may never be cut"
+    return Diagnostic("warning", "over-cap", piece.skill.path, 0, problem, "raise token_budget, or shorten its rules")
 
 
 def _cut_warning(entry: Entry) -> Diagnostic:
-    what = f"{entry.tokens_cut:,} tokens of it are left out: {entry.reason}"
-    return Diagnostic("warning", "cut", entry.source, 0, what, "raise the budget, or make it shorter")
+    problem = f"{entry.tokens_cut:,} tokens of it are left out: {entry.reason}"
+    return Diagnostic("warning", "cut", entry.source, 0, problem, "raise the budget, or make it shorter")
 
 
 def _read_protocol() -> str:
@@ -371,10 +376,10 @@ def budgets_from_settings(settings: Settings) -> Budgets:
 
 
 def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
-    """Settings, then `token-budget` of the agent's file (its skills), then the call."""
-    written = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
-    if (own := parse_token_count(written)) is not None:
-        budgets = budgets._replace(skills=own)
+    """Precedence: the call, then the agent file's `token-budget` (for skills), then settings."""
+    value = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
+    if (agent_budget := parse_token_count(value)) is not None:
+        budgets = budgets._replace(skills=agent_budget)
     unknown = set(call) - set(Budgets._fields)
     if unknown:
         known = ", ".join(Budgets._fields)
@@ -383,7 +388,7 @@ def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str
 
 
 def pack(task: str, *, cwd: str | None = None, registry: Registry | None = None, **options: Any) -> Payload:
-    """Pack a task by its id, file, or `-`; options are those of PackOptions."""
+    """Packs a task by id, file, or `-` for standard input; `options` are those of PackOptions."""
     from kitbag.library.scopes import find_places
 
     packer = Packer(registry or Registry(find_places(cwd)))

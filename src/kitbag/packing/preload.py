@@ -1,7 +1,7 @@
-"""Skills that an agent file names under `skills:`: whole, in declared order, before the agent's own body.
+"""Preloaded skills: those that an agent file names under `skills:`, in declared order, before the agent's body.
 
-All or nothing for each: an unknown name or one that does not fit is a warning, never a piece. Used by
-compose for an agent's prompt and by pack, which charges them first.
+Each skill is included whole or not at all; an unknown name or a skill that does not fit is a warning. Used by
+agent_prompt, and by pack, which charges them first; uses skill_delivery.
 """
 
 from collections.abc import Callable
@@ -30,13 +30,18 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []
     warnings: list[Diagnostic] = []
-    left = limit
+    remaining = limit
 
     def warn(name: str, problem: str, fix: str) -> None:
-        what = f"the skill {name!r} is not preloaded: {problem}"
+        message = f"the skill {name!r} is not preloaded: {problem}"
         warnings.append(
             Diagnostic(
-                "warning", "preload", agent.path, find_field_line(agent.path, "skills", agent.root.boundary), what, fix
+                "warning",
+                "preload",
+                agent.path,
+                find_field_line(agent.path, "skills", agent.root.boundary),
+                message,
+                fix,
             )
         )
 
@@ -58,20 +63,20 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
             warn(name, "it can't be read", "mend the file")
             continue
         entry = full_entry("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
-        if entry.tokens > left:
-            room = f"{entry.tokens:,} tokens, and {max(left, 0):,} are left of the skills budget"
-            warn(name, room, "raise budget.skills")
-            why = "over the skills budget; preloads are never cut"
-            entries.append(entry._replace(text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=why))
+        if entry.tokens > remaining:
+            problem = f"{entry.tokens:,} tokens, and {max(remaining, 0):,} are left of the skills budget"
+            warn(name, problem, "raise budget.skills")
+            reason = "over the skills budget; preloads are never cut"
+            entries.append(entry._replace(text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=reason))
             continue
-        left -= entry.tokens
+        remaining -= entry.tokens
         skills[skill.full_name] = skill
         entries.append(entry)
     return PreloadedSkills(tuple(skills.values()), tuple(entries), tuple(warnings))
 
 
 def _find_skill(name: str, agent: AgentFile, registry: Registry) -> Skill:
-    """A plugin's agent looks in its own plugin first."""
+    """A plugin's agent searches its own plugin first."""
     if agent.root.plugin:
         own = registry.skills.get_exact(f"{agent.root.plugin}:{name}")
         if own is not None:

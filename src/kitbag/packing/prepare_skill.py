@@ -1,8 +1,8 @@
-"""A skill's text made ready for delivery: its commands run under a policy, arguments and paths put in their places.
+"""Prepares a skill's text for delivery: runs its commands under a policy, then substitutes arguments and paths.
 
-Commands come first, and what they print is never looked at again: no argument is put into it, nothing in it runs.
-`@path`, `{{NAME}}` and `${NAME}` stay the text they are. Given to session_skills; settles and runs through references.
-Synchronous: an asynchronous caller gives it a thread.
+Command output is never scanned: no argument is substituted in it and nothing in it runs. `@path`, `{{NAME}}` and
+`${NAME}` stay as text. Passed to session_skills; uses references and substitutions. Synchronous: async callers run
+it in a thread.
 """
 
 from typing import NamedTuple
@@ -32,12 +32,12 @@ from kitbag.text.reference_syntax import ReferenceToken, find_references
 
 
 class SkillPreparer(NamedTuple):
-    """A session_skills.Prepare. Raises RefusedError (6) or UntrustedError (13) before anything ran, and
-    CommandFailedError (6) when a command failed."""
+    """A session_skills.PrepareSkill. Raises ReferenceDeniedError (6) or ReferenceUntrustedError (13) before anything
+    runs, and CommandFailedError (6) if a command fails."""
 
     policy: ReferencePolicy
     workspace: str
-    """Where commands run."""
+    """Working directory of the commands."""
     ask: AskAboutReferences | None = None
     limits: ReferenceLimits = ReferenceLimits()
     progress: CommandProgress | None = None
@@ -50,7 +50,7 @@ class SkillPreparer(NamedTuple):
         substitution = ArgumentSubstitution(arguments, body, path_variables(skill))
         planned = self._plan(source, substitution)
         settle_requests(planned.requests, self.ask)
-        done = apply_references(
+        resolved = apply_references(
             PreparedReferences(source, planned, []),
             self.limits,
             self.policy,
@@ -58,7 +58,7 @@ class SkillPreparer(NamedTuple):
             progress=self.progress,
             strict=True,
         )
-        return substitution.append_unused_arguments(_substitute_around(done, substitution)), done.warnings
+        return substitution.append_unused_arguments(_substitute_around(resolved, substitution)), resolved.warnings
 
     def _plan(self, source: ReferenceSource, substitution: ArgumentSubstitution) -> ReferencePlan:
         steps: list[PlanStep] = []
@@ -77,20 +77,23 @@ class SkillPreparer(NamedTuple):
         return ReferencePlan(steps, requests, [])
 
     def _run_or_leave(self, token: ReferenceToken, command: str, number: int) -> PlanStep:
-        most = self.limits.commands
+        limit = self.limits.commands
         return (
             CommandStep(token, command)
-            if number <= most
-            else MarkerStep(token, f"[not run: more than {most} commands]")
+            if number <= limit
+            else MarkerStep(token, f"[not run: more than {limit} commands]")
         )
 
 
-def _substitute_around(done: ResolvedText, substitution: ArgumentSubstitution) -> str:
-    """Arguments and paths in the stretches between what was inserted."""
+def _substitute_around(resolved: ResolvedText, substitution: ArgumentSubstitution) -> str:
+    """Substitutes arguments and paths outside the insertions."""
     pieces: list[str] = []
     at = 0
-    for insertion in done.insertions:
+    for insertion in resolved.insertions:
         end = insertion.offset + insertion.length
-        pieces += [substitution.substitute_in_text(done.text[at : insertion.offset]), done.text[insertion.offset : end]]
+        pieces += [
+            substitution.substitute_in_text(resolved.text[at : insertion.offset]),
+            resolved.text[insertion.offset : end],
+        ]
         at = end
-    return "".join([*pieces, substitution.substitute_in_text(done.text[at:])])
+    return "".join([*pieces, substitution.substitute_in_text(resolved.text[at:])])

@@ -1,6 +1,6 @@
-"""The text a skill is delivered as when somebody asks for it: level 1, one code path for everyone.
+"""Renders a skill as the block that a model gets when the skill is loaded (level 1); one code path for all callers.
 
-Used by the skill registry, `kitbag skills show` and later the Skill tool, preloads and MCP.
+Used by session_skills, preload, pack and `kitbag skills show`; uses library.skill_files.
 """
 
 import re
@@ -21,26 +21,26 @@ class RenderedSkill(NamedTuple):
     text: str
     """The whole block."""
     body: str
-    """Only the instructions, path variables replaced."""
+    """The instructions alone, with path variables replaced."""
     resources: tuple[SkillResource, ...]
     problems: tuple[Diagnostic, ...]
 
 
 def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str] | None = None) -> RenderedSkill:
-    """`prepare` gets the instructions and the line they begin at, and answers what is delivered instead; path
-    variables are then its business, so that none is looked for in what it puts in."""
-    read = read_skill_body(skill)
-    problems = list(read.problems)
-    hidden = find_hidden(read.text)
+    """`prepare` gets the body and the line at which it starts, and returns the text to deliver. It also replaces path
+    variables, so that none are replaced in text it inserts."""
+    content = read_skill_body(skill)
+    problems = list(content.problems)
+    hidden = find_hidden(content.text)
     if hidden:
-        line = read.first_line + read.text.count("\n", 0, hidden[0][0])
-        what = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
-        problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
-    body = reveal_hidden(read.text)
+        line = content.first_line + content.text.count("\n", 0, hidden[0][0])
+        problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
+        problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, problem, "remove them"))
+    body = reveal_hidden(content.text)
     if prepare is None:
         body = replace_path_variables(body, skill)
     elif body:
-        body = reveal_hidden(prepare(body, read.first_line))
+        body = reveal_hidden(prepare(body, content.first_line))
     resources, more, links = list_resources(skill)
     problems += links
     header = [f"Skill directory: {printable_path(skill.directory)}"]
@@ -50,8 +50,8 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     header += _file_list("References (open with Read)", "references", resources)
     if more:
         header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
-    inside = _RESERVED_TAG.sub("&lt;", "\n".join([*header, "", body]))
-    text = f'<skill-invocation name="{_escape_attribute(skill.full_name)}">\n{inside}\n{CLOSING_TAG}'
+    content_text = _RESERVED_TAG.sub("&lt;", "\n".join([*header, "", body]))
+    text = f'<skill-invocation name="{_escape_attribute(skill.full_name)}">\n{content_text}\n{CLOSING_TAG}'
     return RenderedSkill(text, body, tuple(resources), tuple(problems))
 
 
@@ -63,14 +63,14 @@ def path_variables(skill: Skill) -> dict[str, str]:
 
 
 def replace_path_variables(text: str, skill: Skill) -> str:
-    """Also inside code fences: they are where a command names its script."""
+    """Also inside code fences, where commands name scripts."""
     for name, path in path_variables(skill).items():
         text = text.replace(f"${{{name}}}", path)
     return text
 
 
 def printable_path(path: str) -> str:
-    """As it is, unless it has line breaks or hidden characters, which no honest path has."""
+    """Unchanged unless the path has line breaks or hidden characters."""
     return collapse_whitespace(reveal_hidden(path)) if not path.isprintable() else path
 
 
@@ -83,5 +83,5 @@ def _file_list(label: str, group: str, resources: list[SkillResource]) -> list[s
     if not names:
         return []
     more = len(names) - MAX_FILES_NAMED
-    shown = ", ".join(names[:MAX_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return [f"{label}: {shown}"]
+    listed = ", ".join(names[:MAX_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return [f"{label}: {listed}"]

@@ -1,9 +1,8 @@
-"""What a skill in use changes about the tools until the person speaks again: `allowed-tools` needs no answer,
-`restrict-tools` and `disallowed-tools` take away.
+"""Changes that a loaded skill makes to tool permissions until the user's next message: `allowed-tools` grants without
+approval, `restrict-tools` and `disallowed-tools` remove tools.
 
-Made by session_skills when a skill is asked for, used by whoever runs tools. Limits count whoever wrote the skill.
-What it asks for is granted as commands in it are: a user's and a built-in one's by themselves, a project's as it was
-trusted, a plugin's never.
+Tool limits always apply. Grants apply to user and built-in skills; to project skills as they were when the workspace
+was trusted; never to plugin skills. Created by session_skills, used by agent and assembly.
 """
 
 import os
@@ -26,34 +25,34 @@ if TYPE_CHECKING:
     from kitbag.permissions.trust.workspace_trust import WorkspaceTrust
 
 DenyGrant = Callable[[Skill], str]
-"""Why a skill is not given what it asks for; empty when it is."""
+"""Why a skill's grants are denied; empty if they are given."""
 _ALLOWED_KEYS: Final = ("allowed-tools", "allowed_tools", "allowedTools")
 _RESTRICTED_KEYS: Final = ("restrict-tools", "restrict_tools", "restrictTools")
 _DENIED_KEYS: Final = ("disallowed-tools", "disallowed_tools", "disallowedTools")
 _BLANK: Final = ("", "null", "~", "Null", "NULL")
 _MAX_NAMED: Final = 12
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+")
-"""Nothing in it has a meaning of its own in a rule."""
+"""A path without characters that are special in a rule."""
 
 
 class SkillPermissions(NamedTuple):
     skill: str
     source: str
-    """The skill's file."""
+    """Path of the skill file."""
     requested_by: str = "model"
-    """Who asked for the skill."""
+    """Who loaded the skill: model, user or preload."""
     grants: tuple[PermissionRule, ...] = ()
     tool_limit: ToolAccess | None = None
     denied_grants: tuple[str, ...] = ()
-    """What `allowed-tools` names, and was not given."""
+    """Rules in `allowed-tools` that were not granted."""
     denial_reason: str = ""
-    """Why not."""
+    """Why they were not granted."""
 
     def __bool__(self) -> bool:
         return bool(self.grants or self.tool_limit is not None or self.denied_grants)
 
     def equals_ignoring_requester(self, other: "SkillPermissions") -> bool:
-        """The same, whoever asked for it."""
+        """Equal except for `requested_by`."""
         return self._replace(requested_by=other.requested_by) == other
 
     def describe_limit(self) -> str:
@@ -62,28 +61,30 @@ class SkillPermissions(NamedTuple):
             return ""
         if limit.mode == "none":
             return "no tool can be used"
-        words: list[str] = []
+        clauses: list[str] = []
         if limit.mode == "allow":
-            limited = {rule.partition("(")[0] for rule in limit.specifiers}
-            names = [name for name in limit.names if name not in limited]
-            words.append(f"only these tools can be used: {_join_names((*names, *limit.specifiers))}")
+            restricted = {rule.partition("(")[0] for rule in limit.specifiers}
+            names = [name for name in limit.names if name not in restricted]
+            clauses.append(f"only these tools can be used: {_join_names((*names, *limit.specifiers))}")
         if limit.denied:
-            words.append(f"these can't be used: {_join_names(limit.denied)}")
-        return "; ".join(words)
+            clauses.append(f"these can't be used: {_join_names(limit.denied)}")
+        return "; ".join(clauses)
 
     def user_notice(self) -> str:
-        """In a line, behind the skill's name; empty when nothing changes."""
-        words: list[str] = []
+        """One line to show after the skill's name; empty if nothing changes."""
+        clauses: list[str] = []
         if self.grants:
-            words.append(f"{_join_names(rule.text for rule in self.grants)} without asking")
+            clauses.append(f"{_join_names(rule.text for rule in self.grants)} without asking")
         if self.denied_grants:
-            words.append(f"it asks for {_join_names(self.denied_grants)}, which it does not get: {self.denial_reason}")
+            clauses.append(
+                f"it asks for {_join_names(self.denied_grants)}, which it does not get: {self.denial_reason}"
+            )
         if limit := self.describe_limit():
-            words.append(limit)
-        return f"until your next message: {'; '.join(words)}" if words else ""
+            clauses.append(limit)
+        return f"until your next message: {'; '.join(clauses)}" if clauses else ""
 
     def model_notice(self) -> str:
-        """What it has to know so as not to try in vain; empty when nothing is taken away."""
+        """Tells the model which tools are unavailable; empty if none are removed."""
         limit = self.describe_limit()
         return f"[While this skill is in use, until the user speaks again: {limit}.]" if limit else ""
 
@@ -91,30 +92,36 @@ class SkillPermissions(NamedTuple):
 def read_skill_permissions(
     skill: Skill, metadata: Metadata, places: Places, deny_grant: DenyGrant, requested_by: str = "model"
 ) -> tuple[SkillPermissions, tuple[Diagnostic, ...]]:
-    """By the skill's head. A limit that can't be read leaves no tool, and says so."""
+    """From the skill's frontmatter. A tool limit that can't be parsed removes all tools, with a diagnostic."""
     problems: list[Diagnostic] = []
-    rights = SkillPermissions(skill.full_name, skill.path, requested_by)
+    permissions = SkillPermissions(skill.full_name, skill.path, requested_by)
     restricted, denied = _field_value(metadata, _RESTRICTED_KEYS), _field_value(metadata, _DENIED_KEYS)
     if restricted is not None or denied is not None:
-        access, wrong = parse_tools(restricted, denied, skill.root.dialect)
-        problems += (to_diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong)
-        rights = rights._replace(tool_limit=access if access.mode not in ("inherit", "all") or access.denied else None)
-    asked = _field_value(metadata, _ALLOWED_KEYS)
-    if asked is None:
-        return rights, tuple(problems)
-    access, wrong = parse_tools(asked, dialect=skill.root.dialect)
+        access, parse_problems = parse_tools(restricted, denied, skill.root.dialect)
+        problems += (to_diagnostic(skill.path, problem, skill.root.boundary) for problem in parse_problems)
+        permissions = permissions._replace(
+            tool_limit=access if access.mode not in ("inherit", "all") or access.denied else None
+        )
+    allowed = _field_value(metadata, _ALLOWED_KEYS)
+    if allowed is None:
+        return permissions, tuple(problems)
+    access, parse_problems = parse_tools(allowed, dialect=skill.root.dialect)
     problems += (
-        to_diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong if problem.severity != "error"
+        to_diagnostic(skill.path, problem, skill.root.boundary)
+        for problem in parse_problems
+        if problem.severity != "error"
     )
     if access.mode == "all":
-        what = "`allowed-tools: *` names no tool, so nothing is allowed by it"
-        problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, what, "name the tools that it needs"))
-    grants, more = skill_grants(_expand_path_variables(access, skill, places), skill.path, places.project)
-    problems += more
-    why = deny_grant(skill) if grants else ""
-    if why:
-        return rights._replace(denied_grants=tuple(rule.text for rule in grants), denial_reason=why), tuple(problems)
-    return rights._replace(grants=grants), tuple(problems)
+        problem = "`allowed-tools: *` names no tool, so nothing is allowed by it"
+        problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, problem, "name the tools that it needs"))
+    grants, rule_problems = skill_grants(_expand_path_variables(access, skill, places), skill.path, places.project)
+    problems += rule_problems
+    reason = deny_grant(skill) if grants else ""
+    if reason:
+        return permissions._replace(denied_grants=tuple(rule.text for rule in grants), denial_reason=reason), tuple(
+            problems
+        )
+    return permissions._replace(grants=grants), tuple(problems)
 
 
 def _field_value(metadata: Metadata, spellings: tuple[str, ...]) -> YamlValue | None:
@@ -123,7 +130,7 @@ def _field_value(metadata: Metadata, spellings: tuple[str, ...]) -> YamlValue | 
 
 
 def _expand_path_variables(access: ToolAccess, skill: Skill, places: Places) -> ToolAccess:
-    """`Bash(${CLAUDE_SKILL_DIR}/scripts/x.sh:*)`: the path in its place, unless it would mean more than itself."""
+    """Expands `Bash(${CLAUDE_SKILL_DIR}/scripts/x.sh:*)`, unless the path has characters that are special in a rule."""
     variables = {**path_variables(skill), "CLAUDE_PROJECT_DIR": places.project}
     usable = {name: path for name, path in variables.items() if _PLAIN_PATH.fullmatch(path)}
     return access._replace(specifiers=tuple(_fill_rule(rule, usable) for rule in access.specifiers))
@@ -136,11 +143,11 @@ def _fill_rule(rule: str, variables: Mapping[str, str]) -> str:
     return rule
 
 
-# --- who is given what it asks for ----------------------------------------------------------------------------------
+# --- who gets grants ------------------------------------------------------------------------------------------------
 
 
 def deny_grant_by_scope(skill: Skill) -> str:
-    """Where nothing is known about trust: neither a project's nor a plugin's skill is given anything."""
+    """For callers that don't know about trust: project and plugin skills get no grants."""
     if skill.root.scope in ("user", "built-in"):
         return ""
     return _PLUGIN_DENIAL if skill.root.scope == "plugin" else "whether its folder is trusted is not known"
@@ -150,18 +157,18 @@ _PLUGIN_DENIAL: Final = "a plugin's skill allows nothing by itself; add a rule t
 
 
 def deny_grant_by_trust(trust: "WorkspaceTrust", places: Places) -> DenyGrant:
-    """A project's skill is given what stood in it when the person trusted the workspace."""
+    """A project skill gets the grants that it had when the user trusted the workspace."""
 
-    def withhold(skill: Skill) -> str:
+    def deny_grant(skill: Skill) -> str:
         scope = skill.root.scope
-        of_project = scope == "project" or (scope == "extra" and _is_in_project(skill, places))
-        if not of_project:
+        is_project_skill = scope == "project" or (scope == "extra" and _is_in_project(skill, places))
+        if not is_project_skill:
             return _PLUGIN_DENIAL if scope == "plugin" else ""
         if trust.for_this_run or (trust.state == "trusted" and _was_trusted_with_tools(trust, skill)):
             return ""
         return "it was not there when the workspace was trusted; `kitbag trust` shows it, and asks"
 
-    return withhold
+    return deny_grant
 
 
 def _is_in_project(skill: Skill, places: Places) -> bool:
@@ -169,7 +176,7 @@ def _is_in_project(skill: Skill, places: Places) -> bool:
 
 
 def _was_trusted_with_tools(trust: "WorkspaceTrust", skill: Skill) -> bool:
-    """Whether all that the file says about tools was there when it was looked at."""
+    """Whether everything the file says about tools was there when the workspace was trusted."""
     from kitbag.permissions.trust.capabilities import document_capabilities
     from kitbag.text.source_files import SourceError, read_text
 

@@ -1,7 +1,7 @@
-"""A session's skills: the catalog it starts with, what has been loaded since, and what that costs (seed 002).
+"""SkillRegistry, the public API to a session's skills: catalog, loading, unloading and token cost (seed 002).
 
-One for each session, never global. Built on the library's registry; used by whoever embeds Kitbag in
-an agent program, and by the interfaces.
+One instance per session, never global. Used by programs that embed Kitbag and by integrations; uses
+library.registry and session_skills.
 """
 
 import os
@@ -38,7 +38,7 @@ class SkillMetadata(NamedTuple):
 
 
 class SkillIndex(NamedTuple):
-    """Metadata only: what a session knows at start."""
+    """Metadata of all visible skills and subagents."""
 
     skills: dict[str, Skill]
     subagents: "dict[str, AgentFile]"
@@ -46,7 +46,7 @@ class SkillIndex(NamedTuple):
 
     @property
     def token_estimate(self) -> int:
-        """What the names and descriptions in it cost."""
+        """Tokens of all names and descriptions."""
         texts = [f"- {skill.full_name}: {skill.summary}" for skill in self.skills.values()]
         texts += [f"- {agent.full_name}: {agent.description}" for agent in self.subagents.values()]
         return estimate_tokens("\n".join(texts))
@@ -55,9 +55,9 @@ class SkillIndex(NamedTuple):
 class SkillDefinition(NamedTuple):
     metadata: SkillMetadata
     content: str
-    """The instructions, without the head."""
+    """The instructions, without frontmatter."""
     text: str
-    """As a model gets it: `<skill-invocation>`."""
+    """The `<skill-invocation>` block as a model gets it."""
     tokens: int
     problems: tuple[Diagnostic, ...]
 
@@ -66,7 +66,7 @@ class LoadedSkillContext(NamedTuple):
     loaded_skills: list[str]
     total_tokens: int
     timestamp: str
-    """When the last of them was loaded."""
+    """When the most recent one was loaded."""
 
 
 class SkillRegistry:
@@ -85,7 +85,7 @@ class SkillRegistry:
         self._read: dict[str, tuple[FileStamp, SkillDefinition]] = {}
 
     def scan_skills(self) -> SkillIndex:
-        """Heads only; raises NotFoundError for a team or persona that does not exist."""
+        """Reads metadata only; raises NotFoundError for an unknown team or persona."""
         skills = {skill.full_name: skill for skill, _ in self.library.visible_skills()}
         return SkillIndex(skills, self.get_available_subagents(), self.library.diagnostics())
 
@@ -104,12 +104,12 @@ class SkillRegistry:
         return {agent.full_name: agent for agent, _ in self.library.visible_agents()}
 
     def list_skill_names(self) -> list[str]:
-        """Every skill that a model may load, listed in the catalog or not."""
+        """All skills that a model may load, whether or not the catalog lists them."""
         view = self.library.visibility_context()
         return [skill.full_name for skill in self.library.skills if self.library.evaluate(skill, view).model]
 
     def has_skill(self, skill_name: str) -> bool:
-        """A model may load it."""
+        """True if a model may load it."""
         try:
             return self.library.evaluate(self.library.find_skill(skill_name)).model
         except KitbagError:
@@ -119,52 +119,52 @@ class SkillRegistry:
         return self.session.loaded_name(skill_name) is not None
 
     def load_skill(self, skill_name: str) -> SkillDefinition:
-        """The whole skill; read from disk at first use and again when its file changed.
+        """The whole skill; read from disk on first use and again if its file changed.
 
-        Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed to models
-        or whose file can't be read any more.
+        Raises NotFoundError or AmbiguousError for the name, InvalidError if models may not load it or its file can't be
+        read.
         """
         skill = self.session.find(skill_name)
         stamp = skill_file_stamp(skill)
-        known = self._read.get(skill.full_name)
-        if known is not None and known[0] == stamp and self.is_skill_loaded(skill.full_name):
-            return known[1]
+        cached = self._read.get(skill.full_name)
+        if cached is not None and cached[0] == stamp and self.is_skill_loaded(skill.full_name):
+            return cached[1]
         delivered = self.session.load(skill.full_name)
-        whole = delivered.rendered
-        if stamp is None or whole is None:  # it went away at this moment
+        rendered = delivered.rendered
+        if stamp is None or rendered is None:  # the file was just removed
             raise InvalidError(f"{skill.path}: can't be read any more", "restore the file")
         definition = SkillDefinition(
             skill_metadata(skill, read_skill_details(skill)),
-            whole.body,
-            whole.text,
-            estimate_tokens(whole.text),
+            rendered.body,
+            rendered.text,
+            estimate_tokens(rendered.text),
             delivered.problems,
         )
         self._read[skill.full_name] = (stamp, definition)
         return definition
 
     def unload_skill(self, skill_name: str) -> bool:
-        """False when it was not loaded."""
+        """False if it was not loaded."""
         return self.session.unload(skill_name) is not None
 
     def loaded(self) -> LoadedSkillContext:
         loaded = self.session.loaded()
         return LoadedSkillContext(
-            [one.name for one in loaded],
-            sum(one.tokens for one in loaded),
-            max((one.loaded_at for one in loaded), default=""),
+            [skill.name for skill in loaded],
+            sum(skill.tokens for skill in loaded),
+            max((skill.loaded_at for skill in loaded), default=""),
         )
 
     def get_loaded_skills_summary(self) -> str:
         loaded = self.session.loaded()
         if not loaded:
             return "No skills are loaded."
-        lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.loaded_at}" for one in loaded]
-        lines.append(f"{len(lines)} loaded, {sum(one.tokens for one in loaded)} tokens in all.")
+        lines = [f"- {skill.name}: {skill.tokens} tokens, loaded {skill.loaded_at}" for skill in loaded]
+        lines.append(f"{len(lines)} loaded, {sum(skill.tokens for skill in loaded)} tokens in all.")
         return "\n".join(lines)
 
     def refresh(self) -> list[Change]:
-        """At a turn's boundary: what was added (`+`), edited (`~`) or removed (`-`) since."""
+        """Call between turns: what was added (`+`), edited (`~`) or removed (`-`)."""
         return self.library.refresh()
 
 

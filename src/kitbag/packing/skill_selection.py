@@ -1,6 +1,6 @@
-"""Which skills a task needs when nobody names them: labels, type, triggers and keywords, search, the fallback.
+"""Selects the skills for a task: named ones, or by label, type, trigger or keyword, search, and a fallback.
 
-The words of all skills are indexed once, so that each look-up is one step. Used by pack.
+Used by pack, which reuses one TriggerIndex for many tasks; uses library.routing.
 """
 
 import re
@@ -20,7 +20,7 @@ FALLBACK_SKILL = "task-executor"
 MAX_SELECTED = 3
 _MAX_REQUIRED = 20
 _MIN_SHARED_WORDS = 2
-"""One word in common is chance."""
+"""A single shared word may be coincidence."""
 _WORD = re.compile(r"\w+")
 
 
@@ -30,7 +30,7 @@ class SelectedSkill(NamedTuple):
 
 
 class TriggerIndex:
-    """The words that lead to each skill a model may load; the details of every skill are read once."""
+    """Maps words and patterns to the skills that models may load; reads the details of each skill once."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -39,13 +39,13 @@ class TriggerIndex:
         self._phrases: dict[str, list[tuple[str, Skill]]] = {}
         self._patterns: list[tuple[re.Pattern[str], Skill]] = []
         self.problems: list[Diagnostic] = []
-        """Triggers that can't be used."""
+        """Invalid triggers."""
 
     def details(self, skill: Skill) -> SkillDetails:
-        found = self._details.get(skill.path)
-        if found is None:
-            found = self._details[skill.path] = read_skill_details(skill)
-        return found
+        details = self._details.get(skill.path)
+        if details is None:
+            details = self._details[skill.path] = read_skill_details(skill)
+        return details
 
     def _index(self) -> dict[str, list[Skill]]:
         if self._by_word is not None:
@@ -62,51 +62,52 @@ class TriggerIndex:
                 self._add(word, skill)
         return self._by_word
 
-    def _add(self, written: str, skill: Skill) -> None:
-        if is_regex_trigger(written):
-            self._add_pattern(written, skill)
-        words = slugify(written)
-        if self._by_word is not None and words:
-            self._by_word.setdefault(words, []).append(skill)
-            if "-" in words:
-                self._phrases.setdefault(words.split("-", 1)[0], []).append((words, skill))
+    def _add(self, trigger: str, skill: Skill) -> None:
+        if is_regex_trigger(trigger):
+            self._add_pattern(trigger, skill)
+        key = slugify(trigger)
+        if self._by_word is not None and key:
+            self._by_word.setdefault(key, []).append(skill)
+            if "-" in key:
+                self._phrases.setdefault(key.split("-", 1)[0], []).append((key, skill))
 
-    def _add_pattern(self, written: str, skill: Skill) -> None:
-        pattern, wrong = compile_trigger(written)
+    def _add_pattern(self, trigger: str, skill: Skill) -> None:
+        pattern, problem = compile_trigger(trigger)
         if pattern is not None:
             self._patterns.append((pattern, skill))
             return
-        what = f"the trigger {written[:60]!r} is not used as a pattern: {wrong}"
+        message = f"the trigger {trigger[:60]!r} is not used as a pattern: {problem}"
         line = find_field_line(skill.path, "triggers", skill.root.boundary)
-        self.problems.append(Diagnostic("warning", "trigger", skill.path, line, what, "write plain words"))
+        self.problems.append(Diagnostic("warning", "trigger", skill.path, line, message, "write plain words"))
 
     def skills_named(self, word: str) -> list[Skill]:
-        """Skills whose name, tag or trigger is this word."""
+        """Skills with this word as name, tag or trigger."""
         return self._index().get(slugify(word), [])
 
     def missing_skill_warnings(self, task: PackTask, match_all_words: bool) -> list[Diagnostic]:
-        """Skills that a manifest promises for this task's labels and type (or all its words) and that are not there."""
+        """Warnings for skills that a manifest lists for this task's labels and type but that are missing. With
+        `match_all_words` also by the words of title and description."""
         from kitbag.library.skills_manifest import read_manifest
 
         words = {slugify(word) for word in (*task.labels, task.type)}
         text = f"-{slugify(f'{task.title} {task.description}')}-" if match_all_words else ""
-        found: list[Diagnostic] = []
+        warnings: list[Diagnostic] = []
         for root in self.registry.roots("skills"):
             for entry in read_manifest(root)[0].values():
                 triggers = {slugify(word) for word in (entry.name, *entry.dispatch_triggers)} - {""}
-                asked = {word for word in triggers if word in words or f"-{word}-" in text}
+                matching = {word for word in triggers if word in words or f"-{word}-" in text}
                 usable = [s for s in self.registry.skills.candidates(entry.name) if self.registry.evaluate(s).model]
-                if asked and not usable:
-                    what = (
-                        f"{entry.name!r} is meant for {', '.join(sorted(asked))!r} and can't be used;"
+                if matching and not usable:
+                    problem = (
+                        f"{entry.name!r} is meant for {', '.join(sorted(matching))!r} and can't be used;"
                         f" {FALLBACK_SKILL} is"
                     )
                     fix = "`kitbag skills show` tells why, `kitbag skills index` writes a new manifest"
-                    found.append(Diagnostic("warning", "dispatch", entry.file, 0, what, fix))
-        return found
+                    warnings.append(Diagnostic("warning", "dispatch", entry.file, 0, problem, fix))
+        return warnings
 
     def skills_mentioned_in(self, text: str) -> list[Skill]:
-        """Skills with a trigger, tag or name in a text, most often mentioned first."""
+        """Skills whose trigger, tag or name is in the text, best match first."""
         index = self._index()
         words = [word.casefold() for word in _WORD.findall(text.replace("_", " "))]
         joined = "-" + "-".join(words) + "-"
@@ -132,7 +133,7 @@ class TriggerIndex:
 def select_skills(
     task: PackTask, index: TriggerIndex, names: tuple[str, ...]
 ) -> tuple[list[SelectedSkill], list[Diagnostic]]:
-    """The primary first, then supporting and required ones. Raises InvalidError for a named skill that is no use."""
+    """The primary skill first, then supporting and required ones. Raises InvalidError if a named skill is unusable."""
     warnings: list[Diagnostic] = []
     chosen = [
         SelectedSkill(_find_usable_skill(index.registry, name), "named") for name in names
@@ -159,7 +160,7 @@ def _find_usable_skill(registry: Registry, name: str) -> Skill:
 
 
 def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedSkill]:
-    """The first of label, type, trigger or keyword, search that has hits."""
+    """Matches by label, else type, else trigger or keyword, else search."""
     hits = [SelectedSkill(skill, f"label {label!r}") for label in task.labels for skill in index.skills_named(label)]
     if not hits and task.type:
         hits = [SelectedSkill(skill, f"type {task.type!r}") for skill in index.skills_named(task.type)]
@@ -167,12 +168,12 @@ def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedS
         text = f"{task.title}\n{task.description}"
         hits = [SelectedSkill(skill, "a trigger or keyword in the task") for skill in index.skills_mentioned_in(text)]
     if not hits:
-        found = search_skills(index.registry, task.title, MAX_SELECTED)
-        wanted = stem_words(task.title)
+        matches = search_skills(index.registry, task.title, MAX_SELECTED)
+        title_words = stem_words(task.title)
         hits = [
             SelectedSkill(hit.skill, f"search score {hit.score}")
-            for hit in found
-            if len(wanted & stem_words(f"{hit.skill.full_name} {hit.skill.summary}")) >= _MIN_SHARED_WORDS
+            for hit in matches
+            if len(title_words & stem_words(f"{hit.skill.full_name} {hit.skill.summary}")) >= _MIN_SHARED_WORDS
         ]
     unique = {hit.skill.full_name: hit for hit in reversed(hits)}
     return [unique[name] for name in dict.fromkeys(hit.skill.full_name for hit in hits)][:MAX_SELECTED]
@@ -181,32 +182,36 @@ def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedS
 def _add_required_skills(
     chosen: list[SelectedSkill], index: TriggerIndex, warnings: list[Diagnostic]
 ) -> list[SelectedSkill]:
-    """Adds what skills name under `requires`, once each; a circle and an unknown name are warnings."""
+    """Adds the skills named under `requires`, once each; a cycle or an unknown name is a warning."""
     found = {selected.skill.full_name: selected for selected in chosen}
 
-    pending: list[tuple[Skill, tuple[str, ...]]] = [(one.skill, (one.skill.full_name,)) for one in reversed(chosen)]
+    pending: list[tuple[Skill, tuple[str, ...]]] = [
+        (selected.skill, (selected.skill.full_name,)) for selected in reversed(chosen)
+    ]
     while pending:
         skill, trail = pending.pop()
-        needs: list[tuple[Skill, tuple[str, ...]]] = []
+        added: list[tuple[Skill, tuple[str, ...]]] = []
         for name in index.details(skill).requires:
-            needed = _find_required_skill(name, skill, index, warnings)
-            if needed.full_name in trail:
-                circle = " -> ".join((*trail[trail.index(needed.full_name) :], needed.full_name))
-                what, line = (
-                    f"`requires` goes in a circle: {circle}",
+            required = _find_required_skill(name, skill, index, warnings)
+            if required.full_name in trail:
+                cycle = " -> ".join((*trail[trail.index(required.full_name) :], required.full_name))
+                problem, line = (
+                    f"`requires` goes in a circle: {cycle}",
                     find_field_line(skill.path, "requires", skill.root.boundary),
                 )
-                warnings.append(Diagnostic("warning", "required-circle", skill.path, line, what, "remove one of them"))
-            elif needed.full_name not in found and len(found) < _MAX_REQUIRED:
-                found[needed.full_name] = SelectedSkill(needed, f"required by {skill.full_name}")
-                needs.append((needed, (*trail, needed.full_name)))
-            elif needed.full_name not in found:
-                what, line = (
+                warnings.append(
+                    Diagnostic("warning", "required-circle", skill.path, line, problem, "remove one of them")
+                )
+            elif required.full_name not in found and len(found) < _MAX_REQUIRED:
+                found[required.full_name] = SelectedSkill(required, f"required by {skill.full_name}")
+                added.append((required, (*trail, required.full_name)))
+            elif required.full_name not in found:
+                problem, line = (
                     f"more than {_MAX_REQUIRED} skills; {name!r} is left out",
                     find_field_line(skill.path, "requires", skill.root.boundary),
                 )
-                warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "require fewer"))
-        pending += reversed(needs)
+                warnings.append(Diagnostic("warning", "required-skill", skill.path, line, problem, "require fewer"))
+        pending += reversed(added)
     return list(found.values())
 
 
@@ -214,9 +219,9 @@ def _find_required_skill(name: str, skill: Skill, index: TriggerIndex, warnings:
     try:
         return _find_usable_skill(index.registry, name)
     except InvalidError as error:
-        what = f"`requires` names {name!r}: {error.problem}; {FALLBACK_SKILL} is used instead"
+        problem = f"`requires` names {name!r}: {error.problem}; {FALLBACK_SKILL} is used instead"
         line = find_field_line(skill.path, "requires", skill.root.boundary)
-        warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "correct `requires`"))
+        warnings.append(Diagnostic("warning", "required-skill", skill.path, line, problem, "correct `requires`"))
         return index.registry.find_skill(FALLBACK_SKILL)
 
 
@@ -224,40 +229,40 @@ _FAMILIES = ("claude", "gpt", "gemini", "llama", "qwen", "mistral", "deepseek", 
 
 
 def check_model_compatibility(skill: Skill, details: SkillDetails, model: str) -> list[Diagnostic]:
-    """A warning when the skill's `model` or `compatibility` leaves the target model out."""
+    """Warns if the skill's `model` or `compatibility` excludes the target model."""
     from kitbag.library.dialects.model_names import normalize_model
     from kitbag.library.skills import to_text
 
     if not model:
         return []
-    found: list[Diagnostic] = []
+    warnings: list[Diagnostic] = []
     target = model.lower()
-    written = details.metadata.get("model")
-    if written:
-        wanted = normalize_model(written, skill.root.dialect)[0]
-        names = [wanted.name, *wanted.alternatives]
-        fits = wanted.name in ("inherit", "default") or any(_is_same_model(str(name), target) for name in names)
+    declared = details.metadata.get("model")
+    if declared:
+        expected = normalize_model(declared, skill.root.dialect)[0]
+        names = [expected.name, *expected.alternatives]
+        fits = expected.name in ("inherit", "default") or any(_is_same_model(str(name), target) for name in names)
         if not fits:
-            what = f"meant for the model {wanted.name}, and this is {model}"
-            found.append(_model_mismatch(skill, "model", what))
+            problem = f"meant for the model {expected.name}, and this is {model}"
+            warnings.append(_model_mismatch(skill, "model", problem))
     compatibility = to_text(details.metadata.get("compatibility", "")).lower()
     mentioned = [family for family in _FAMILIES if family in compatibility]
     if mentioned and not any(_is_same_model(family, target) for family in mentioned):
-        what = f"`compatibility` names {', '.join(mentioned)}, and this is {model}"
-        found.append(_model_mismatch(skill, "compatibility", what))
-    return found
+        problem = f"`compatibility` names {', '.join(mentioned)}, and this is {model}"
+        warnings.append(_model_mismatch(skill, "compatibility", problem))
+    return warnings
 
 
-def _model_mismatch(skill: Skill, field: str, what: str) -> Diagnostic:
+def _model_mismatch(skill: Skill, field: str, problem: str) -> Diagnostic:
     line = find_field_line(skill.path, field, skill.root.boundary)
-    return Diagnostic("warning", "model-mismatch", skill.path, line, what, "use that model, or another skill")
+    return Diagnostic("warning", "model-mismatch", skill.path, line, problem, "use that model, or another skill")
 
 
 _ALIAS_FAMILY = {"sonnet": "claude", "opus": "claude", "haiku": "claude", "fable": "claude"}
 
 
-def _is_same_model(wanted: str, target: str) -> bool:
-    wanted = wanted.lower().rpartition("/")[2]
-    if wanted in target:
+def _is_same_model(expected: str, target: str) -> bool:
+    expected = expected.lower().rpartition("/")[2]
+    if expected in target:
         return True
-    return wanted in _FAMILIES and any(_ALIAS_FAMILY.get(word) == wanted for word in re.split(r"[-/ ]", target))
+    return expected in _FAMILIES and any(_ALIAS_FAMILY.get(word) == expected for word in re.split(r"[-/ ]", target))

@@ -1,7 +1,8 @@
-"""Puts arguments and paths into a skill: `$ARGUMENTS`, `$ARGUMENTS[1]`, `$1`, the names the skill declares, and
-`${CLAUDE_SKILL_DIR}` and its like, all in one pass: what is put in is never looked at again.
+"""Substitutes arguments and paths in a skill: `$ARGUMENTS`, `$ARGUMENTS[1]`, `$1`, declared argument names, and
+variables such as `${CLAUDE_SKILL_DIR}`, in one pass: inserted text is never scanned.
 
-Used by session_skills and prepare. Inside a command each argument is quoted as one word; elsewhere it stands as it is.
+Inside a command each argument is quoted as one word; elsewhere it is inserted unchanged. Used by session_skills and
+prepare_skill; uses references.shell_quoting.
 """
 
 import re
@@ -16,7 +17,7 @@ _ARGUMENT = r"ARGUMENTS(?:\[(?P<place>[0-9]+)\])?(?!\w)|(?P<number>[0-9]+)(?!\w)
 _NUMBER = re.compile(r"(?<!\\)(?:\\\\)*+\$([0-9]{1,6})(?!\w)")
 _NO_NAME = r"(?!)"
 _BARE = frozenset(("CLAUDE_SESSION_ID",))
-"""Understood without braces too: no command's environment has it."""
+"""Also substituted without braces: no command has it in its environment."""
 
 
 class InvocationArguments(NamedTuple):
@@ -24,15 +25,15 @@ class InvocationArguments(NamedTuple):
 
     text: str = ""
     names: tuple[str, ...] = ()
-    """As the skill declares them, in order."""
+    """Argument names that the skill declares, in order."""
     one_based: bool = False
-    """OpenCode counts from one, and its last number takes all that is left."""
+    """OpenCode counts from one, and its highest number takes all remaining words."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Of the session, put in like paths: `${CLAUDE_SESSION_ID}`."""
+    """Session variables, substituted like paths: `${CLAUDE_SESSION_ID}`."""
 
     @property
     def words(self) -> list[str]:
-        """Split as a shell would, but an open quote is no error."""
+        """Split like a shell does, but an unclosed quote is not an error."""
         try:
             return shlex.split(self.text)
         except ValueError:
@@ -40,10 +41,10 @@ class InvocationArguments(NamedTuple):
 
 
 class ArgumentSubstitution:
-    """What one invocation puts into one skill. `used` tells afterwards whether a place for arguments was filled."""
+    """Substitutes the arguments of one invocation. `has_used_arguments` says afterwards whether any was inserted."""
 
     def __init__(self, arguments: InvocationArguments, full_text: str, paths: Mapping[str, str] | None = None) -> None:
-        """`whole`: all of the skill's text, for the highest number in it; `paths`: the path variables by name."""
+        """`full_text`: the skill's whole text, to find the highest number in it. `paths`: path variables by name."""
         self._arguments = arguments
         self._paths = {**dict(arguments.variables), **(paths or {})}
         self._highest_number = max(map(int, _NUMBER.findall(full_text)), default=0) if arguments.one_based else 0
@@ -64,75 +65,75 @@ class ArgumentSubstitution:
         return re.compile(rf"(?<!\\)(?P<slashes>\\*+)\$(?:{_ARGUMENT}|{name})|{path}")
 
     def substitute_in_text(self, text: str) -> str:
-        def put(found: "re.Match[str]") -> str:
-            if (path := found["path"] or found["bare"]) is not None:
+        def replacement(match: "re.Match[str]") -> str:
+            if (path := match["path"] or match["bare"]) is not None:
                 return self._paths[path]
-            slashes = found["slashes"]
-            if len(slashes) % 2:  # escaped: as it is written, without the backslash
-                return found[0][1:]
-            value = self._take_value(found)
-            return found[0] if value is None else slashes + value
+            slashes = match["slashes"]
+            if len(slashes) % 2:  # escaped: keep the token, drop the backslash
+                return match[0][1:]
+            value = self._take_value(match)
+            return match[0] if value is None else slashes + value
 
-        return self._tokens.sub(put, text)
+        return self._tokens.sub(replacement, text)
 
     def substitute_in_command(self, command: str) -> FilledCommand:
-        """As it would be run: arguments and paths are single words, whatever stands in them."""
-        mark = _unused_word("\n".join((command, self._arguments.text, *self._paths.values())))
+        """The command to run; each argument and path is one word, whatever it contains."""
+        prefix = _unused_word("\n".join((command, self._arguments.text, *self._paths.values())))
         values: dict[str, str] = {}
 
-        def name_for(value: str) -> str:
+        def placeholder_for(value: str) -> str:
             if not value:
-                return ""  # an empty word would be an argument that nobody gave
-            name = f"{mark}{len(values)}"
+                return ""  # quoting it would add an empty argument
+            name = f"{prefix}{len(values)}"
             values[name] = value
             return f"{{{{{name}}}}}"
 
-        def put(found: "re.Match[str]") -> str:
-            if (path := found["path"] or found["bare"]) is not None:
-                return name_for(self._paths[path])
-            slashes = found["slashes"]
+        def replacement(match: "re.Match[str]") -> str:
+            if (path := match["path"] or match["bare"]) is not None:
+                return placeholder_for(self._paths[path])
+            slashes = match["slashes"]
             if len(slashes) % 2:
-                return found[0][1:]
-            value = self._take_value(found)
-            return found[0] if value is None else slashes + name_for(value)
+                return match[0][1:]
+            value = self._take_value(match)
+            return match[0] if value is None else slashes + placeholder_for(value)
 
-        filled = fill_command(self._tokens.sub(put, command), values)
-        if mark in filled.text and not filled.unsafe:  # beside a brace or a `$` the place of a value can't be seen
-            why = "an argument stands beside a brace or a `$`: write \\$1 for what the command itself calls $1"
-            return filled._replace(text=command, unsafe=why)
+        filled = fill_command(self._tokens.sub(replacement, command), values)
+        if prefix in filled.text and not filled.unsafe:  # next to a brace or `$`, fill_command misses the placeholder
+            problem = "an argument stands beside a brace or a `$`: write \\$1 for what the command itself calls $1"
+            return filled._replace(text=command, unsafe=problem)
         return filled
 
     def append_unused_arguments(self, text: str) -> str:
-        """A skill that had no place for the arguments gets them at its end."""
-        given = self._arguments.text.strip()
-        return f"{text}\n\nARGUMENTS: {given}" if given and not self.has_used_arguments else text
+        """Appends the arguments to a skill that has no placeholder for them."""
+        arguments = self._arguments.text.strip()
+        return f"{text}\n\nARGUMENTS: {arguments}" if arguments and not self.has_used_arguments else text
 
-    def _take_value(self, found: "re.Match[str]") -> str | None:
-        """None: there is no such argument, and the token stays as it is written."""
-        value = self._look_up(found["name"], found["place"], found["number"])
+    def _take_value(self, match: "re.Match[str]") -> str | None:
+        """None if there is no such argument; the token then stays as written."""
+        value = self._look_up(match["name"], match["place"], match["number"])
         self.has_used_arguments = self.has_used_arguments or value is not None
         return value
 
-    def _look_up(self, name: str | None, place: str | None, number: str | None) -> str | None:
+    def _look_up(self, name: str | None, position: str | None, number: str | None) -> str | None:
         words = self._words
         if name is not None:
-            at = self._arguments.names.index(name)
-            return words[at] if at < len(words) else ""
-        written = place or number
-        if written is None:
+            index = self._arguments.names.index(name)
+            return words[index] if index < len(words) else ""
+        digits = position or number
+        if digits is None:
             return self._arguments.text
-        if len(written) > 6:
+        if len(digits) > 6:
             return None
-        at = int(written)
+        index = int(digits)
         if self._arguments.one_based:
-            if number and at == self._highest_number and 0 < at <= len(words):
-                return " ".join(words[at - 1 :])
-            at -= 1
-        return words[at] if 0 <= at < len(words) else None
+            if number and index == self._highest_number and 0 < index <= len(words):
+                return " ".join(words[index - 1 :])
+            index -= 1
+        return words[index] if 0 <= index < len(words) else None
 
 
 def _unused_word(text: str) -> str:
-    """A name that the text can't hold by chance or by intent."""
+    """A word that does not occur in the text."""
     word = "ARGUMENT_"
     while word in text:
         word = f"{word}x_"

@@ -1,7 +1,7 @@
-"""A task to be packed, from wherever tasks are kept: `.kitbag/tasks/`, a file, stdin, or a configured command.
+"""Loads the task to pack from `.kitbag/tasks/`, a file, standard input, or a configured command.
 
-Content never raises: a field of the wrong type is a warning. Only a task that can't be found does. Used
-by pack.
+A field of the wrong type is a warning; only a task that can't be found or read raises. Used by pack, `kitbag pack`
+and mcp_server; uses text.frontmatter, text.safe_yaml and text.safe_json.
 """
 
 import os
@@ -47,13 +47,13 @@ class PackTask(NamedTuple):
     files: tuple[str, ...]
     extra: dict[str, str]
     source: str
-    """The file or the command it came from."""
+    """The file or command that it was loaded from."""
     description_line: int
-    """Where the description starts in its file, for diagnostics."""
+    """Line at which the description starts, for diagnostics."""
 
     @property
     def values(self) -> dict[str, str]:
-        """For `{{VAR}}`: TASK_ID, TITLE, LABELS and so on; further fields by their own names."""
+        """Values for `{{VAR}}`: TASK_ID, TITLE, LABELS and so on; extra fields under their own names."""
         named = {
             "TASK_ID": self.id,
             "ID": self.id,
@@ -74,7 +74,7 @@ class PackTask(NamedTuple):
 
 
 class TaskSource(NamedTuple):
-    """How tasks are reached; the commands come from the user's settings only."""
+    """Where tasks are loaded from; the commands come from the user's settings only."""
 
     places: Places
     task_command: str = ""
@@ -82,7 +82,7 @@ class TaskSource(NamedTuple):
 
 
 def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> tuple[PackTask, list[Diagnostic]]:
-    """Raises NotFoundError (exit 4) when there is no such task, InvalidError when it can't be read."""
+    """Raises NotFoundError (exit code 4) if there is no such task, InvalidError if it can't be read."""
     if reference == "-":
         try:
             text = decode_text(sys.stdin.buffer.read(_MAX_BYTES))[0] if stdin is None else stdin
@@ -113,9 +113,9 @@ def _read_task(path: str, boundary: PathBoundary | None) -> tuple[PackTask, list
 
 
 def load_children(task: PackTask, source: TaskSource) -> tuple[list[PackTask], list[Diagnostic]]:
-    """The tasks of an epic: those it lists, those that name it as their parent, or the configured command's."""
+    """The tasks of an epic: those it lists, those that name it as parent, or those of the configured command."""
     problems: list[Diagnostic] = []
-    found: list[PackTask] = []
+    children: list[PackTask] = []
     if source.children_command and not task.children:
         text = run_task_command(source.children_command, task.id, source.places.cwd)
         for item in _parse_children(_parse_json(text, source.children_command), source.children_command):
@@ -124,28 +124,28 @@ def load_children(task: PackTask, source: TaskSource) -> tuple[list[PackTask], l
             else:
                 child, warnings = _task_from_fields(item, source.children_command, "", 0)
             if child.id != task.id:
-                found.append(child)
+                children.append(child)
             problems += warnings
-        return found, problems
+        return children, problems
     for name in task.children or _find_children(task.id, source.places, problems):
         try:
             child, warnings = _load_child(name, source)
         except (NotFoundError, InvalidError) as error:
             raise type(error)(f"a child of {task.id}: {error.problem}", error.fix) from error
         if child.id != task.id:
-            found.append(child)
+            children.append(child)
         problems += warnings
-    return found, problems
+    return children, problems
 
 
 def _load_child(name: str, source: TaskSource) -> tuple[PackTask, list[Diagnostic]]:
-    """A file that a task names, and no person: only one of the workspace is read, and none that holds secrets."""
+    """A task names this file, not the user: it must be inside the workspace and hold no secrets."""
     path = _find_file(name, source.places)
     if path is None:
         return load_task(name, source)
     boundary, real = project_boundary(source.places), os.path.realpath(path)
-    if why := boundary.violation(real, real != os.path.abspath(path)):
-        raise InvalidError(f"{path}: not read: {why}", "name a task of this workspace, or pack that file by itself")
+    if problem := boundary.violation(real, real != os.path.abspath(path)):
+        raise InvalidError(f"{path}: not read: {problem}", "name a task of this workspace, or pack that file by itself")
     return _read_task(path, boundary)
 
 
@@ -158,8 +158,8 @@ def _task_folders(places: Places) -> list[str]:
 
 
 def _find_file(reference: str, places: Places) -> str | None:
-    inside = reference and os.sep not in reference and reference not in (".", "..") and "\0" not in reference
-    for folder in _task_folders(places) if inside else ():
+    is_plain_name = reference and os.sep not in reference and reference not in (".", "..") and "\0" not in reference
+    for folder in _task_folders(places) if is_plain_name else ():
         for suffix in TASK_SUFFIXES:
             path = os.path.join(folder, reference + suffix)
             if os.path.isfile(path):
@@ -171,7 +171,7 @@ def _find_file(reference: str, places: Places) -> str | None:
 
 
 def _parse_children(value: Any, command: str) -> list[Any]:
-    """The children in what a tool printed: a list of tasks or ids, or an object that has one."""
+    """Children in a command's JSON output: a list of tasks or ids, or an object that contains one."""
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         for key in ("children", "tasks", "items", "data", "result", "task", "epic"):
@@ -189,8 +189,12 @@ def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> 
     names: list[str] = []
     boundary = project_boundary(places)
     for folder in _task_folders(places):
-        if why := boundary.violation(with_trailing_slash(os.path.realpath(folder))) if os.path.isdir(folder) else "":
-            problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {why}", boundary.fix))
+        if (
+            problem := boundary.violation(with_trailing_slash(os.path.realpath(folder)))
+            if os.path.isdir(folder)
+            else ""
+        ):
+            problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {problem}", boundary.fix))
             continue
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             if name.endswith(TASK_SUFFIXES):
@@ -199,8 +203,8 @@ def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> 
                     text = read_text(path, boundary, _MAX_BYTES)[0]
                     child, _ = parse_task(text, os.path.splitext(path)[1], path, _file_stem(path))
                 except (SourceError, InvalidError) as error:
-                    what = f"may be a child of {task_id}, but can't be read: {error}"
-                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, what, "correct the file"))
+                    message = f"may be a child of {task_id}, but can't be read: {error}"
+                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, message, "correct the file"))
                     continue
                 if child.parent == task_id:
                     names.append(path)
@@ -208,32 +212,31 @@ def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> 
 
 
 def run_task_command(command: str, task_id: str, cwd: str) -> str:
-    """`{id}` becomes one argument and never an option; no shell is involved. A failure means that there is no such
-    task."""
+    """`{id}` becomes one argument and never an option; no shell is used. A failure means that there is no such task."""
     import shlex
     import subprocess
 
     words = _fill_task_id(shlex.split(command), task_id)
     try:
-        done = _run_process(words, cwd)
+        result = _run_process(words, cwd)
     except FileNotFoundError as error:
         raise InvalidError(
             f"the task command can't be run: {words[0]} is not there", "correct pack.task_command"
         ) from error
     except subprocess.TimeoutExpired as error:
-        what = f"the task command took more than {COMMAND_TIMEOUT} seconds: {' '.join(words)}"
-        raise InvalidError(what, "correct pack.task_command") from error
+        problem = f"the task command took more than {COMMAND_TIMEOUT} seconds: {' '.join(words)}"
+        raise InvalidError(problem, "correct pack.task_command") from error
     except OSError as error:
         raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-        detail = f": {said[-1]}" if said else ""
-        raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {done.returncode}{detail}")
-    return done.stdout[:_MAX_BYTES].decode("utf-8", "replace")
+    if result.returncode != 0:
+        lines = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
+        detail = f": {lines[-1]}" if lines else ""
+        raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {result.returncode}{detail}")
+    return result.stdout[:_MAX_BYTES].decode("utf-8", "replace")
 
 
 def _fill_task_id(words: list[str], task_id: str) -> list[str]:
-    """Raises InvalidError where the program could read the id as an option."""
+    """Raises InvalidError if the program could read the id as an option."""
     for at, word in enumerate(words):
         if task_id.startswith("-") and word.startswith("{id}") and "--" not in words[:at]:
             problem = f"the task id {task_id!r} starts with a dash: `{words[0]}` could read it as an option"
@@ -242,7 +245,7 @@ def _fill_task_id(words: list[str], task_id: str) -> list[str]:
 
 
 def _run_process(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
-    """In a process group of its own, so that nothing of it is left when it takes too long."""
+    """Runs in its own process group, so that a timeout kills all of it."""
     import signal
     import subprocess
 
@@ -261,12 +264,12 @@ def _run_process(words: list[str], cwd: str) -> "subprocess.CompletedProcess[byt
 
 
 def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[PackTask, list[Diagnostic]]:
-    """JSON, YAML, or Markdown whose head has the fields and whose body is the description."""
+    """JSON, YAML, or Markdown with the fields in its frontmatter and the description as its body."""
     if suffix == ".json" or (not suffix and text.lstrip().startswith(("{", "["))):
-        found = _task_objects(_parse_json(text, source))
-        if not found or not any(found[0].get(key) for key in ("id", "title", "description")):
+        objects = _task_objects(_parse_json(text, source))
+        if not objects or not any(objects[0].get(key) for key in ("id", "title", "description")):
             raise InvalidError(f"{source}: holds no task", 'write {"id": ..., "title": ...}')
-        return _task_from_fields(found[0], source, name, 0)
+        return _task_from_fields(objects[0], source, name, 0)
     if suffix in (".yaml", ".yml"):
         try:
             value, _ = parse_yaml(text)
@@ -279,9 +282,9 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Pac
     if not suffix and not text.lstrip().startswith("---") and (fields := _yaml_fields(text)):
         return _task_from_fields(fields, source, name, 0)
     parts = split_frontmatter(text)
-    head = parse_frontmatter(text, [], TASK_FIELDS)
-    noted = [Diagnostic("warning", p.code, source, p.line, p.problem, p.fix) for p in head.problems]
-    fields = cast("dict[str, Any]", dict(head.metadata))
+    frontmatter = parse_frontmatter(text, [], TASK_FIELDS)
+    warnings = [Diagnostic("warning", p.code, source, p.line, p.problem, p.fix) for p in frontmatter.problems]
+    fields = cast("dict[str, Any]", dict(frontmatter.metadata))
     body = parts.body.strip()
     line = parts.body_line + (len(parts.body) - len(parts.body.lstrip("\n")))
     if body:
@@ -292,11 +295,11 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Pac
         first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
         fields["title"] = first[:120]
     task, problems = _task_from_fields(fields, source, name, line)
-    return task, [*noted, *problems]
+    return task, [*warnings, *problems]
 
 
 def _yaml_fields(text: str) -> dict[str, Any]:
-    """What is piped in may be YAML; prose is not taken for it."""
+    """Fields of piped YAML; empty for prose."""
     try:
         value, _ = parse_yaml(text)
     except YamlError:
@@ -318,7 +321,7 @@ def _parse_json(text: str, source: str) -> Any:
 
 
 def _task_objects(value: Any) -> list[dict[str, Any]]:
-    """The tasks in what a tool printed: a task, a list, or either below `task`, `tasks`, `data`, `result`."""
+    """Tasks in a command's JSON output: a task, a list, or either under `task`, `tasks`, `data` or `result`."""
     if isinstance(value, list):
         return [cast("dict[str, Any]", item) for item in cast("list[Any]", value) if isinstance(item, dict)]
     if not isinstance(value, dict):
@@ -338,16 +341,16 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
         value = fields.get(key)
         if value is None or isinstance(value, str | int | float | bool):
             return visible(key, "" if value is None else str(value).strip())
-        what = f"`{key}` of the task is not a text; ignored"
-        problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a text"))
+        problem = f"`{key}` of the task is not a text; ignored"
+        problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a text"))
         return ""
 
     def visible(key: str, value: str) -> str:
-        """Nothing hidden, and all but the description on one line."""
+        """Reveals hidden characters; puts everything but the description on one line."""
         hidden = find_hidden(value)
         if hidden:
-            what = f"`{key}` of the task has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
-            problems.append(Diagnostic("warning", "hidden-characters", source, line, what, "remove them"))
+            problem = f"`{key}` of the task has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
+            problems.append(Diagnostic("warning", "hidden-characters", source, line, problem, "remove them"))
             value = reveal_hidden(value)
         return value if key == "description" else collapse_whitespace(value)
 
@@ -359,18 +362,18 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
             items = cast("list[Any]", value)
             return tuple(visible(key, _id_or_text(item)) for item in items if _id_or_text(item))
         if value is not None:
-            what = f"`{key}` of the task is not a list; ignored"
-            problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a list"))
+            problem = f"`{key}` of the task is not a list; ignored"
+            problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a list"))
         return ()
 
-    known = PackTask(
+    task = PackTask(
         text("id") or name or "task", text("title"), text("description"), text("type").lower(), text("size").lower(),
         texts("labels"), text("complexity").lower(), texts("depends"), text("parent") or text("parentId"),
         texts("children"), texts("files"),
         {k: str(value) for k, value in fields.items() if k not in TASK_FIELDS and isinstance(value, str | int | float)},
         source, line,
     )  # fmt: skip
-    return known, problems
+    return task, problems
 
 
 def _id_or_text(item: Any) -> str:

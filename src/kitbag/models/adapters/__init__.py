@@ -1,1 +1,1 @@
-"""Adapters for the wire protocols of model providers."""
+"""Adapters for the API protocols of model providers."""

@@ -1,6 +1,7 @@
-"""Anthropic's Messages protocol: a request, and a reply read from its stream of blocks.
+"""Adapter for Anthropic's Messages API: encodes requests and parses the streamed content blocks.
 
-Used through models/choice. The reply counts only when the stream said that it is over and every block is whole.
+A reply is complete only if the stream ended with `message_stop` and every block is complete. Created by
+model_selection; uses wire and encoded_messages.
 """
 
 from collections.abc import AsyncGenerator
@@ -68,8 +69,8 @@ class Anthropic:
         return self._encoder.encode_body(body, "messages", request.messages[:first], after=tail)
 
     def _encode_tail(self, messages: tuple[Message, ...]) -> tuple[int, bytes]:
-        """Where it begins. The last two of the user carry a mark: what was sent before is read from the cache, what is
-        new goes in."""
+        """The index at which the tail starts, and the encoded tail. The last two user messages carry a cache marker:
+        the provider reads the earlier prefix from its cache and adds the new one."""
         import msgspec
 
         first, marked = len(messages), 0
@@ -96,8 +97,8 @@ def _encode_part(part: Part, provider: str) -> dict[str, Any] | None:
             return {"type": "text", "text": text} if text.strip() else None
         case Image(media_type, data):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-        case Thinking(text, wrote, opaque):
-            if wrote != provider or not opaque:
+        case Thinking(text, author, opaque):
+            if author != provider or not opaque:
                 return None
             if opaque.startswith("redacted:"):
                 return {"type": "redacted_thinking", "data": opaque.removeprefix("redacted:")}
@@ -105,8 +106,8 @@ def _encode_part(part: Part, provider: str) -> dict[str, Any] | None:
         case ToolCall():
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
         case ToolResult():
-            inner = [block for piece in part.content if (block := _encode_part(piece, provider)) is not None]
-            content = inner or [{"type": "text", "text": "(no output)"}]
+            content_blocks = [block for piece in part.content if (block := _encode_part(piece, provider)) is not None]
+            content = content_blocks or [{"type": "text", "text": "(no output)"}]
             return {"type": "tool_result", "tool_use_id": part.call_id, "content": content, "is_error": part.is_error}
 
 
@@ -121,7 +122,7 @@ class _Block:
 
 
 class _StreamParser:
-    """The state of one stream."""
+    """State of one reply stream."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
@@ -194,8 +195,8 @@ class _StreamParser:
         self._usage |= {name: value for name, value in usage.items() if isinstance(value, int)}
 
     def reply(self) -> ModelReply:
-        broken = not self.is_over or any(not block.whole for block in self._blocks.values())
-        if broken:
+        is_cut_off = not self.is_over or any(not block.whole for block in self._blocks.values())
+        if is_cut_off:
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
         parts = [part for _, block in sorted(self._blocks.items()) if (part := self._part(block))]
         usage = Usage(

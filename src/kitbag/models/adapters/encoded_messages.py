@@ -1,6 +1,6 @@
-"""Messages as they go over the wire, each written once: a long conversation costs no more per turn than a short one.
+"""Caches encoded messages, so that each message is encoded once and a turn costs the same in long conversations.
 
-Used by the adapters. Many conversations may share one.
+Used by the adapters; many conversations may share one encoder.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Final
 from kitbag.messages import Message
 
 MAX_CONVERSATIONS: Final = 64
-"""Conversations."""
+"""Cached conversations."""
 
 
 class _EncodedConversation:
@@ -22,7 +22,7 @@ class _EncodedConversation:
 
 class MessageEncoder:
     def __init__(self, encode: Callable[[Message], Sequence[dict[str, Any]]]) -> None:
-        """`encode`: the items that one message becomes."""
+        """`encode`: returns the items for one message."""
         self._encode = encode
         self._conversations: dict[int, _EncodedConversation] = {}
 
@@ -34,23 +34,23 @@ class MessageEncoder:
         before: bytes = b"",
         after: bytes = b"",
     ) -> bytes:
-        """An object with these fields, and last the messages under their name. `before` and `after`: further items of
-        that list, written already. What is long is copied once."""
+        """A JSON object with these fields, and the messages last as the list `name`. `before` and `after`: encoded
+        items to add to that list. Long data is copied only once."""
         import msgspec
 
-        # The last one may still grow: what a person says joins the results before it.
+        # The last message may still grow: a user message is appended to the tool results before it.
         items = [
             piece
             for piece in (before, self._encode_prefix(messages[:-1]), self.encode_items(messages[-1:]), after)
             if piece
         ]
         pieces: list[bytes | bytearray] = [msgspec.json.encode(fields)[:-1], f',"{name}":['.encode()]
-        for at, piece in enumerate(items):
-            pieces += (b",", piece) if at else (piece,)
+        for index, piece in enumerate(items):
+            pieces += (b",", piece) if index else (piece,)
         return b"".join([*pieces, b"]}"])
 
     def encode_items(self, messages: Sequence[Message]) -> bytes:
-        """Without brackets around."""
+        """Without the enclosing brackets."""
         import msgspec
 
         return msgspec.json.encode([item for message in messages for item in self._encode(message)])[1:-1]
@@ -58,15 +58,15 @@ class MessageEncoder:
     def _encode_prefix(self, messages: tuple[Message, ...]) -> bytearray:
         if not messages:
             return bytearray()
-        written = self._conversations.pop(id(messages[0]), None)
-        # Almost always the very same messages, so that comparing them is comparing addresses.
-        if written is None or messages[: len(written.messages)] != written.messages:
-            written = _EncodedConversation()
-        new = self.encode_items(messages[len(written.messages) :])
+        encoded = self._conversations.pop(id(messages[0]), None)
+        # Almost always the same objects, so the comparison is by identity and fast.
+        if encoded is None or messages[: len(encoded.messages)] != encoded.messages:
+            encoded = _EncodedConversation()
+        new = self.encode_items(messages[len(encoded.messages) :])
         if new:
-            written.data += b"," + new if written.data else new
-        written.messages = messages
+            encoded.data += b"," + new if encoded.data else new
+        encoded.messages = messages
         if len(self._conversations) >= MAX_CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
-        self._conversations[id(messages[0])] = written  # last in line to be forgotten
-        return written.data
+        self._conversations[id(messages[0])] = encoded  # most recently used last
+        return encoded.data

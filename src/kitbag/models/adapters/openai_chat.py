@@ -1,6 +1,6 @@
-"""OpenAI's chat completions protocol, which Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and many others speak.
+"""Adapter for OpenAI's Chat Completions API, also offered by Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and others.
 
-Used through models/choice. The reply counts only when a reason to stop was given.
+A reply is complete only if it has a finish reason. Created by model_selection; uses wire and encoded_messages.
 """
 
 import json
@@ -33,7 +33,7 @@ _STOP_REASONS: dict[str, StopReason] = {
 
 class OpenAIChat:
     def __init__(self, endpoint: ApiEndpoint, *, completion_limit: bool = False) -> None:
-        """`new_names`: OpenAI itself calls the limit `max_completion_tokens`; the others know `max_tokens`."""
+        """`completion_limit`: send `max_completion_tokens`, as OpenAI requires; others expect `max_tokens`."""
         self.name = endpoint.provider
         self._client = ApiClient(endpoint)
         self._limit_name = "max_completion_tokens" if completion_limit else "max_tokens"
@@ -73,14 +73,14 @@ def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
     if message.role == "assistant":
         return [_encode_assistant(message, provider)]
     items: list[dict[str, Any]] = []
-    pictures: list[Image] = []
+    all_images: list[Image] = []
     for result in message.results:
         text = "".join(part.text for part in result.content if isinstance(part, Text))
-        seen = [part for part in result.content if isinstance(part, Image)]
-        pictures += seen
-        note = "(see the picture below)" if seen else "(no output)"
+        images = [part for part in result.content if isinstance(part, Image)]
+        all_images += images
+        note = "(see the picture below)" if images else "(no output)"
         items.append({"role": "tool", "tool_call_id": result.call_id, "content": text or note})
-    content = [_encode_content(part) for part in (*pictures, *message.parts) if isinstance(part, Text | Image)]
+    content = [_encode_content(part) for part in (*all_images, *message.parts) if isinstance(part, Text | Image)]
     if content and all(block["type"] == "text" for block in content):
         items.append({"role": "user", "content": "\n".join(block["text"] for block in content)})
     elif content:
@@ -127,7 +127,7 @@ class _StreamParser:
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.is_over = False
-        """Never: the counts come after the reason to stop, and `[DONE]` ends the stream."""
+        """Stays False: usage follows the finish reason, and `[DONE]` ends the stream."""
         self._text: list[str] = []
         self._thought: list[str] = []
         self._details: list[Any] = []
@@ -171,16 +171,16 @@ class _StreamParser:
         index = part.get("index")
         call = self._calls.setdefault(index if isinstance(index, int) else at, _Call())
         function = _dict(part.get("function"))
-        begun = bool(call.name)
+        was_started = bool(call.name)
         call.id = call.id or str(part.get("id") or "")
-        # Some send the whole name with every piece, none sends it in pieces.
+        # Some servers repeat the whole name in every delta; none splits it.
         call.name = call.name or str(function.get("name") or "")
         arguments = function.get("arguments")
-        if isinstance(arguments, dict):  # an older Ollama
+        if isinstance(arguments, dict):  # older Ollama versions
             call.pieces = [json.dumps(arguments)]
         elif isinstance(arguments, str):
             call.pieces.append(arguments)
-        return [ToolCallBegun(call.id, call.name)] if call.name and not begun else []
+        return [ToolCallBegun(call.id, call.name)] if call.name and not was_started else []
 
     def reply(self) -> ModelReply:
         if not self._stop:
@@ -199,11 +199,11 @@ class _StreamParser:
 
 
 def parse_usage(usage: dict[str, Any]) -> Usage:
-    """Both of OpenAI's protocols; its input counts what came from the cache too."""
-    whole = _positive_int(usage.get("prompt_tokens", usage.get("input_tokens")))
+    """For both OpenAI APIs, whose input tokens include cached tokens."""
+    total = _positive_int(usage.get("prompt_tokens", usage.get("input_tokens")))
     details = _dict(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    cached = min(_positive_int(details.get("cached_tokens")), whole)
-    return Usage(whole - cached, _positive_int(usage.get("completion_tokens", usage.get("output_tokens"))), cached)
+    cached = min(_positive_int(details.get("cached_tokens")), total)
+    return Usage(total - cached, _positive_int(usage.get("completion_tokens", usage.get("output_tokens"))), cached)
 
 
 def _positive_int(value: object) -> int:

@@ -1,6 +1,6 @@
-"""OpenAI's Responses protocol: items in, items out; nothing is kept on the provider's side.
+"""Adapter for OpenAI's Responses API, without server-side state.
 
-Used through models/choice. What the model thought comes encrypted and is given back as it came.
+Encrypted reasoning items are sent back unchanged. Created by model_selection; uses wire and encoded_messages.
 """
 
 import json
@@ -69,24 +69,24 @@ class OpenAIResponses:
 
 def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    spoken: list[dict[str, Any]] = []
+    content: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Text | Image):
-            spoken.append(_encode_content(part, message.role))
+            content.append(_encode_content(part, message.role))
             continue
-        if spoken:
-            items.append({"type": "message", "role": message.role, "content": spoken})
-            spoken = []
+        if content:
+            items.append({"type": "message", "role": message.role, "content": content})
+            content = []
         items += _encode_part(part, provider)
-    if spoken:
-        items.append({"type": "message", "role": message.role, "content": spoken})
+    if content:
+        items.append({"type": "message", "role": message.role, "content": content})
     return items
 
 
 def _encode_part(part: Thinking | ToolCall | ToolResult, provider: str) -> list[dict[str, Any]]:
     match part:
-        case Thinking(_, wrote, opaque):
-            return [cast("dict[str, Any]", json.loads(opaque))] if wrote == provider and opaque else []
+        case Thinking(_, author, opaque):
+            return [cast("dict[str, Any]", json.loads(opaque))] if author == provider and opaque else []
         case ToolCall():
             arguments = json.dumps(part.arguments, ensure_ascii=False)
             return [{"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments}]
@@ -145,7 +145,7 @@ class _StreamParser:
         if not self.is_over or (reason == "completed" and self._begun - set(self._items)):
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
         items = self._items
-        if reason != "completed":  # the item at the cut may be in the last event only
+        if reason != "completed":  # the truncated item may be only in the last event
             items = {**dict(enumerate(_dicts(self._end.get("output")))), **items}
         parts = [part for _, item in sorted(items.items()) for part in self._parts(item)]
         stop = _STOP_REASONS.get(reason, "other")
@@ -155,10 +155,10 @@ class _StreamParser:
         return ModelReply(Message("assistant", tuple(parts)), stop, usage, str(self._end.get("model") or ""), reason)
 
     def _stop_reason(self) -> str:
-        """`completed` only where nothing says otherwise: neither the response nor any of its calls."""
+        """`completed` only if the response and all of its calls are completed."""
         reason = str(_dict(self._end.get("incomplete_details")).get("reason") or "")
         calls = [item for item in self._items.values() if item.get("type") == "function_call"]
-        states = [str(one.get("status") or "completed") for one in (self._end, *calls)]
+        states = [str(item.get("status") or "completed") for item in (self._end, *calls)]
         return reason or next((state for state in states if state != "completed"), self._end_kind)
 
     def _parts(self, item: dict[str, Any]) -> list[Part]:
@@ -167,9 +167,9 @@ class _StreamParser:
                 texts = [str(block.get("text") or block.get("refusal") or "") for block in _dicts(item.get("content"))]
                 return [Text(text) for text in texts if text]
             case "reasoning":
-                shown = "\n".join(str(part.get("text") or "") for part in _dicts(item.get("summary")))
-                kept = {name: item[name] for name in ("type", "id", "summary", "encrypted_content") if name in item}
-                return [Thinking(shown, self.provider, json.dumps(kept) if item.get("encrypted_content") else "")]
+                summary = "\n".join(str(part.get("text") or "") for part in _dicts(item.get("summary")))
+                fields = {name: item[name] for name in ("type", "id", "summary", "encrypted_content") if name in item}
+                return [Thinking(summary, self.provider, json.dumps(fields) if item.get("encrypted_content") else "")]
             case "function_call":
                 call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
                 return [parse_tool_call(call_id, name, str(item.get("arguments") or ""))]

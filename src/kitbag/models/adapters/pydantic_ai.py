@@ -1,7 +1,7 @@
-"""Every provider that has no adapter of its own, through pydantic-ai's direct requests (the extra `models`).
+"""Adapter for all other providers through pydantic-ai's direct requests (the extra `models`).
 
-Used through models/choice. The library is imported at the first request; it finds keys in the user's environment, as
-its documentation says. What only a provider can read (signatures of thoughts and calls) travels in Thinking parts.
+pydantic-ai is imported at the first request and finds API keys in the user's environment. Opaque provider data
+(signatures of thinking and calls) is stored in Thinking parts. Created by model_selection.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from kitbag.models.provider import (
 
 INSTALL: Final = "pip install 'kitbag[models]'"
 _NAMES: Final = {"gemini": "google", "vertex": "google-cloud", "xai": "xai", "grok": "xai", "moonshot": "moonshotai"}
-"""Where people call a provider otherwise than the library does."""
+"""Common provider names that pydantic-ai spells differently."""
 _STOP_REASONS: Final[dict[str, StopReason]] = {
     "stop": "end",
     "tool_call": "tools",
@@ -41,12 +41,12 @@ _STOP_REASONS: Final[dict[str, StopReason]] = {
     "content_filter": "refusal",
 }
 _WITHOUT_PROVIDER_REASON = ("function", "test", "xai")
-"""The library's models that don't keep the provider's own word for the end of a reply."""
+"""Systems in pydantic-ai that don't pass on the provider's own finish reason."""
 _WITHOUT_REASON = ("function", "test")
-"""Those among them that give no reason at all."""
+"""Those that give no finish reason at all."""
 _EFFORTS = ("low", "medium", "high")
 _OWN_DETAILS = ("id", "signature", "provider_name", "provider_details")
-# By the names of the library's errors and of those they derive from, the most exact first.
+# By class names of pydantic-ai's errors and their bases, most specific first.
 _FAILURE_KINDS: dict[str, FailureKind] = {
     "ModelAuthenticationError": "auth",
     "ModelContextWindowExceededError": "too-long",
@@ -65,7 +65,7 @@ _KEY_PROBLEM = re.compile(r"api.?key|environment variable|credential|token", re.
 
 
 def _check_provider(provider: str) -> None:
-    """Raises InvalidError for a name that the library does not know; what it lacks for one it knows is told later."""
+    """Raises InvalidError for an unknown provider name; a missing package is reported at the first request."""
     providers: Any = import_module("pydantic_ai.providers")
     try:
         providers.infer_provider_class(provider)
@@ -77,7 +77,7 @@ def _check_provider(provider: str) -> None:
 
 class PydanticAI:
     def __init__(self, provider: str, model: Any = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
-        """`model`: one of the library's, for those who made it themselves. Raises InvalidError without the library."""
+        """`model`: a ready pydantic-ai model, for callers that create one. Raises InvalidError without pydantic-ai."""
         if find_spec("pydantic_ai") is None:
             problem = f"models of {provider} need pydantic-ai, which is not installed"
             raise InvalidError(problem, f"{INSTALL}, or choose another model")
@@ -88,7 +88,7 @@ class PydanticAI:
         self._given_model = model
         self._models: dict[str, Any] = {}
         self._exit_stack = AsyncExitStack()
-        """The models' connections."""
+        """Closes the models' connections."""
 
     async def close(self) -> None:
         self._models.clear()
@@ -123,7 +123,7 @@ class PydanticAI:
         except ImportError as error:
             problem = f"models of {self.name} need a package that is not installed: {shorten_message(str(error))}"
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error
-        except Exception as error:  # each provider's own library may raise anything
+        except Exception as error:  # provider SDKs may raise anything
             raise _model_error(error, self.name) from error
         yield _read_reply(response, self.name, str(getattr(model, "system", "")))
 
@@ -137,12 +137,12 @@ class PydanticAI:
 
 
 def _infer_model(name: str) -> Any:
-    """Imports the library and the provider's own, which takes its time."""
+    """Imports pydantic-ai and the provider's SDK, which is slow."""
     models: Any = import_module("pydantic_ai.models")
     return models.infer_model(name)
 
 
-# What is sent
+# Requests
 
 
 def _model_settings(request: ModelRequest, model: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _model_settings(request: ModelRequest, model: Any) -> dict[str, Any]:
     if request.effort in _EFFORTS:
         settings["thinking"] = request.effort
     if "max_retries" not in getattr(model, "unsupported_settings", ("max_retries",)):
-        settings["max_retries"] = 0  # the loop decides about that
+        settings["max_retries"] = 0  # agent.ask_model retries
     return settings
 
 
@@ -191,7 +191,7 @@ def _user_parts(message: Message, names: dict[str, str], library: Any) -> Iterat
         content = [_encode_content(part, library) for part in result.content]
         yield library.ToolReturnPart(
             tool_name=names.get(result.call_id, "unknown"),
-            content="\n".join(content) if all(isinstance(one, str) for one in content) else content,
+            content="\n".join(content) if all(isinstance(item, str) for item in content) else content,
             tool_call_id=result.call_id,
             outcome="failed" if result.is_error else "success",
         )
@@ -211,20 +211,22 @@ def _encode_content(part: Text | Image, library: Any) -> Any:
 
 def _assistant_parts(message: Message, provider: str, library: Any) -> Iterator[Any]:
     details: dict[str, dict[str, Any]] = {}
-    """Of a call by its id; of the next text by the empty name."""
+    """Keyed by call id; the empty key is for the next text."""
     for part in message.parts:
         match part:
-            case Thinking(text, wrote, opaque) if wrote == provider and opaque:
-                known = _parse_opaque(opaque)
-                if "for" in known:
-                    details[str(known.pop("for"))] = known
+            case Thinking(text, author, opaque) if author == provider and opaque:
+                fields = _parse_opaque(opaque)
+                if "for" in fields:
+                    details[str(fields.pop("for"))] = fields
                 else:
-                    yield library.ThinkingPart(content=text, **known)
+                    yield library.ThinkingPart(content=text, **fields)
             case Text(text) if text.strip():
                 yield library.TextPart(content=text, **details.pop("", {}))
             case ToolCall():
-                own = details.pop(part.id, {})
-                yield library.ToolCallPart(tool_name=part.name, args=part.arguments, tool_call_id=part.id, **own)
+                extra_fields = details.pop(part.id, {})
+                yield library.ToolCallPart(
+                    tool_name=part.name, args=part.arguments, tool_call_id=part.id, **extra_fields
+                )
             case _:
                 pass
 
@@ -238,7 +240,7 @@ def _parse_opaque(opaque: str) -> dict[str, Any]:
     return {name: fields[name] for name in ("for", *_OWN_DETAILS) if name in fields}
 
 
-# What is read
+# Replies
 
 
 def _stream_item(event: Any) -> StreamItem | None:
@@ -263,25 +265,29 @@ def _text_chunk(kind: str, part: Any, field: str) -> StreamItem | None:
 def _read_reply(response: Any, provider: str, system: str) -> ModelReply:
     reason = str(response.finish_reason or "")
     details: dict[str, Any] = response.provider_details or {}
-    word = str(details.get("finish_reason") or "")
-    # The library takes a stream that simply ends for a reply that is over; without the provider's word it is cut off.
+    provider_reason = str(details.get("finish_reason") or "")
+    # pydantic-ai treats a stream that just ends as complete; without the provider's finish reason it is cut off.
     ended = (
-        word
+        provider_reason
         or reason == "content_filter"
         or system in _WITHOUT_REASON
         or (system in _WITHOUT_PROVIDER_REASON and reason)
     )
     if response.state != "complete" or reason == "error" or not ended:
         raise ModelError("cut", f"the reply of {provider} ended before it was whole", "try again")
-    message = Message("assistant", tuple(made for part in response.parts for made in _read_parts(part, provider)))
+    message = Message(
+        "assistant", tuple(converted for part in response.parts for converted in _read_parts(part, provider))
+    )
     stop = _STOP_REASONS.get(reason or ("stop" if system in _WITHOUT_REASON else ""), "other")
     if stop == "end" and message.calls:
         stop = "tools"
-    return ModelReply(message, stop, _read_usage(response.usage), str(response.model_name or ""), word or reason)
+    return ModelReply(
+        message, stop, _read_usage(response.usage), str(response.model_name or ""), provider_reason or reason
+    )
 
 
 def _read_parts(part: Any, provider: str) -> Iterator[Part]:
-    """What Kitbag knows of; a provider's own searches and files are left out."""
+    """Thinking, text and tool calls; a provider's own searches and files are dropped."""
     details = _encode_details(part)
     match part.part_kind:
         case "thinking":
@@ -294,19 +300,19 @@ def _read_parts(part: Any, provider: str) -> Iterator[Part]:
             call_id = str(part.tool_call_id) or f"call_{os.urandom(8).hex()}"
             if details:
                 yield Thinking("", provider, _details_for(call_id, details))
-            written = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
-            yield parse_tool_call(call_id, str(part.tool_name), written)
+            arguments = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
+            yield parse_tool_call(call_id, str(part.tool_name), arguments)
         case _:
             pass
 
 
 def _encode_details(part: Any) -> str:
-    """As JSON text, what the provider wants to see again; empty when that is nothing."""
-    known = {name: value for name in _OWN_DETAILS if (value := getattr(part, name, None))}
-    if not known.keys() - {"provider_name"}:
+    """JSON with the data to send back to the provider; empty if there is none."""
+    details = {name: value for name in _OWN_DETAILS if (value := getattr(part, name, None))}
+    if not details.keys() - {"provider_name"}:
         return ""
     try:
-        return json.dumps(known)
+        return json.dumps(details)
     except (TypeError, ValueError):
         return ""
 
@@ -320,29 +326,34 @@ def _read_usage(usage: Any) -> Usage:
     return Usage(max(usage.input_tokens - read - write, 0), max(usage.output_tokens, 0), read, write)
 
 
-# What goes wrong
+# Errors
 
 
 def _model_error(error: Exception, provider: str) -> ModelError:
-    known = {one.__name__ for one in type(error).__mro__}
+    class_names = {error_class.__name__ for error_class in type(error).__mro__}
     status = getattr(error, "status_code", 0)
-    wait = getattr(error, "retry_after", None)
-    said = shorten_message(str(getattr(error, "message", "") or error)) or type(error).__name__
-    problem = f"{provider} failed: {said}"
-    if "UserError" in known:
-        return ModelError("auth" if _KEY_PROBLEM.search(said) else "bad-request", problem, "see what it says")
-    kind = _classify_error(known, status)
+    retry_after = getattr(error, "retry_after", None)
+    message = shorten_message(str(getattr(error, "message", "") or error)) or type(error).__name__
+    problem = f"{provider} failed: {message}"
+    if "UserError" in class_names:
+        return ModelError("auth" if _KEY_PROBLEM.search(message) else "bad-request", problem, "see what it says")
+    kind = _classify_error(class_names, status)
     if kind == "cut" and getattr(error, "phase", "") in ("connect", "pool", None):
         kind = "unreachable"
     headers: dict[str, str] = getattr(error, "headers", None) or {}
-    if kind == "overloaded" and status == 429 and wait is None and not any("ratelimit" in name for name in headers):
-        kind = "spent"  # without a word on when to come back it may be the account's limit
-    return ModelError(kind, problem, _suggest_fix(kind, provider), retry_after=wait, status=status)
+    if (
+        kind == "overloaded"
+        and status == 429
+        and retry_after is None
+        and not any("ratelimit" in name for name in headers)
+    ):
+        kind = "spent"  # without a retry time it may be the account's limit
+    return ModelError(kind, problem, _suggest_fix(kind, provider), retry_after=retry_after, status=status)
 
 
-def _classify_error(known: set[str], status: int) -> FailureKind:
+def _classify_error(class_names: set[str], status: int) -> FailureKind:
     for name, kind in _FAILURE_KINDS.items():
-        if name in known:
+        if name in class_names:
             return kind
     return "transient" if status >= 500 or status in (408, 409, 425) else "bad-request"
 

@@ -1,13 +1,12 @@
-"""The data of server-sent events, out of bytes as they come: cut anywhere, with any of the three line ends.
+"""Parses server-sent events incrementally: chunks may be split anywhere, lines may end with LF, CR or CRLF.
 
-Used by wire. Bounded: a line or an event that does not end is an error, not a full memory.
+Bounded: an event that is too long is an error instead of filling memory. Used by wire.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from typing import Final
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""Bytes."""
 
 
 class EventTooLongError(Exception):
@@ -15,27 +14,27 @@ class EventTooLongError(Exception):
 
 
 class EventParser:
-    """The state between two pieces."""
+    """Parser state between two chunks."""
 
     def __init__(self, max_bytes: int = MAX_EVENT_BYTES) -> None:
         self._longest = max_bytes
         self._line: list[bytes] = []
-        """The beginning of a line whose end has not come."""
+        """Start of an incomplete line."""
         self._data: list[bytes] = []
         self._size = 0
-        """Of the event so far."""
+        """Bytes of the current event."""
         self._after_return = False
         self._first = True
 
-    def feed(self, piece: bytes) -> Iterator[str]:
-        """The data of each event that is whole now."""
-        if self._after_return and piece.startswith(b"\n"):  # `\r\n` came in two pieces
-            piece = piece[1:]
-        if not piece:
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """The data of each event that this chunk completes."""
+        if self._after_return and chunk.startswith(b"\n"):  # `\r\n` was split between chunks
+            chunk = chunk[1:]
+        if not chunk:
             return
-        self._after_return = piece.endswith(b"\r")
-        lines = piece.splitlines(keepends=True)
-        rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
+        self._after_return = chunk.endswith(b"\r")
+        lines = chunk.splitlines(keepends=True)
+        incomplete = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
         for line in lines:
             self._line.append(line.rstrip(b"\r\n"))
             self._grow(len(line))
@@ -43,9 +42,9 @@ class EventParser:
             self._line = []
             if data is not None:
                 yield data
-        if rest:
-            self._line.append(rest)
-            self._grow(len(rest))
+        if incomplete:
+            self._line.append(incomplete)
+            self._grow(len(incomplete))
 
     def _grow(self, size: int) -> None:
         self._size += size
@@ -64,9 +63,9 @@ class EventParser:
         return None
 
 
-async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """Raises EventTooLongError. An event that was cut off is no event."""
-    reader = EventParser()
-    async for piece in pieces:
-        for data in reader.feed(piece):
+async def event_data(chunks: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
+    """Raises EventTooLongError. An incomplete event at the end is dropped."""
+    parser = EventParser()
+    async for chunk in chunks:
+        for data in parser.feed(chunk):
             yield data

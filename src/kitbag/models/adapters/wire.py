@@ -1,6 +1,7 @@
-"""What the adapters share: one HTTP client, failures sorted by whether they may pass, arguments read strictly.
+"""What the adapters share: the streaming API client, error classification, strict parsing of tool arguments.
 
-Used by anthropic, openai_chat and openai_responses. Follows no redirect, so a key never goes to another host.
+Follows no redirects, so an API key never goes to another host. Used by anthropic, openai_chat, openai_responses and
+scripted; uses http and server_sent_events.
 """
 
 import json
@@ -19,7 +20,7 @@ from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.safe_json import parse_json
 
 IDLE_TIMEOUT: Final = 180.0
-"""A stream that says nothing for so long is given up."""
+"""Seconds without data after which a stream is given up."""
 CONNECT_TIMEOUT: Final = 15.0
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ERROR_BYTES = 1 << 16
@@ -31,12 +32,12 @@ _TOO_LONG = re.compile(
 )
 _QUOTA = re.compile(r"quota|billing|credit|insufficient|spend|payment", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"credit balance|insufficient (?:funds|balance|credits?)", re.IGNORECASE)
-"""As some say it with the status of a request that is wrong."""
+"""Some providers report this with status 400."""
 _TRANSIENT = frozenset((408, 409, 425, 500, 502, 503, 504))
 
 
 class ApiEndpoint(NamedTuple):
-    """Where a provider is, and what it is told on every request."""
+    """Base URL and headers of a provider's API."""
 
     provider: str
     base_url: str
@@ -45,14 +46,14 @@ class ApiEndpoint(NamedTuple):
 
 
 class ApiClient:
-    """One provider's connection. Opened at the first request, kept for the next."""
+    """Sends requests to one provider; keeps connections open between requests."""
 
     def __init__(self, endpoint: ApiEndpoint) -> None:
         self.endpoint = endpoint
         self._transport: HttpTransport | None = None
 
     async def events(self, path: str, body: bytes) -> AsyncGenerator[dict[str, Any], None]:
-        """Posts, and gives each event's data as it comes. Raises ModelError."""
+        """Sends a POST request and yields the data of each event. Raises ModelError."""
         endpoint = self.endpoint
         headers = {"content-type": "application/json", "accept": "text/event-stream", **endpoint.headers}
         try:
@@ -76,10 +77,10 @@ class ApiClient:
     def _open_transport(self) -> HttpTransport:
         if self._transport is None:
             if has_proxy(os.environ):
-                from kitbag.models.http.proxied import ProxiedTransport as Kind
+                from kitbag.models.http.proxied import ProxiedTransport as Transport
             else:
-                from kitbag.models.http.direct import DirectTransport as Kind
-            self._transport = Kind(self.endpoint.idle_timeout, CONNECT_TIMEOUT)
+                from kitbag.models.http.direct import DirectTransport as Transport
+            self._transport = Transport(self.endpoint.idle_timeout, CONNECT_TIMEOUT)
         return self._transport
 
     async def close(self) -> None:
@@ -89,24 +90,24 @@ class ApiClient:
 
 
 class StreamParser(Protocol):
-    """What one protocol makes of its events."""
+    """Turns the events of one protocol into stream items and a reply."""
 
     @property
     def is_over(self) -> bool:
-        """Nothing that follows counts."""
+        """True if the rest of the stream can be ignored."""
         ...
 
     def read(self, event: dict[str, Any]) -> list[StreamItem]: ...
 
     def reply(self) -> ModelReply:
-        """The whole reply. Raises ModelError where it is not whole."""
+        """The complete reply. Raises ModelError if it is incomplete."""
         ...
 
 
 async def stream_reply(
     client: ApiClient, path: str, body: bytes, parser: StreamParser
 ) -> AsyncGenerator[StreamItem, None]:
-    """One request, from its body to its reply."""
+    """Sends one request and yields its stream items, the reply last."""
     async with aclosing(client.events(path, body)) as events:
         async for event in events:
             for piece in parser.read(event):
@@ -142,20 +143,20 @@ async def _status_error(answer: HttpResponse, chunks: AsyncIterable[bytes], prov
 
 
 def stream_error(provider: str, kind: str, message: str) -> ModelError:
-    """An error inside a stream that began well."""
+    """For an error event in a stream that started successfully."""
     lower = f"{kind} {message}".lower()
     if "overloaded" in lower or "rate" in lower.split("_") or "rate_limit" in lower:
-        found: FailureKind = "overloaded"
+        failure: FailureKind = "overloaded"
     elif _TOO_LONG.search(message):
-        found = "too-long"
+        failure = "too-long"
     elif "authentication" in lower or "permission" in lower:
-        found = "auth"
+        failure = "auth"
     elif "invalid_request" in lower:
-        found = "bad-request"
+        failure = "bad-request"
     else:
-        found = "transient"
+        failure = "transient"
     problem = f"{provider} broke off: {shorten_message(message or kind or 'no reason given')}"
-    return ModelError(found, problem, _suggest_fix(found, provider))
+    return ModelError(failure, problem, _suggest_fix(failure, provider))
 
 
 def _classify_status(status: int, message: str, limited: bool) -> FailureKind:
@@ -166,7 +167,7 @@ def _classify_status(status: int, message: str, limited: bool) -> FailureKind:
     if status == 413 or (status == 400 and _TOO_LONG.search(message)):
         return "too-long"
     if status == 429:
-        # Without a word on when to come back it may be the account's limit, which no waiting lifts.
+        # Without a retry time it may be the account's limit, which waiting does not lift.
         return "overloaded" if limited and not _QUOTA.search(message) else "spent"
     if status == 529:
         return "overloaded"
@@ -185,7 +186,7 @@ def _suggest_fix(kind: FailureKind, provider: str) -> str:
 
 
 def extract_error_message(body: str) -> str:
-    """The provider's own words out of an error's body, in one line."""
+    """The provider's message in an error response body, on one line."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -202,22 +203,22 @@ def shorten_message(text: str) -> str:
     return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}…"
 
 
-def _retry_after(milliseconds: str | None, written: str | None) -> float | None:
-    """Seconds, or a date; None for what is neither."""
-    for text, unit in ((milliseconds, 0.001), (written, 1.0)):
+def _retry_after(milliseconds: str | None, header: str | None) -> float | None:
+    """Parses seconds or a date; None for anything else."""
+    for text, unit in ((milliseconds, 0.001), (header, 1.0)):
         try:
             seconds = float(text) * unit if text else math.nan
         except ValueError:
             continue
         if math.isfinite(seconds):
             return max(seconds, 0.0)
-    if not written:
+    if not header:
         return None
     import time
     from email.utils import parsedate_to_datetime
 
     try:
-        return max(parsedate_to_datetime(written).timestamp() - time.time(), 0.0)
+        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
     except (ValueError, TypeError, OverflowError):
         return None
 
@@ -234,11 +235,11 @@ def _transport_error(error: TransportError, endpoint: ApiEndpoint) -> ModelError
                 "unreachable", f"{provider} can't be reached: no answer from {_display_address(endpoint)}"
             )
         case "unreachable":
-            what = f"{provider} can't be reached at {_display_address(endpoint)}: {reason}"
-            return ModelError("unreachable", what, "check the address and the network")
+            problem = f"{provider} can't be reached at {_display_address(endpoint)}: {reason}"
+            return ModelError("unreachable", problem, "check the address and the network")
         case "certificate":
-            what = f"the certificate of {_display_address(endpoint)} is not accepted: {reason}"
-            return ModelError("bad-request", what, "check the address, and the certificates of this machine")
+            problem = f"the certificate of {_display_address(endpoint)} is not accepted: {reason}"
+            return ModelError("bad-request", problem, "check the address, and the certificates of this machine")
         case "silent":
             return ModelError("cut", f"{provider} said nothing for {endpoint.idle_timeout:.0f} s", "try again")
         case "broken":
@@ -246,7 +247,7 @@ def _transport_error(error: TransportError, endpoint: ApiEndpoint) -> ModelError
 
 
 def _display_address(endpoint: ApiEndpoint) -> str:
-    """The address without user, password and query."""
+    """The base URL without user, password and query."""
     from urllib.parse import urlsplit
 
     try:
@@ -257,9 +258,9 @@ def _display_address(endpoint: ApiEndpoint) -> str:
 
 
 def parse_tool_call(call_id: str, name: str, text: str) -> ToolCall:
-    """As strict as it can be: what is not exactly one JSON object never runs."""
+    """Strict: arguments that are not exactly one JSON object never run."""
     if not _NAME.fullmatch(name):
-        # It is sent back with every later request, and a provider refuses what it would not have sent.
+        # The name is sent back with every later request, and providers reject invalid names.
         problem = f"{shorten_message(repr(name[:80]))} is no name of a tool; call one that you have"
         return ToolCall(call_id, "invalid_tool_name", {}, problem, text[:2_000])
     arguments, problem = parse_arguments(text)
@@ -303,7 +304,7 @@ def _parse_finite_float(text: str) -> float:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a name stands there twice")
-    return found
+    return fields

@@ -1,7 +1,7 @@
-"""One POST after another to one server over HTTP/1.1, each answered by a stream of bytes.
+"""The HTTP/1.1 transport for direct connections: POST requests with streamed responses, on asyncio streams.
 
-Used by wire where no proxy stands between. Made of asyncio's own streams, since importing a client of all of HTTP
-takes as long as everything else before the first request. As strict as it can be: what it does not know is an error.
+Avoids importing a full HTTP client, which takes as long as everything else before the first request. Strict: anything
+unexpected in a response is an error. Used by adapters.wire if there is no proxy; implements post.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from kitbag.models.http.post import HttpResponse, TransportError
 T = TypeVar("T")
 
 _BUFFER: Final = 1 << 18
-"""Bytes; also the longest head of an answer."""
+"""Bytes; also the limit for a response head."""
 _MAX_IDLE_CONNECTIONS = 32
 _IDLE_CONNECTION_SECONDS = 15.0
-"""A connection that was not used for longer may be gone without our knowing."""
+"""An idle connection is not reused after this time: the server may have closed it."""
 _DRAIN_SECONDS = 0.1
-"""So long the end of an answer is waited for, of which all that counts has come, to use its connection again."""
+"""How long to wait for the rest of a response whose remaining data is not needed, to reuse its connection."""
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 _HEADER = re.compile(r"[\x20-\x7e\t]*")
@@ -31,14 +31,14 @@ _PATH_CHARACTERS = "/%:@!$&'()*+,;=-._~?"
 
 
 class RequestUrl(NamedTuple):
-    """Where a URL leads."""
+    """The parts of a URL that a request needs."""
 
     scheme: str
     host: str
     port: int
     target: str
     authorization: str = ""
-    """What a name and password in the URL stand for."""
+    """Header value for the user and password in the URL."""
 
     @property
     def host_header(self) -> str:
@@ -47,7 +47,7 @@ class RequestUrl(NamedTuple):
 
 
 def parse_url(url: str) -> RequestUrl:
-    """Raises PostError for what is no address."""
+    """Raises TransportError for an invalid URL."""
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna" if not (parts.hostname or "").isascii() else "ascii").decode()
@@ -73,25 +73,25 @@ def _basic_authorization(name: str | None, password: str | None) -> str:
 
 
 class _Connection:
-    __slots__ = ("free_since", "place", "reader", "writer")
+    __slots__ = ("free_since", "reader", "url", "writer")
 
-    def __init__(self, place: RequestUrl, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.place = place
+    def __init__(self, url: RequestUrl, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.url = url
         self.reader = reader
         self.writer = writer
         self.free_since = 0.0
 
-    def can_serve(self, place: RequestUrl) -> bool:
-        alive = not self.reader.at_eof() and not self.writer.is_closing()
-        fresh = time.monotonic() - self.free_since < _IDLE_CONNECTION_SECONDS
-        return alive and fresh and self.place[:3] == place[:3]
+    def can_serve(self, url: RequestUrl) -> bool:
+        is_open = not self.reader.at_eof() and not self.writer.is_closing()
+        is_fresh = time.monotonic() - self.free_since < _IDLE_CONNECTION_SECONDS
+        return is_open and is_fresh and self.url[:3] == url[:3]
 
     def abort(self) -> None:
         self.writer.transport.abort()
 
 
 class DirectTransport:
-    """Keeps its connections for further requests, where the server does. Several may run at once."""
+    """Keeps connections alive for further requests. Supports concurrent requests."""
 
     def __init__(self, idle_timeout: float, connect_timeout: float) -> None:
         self._idle_timeout = idle_timeout
@@ -104,29 +104,29 @@ class DirectTransport:
             for connection in self._idle_connections:
                 connection.abort()
             self._idle_connections = []
-            await asyncio.sleep(0)  # the event loop closes the socket in its next round
+            await asyncio.sleep(0)  # the event loop closes the sockets in its next iteration
 
     @contextlib.asynccontextmanager
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpResponse, None]:
-        """Raises PostError, here and while the answer is read."""
-        place = parse_url(url)
-        head = _encode_head(place, headers, len(body))
-        connection = await self._acquire(place)
-        reusable = at_ease = False
+        """Raises TransportError, also while the response is read."""
+        url_parts = parse_url(url)
+        head = _encode_head(url_parts, headers, len(body))
+        connection = await self._acquire(url_parts)
+        reusable = can_drain = False
         try:
             connection.writer.write(head + body)
-            # One that will not take all of it may have said why.
+            # A server that stops reading the request may have sent an error response.
             with contextlib.suppress(ConnectionError):
                 await self._with_timeout(connection.writer.drain())
-            answer = await self._read_response(connection.reader)
+            response = await self._read_response(connection.reader)
             try:
-                yield answer
-                at_ease = True
+                yield response
+                can_drain = True
             except GeneratorExit:
-                at_ease = True
+                can_drain = True
                 raise
             finally:
-                reusable = answer.reusable or (at_ease and await _drain(answer))
+                reusable = response.reusable or (can_drain and await _drain(response))
         finally:
             if reusable and len(self._idle_connections) < _MAX_IDLE_CONNECTIONS:
                 connection.free_since = time.monotonic()
@@ -134,20 +134,20 @@ class DirectTransport:
             else:
                 connection.abort()
 
-    async def _acquire(self, place: RequestUrl) -> _Connection:
+    async def _acquire(self, url: RequestUrl) -> _Connection:
         while self._idle_connections:
-            kept = self._idle_connections.pop()
-            if kept.can_serve(place):
-                return kept
-            kept.abort()
-        secure = place.scheme == "https"
+            connection = self._idle_connections.pop()
+            if connection.can_serve(url):
+                return connection
+            connection.abort()
+        is_secure = url.scheme == "https"
         try:
             async with asyncio.timeout(self._connect_timeout):
                 reader, writer = await asyncio.open_connection(
-                    place.host,
-                    place.port,
+                    url.host,
+                    url.port,
                     limit=_BUFFER,
-                    ssl=self._load_ssl_context() if secure else None,
+                    ssl=self._load_ssl_context() if is_secure else None,
                     happy_eyeballs_delay=0.25,
                 )
         except TimeoutError as error:
@@ -156,10 +156,10 @@ class DirectTransport:
             raise TransportError("certificate", error.verify_message) from error
         except OSError as error:
             raise TransportError("unreachable", error.strerror or str(error)) from error
-        return _Connection(place, reader, writer)
+        return _Connection(url, reader, writer)
 
     def _load_ssl_context(self) -> ssl.SSLContext:
-        """Those that this machine trusts. Where Python does not find any, a library that looks further does."""
+        """The system's certificates; if Python finds none, those of httpcore2, which searches more places."""
         if self._ssl_context is None:
             context = ssl.create_default_context()
             if not context.cert_store_stats()["x509_ca"]:
@@ -169,11 +169,11 @@ class DirectTransport:
             self._ssl_context = context
         return self._ssl_context
 
-    async def _with_timeout(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the server does, as long as it does something."""
+    async def _with_timeout(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Applies the idle timeout and maps errors to TransportError."""
         try:
             async with asyncio.timeout(self._idle_timeout):
-                return await work
+                return await operation
         except TimeoutError as error:
             raise TransportError("silent", "") from error
         except asyncio.LimitOverrunError as error:
@@ -193,7 +193,7 @@ class DirectTransport:
                 return _Response(self, reader, int(status[2]), _parse_headers(lines[1:]), status[1] == b"1")
 
     async def read_body(self, reader: asyncio.StreamReader, framing: "_Framing") -> AsyncGenerator[bytes, None]:
-        """The body, taken out of its frame. Raises PostError where it ends too early."""
+        """The body without its framing. Raises TransportError if it ends early."""
         if framing.kind == "open":
             while data := await self._with_timeout(reader.read(_BUFFER)):
                 yield data
@@ -207,7 +207,7 @@ class DirectTransport:
                 if await self._with_timeout(reader.readexactly(2)) != b"\r\n":
                     raise TransportError("broken", "its answer is cut into wrong pieces")
             while await self._with_timeout(reader.readuntil(b"\r\n")) != b"\r\n":
-                pass  # headers behind the body say nothing that is needed
+                pass  # trailers are ignored
 
     async def _exactly(self, reader: asyncio.StreamReader, size: int) -> AsyncGenerator[bytes, None]:
         while size:
@@ -225,7 +225,7 @@ class DirectTransport:
 
 
 class _Framing(NamedTuple):
-    """How it is known where a body ends."""
+    """How the end of a body is determined."""
 
     kind: Literal["chunked", "length", "open"]
     length: int = 0
@@ -244,7 +244,7 @@ class _Response:
 
     @property
     def reusable(self) -> bool:
-        """Whether another request may follow on its connection."""
+        """Whether the connection can take another request."""
         return self._is_complete and self._keep_alive
 
     @property
@@ -257,26 +257,26 @@ class _Response:
         self._is_complete = True
 
 
-async def _drain(answer: _Response) -> bool:
-    if not answer.can_drain:
+async def _drain(response: _Response) -> bool:
+    if not response.can_drain:
         return False
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
-            async for _ in answer.chunks():
+            async for _ in response.chunks():
                 pass
-    except (TimeoutError, TransportError, RuntimeError):  # the last one: it is being read elsewhere
+    except (TimeoutError, TransportError, RuntimeError):  # RuntimeError: the body is being read elsewhere
         return False
-    return answer.reusable
+    return response.reusable
 
 
 def _body_framing(status: int, headers: Mapping[str, str]) -> _Framing:
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise TransportError("broken", "its answer is compressed, which was not asked for")
-    coding, length = headers.get("transfer-encoding", "").lower(), headers.get("content-length", "")
+    encoding, length = headers.get("transfer-encoding", "").lower(), headers.get("content-length", "")
     if status in (204, 304):
         return _Framing("length")
-    if coding:
-        if coding != "chunked":
+    if encoding:
+        if encoding != "chunked":
             raise TransportError("broken", "its answer has an unknown coding")
         return _Framing("chunked")
     if length:
@@ -298,16 +298,16 @@ def _parse_headers(lines: list[bytes]) -> dict[str, str]:
     return headers
 
 
-def _encode_head(place: RequestUrl, headers: Mapping[str, str], length: int) -> bytes:
-    given = {
-        "host": place.host_header,
+def _encode_head(url: RequestUrl, headers: Mapping[str, str], length: int) -> bytes:
+    all_headers = {
+        "host": url.host_header,
         "user-agent": "kitbag",
         "accept-encoding": "identity",
         "content-length": str(length),
-        **({"authorization": place.authorization} if place.authorization else {}),
+        **({"authorization": url.authorization} if url.authorization else {}),
         **{name.lower(): value for name, value in headers.items()},
     }
-    lines = [f"POST {place.target} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
+    lines = [f"POST {url.target} HTTP/1.1", *(f"{name}: {value}" for name, value in all_headers.items())]
     if not all(_HEADER.fullmatch(line) for line in lines):
         raise TransportError("address", "")
     return "\r\n".join([*lines, "", ""]).encode("ascii")

@@ -1,6 +1,6 @@
-"""What sends a request and gives its answer as a stream: the same for a direct connection and for one through a proxy.
+"""The protocol of an HTTP transport that sends a POST request and streams the response, and its error.
 
-Used by wire; direct_post and proxied_post satisfy it.
+Used by adapters.wire; implemented by direct and proxied.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -15,7 +15,7 @@ class TransportError(Exception):
         super().__init__(kind, reason)
         self.kind: TransportFailure = kind
         self.reason = reason
-        """In words, where there is more to say than the kind does."""
+        """Details, if there is more to say than the kind."""
 
 
 class HttpResponse(Protocol):
@@ -24,24 +24,24 @@ class HttpResponse(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names in lower case."""
+        """Lowercase names."""
         ...
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it comes. Raises PostError."""
+        """The body as it arrives. Raises TransportError."""
         ...
 
 
 class HttpTransport(Protocol):
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
-        """Raises PostError. Follows no redirect. Leaving the block ends the request."""
+        """Raises TransportError. Follows no redirects. Leaving the block ends the request."""
         ...
 
     async def close(self) -> None: ...
 
 
 def has_proxy(environment: Mapping[str, str]) -> bool:
-    """Whether the environment names a proxy, for whatever."""
+    """Whether the environment names a proxy for any protocol."""
     return any(
         value and name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name, value in environment.items()
     )

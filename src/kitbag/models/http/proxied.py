@@ -1,7 +1,4 @@
-"""Posts through the proxies that the environment names, by httpx2, which knows their ways.
-
-Used by wire where there is one. The interface is posting's.
-"""
+"""The HTTP transport for environments with a proxy, through httpx2. Used by adapters.wire; implements post."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Generator, Mapping

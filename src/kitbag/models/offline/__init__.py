@@ -1,1 +1,1 @@
-"""The offline model: routes, loads, searches and quotes without a language model."""
+"""The offline model: routes, loads skills, searches and quotes without a language model."""

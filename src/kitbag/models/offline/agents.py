@@ -1,7 +1,7 @@
-"""Agents as the offline model uses them: the ones that fit a request, chosen from the catalog it is shown.
+"""Selects agents for the offline model: the ones in the prompt's catalog that match the request.
 
-Used by offline. What fits is decided by library/agent_routing, by words and file extensions and not by any name that
-is known here; but for Explore, which searches where nobody fits better.
+Matches by words and file extensions (library.routing.agent_search), not by known names; only Explore is known here,
+which searches if no other agent matches. Used by offline.model.
 """
 
 import html
@@ -21,18 +21,18 @@ _MAX_AGENTS: Final = 3
 _MAX_TITLE: Final = 60
 
 
-def is_question(talk: OfflineConversation) -> bool:
-    """A question, and no work to be handed on."""
-    return bool(_QUESTION.search(talk.prompt))
+def is_question(conversation: OfflineConversation) -> bool:
+    """True for a question, which is not delegated."""
+    return bool(_QUESTION.search(conversation.prompt))
 
 
-def parse_agent_catalog(talk: OfflineConversation) -> list[AgentCandidate]:
-    found: list[AgentCandidate] = []
-    for block in talk.request.system:
+def parse_agent_catalog(conversation: OfflineConversation) -> list[AgentCandidate]:
+    candidates: list[AgentCandidate] = []
+    for block in conversation.request.system:
         for start, end in find_blocks(block.text, _CATALOG):
             for entry in _ENTRY.finditer(block.text[start:end]):
-                found.append(_parse_candidate(html.unescape(entry[1]), html.unescape(entry[2] or "")))
-    return found
+                candidates.append(_parse_candidate(html.unescape(entry[1]), html.unescape(entry[2] or "")))
+    return candidates
 
 
 def _parse_candidate(name: str, text: str) -> AgentCandidate:
@@ -42,38 +42,46 @@ def _parse_candidate(name: str, text: str) -> AgentCandidate:
     return AgentCandidate(name, text[: extensions.start()], tuple(extensions[1].lower().split(", ")))
 
 
-def match_agents(talk: OfflineConversation) -> list[AgentMatch]:
-    """The one that the request is for; where it names files of several kinds, the one for each kind. A question goes
-    only to one that is called by its name."""
-    if "Task" not in talk.tools or talk.is_task:
+def match_agents(conversation: OfflineConversation) -> list[AgentMatch]:
+    """The best agent; if the request names files of several kinds, the best for each kind. A question goes only to an
+    agent that it calls by name."""
+    if "Task" not in conversation.tools or conversation.is_task:
         return []
-    least = CALLED_BY_NAME if is_question(talk) else 1
-    sure = [match for match in rank_agents(parse_agent_catalog(talk), talk.prompt) if match.level >= least]
-    by_files = [match for match in sure if match.files]
-    if not by_files or not sure[0].files:
-        return sure[:1]
+    min_level = CALLED_BY_NAME if is_question(conversation) else 1
+    matches = [
+        match
+        for match in rank_agents(parse_agent_catalog(conversation), conversation.prompt)
+        if match.level >= min_level
+    ]
+    by_files = [match for match in matches if match.files]
+    if not by_files or not matches[0].files:
+        return matches[:1]
     chosen: list[AgentMatch] = []
     for match in by_files:
-        left = tuple(file for file in match.files if not any(file in other.files for other in chosen))
-        if left and len(chosen) < _MAX_AGENTS:
-            chosen.append(match._replace(files=left))
+        unclaimed = tuple(file for file in match.files if not any(file in other.files for other in chosen))
+        if unclaimed and len(chosen) < _MAX_AGENTS:
+            chosen.append(match._replace(files=unclaimed))
     return chosen
 
 
-def task_calls(talk: OfflineConversation, agents: list[AgentMatch]) -> list[ToolCall]:
-    """Each gets the request; of several, each with its own files in front."""
-    words = talk.prompt.strip()
-    title = words.split("\n", 1)[0][:_MAX_TITLE]
+def task_calls(conversation: OfflineConversation, agents: list[AgentMatch]) -> list[ToolCall]:
+    """Each agent gets the request; several agents also get their own files at the start."""
+    prompt_text = conversation.prompt.strip()
+    title = prompt_text.split("\n", 1)[0][:_MAX_TITLE]
     calls: list[ToolCall] = []
     for agent in agents:
-        prompt = words if len(agents) == 1 else f"Take {', '.join(agent.files)} of this request.\n\n{words}"
-        calls.append(talk.make_call("Task", subagent_type=agent.name, prompt=prompt, description=title))
+        prompt = prompt_text if len(agents) == 1 else f"Take {', '.join(agent.files)} of this request.\n\n{prompt_text}"
+        calls.append(conversation.make_call("Task", subagent_type=agent.name, prompt=prompt, description=title))
     return calls
 
 
-def explore_calls(talk: OfflineConversation) -> list[ToolCall]:
-    """Somebody else searches, in a context of their own, where there is such an agent and no file is named."""
-    listed = any(agent.name == _EXPLORER for agent in parse_agent_catalog(talk))
-    if "Task" not in talk.tools or not listed or find_paths(talk.prompt):
+def explore_calls(conversation: OfflineConversation) -> list[ToolCall]:
+    """Delegates the search to Explore, if the catalog lists it and the request names no file."""
+    is_listed = any(agent.name == _EXPLORER for agent in parse_agent_catalog(conversation))
+    if "Task" not in conversation.tools or not is_listed or find_paths(conversation.prompt):
         return []
-    return [talk.make_call("Task", subagent_type=_EXPLORER, prompt=talk.prompt.strip(), description="search by words")]
+    return [
+        conversation.make_call(
+            "Task", subagent_type=_EXPLORER, prompt=conversation.prompt.strip(), description="search by words"
+        )
+    ]

@@ -1,6 +1,7 @@
-"""Writes what a search finds into a Markdown file, with links, through tools: search, look at the file, write.
+"""Writes search results with links into a Markdown file, through tools: search, check the file, write.
 
-Used by offline. A file that is there is written anew only when it is one of these: its third line says so.
+Overwrites an existing file only if it was written by this request before; its third line says so. Used by
+offline.model.
 """
 
 import os
@@ -31,45 +32,47 @@ _MAX_LINE: Final = 200
 _MAX_LISTED: Final = 20
 
 
-def next_collect_step(request: CollectRequest, talk: OfflineConversation) -> list[Part]:
-    if missing := talk.missing_tools("Grep", "Read", "Write"):
+def next_collect_step(request: CollectRequest, conversation: OfflineConversation) -> list[Part]:
+    if missing := conversation.missing_tools("Grep", "Read", "Write"):
         names = " and ".join(missing)
         verb = "is" if len(missing) == 1 else "are"
         return [_answer(f"Nothing was written: {names} {verb} not among the tools of this run.")]
     words = _search_words(request)
     if not words:
         return [_answer("Nothing was written: there is no word in the request to search for.")]
-    written = talk.steps_of("Write")
-    if not talk.steps_of("Grep"):
-        where = {"path": request.path} if request.path else {}
+    writes = conversation.steps_of("Write")
+    if not conversation.steps_of("Grep"):
+        path_argument = {"path": request.path} if request.path else {}
         common = {"output_mode": "content", "numbers": True, "head_limit": _MAX_LINES}
         return [
-            talk.make_call(
-                "Grep", pattern=_pattern(words, request.exact), ignore_case=not request.exact, **common, **where
+            conversation.make_call(
+                "Grep", pattern=_pattern(words, request.exact), ignore_case=not request.exact, **common, **path_argument
             ),
-            talk.make_call("Read", file_path=request.file, offset=1, limit=5),
+            conversation.make_call("Read", file_path=request.file, offset=1, limit=5),
         ]
-    hits, notes = _find_hits(request, talk)
-    if not written:
-        problem = _blocking_problem(request, talk, hits)
+    hits, notes = _find_hits(request, conversation)
+    if not writes:
+        problem = _blocking_problem(request, conversation, hits)
         if problem:
             return [_answer(f"Nothing was written: {problem}")]
-        return [talk.make_call("Write", file_path=request.file, content=render_page(request, words, hits, notes))]
-    return [_report(request, words, written[-1], hits, notes)]
+        return [
+            conversation.make_call("Write", file_path=request.file, content=render_page(request, words, hits, notes))
+        ]
+    return [_report(request, words, writes[-1], hits, notes)]
 
 
 def _report(
-    wish: CollectRequest, words: tuple[str, ...], written: ToolStep, hits: list[GrepHit], notes: list[str]
+    request: CollectRequest, words: tuple[str, ...], written: ToolStep, hits: list[GrepHit], notes: list[str]
 ) -> Text:
     if written.is_error:
-        told = describe_denials([written]) or written.problem
-        return _answer(f"{wish.file} was not written. It would have {_format_amount(hits)}.", told)
+        denials = describe_denials([written]) or written.problem
+        return _answer(f"{request.file} was not written. It would have {_format_amount(hits)}.", denials)
     rows = [f"- {path}: {format_count(count, 'line')}" for path, count in _count_by_file(hits).items()]
     more = [f"- and {format_count(len(rows) - _MAX_LISTED, 'more file')}"] if len(rows) > _MAX_LISTED else []
     is_new = _UNCHANGED not in written.text
-    what = f"Wrote {wish.file}" if is_new else f"{wish.file} is up to date"
+    action = f"Wrote {request.file}" if is_new else f"{request.file} is up to date"
     return _answer(
-        f"{what}: {_format_amount(hits)} with {_join_words(words)}.",
+        f"{action}: {_format_amount(hits)} with {_join_words(words)}.",
         "\n".join([*rows[:_MAX_LISTED], *more]),
         f"Not all: {'; '.join(notes)}." if notes else "",
         "`kitbag undo` takes it back." if is_new else "",
@@ -80,11 +83,11 @@ def _answer(*pieces: str) -> Text:
     return Text("\n\n".join([FIXED_RULES_LINE, *(piece for piece in pieces if piece)]))
 
 
-def _search_words(wish: CollectRequest) -> tuple[str, ...]:
-    """As they are written; of a topic, without the small words and without endings, so that all forms are found."""
-    if wish.exact:
-        return wish.words
-    return tuple(dict.fromkeys(stem for word in wish.words for stem in sorted(significant_words(word))))
+def _search_words(request: CollectRequest) -> tuple[str, ...]:
+    """Exact words unchanged; for a topic, stems without stop words, to match all word forms."""
+    if request.exact:
+        return request.words
+    return tuple(dict.fromkeys(stem for word in request.words for stem in sorted(significant_words(word))))
 
 
 def _pattern(words: Iterable[str], exact: bool) -> str:
@@ -92,34 +95,34 @@ def _pattern(words: Iterable[str], exact: bool) -> str:
 
 
 def _whole_word(word: str) -> str:
-    edges = [r"\b" if sign.isalnum() or sign == "_" else "" for sign in (word[0], word[-1])]
+    edges = [r"\b" if character.isalnum() or character == "_" else "" for character in (word[0], word[-1])]
     return f"{edges[0]}{escape_regex(word)}{edges[1]}"
 
 
-def _find_hits(wish: CollectRequest, talk: OfflineConversation) -> tuple[list[GrepHit], list[str]]:
-    """Without the file itself; and what is sought by a topic, without the skills and settings of tools."""
-    hits, notes = parse_hits(step.text for step in talk.steps_of("Grep") if not step.is_error)
-    target = os.path.normpath(wish.file)
+def _find_hits(request: CollectRequest, conversation: OfflineConversation) -> tuple[list[GrepHit], list[str]]:
+    """Without the output file; for a topic also without configuration files."""
+    hits, notes = parse_hits(step.text for step in conversation.steps_of("Grep") if not step.is_error)
+    target = os.path.normpath(request.file)
     hits = [hit for hit in hits if os.path.normpath(hit.path) != target]
-    return (hits if wish.exact else [hit for hit in hits if not is_config_path(hit.path)]), notes
+    return (hits if request.exact else [hit for hit in hits if not is_config_path(hit.path)]), notes
 
 
-def _blocking_problem(wish: CollectRequest, talk: OfflineConversation, hits: list[GrepHit]) -> str:
-    search, file = talk.steps_of("Grep")[0], talk.steps_of("Read")[0]
+def _blocking_problem(request: CollectRequest, conversation: OfflineConversation, hits: list[GrepHit]) -> str:
+    search, file = conversation.steps_of("Grep")[0], conversation.steps_of("Read")[0]
     if search.is_error:
         return f"the search failed. {search.problem}"
     if not hits:
-        where = f" in {wish.path}" if wish.path else ""
-        return f"no line{where} has {_join_words(_search_words(wish))}."
+        location = f" in {request.path}" if request.path else ""
+        return f"no line{location} has {_join_words(_search_words(request))}."
     if file.is_error and "does not exist" not in file.text:
-        return f"{wish.file} can't be looked at first. {file.problem}"
+        return f"{request.file} can't be looked at first. {file.problem}"
     if not file.is_error and GENERATED_MARKER not in file.text and not file.text.rstrip().endswith(" is empty."):
-        return f"{wish.file} is there already, and was not written by this. Name another file, or remove it."
+        return f"{request.file} is there already, and was not written by this. Name another file, or remove it."
     return ""
 
 
 def render_page(request: CollectRequest, words: Iterable[str], hits: list[GrepHit], notes: list[str]) -> str:
-    """Markdown, grouped by file."""
+    """The Markdown page, grouped by file."""
     title = _join_words(words, "and") if request.exact else " ".join(request.words)
     rows = [f"# {title}", "", GENERATED_MARKER, "", f"{_format_amount(hits).capitalize()}."]
     rows += [f"Not all: {'; '.join(notes)}."] if notes else []
@@ -137,7 +140,7 @@ def render_page(request: CollectRequest, words: Iterable[str], hits: list[GrepHi
 
 
 def _link(file: str, hit: GrepHit) -> str:
-    """From the file's own folder, as pages that show repositories want it."""
+    """Relative to the output file, as repository websites expect."""
     path = hit.path
     if not os.path.isabs(path) and not os.path.isabs(file):
         path = os.path.relpath(path, os.path.dirname(file) or ".")
@@ -145,7 +148,7 @@ def _link(file: str, hit: GrepHit) -> str:
 
 
 def _escape_path(path: str) -> str:
-    return "".join(f"\\{sign}" if sign in "\\[]`*_<>" else sign for sign in path)
+    return "".join(f"\\{character}" if character in "\\[]`*_<>" else character for character in path)
 
 
 def _count_by_file(hits: list[GrepHit]) -> dict[str, int]:
@@ -159,6 +162,6 @@ def _format_amount(hits: list[GrepHit]) -> str:
     return f"{format_count(len(hits), 'line')} in {format_count(len(_count_by_file(hits)), 'file')}"
 
 
-def _join_words(words: Iterable[str], joined: str = "or") -> str:
+def _join_words(words: Iterable[str], conjunction: str = "or") -> str:
     *first, last = [code_span(word) for word in words]
-    return f"{', '.join(first)} {joined} {last}" if first else last
+    return f"{', '.join(first)} {conjunction} {last}" if first else last

@@ -1,14 +1,14 @@
-"""The few requests that need no understanding, so that the offline model can do them instead of quoting.
+"""Parses the fixed forms of requests that the offline model can carry out. Used by offline.model.
 
-    Replace `OLD` by `NEW` [in PATH [and PATH]] [and run the tests]    also: change; with, to; rename, for one name
-    Collect every TODO and FIXME [in PATH] into FILE.md                also: list, find, write, save; "a text", `a_name`
-    Write what you find about SOME WORDS to FILE.md                    also: save, put, collect
-    Run `COMMAND`                                                      exactly what stands between the backticks
-    Run the tests                                                      with the command that a skill or README.md tells
-
-Used by offline. A request is one of these from its first word to its last, or none: a word that has no place in a form
-could change its meaning, and nothing is guessed. Names stand in quotes or look like code (`snake_case`, `camelCase`).
+A request must match a form from its first word to its last: an extra word could change its meaning, so nothing is
+guessed. Names must be quoted or look like code (`snake_case`, `camelCase`).
 """
+
+#     Replace `OLD` by `NEW` [in PATH [and PATH]] [and run the tests]    also: change; with, to; rename, for one name
+#     Collect every TODO and FIXME [in PATH] into FILE.md              also: list, find, write, save; "a text", `a_name`
+#     Write what you find about SOME WORDS to FILE.md                  also: save, put, collect
+#     Run `COMMAND`                                                    the exact text between the backticks
+#     Run the tests                                                    the command documented in a skill or README.md
 
 import re
 from collections.abc import Callable
@@ -27,15 +27,15 @@ class ReplaceRequest(NamedTuple):
     old: str
     new: str
     paths: tuple[str, ...]
-    """Empty: everywhere."""
+    """Empty for the whole workspace."""
     run_tests: bool = False
-    """Whether the tests are to be run afterwards."""
+    """Run the tests afterwards."""
 
 
 class CollectRequest(NamedTuple):
     words: tuple[str, ...]
     exact: bool
-    """These very words; else lines that have one of them, in capitals or not."""
+    """Match these exact words; else lines with any of them, ignoring case."""
     file: str
     path: str = ""
 
@@ -49,7 +49,7 @@ class RunTestsRequest(NamedTuple):
 
 
 class UnclearRequest(NamedTuple):
-    """It begins like a form and does not end like it."""
+    """Starts like a form but does not match it completely."""
 
     form: str
 
@@ -102,7 +102,7 @@ _WHOLE, _WHICH_TESTS, _AGAIN = (
 
 
 def parse_request(text: str) -> OfflineRequest | UnclearRequest | None:
-    """None: it is nothing of this kind."""
+    """None if the text does not start like any form."""
     if len(text) > _MAX_REQUEST:
         return None
     tokens = _tokenize(text.strip())
@@ -116,14 +116,14 @@ def _tokenize(text: str) -> list[_Token]:
     at = 0
     for quoted in _QUOTED.finditer(text):
         tokens += _tokenize_unquoted(text[at : quoted.start()])
-        inside = next(group for group in quoted.groups() if group is not None)
-        tokens.append(_Token(inside, text[quoted.start()]))
+        content = next(group for group in quoted.groups() if group is not None)
+        tokens.append(_Token(content, text[quoted.start()]))
         at = quoted.end()
     return tokens + _tokenize_unquoted(text[at:])
 
 
 def _tokenize_unquoted(text: str) -> list[_Token]:
-    """Words, and the signs at their ends for themselves."""
+    """Words, with trailing punctuation as separate tokens."""
     tokens: list[_Token] = []
     for word in text.split():
         bare = word.rstrip(",;!?") if word.strip(".") else word
@@ -133,7 +133,7 @@ def _tokenize_unquoted(text: str) -> list[_Token]:
 
 
 class _RequestParser:
-    """Walks through the tokens once; a form that does not fit is left at its first word."""
+    """A recursive-descent parser; tries each form from the first word."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -148,40 +148,40 @@ class _RequestParser:
             (self._parse_notes, _COLLECT, REQUEST_FORMS[2]),
             (self._parse_run, _RUN, REQUEST_FORMS[3]),
         )
-        begun = ""
-        for form, verbs, shape in forms:
+        unclear_form = ""
+        for form, verbs, form_text in forms:
             self._at = first
             if not self._take(verbs):
                 continue
-            wish = form()
-            if wish is not None and self._is_at_end():
-                return wish
-            begun = begun or (shape if self._is_intended(verbs) else "")
-        return UnclearRequest(begun) if begun else None
+            request = form()
+            if request is not None and self._is_at_end():
+                return request
+            unclear_form = unclear_form or (form_text if self._is_intended(verbs) else "")
+        return UnclearRequest(unclear_form) if unclear_form else None
 
     def _is_intended(self, verbs: frozenset[str]) -> bool:
-        """Not every request that begins with `find` wants a file to be written."""
+        """Whether the user probably meant this form; not every request starting with `find` should write a file."""
         if verbs is _REPLACE:
             return any(token.is_word(_BY) for token in self._tokens)
         if verbs is _COLLECT:
             pairs = zip(self._tokens, self._tokens[1:], strict=False)
-            return any(one.is_word(_TO) and _FILE.fullmatch(two.text) for one, two in pairs)
+            return any(first.is_word(_TO) and _FILE.fullmatch(second.text) for first, second in pairs)
         return any(token.quote or token.is_word(_TESTS) for token in self._tokens)
 
-    # The forms, after their first word
+    # The forms, after their verb
 
     def _parse_replace(self) -> ReplaceRequest | None:
-        renames = self._tokens[self._at - 1].is_word(_RENAME)
+        is_rename = self._tokens[self._at - 1].is_word(_RENAME)
         self._skip(_ARTICLES | _THINGS)
         old = self._parse_name()
-        if not old or (renames and not _IDENTIFIER.fullmatch(old)) or not self._take(_BY):
-            return None  # a file that is to be renamed is no text that is to be replaced
+        if not old or (is_rename and not _IDENTIFIER.fullmatch(old)) or not self._take(_BY):
+            return None  # renaming a file is not a text replacement
         self._skip(_ARTICLES | _THINGS)
         new = self._parse_name(may_be_empty=True)
-        places = self._parse_paths()
-        if new is None or places is None:
+        paths = self._parse_paths()
+        if new is None or paths is None:
             return None
-        return ReplaceRequest(old, new, places, self._parse_and_tests())
+        return ReplaceRequest(old, new, paths, self._parse_and_tests())
 
     def _parse_collect(self) -> CollectRequest | None:
         self._skip(_ARTICLES | _THINGS)
@@ -191,11 +191,11 @@ class _RequestParser:
             self._skip(_JOINED)
             self._skip(_ARTICLES | _THINGS)
         self._skip(_THINGS)
-        places = self._parse_paths()
-        if not words or places is None or len(places) > 1:
+        paths = self._parse_paths()
+        if not words or paths is None or len(paths) > 1:
             return None
         file = self._parse_file()
-        return CollectRequest(tuple(words), True, file, *places) if file else None
+        return CollectRequest(tuple(words), True, file, *paths) if file else None
 
     def _parse_notes(self) -> CollectRequest | None:
         self._skip(_FOUND)
@@ -219,7 +219,7 @@ class _RequestParser:
         self._at -= 1
         return RunTestsRequest() if self._parse_tests() else None
 
-    # Their pieces
+    # Parts of the forms
 
     def _parse_name(self, shape: re.Pattern[str] | None = None, may_be_empty: bool = False) -> str | None:
         token = self._next()
@@ -232,25 +232,25 @@ class _RequestParser:
         return token.text
 
     def _parse_paths(self) -> tuple[str, ...] | None:
-        """Empty: everywhere. None: something stands there that is no place."""
+        """Empty for the whole workspace; None if what follows is not a path."""
         if self._take(_EVERYWHERE) or not self._take(_IN):
             return ()
-        places: list[str] = []
+        paths: list[str] = []
         while True:
             self._skip(_WHOLE)
             if self._takes_everything():
-                return () if not places else None
+                return () if not paths else None
             self._skip(_FOLDER)
             token = self._next()
             if token is None or not (token.quote or _PATH.fullmatch(token.text)) or not token.text.strip():
                 return None
-            places.append(token.text)
+            paths.append(token.text)
             self._skip(_FOLDER)
             if not self._has_next_path():
-                return tuple(places)
+                return tuple(paths)
 
     def _takes_everything(self) -> bool:
-        """`all files`, and not `the file app/orders.py`."""
+        """Matches `all files`, but not `the file app/orders.py`."""
         at = self._at
         if self._take(_EVERYTHING):
             following = self._tokens[self._at : self._at + 1]
@@ -260,7 +260,7 @@ class _RequestParser:
         return False
 
     def _has_next_path(self) -> bool:
-        """Whether another place follows, rather than the tests."""
+        """Whether another path follows, rather than "and run the tests"."""
         at = self._at
         if self._take(_NEXT_PLACE):
             self._skip(_AND_IN)

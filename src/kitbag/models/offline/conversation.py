@@ -1,7 +1,7 @@
-"""What the offline model sees: the words of the person, and what came of its own calls since they were said.
+"""The conversation as the offline model sees it: the user's last message, and its own tool calls since then.
 
-Used by offline and by the modules for its pieces of work. Everything it does next follows from this and from nothing
-else, so that a session that is resumed goes on where it was.
+The next step depends on nothing else, so a resumed session continues where it was. Also helpers to parse Grep output
+and to format Markdown. Used by all modules of offline.
 """
 
 import os
@@ -14,14 +14,14 @@ from kitbag.models.provider import ModelRequest
 
 FIXED_RULES_LINE: Final = "No language model is connected: requests like this one are done by fixed rules."
 TASK_START_MESSAGE: Final = "Begin with your task."
-"""What an agent is told that another one has started."""
+"""The first message to a subagent."""
 _TASK: Final = "## Your Task\n"
 CATALOG_TAGS: Final = ("available-skills", "suggested-skills")
 _BLOCK_TAGS: Final = (
     *CATALOG_TAGS, "library-changes", "session-changes", "skill-invocation", "standard-input", "conversation-summary",
     "mentioned-file", "mentioned-folder", "mentioned-agent", "mentioned-command",
 )  # fmt: skip
-"""What stands in a message besides the words of the person."""
+"""Blocks that a user message may contain besides the typed text."""
 _MAX_REQUEST, _MAX_BLOCKS = 20_000, 50
 _HIT = re.compile(r"(.+?):(\d+):(.*)", re.DOTALL)
 _NOTE = re.compile(r"\[(.+)\]|No matches \((.+)\)\.")
@@ -29,7 +29,7 @@ _REGEX_SIGNS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 class ToolStep(NamedTuple):
-    """A call and what came of it."""
+    """A tool call and its result."""
 
     call: ToolCall
     text: str
@@ -41,7 +41,7 @@ class ToolStep(NamedTuple):
 
     @property
     def is_denied(self) -> bool:
-        """By the permissions, not by the tool."""
+        """Denied by permissions, not failed in the tool."""
         return self.is_error and " is not allowed: " in self.text
 
     @property
@@ -58,13 +58,13 @@ class GrepHit(NamedTuple):
 class OfflineConversation(NamedTuple):
     request: ModelRequest
     message: str
-    """The person's last message, with all that stands in it."""
+    """The user's last message, including generated blocks."""
     steps: tuple[ToolStep, ...]
-    """Since then, in their order."""
+    """Tool calls since then, in order."""
     tools: dict[str, dict[str, Any]]
-    """Name to the arguments it takes."""
+    """Tool name to the properties of its arguments."""
     is_task: bool = False
-    """Another agent has started this one."""
+    """Whether this is a subagent."""
 
     @property
     def prompt(self) -> str:
@@ -74,51 +74,51 @@ class OfflineConversation(NamedTuple):
         return [step for step in self.steps if step.call.name == tool]
 
     def make_call(self, tool: str, **arguments: Any) -> ToolCall:
-        """Only with arguments that the tool knows. `ignore_case` and `numbers` stand for `-i` and `-n`."""
+        """Drops arguments that the tool does not have. `ignore_case` and `numbers` become `-i` and `-n`."""
         known = self.tools[tool]
         named = {{"ignore_case": "-i", "numbers": "-n"}.get(key, key): value for key, value in arguments.items()}
-        kept = {key: value for key, value in named.items() if key in known}
-        return ToolCall(f"offline_{os.urandom(6).hex()}", tool, kept)
+        accepted = {key: value for key, value in named.items() if key in known}
+        return ToolCall(f"offline_{os.urandom(6).hex()}", tool, accepted)
 
     def missing_tools(self, *tools: str) -> list[str]:
         return [tool for tool in tools if tool not in self.tools]
 
 
 def read_conversation(request: ModelRequest) -> OfflineConversation:
-    said = ""
+    last_message = ""
     calls: dict[str, ToolCall] = {}
     results: dict[str, tuple[str, bool]] = {}
     for message in request.messages:
         if _is_user_message(message):
-            said, calls, results = message.text, {}, {}
+            last_message, calls, results = message.text, {}, {}
         calls |= {call.id: call for call in message.calls}
         for result in message.results:
             text = "".join(part.text for part in result.content if isinstance(part, Text))
             results[result.call_id] = (_without_suggestions(text), result.is_error)
     steps = tuple(ToolStep(call, *results.get(call_id, ("", True))) for call_id, call in calls.items())
-    is_errand = said.strip() == TASK_START_MESSAGE
-    if is_errand:  # then what is to be done stands in the prompt
-        said = "".join(block.text for block in request.system).rpartition(_TASK)[2].strip()
+    is_task = last_message.strip() == TASK_START_MESSAGE
+    if is_task:  # the task is in the system prompt
+        last_message = "".join(block.text for block in request.system).rpartition(_TASK)[2].strip()
     tools = {tool.name: tool.schema.get("properties", {}) for tool in request.tools}
-    return OfflineConversation(request, said, steps, tools, is_errand)
+    return OfflineConversation(request, last_message, steps, tools, is_task)
 
 
 def _is_user_message(message: Message) -> bool:
-    """A summary or a skill that is attached again is nobody's request."""
+    """False for messages with only a summary or reattached skills."""
     if message.role != "user" or not message.text.strip():
         return False
     return bool(typed_text(message.text).strip()) or "<standard-input" in message.text
 
 
 def _without_suggestions(text: str) -> str:
-    """A result may end in skills for the file that it is about."""
+    """A tool result may end with suggested skills for its file."""
     start = text.rfind("<suggested-skills>")
     ends = start >= 0 and text.rstrip().endswith("</suggested-skills>")
     return text[:start].rstrip() if ends else text
 
 
 def find_blocks(text: str, tag: str) -> Iterator[tuple[int, int]]:
-    """Where blocks of that name stand. In one pass, whatever the text is."""
+    """Start and end of each block with this tag, in linear time."""
     at = 0
     while (start := text.find(f"<{tag}", at)) >= 0:
         end = text.find(f"</{tag}>", start)
@@ -128,17 +128,17 @@ def find_blocks(text: str, tag: str) -> Iterator[tuple[int, int]]:
         yield start, at
 
 
-def typed_text(said: str) -> str:
-    """The words of the person."""
+def typed_text(message: str) -> str:
+    """The text that the user typed, without generated blocks."""
     for tag in _BLOCK_TAGS:
-        places = list(find_blocks(said, tag))
-        for start, end in reversed(places[:_MAX_BLOCKS]):
-            said = f"{said[:start]} {said[end:]}"
-    return said[:_MAX_REQUEST]
+        blocks = list(find_blocks(message, tag))
+        for start, end in reversed(blocks[:_MAX_BLOCKS]):
+            message = f"{message[:start]} {message[end:]}"
+    return message[:_MAX_REQUEST]
 
 
 def parse_hits(results: Iterable[str]) -> tuple[list[GrepHit], list[str]]:
-    """The lines that Grep found, each once, and what it says was kept out."""
+    """The matching lines in Grep output, each once, and its notes about omitted results."""
     found: dict[tuple[str, int], GrepHit] = {}
     notes: list[str] = []
     for row in "\n".join(results).split("\n"):
@@ -150,17 +150,17 @@ def parse_hits(results: Iterable[str]) -> tuple[list[GrepHit], list[str]]:
 
 
 def is_config_path(path: str) -> bool:
-    """Skills, agents and tools' settings: what they say has been searched already, by the catalog."""
+    """True for skills, agents and tool settings, which the catalogs already cover."""
     return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
 
 
 def escape_regex(text: str) -> str:
-    """As a regular expression that means the same in every dialect."""
+    """A regular expression that matches the text in every dialect."""
     return _REGEX_SIGNS.sub(r"\\\g<0>", text)
 
 
 def code_span(text: str) -> str:
-    """As a code span in Markdown, whatever is in it."""
+    """A Markdown code span, whatever the text contains."""
     fence = "`"
     while fence in text:
         fence += "`"
@@ -175,5 +175,5 @@ def code_block(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
-def format_count(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

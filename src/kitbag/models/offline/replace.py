@@ -1,7 +1,7 @@
-"""Replaces a word by another, through tools: search, read, edit each file, search again, run the tests.
+"""Replaces a word in many files, through tools: search, read, edit each file, search again, run the tests.
 
-Used by offline. Whole words only: `total` is not in `total_cents`. Edit replaces text and knows no words, so where a
-file has both, what is replaced takes along the sign before or after it, which tells them apart.
+Replaces whole words only: `total`, but not in `total_cents`. Edit replaces plain text, so if a file has both, the edit
+includes the character before or after the word to tell them apart. Used by offline.model.
 """
 
 import re
@@ -35,173 +35,181 @@ _NOT_ALL: Final = "head_limit"
 class _File(NamedTuple):
     path: str
     lines: tuple[int, ...]
-    """Where the word stands."""
+    """Line numbers with the word."""
     places: int
     edits: tuple[tuple[str, str], ...]
-    """Text to text; together they change these places and no others."""
+    """(old, new) pairs that together change these occurrences and no others."""
     problem: str = ""
-    """Why it is left as it is."""
+    """Why the file is not changed."""
 
 
 class _Plan(NamedTuple):
     files: tuple[_File, ...]
-    """To be changed."""
+    """Files to change."""
     skipped: tuple[_File, ...]
     config_paths: tuple[str, ...]
-    """Files of skills, agents and tools: changed only where the person names their folder."""
+    """Configuration files, changed only if the user names their directory."""
     notes: tuple[str, ...]
 
 
-def next_replace_step(request: ReplaceRequest, talk: OfflineConversation) -> list[Part]:
-    if "Grep" not in talk.tools:
+def next_replace_step(request: ReplaceRequest, conversation: OfflineConversation) -> list[Part]:
+    if "Grep" not in conversation.tools:
         return [_answer("Nothing was done: Grep is not among the tools of this run.")]
     if request.old == request.new:
         return [_answer(f"Nothing was done: {code_span(request.old)} is what it would be replaced by.")]
-    places = request.paths or ("",)
-    searches = talk.steps_of("Grep")
+    paths = request.paths or ("",)
+    searches = conversation.steps_of("Grep")
     if not searches:
-        return [*load_skill_calls(talk), *_search_calls(request, talk)]
-    first, again = searches[: len(places)], searches[len(places) :]
+        return [*load_skill_calls(conversation), *_search_calls(request, conversation)]
+    first, again = searches[: len(paths)], searches[len(paths) :]
     plan = _plan(request, first)
     if isinstance(plan, str):
         return [_answer(plan)]
-    edits = talk.steps_of("Edit")
-    if not again and "Edit" in talk.tools:
-        calls = _next_edits(plan, talk, edits)
+    edits = conversation.steps_of("Edit")
+    if not again and "Edit" in conversation.tools:
+        calls = _next_edits(plan, conversation, edits)
         if calls:
             return list(calls)
     changed = any(not step.is_error for step in edits)
     if changed:
-        calls = _check_calls(request, talk, searched=bool(again))
+        calls = _check_calls(request, conversation, searched=bool(again))
         if calls:
             return list(calls)
-    return [_answer(*_report(request, plan, talk, again))]
+    return [_answer(*_report(request, plan, conversation, again))]
 
 
 def _answer(*pieces: str) -> Text:
     return Text("\n\n".join([FIXED_RULES_LINE, *(piece for piece in pieces if piece)]))
 
 
-def _search_calls(wish: ReplaceRequest, talk: OfflineConversation) -> list[ToolCall]:
-    """For the letters, wherever they are: whether they are a word is told line by line."""
-    common = {"pattern": escape_regex(wish.old), "output_mode": "content", "numbers": True, "head_limit": _MAX_LINES}
-    return [talk.make_call("Grep", **common, **({"path": place} if place else {})) for place in wish.paths or ("",)]
+def _search_calls(request: ReplaceRequest, conversation: OfflineConversation) -> list[ToolCall]:
+    """Searches for the text; whether it is a whole word is checked per line."""
+    common = {"pattern": escape_regex(request.old), "output_mode": "content", "numbers": True, "head_limit": _MAX_LINES}
+    return [
+        conversation.make_call("Grep", **common, **({"path": path} if path else {})) for path in request.paths or ("",)
+    ]
 
 
-def _next_edits(plan: _Plan, talk: OfflineConversation, edits: list[ToolStep]) -> list[ToolCall]:
-    """Some files at a time: first they are read, then changed. Where all is refused, no more is tried."""
+def _next_edits(plan: _Plan, conversation: OfflineConversation, edits: list[ToolStep]) -> list[ToolCall]:
+    """Reads, then edits one batch of files. Stops if all edits so far were denied."""
     if edits and all(step.is_denied for step in edits):
         return []
-    read = {step.path for step in talk.steps_of("Read")}
+    read = {step.path for step in conversation.steps_of("Read")}
     edited = {step.path for step in edits}
     batch = [file for file in plan.files if file.path not in edited][:_BATCH_SIZE]
     unread = [file for file in batch if file.path not in read]
-    if unread and "Read" in talk.tools:
+    if unread and "Read" in conversation.tools:
         return [
-            talk.make_call("Read", file_path=file.path, offset=max(1, file.lines[0] - 3), limit=_READ_LINES)
+            conversation.make_call("Read", file_path=file.path, offset=max(1, file.lines[0] - 3), limit=_READ_LINES)
             for file in unread
         ]
     return [
-        talk.make_call("Edit", file_path=file.path, old_string=old, new_string=new, replace_all=True)
+        conversation.make_call("Edit", file_path=file.path, old_string=old, new_string=new, replace_all=True)
         for file in batch
         for old, new in file.edits
     ]
 
 
-def _check_calls(wish: ReplaceRequest, talk: OfflineConversation, searched: bool) -> list[ToolCall]:
-    """Whether any is left, and whether the tests pass."""
-    calls = [] if searched else _search_calls(wish, talk)
-    if talk.steps_of("Bash") or "Bash" not in talk.tools:
+def _check_calls(request: ReplaceRequest, conversation: OfflineConversation, searched: bool) -> list[ToolCall]:
+    """Searches for remaining occurrences and runs the tests."""
+    calls = [] if searched else _search_calls(request, conversation)
+    if conversation.steps_of("Bash") or "Bash" not in conversation.tools:
         return calls
-    told = find_test_command(talk, readme=wish.run_tests)
-    if told is not None:
-        return [*calls, talk.make_call("Bash", command=told.command, description="Run the tests")]
-    return [*calls, *(read_readme_calls(talk) if wish.run_tests else ())]
+    test_command = find_test_command(conversation, readme=request.run_tests)
+    if test_command is not None:
+        return [*calls, conversation.make_call("Bash", command=test_command.command, description="Run the tests")]
+    return [*calls, *(read_readme_calls(conversation) if request.run_tests else ())]
 
 
-# What is to be changed
+# Planning
 
 
-def _plan(wish: ReplaceRequest, searches: Sequence[ToolStep]) -> _Plan | str:
-    """A text: why nothing can be done."""
+def _plan(request: ReplaceRequest, searches: Sequence[ToolStep]) -> _Plan | str:
+    """The plan, or a message why nothing can be done."""
     failed = next((step for step in searches if step.is_error), None)
     if failed is not None:
         return f"Nothing was changed: the search failed. {failed.problem}"
     hits, notes = parse_hits(step.text for step in searches)
     if any(_NOT_ALL in note for note in notes):
-        return f"Nothing was changed: too many lines have {code_span(wish.old)}. Say where: `... in FOLDER`."
-    names_setup = any(is_config_path(place) for place in wish.paths)
+        return f"Nothing was changed: too many lines have {code_span(request.old)}. Say where: `... in FOLDER`."
+    includes_config = any(is_config_path(path) for path in request.paths)
     by_path: dict[str, list[GrepHit]] = {}
     for hit in hits:
         by_path.setdefault(hit.path, []).append(hit)
     files = [
-        _plan_file(wish, path, found) for path, found in by_path.items() if names_setup or not is_config_path(path)
+        _plan_file(request, path, path_hits)
+        for path, path_hits in by_path.items()
+        if includes_config or not is_config_path(path)
     ]
     files = [file for file in files if file.places or file.problem]
-    setup = [
+    config_paths = [
         path
-        for path, found in by_path.items()
-        if not names_setup and is_config_path(path) and _count_words(wish, found)
+        for path, path_hits in by_path.items()
+        if not includes_config and is_config_path(path) and _count_words(request, path_hits)
     ]
     if not files:
-        beside = f" It stands in {', '.join(setup[:3])}, which are changed only by name." if setup else ""
-        return f"Nothing was changed: no file {_format_paths(wish)} has the word {code_span(wish.old)}.{beside}"
+        hint = f" It stands in {', '.join(config_paths[:3])}, which are changed only by name." if config_paths else ""
+        return f"Nothing was changed: no file {_format_paths(request)} has the word {code_span(request.old)}.{hint}"
     if len(files) > MAX_FILES:
-        most = f"I change {MAX_FILES} at most at once. Say where: `... in FOLDER`."
-        return f"Nothing was changed: {len(files):,} files have {code_span(wish.old)}; {most}"
-    ready, left = [file for file in files if not file.problem], [file for file in files if file.problem]
-    return _Plan(tuple(ready), tuple(left), tuple(setup), tuple(notes))
+        limit = f"I change {MAX_FILES} at most at once. Say where: `... in FOLDER`."
+        return f"Nothing was changed: {len(files):,} files have {code_span(request.old)}; {limit}"
+    changeable, unchangeable = [file for file in files if not file.problem], [file for file in files if file.problem]
+    return _Plan(tuple(changeable), tuple(unchangeable), tuple(config_paths), tuple(notes))
 
 
-def _plan_file(wish: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File:
+def _plan_file(request: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File:
     if any(hit.text.endswith(_CUT) for hit in hits):
         return _File(path, tuple(hit.line for hit in hits), 0, (), "its lines are too long to tell words apart")
     words: list[tuple[str, str]] = []
     parts: list[tuple[str, str]] = []
     lines: list[int] = []
     for hit in hits:
-        found = _occurrences(wish, hit)
-        words += [(one.before, one.after) for one in found if one.is_word]
-        parts += [(one.before, one.after) for one in found if not one.is_word]
-        lines += [hit.line] if any(one.is_word for one in found) else []
+        occurrences = _occurrences(request, hit)
+        words += [(occurrence.before, occurrence.after) for occurrence in occurrences if occurrence.is_word]
+        parts += [(occurrence.before, occurrence.after) for occurrence in occurrences if not occurrence.is_word]
+        lines += [hit.line] if any(occurrence.is_word for occurrence in occurrences) else []
     if not parts:
-        return _File(path, tuple(lines), len(words), ((wish.old, wish.new),))
+        return _File(path, tuple(lines), len(words), ((request.old, request.new),))
     edits = dict.fromkeys(_distinguishing_context(before, after, parts) for before, after in words)
-    made = tuple((f"{one[0]}{wish.old}{one[1]}", f"{one[0]}{wish.new}{one[1]}") for one in edits if one is not None)
-    problem = "" if made or not words else "it is also part of longer words, which can't be told apart there"
-    return _File(path, tuple(lines), len(words), made, problem)
+    edit_pairs = tuple(
+        (f"{occurrence[0]}{request.old}{occurrence[1]}", f"{occurrence[0]}{request.new}{occurrence[1]}")
+        for occurrence in edits
+        if occurrence is not None
+    )
+    problem = "" if edit_pairs or not words else "it is also part of longer words, which can't be told apart there"
+    return _File(path, tuple(lines), len(words), edit_pairs, problem)
 
 
 class _Occurrence(NamedTuple):
     is_word: bool
     before: str
-    """The sign before it; empty at the beginning of the file."""
+    """The character before it; empty at the start of the file."""
     after: str
 
 
-def _occurrences(wish: ReplaceRequest, hit: GrepHit) -> list[_Occurrence]:
-    """What is already part of the new name is left as it is: `total` in `order.total`."""
-    old, new, text = wish.old, wish.new, hit.text
-    taken = [at.span() for at in re.finditer(re.escape(new), text)] if old in new else []
+def _occurrences(request: ReplaceRequest, hit: GrepHit) -> list[_Occurrence]:
+    """Occurrences inside the new name don't count as words: `total` in `order.total`."""
+    old, new, text = request.old, request.new, hit.text
+    new_spans = [at.span() for at in re.finditer(re.escape(new), text)] if old in new else []
     found: list[_Occurrence] = []
     for match in re.finditer(re.escape(old), text):
         start, end = match.span()
         before = text[start - 1] if start else ("\n" if hit.line > 1 else "")
         after = text[end] if end < len(text) else "\n"
-        joined = (_is_word_character(before) and _is_word_character(old[0])) or (
+        is_part_of_word = (_is_word_character(before) and _is_word_character(old[0])) or (
             _is_word_character(after) and _is_word_character(old[-1])
         )
-        inside = any(first <= start and end <= last for first, last in taken)
-        found.append(_Occurrence(not joined and not inside, before, after))
+        is_inside_new = any(first <= start and end <= last for first, last in new_spans)
+        found.append(_Occurrence(not is_part_of_word and not is_inside_new, before, after))
     return found
 
 
-def _is_word_character(sign: str) -> bool:
-    return sign.isalnum() or sign == "_"
+def _is_word_character(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def _distinguishing_context(before: str, after: str, parts: list[tuple[str, str]]) -> tuple[str, str] | None:
-    """The fewest signs around the word that no longer word has too. None: there are none."""
+    """The fewest characters around the word that no longer word also has; None if there are none."""
     if after and all(after != other for _, other in parts):
         return "", after
     if before and all(before != other for other, _ in parts):
@@ -211,50 +219,58 @@ def _distinguishing_context(before: str, after: str, parts: list[tuple[str, str]
     return None
 
 
-def _count_words(wish: ReplaceRequest, hits: Sequence[GrepHit]) -> int:
-    return sum(one.is_word for hit in hits for one in _occurrences(wish, hit))
+def _count_words(request: ReplaceRequest, hits: Sequence[GrepHit]) -> int:
+    return sum(occurrence.is_word for hit in hits for occurrence in _occurrences(request, hit))
 
 
-# What is told
+# Reporting
 
 
-def _report(wish: ReplaceRequest, plan: _Plan, talk: OfflineConversation, again: list[ToolStep]) -> list[str]:
-    edits = talk.steps_of("Edit")
+def _report(
+    request: ReplaceRequest, plan: _Plan, conversation: OfflineConversation, again: list[ToolStep]
+) -> list[str]:
+    edits = conversation.steps_of("Edit")
     failed = {step.path for step in edits if step.is_error}
-    done = [file for file in plan.files if any(step.path == file.path and not step.is_error for step in edits)]
-    what = f"{code_span(wish.old)} by {code_span(wish.new)}" if wish.new else f"{code_span(wish.old)} by nothing"
-    if not done:
+    changed = [file for file in plan.files if any(step.path == file.path and not step.is_error for step in edits)]
+    replacement = (
+        f"{code_span(request.old)} by {code_span(request.new)}"
+        if request.new
+        else f"{code_span(request.old)} by nothing"
+    )
+    if not changed:
         found = (
             f"{format_count(sum(file.places for file in plan.files), 'place')} in"
             f" {format_count(len(plan.files), 'file')}"
         )
         return [
-            f"Nothing was changed. To replace {what} {_format_paths(wish)} would change {found}:",
+            f"Nothing was changed. To replace {replacement} {_format_paths(request)} would change {found}:",
             _list_files(plan.files),
-            _explain_no_change(talk, edits),
+            _explain_no_change(conversation, edits),
             _list_skipped(plan),
         ]
-    rest, proof = _verify(wish, again, plan)
-    count = sum(file.places for file in done)
-    files = format_count(len(done), "file")
-    head = f"Replaced {what} {_format_paths(wish)}: {format_count(count, 'place')} in {files}."
-    if rest:
-        head = f"Replaced {what} {_format_paths(wish)}, in {files}, but not everywhere."
-    problems = [f"- {step.path}: {step.problem}" for step in edits if step.is_error and step.path in failed and rest]
+    remaining, verification = _verify(request, again, plan)
+    count = sum(file.places for file in changed)
+    files = format_count(len(changed), "file")
+    summary = f"Replaced {replacement} {_format_paths(request)}: {format_count(count, 'place')} in {files}."
+    if remaining:
+        summary = f"Replaced {replacement} {_format_paths(request)}, in {files}, but not everywhere."
+    problems = [
+        f"- {step.path}: {step.problem}" for step in edits if step.is_error and step.path in failed and remaining
+    ]
     return [
-        head,
-        _list_files(done),
-        proof,
+        summary,
+        _list_files(changed),
+        verification,
         "\n".join(dict.fromkeys(problems)),
-        describe_denials(edits) if rest else "",
+        describe_denials(edits) if remaining else "",
         _list_skipped(plan),
-        describe_run(talk, find_test_command(talk, wish.run_tests), wish.run_tests),
+        describe_run(conversation, find_test_command(conversation, request.run_tests), request.run_tests),
         "`kitbag undo` shows what was changed and takes it back.",
     ]
 
 
-def _format_paths(wish: ReplaceRequest) -> str:
-    return f"in {' and '.join(wish.paths)}" if wish.paths else "here"
+def _format_paths(request: ReplaceRequest) -> str:
+    return f"in {' and '.join(request.paths)}" if request.paths else "here"
 
 
 def _list_files(files: Sequence[_File]) -> str:
@@ -264,28 +280,28 @@ def _list_files(files: Sequence[_File]) -> str:
 
 
 def _format_lines(lines: tuple[int, ...]) -> str:
-    shown = ", ".join(str(line) for line in lines[:12])
-    return f"line {shown}" if len(lines) == 1 else f"lines {shown}{' ...' if len(lines) > 12 else ''}"
+    listed = ", ".join(str(line) for line in lines[:12])
+    return f"line {listed}" if len(lines) == 1 else f"lines {listed}{' ...' if len(lines) > 12 else ''}"
 
 
-def _explain_no_change(talk: OfflineConversation, edits: list[ToolStep]) -> str:
-    if "Edit" not in talk.tools:
+def _explain_no_change(conversation: OfflineConversation, edits: list[ToolStep]) -> str:
+    if "Edit" not in conversation.tools:
         return "Edit is not among the tools of this run: the mode, an agent or --allowed-tools leaves it out."
     return describe_denials(edits) or "\n".join(f"- {step.path}: {step.problem}" for step in edits if step.is_error)
 
 
-def _verify(wish: ReplaceRequest, again: list[ToolStep], plan: _Plan) -> tuple[int, str]:
-    """How many are left, and what the second search says about it."""
+def _verify(request: ReplaceRequest, again: list[ToolStep], plan: _Plan) -> tuple[int, str]:
+    """The number of remaining occurrences, and the result of the second search as text."""
     if not again or any(step.is_error for step in again):
         return 0, "Whether any is left was not searched for."
     hits, notes = parse_hits(step.text for step in again)
     hits = [hit for hit in hits if hit.path not in plan.config_paths]
-    rest = [hit for hit in hits if _count_words(wish, [hit])]
-    if not rest:
-        seen = f" ({'; '.join(notes)})" if notes else ""
-        return 0, f"A second search found none left{seen}."
-    rows = [f"- {hit.path}:{hit.line}: {code_span(hit.text.strip()[:120])}" for hit in rest[:_MAX_LISTED]]
-    return len(rest), "\n".join(["Still there:", "", *rows])
+    remaining = [hit for hit in hits if _count_words(request, [hit])]
+    if not remaining:
+        notes_text = f" ({'; '.join(notes)})" if notes else ""
+        return 0, f"A second search found none left{notes_text}."
+    rows = [f"- {hit.path}:{hit.line}: {code_span(hit.text.strip()[:120])}" for hit in remaining[:_MAX_LISTED]]
+    return len(remaining), "\n".join(["Still there:", "", *rows])
 
 
 def _list_skipped(plan: _Plan) -> str:

@@ -1,6 +1,6 @@
-"""Runs a command, through Bash: the one the person wrote in backticks, or the test command that a text tells.
+"""Runs a command through Bash: the one the user wrote in backticks, or the documented test command.
 
-Used by offline, and by offline_replace for what it says about the tests and about calls that were refused.
+Used by offline.model; replace and collect use its reports about test runs and denied calls.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from kitbag.models.offline.skills import DocumentedCommand, find_test_command, l
 
 _LAST_LINES: Final = 25
 _TOOL_ERROR: Final = "Error: "
-"""Begins what the tool says about itself; what a command says begins with its exit code."""
+"""Prefix of the tool's own errors; the output of a failed command starts with its exit code."""
 _NO_BASH: Final = "Bash is not among the tools of this run: the mode, an agent or --allowed-tools leaves it out."
 _NO_COMMAND: Final = (
     "No test command is told: neither a loaded skill nor README.md has a fenced block of one line below words such as"
@@ -21,18 +21,18 @@ _NO_COMMAND: Final = (
 )
 
 
-def next_run_step(request: RunCommandRequest | RunTestsRequest, talk: OfflineConversation) -> list[Part]:
-    if "Bash" not in talk.tools:
+def next_run_step(request: RunCommandRequest | RunTestsRequest, conversation: OfflineConversation) -> list[Part]:
+    if "Bash" not in conversation.tools:
         return [_answer(f"Nothing was run. {_NO_BASH}")]
-    if talk.steps_of("Bash"):
-        told = None if isinstance(request, RunCommandRequest) else find_test_command(talk)
-        return [_answer(describe_run(talk, told, asked=True))]
+    if conversation.steps_of("Bash"):
+        test_command = None if isinstance(request, RunCommandRequest) else find_test_command(conversation)
+        return [_answer(describe_run(conversation, test_command, was_requested=True))]
     if isinstance(request, RunCommandRequest):
-        return [talk.make_call("Bash", command=request.command)]
-    told = find_test_command(talk)
-    if told is not None:
-        return [talk.make_call("Bash", command=told.command, description="Run the tests")]
-    if not talk.steps and (calls := [*load_skill_calls(talk), *read_readme_calls(talk)]):
+        return [conversation.make_call("Bash", command=request.command)]
+    test_command = find_test_command(conversation)
+    if test_command is not None:
+        return [conversation.make_call("Bash", command=test_command.command, description="Run the tests")]
+    if not conversation.steps and (calls := [*load_skill_calls(conversation), *read_readme_calls(conversation)]):
         return list(calls)
     return [_answer(f"Nothing was run. {_NO_COMMAND}")]
 
@@ -41,36 +41,40 @@ def _answer(text: str) -> Text:
     return Text(f"{FIXED_RULES_LINE}\n\n{text}")
 
 
-def describe_run(talk: OfflineConversation, told: DocumentedCommand | None, asked: bool) -> str:
-    """How the command went that was run last; or why none was, where the person asked for it."""
-    runs = talk.steps_of("Bash")
+def describe_run(conversation: OfflineConversation, test_command: DocumentedCommand | None, was_requested: bool) -> str:
+    """The result of the last command; or why none was run, if the user asked for it."""
+    runs = conversation.steps_of("Bash")
     if not runs:
-        if not asked:
+        if not was_requested:
             return ""
-        return f"The tests were not run. {_NO_BASH if 'Bash' not in talk.tools else _NO_COMMAND}"
+        return f"The tests were not run. {_NO_BASH if 'Bash' not in conversation.tools else _NO_COMMAND}"
     run = runs[-1]
     command = str(run.call.arguments.get("command", ""))
-    of = f", the test command of {told.source}," if told is not None and told.command == command else ""
+    origin = (
+        f", the test command of {test_command.source},"
+        if test_command is not None and test_command.command == command
+        else ""
+    )
     if run.is_denied:
-        return f"{code_span(command)}{of} was not run.\n\n{describe_denials(runs)}"
+        return f"{code_span(command)}{origin} was not run.\n\n{describe_denials(runs)}"
     if run.text.startswith(_TOOL_ERROR):
-        return f"{code_span(command)}{of} was not run: {run.problem}"
-    how = "failed" if run.is_error else ("passed" if of else "ended well")
+        return f"{code_span(command)}{origin} was not run: {run.problem}"
+    outcome = "failed" if run.is_error else ("passed" if origin else "ended well")
     rows = run.text.rstrip().splitlines()
-    cut = f" (the last {_LAST_LINES} of {len(rows):,} lines)" if len(rows) > _LAST_LINES else ""
-    printed = code_block("\n".join(rows[-_LAST_LINES:])) if rows else ""
-    return f"{code_span(command)}{of} {how}{cut}{':' if printed else '.'}\n\n{printed}".rstrip()
+    note = f" (the last {_LAST_LINES} of {len(rows):,} lines)" if len(rows) > _LAST_LINES else ""
+    output = code_block("\n".join(rows[-_LAST_LINES:])) if rows else ""
+    return f"{code_span(command)}{origin} {outcome}{note}{':' if output else '.'}\n\n{output}".rstrip()
 
 
 def describe_denials(steps: Sequence[ToolStep]) -> str:
-    """Why the permissions refused, and what would allow it. Empty when they did not."""
-    refused = [step for step in steps if step.is_denied]
-    if not refused:
+    """Why calls were denied, and what would allow them; empty if none were."""
+    denied = [step for step in steps if step.is_denied]
+    if not denied:
         return ""
-    reasons = dict.fromkeys(f"Refused: {step.problem}" for step in refused)
-    if " the user said no" in refused[0].text:
+    reasons = dict.fromkeys(f"Refused: {step.problem}" for step in denied)
+    if " the user said no" in denied[0].text:
         return "\n".join(reasons)
-    return "\n".join([*list(reasons)[:5], _suggest_permission(refused[0])])
+    return "\n".join([*list(reasons)[:5], _suggest_permission(denied[0])])
 
 
 def _suggest_permission(step: ToolStep) -> str:

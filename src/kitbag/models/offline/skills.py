@@ -1,7 +1,7 @@
-"""Skills as the offline model uses them: the one whose words a request shares, and the test command that one tells.
+"""Selects a skill for the offline model by shared words, and finds the test command that a skill or README documents.
 
-Used by offline and its pieces of work. A command is taken from a text only where it is labelled beyond doubt: a fenced
-block of a single line, below a line such as `Run the tests:` or `## Tests`.
+A command is taken only if it is clearly labeled: a fenced block of one line below a line such as `Run the tests:` or
+`## Tests`. Used by offline.model, replace and run_command.
 """
 
 import html
@@ -35,7 +35,7 @@ _EMPTY_WORDS: Final = frozenset(
 )
 
 
-class SkillMatch(NamedTuple):
+class CatalogSkillMatch(NamedTuple):
     name: str
     words: list[str]
     score: float
@@ -44,82 +44,88 @@ class SkillMatch(NamedTuple):
 class DocumentedCommand(NamedTuple):
     command: str
     source: str
-    """Who tells it, in words."""
+    """Where it is documented, for users."""
 
 
 def significant_words(text: str) -> set[str]:
     return stem_words(text) - _EMPTY_WORDS
 
 
-def match_skill(talk: OfflineConversation) -> SkillMatch | None:
-    """The skill for the request; None when there is none, or the person has named one."""
-    if "Skill" not in talk.tools or f"<{_SKILL_TAG}" in talk.message:
+def match_skill(conversation: OfflineConversation) -> CatalogSkillMatch | None:
+    """The best skill for the request; None if there is none or the user already invoked one."""
+    if "Skill" not in conversation.tools or f"<{_SKILL_TAG}" in conversation.message:
         return None
-    return best_skill(talk.request, talk.message, find_topic_words(talk.prompt) - _EMPTY_WORDS)
+    return best_skill(conversation.request, conversation.message, find_topic_words(conversation.prompt) - _EMPTY_WORDS)
 
 
-def load_skill_calls(talk: OfflineConversation, found: SkillMatch | None = None) -> list[ToolCall]:
-    """Loads it, and says why."""
-    found = found or match_skill(talk)
-    if found is None:
+def load_skill_calls(conversation: OfflineConversation, match: CatalogSkillMatch | None = None) -> list[ToolCall]:
+    """The call that loads the skill, with a reason."""
+    match = match or match_skill(conversation)
+    if match is None:
         return []
-    reason = f"the request has: {', '.join(found.words)}" if found.words else "the request names it"
-    return [talk.make_call("Skill", skill=found.name, reason=reason)]
+    reason = f"the request has: {', '.join(match.words)}" if match.words else "the request names it"
+    return [conversation.make_call("Skill", skill=match.name, reason=reason)]
 
 
-def best_skill(request: ModelRequest, said: str, wanted: set[str]) -> SkillMatch | None:
-    """From the catalog in the prompt and the suggestions beside the message."""
-    catalogs = [block.text for block in request.system] + [said]
-    best: SkillMatch | None = None
+def best_skill(request: ModelRequest, message: str, keywords: set[str]) -> CatalogSkillMatch | None:
+    """Searches the catalog in the prompt and the suggestions in the message."""
+    catalogs = [block.text for block in request.system] + [message]
+    best: CatalogSkillMatch | None = None
     for text in catalogs:
-        for start, end in (place for tag in CATALOG_TAGS for place in find_blocks(text, tag)):
+        for start, end in (span for tag in CATALOG_TAGS for span in find_blocks(text, tag)):
             for entry in _ENTRY.finditer(text[start:end]):
-                found = _score(html.unescape(entry[1]), html.unescape(entry[2] or ""), said, wanted)
-                if found.score >= 2.0 and (best is None or _is_better(found, best)):
-                    best = found
+                match = _score(html.unescape(entry[1]), html.unescape(entry[2] or ""), message, keywords)
+                if match.score >= 2.0 and (best is None or _is_better(match, best)):
+                    best = match
     return best
 
 
-def _is_better(found: SkillMatch, than: SkillMatch) -> bool:
-    """Of equal ones, a team's own is nearer to whoever works in it."""
-    return (found.score, "/" in found.name) > (than.score, "/" in than.name)
+def _is_better(match: CatalogSkillMatch, other: CatalogSkillMatch) -> bool:
+    """On equal scores, a team's own skill wins."""
+    return (match.score, "/" in match.name) > (other.score, "/" in other.name)
 
 
-def _score(name: str, description: str, said: str, wanted: set[str]) -> SkillMatch:
+def _score(name: str, description: str, message: str, keywords: set[str]) -> CatalogSkillMatch:
     parts = stem_words(name.replace("-", " ").replace(":", " "))
-    in_name = {word for word in wanted if any(share_stem(word, part) for part in parts)}
-    in_description = (wanted & stem_words(description)) - in_name
+    in_name = {word for word in keywords if any(share_stem(word, part) for part in parts)}
+    in_description = (keywords & stem_words(description)) - in_name
     score = 2.0 * len(in_name) + len(in_description)
-    if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", typed_text(said).lower()):
+    if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", typed_text(message).lower()):
         score += 10
-    return SkillMatch(name, sorted(in_name | in_description), score)
+    return CatalogSkillMatch(name, sorted(in_name | in_description), score)
 
 
-def find_test_command(talk: OfflineConversation, readme: bool = True) -> DocumentedCommand | None:
-    """Of the skill that was loaded last and tells one; else of README.md, where that was read for it."""
-    for block in _loaded_skills(talk.request):
+def find_test_command(conversation: OfflineConversation, readme: bool = True) -> DocumentedCommand | None:
+    """From the most recently loaded skill that documents one, else from README.md if it was read for this."""
+    for block in _loaded_skills(conversation.request):
         command = find_labeled_command(block)
         if command:
             name = _NAME.match(block)
             return DocumentedCommand(command, f"the skill {html.unescape(name[1])}" if name else "a skill")
-    for step in _readme_reads(talk) if readme else []:
+    for step in _readme_reads(conversation) if readme else []:
         command = find_labeled_command(_NUMBERED.sub("", step.text)) if not step.is_error else ""
         if command:
             return DocumentedCommand(command, README)
     return None
 
 
-def read_readme_calls(talk: OfflineConversation) -> list[ToolCall]:
-    """Reads it, whole and once, for what it says about the tests."""
-    return [talk.make_call("Read", file_path=README)] if "Read" in talk.tools and not _readme_reads(talk) else []
+def read_readme_calls(conversation: OfflineConversation) -> list[ToolCall]:
+    """Reads all of README.md once, to find the test command."""
+    return (
+        [conversation.make_call("Read", file_path=README)]
+        if "Read" in conversation.tools and not _readme_reads(conversation)
+        else []
+    )
 
 
-def _readme_reads(talk: OfflineConversation) -> list[ToolStep]:
-    return [step for step in talk.steps_of("Read") if step.path == README and "limit" not in step.call.arguments]
+def _readme_reads(conversation: OfflineConversation) -> list[ToolStep]:
+    return [
+        step for step in conversation.steps_of("Read") if step.path == README and "limit" not in step.call.arguments
+    ]
 
 
 def _loaded_skills(request: ModelRequest) -> Iterator[str]:
-    """The newest first. Only what came as a skill counts, not what a file says it is."""
+    """Newest first. Only blocks delivered as a skill count, not file contents that look like one."""
     texts = [block.text for block in request.system]
     skill_calls = {call.id for message in request.messages for call in message.calls if call.name == "Skill"}
     for message in request.messages:
@@ -133,29 +139,29 @@ def _loaded_skills(request: ModelRequest) -> Iterator[str]:
 
 
 def find_labeled_command(text: str) -> str:
-    """Empty when there is none."""
-    said: list[str] = []
+    """Empty if there is none."""
+    paragraph: list[str] = []
     fence, shell = "", False
     body: list[str] = []
-    is_apart = False
+    starts_paragraph = False
     for row in text.splitlines():
-        mark = _FENCE.match(row)
-        if fence and (mark is None or mark[2] or not mark[1].startswith(fence)):
+        fence_line = _FENCE.match(row)
+        if fence and (fence_line is None or fence_line[2] or not fence_line[1].startswith(fence)):
             body.append(row.strip())
         elif fence:
             rows = [line.removeprefix("$ ") for line in body if line and not line.startswith("#")]
-            if shell and len(rows) == 1 and not rows[0].endswith("\\") and _is_label(said):
+            if shell and len(rows) == 1 and not rows[0].endswith("\\") and _is_label(paragraph):
                 return rows[0]
-            fence, said = "", []
-        elif mark is not None:
-            fence, shell, body = mark[1], mark[2].lower() in _SHELLS, []
+            fence, paragraph = "", []
+        elif fence_line is not None:
+            fence, shell, body = fence_line[1], fence_line[2].lower() in _SHELLS, []
         elif row.strip():
-            said = [row.strip()[:500]] if is_apart else [*said[-5:], row.strip()[:500]]
-        is_apart = not row.strip() or row.startswith("#")
+            paragraph = [row.strip()[:500]] if starts_paragraph else [*paragraph[-5:], row.strip()[:500]]
+        starts_paragraph = not row.strip() or row.startswith("#")
     return ""
 
 
 def _is_label(paragraph: list[str]) -> bool:
-    """Its last sentence speaks of running the tests, and not of leaving it."""
+    """Whether the last sentence is about running the tests, without a negation."""
     sentence = _SENTENCES.split(" ".join(paragraph))[-1]
     return bool(_LABEL.search(sentence)) and not _UNLESS.search(sentence)

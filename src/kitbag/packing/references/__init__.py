@@ -1,1 +1,1 @@
-"""References in a text (`@path`, `{{NAME}}`, `` !`command` ``): planned, permitted, resolved in one pass."""
+"""References in a text (`@path`, `{{NAME}}`, `` !`command` ``): plan, check permissions, resolve in one pass."""

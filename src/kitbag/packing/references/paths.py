@@ -1,7 +1,7 @@
-"""Where an `@` path leads: looked up, expanded when it has wildcards, and read; all of it bounded.
+"""Locates, expands and reads the files that `@` paths name, within limits.
 
-Wildcards match no leading dot and enter no linked directory, so a loop of links ends. Nothing is judged here:
-references asks policy about every target between finding and reading. Used by references.
+Wildcards match no leading dot and enter no symlinked directory, so symlink loops terminate. This module decides
+nothing: plan and resolve ask the policy about every target before it is read. Used by plan and resolve.
 """
 
 import fnmatch
@@ -29,9 +29,9 @@ _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 class ReferenceTarget(NamedTuple):
     requested: str
-    """Absolute, as it is written."""
+    """Absolute path as written."""
     resolved: str
-    """Where links lead."""
+    """Path with symlinks followed; empty until resolve_target fills it."""
     display_path: str
 
 
@@ -39,21 +39,21 @@ class TargetContent(NamedTuple):
     text: str
     size: int
     omitted_bytes: int
-    """Bytes of the file that are not in the text."""
+    """Bytes of the file that are not in `text`."""
     problems: list[FileProblem]
 
 
 class PatternMatches(NamedTuple):
     targets: list[ReferenceTarget]
-    """Sorted by their parts."""
+    """Sorted by path components."""
     is_complete: bool
-    """False: the walk was stopped, there may be more."""
+    """False if the walk stopped early, so there may be more matches."""
     alternatives: int
-    """How many the braces stand for; only the first MOST_ALTERNATIVES are looked at."""
+    """Number of brace alternatives; only the first MAX_ALTERNATIVES are expanded."""
 
 
 class WalkBudget:
-    """What all wildcards of one text may cost together."""
+    """Limits shared by all wildcards of one text."""
 
     __slots__ = ("deadline", "entries", "incomplete", "stopped")
 
@@ -62,7 +62,7 @@ class WalkBudget:
         self.entries = entries
         self.stopped = False
         self.incomplete = False
-        """Something lies too deep to be looked at."""
+        """True if a directory was too deep to visit."""
 
     def spend(self, entries: int) -> bool:
         self.entries -= entries
@@ -72,7 +72,7 @@ class WalkBudget:
 
 
 def display_path(path: str) -> str:
-    """Safe in a text for a model or a person: one line, valid Unicode, nothing hidden, not too long."""
+    """Safe to show to a model or a user: one line, valid Unicode, no hidden characters, limited length."""
     if not (path.isascii() and path.isprintable()):
         path = collapse_whitespace(
             reveal_hidden(os.fsencode(path).decode("utf-8", "replace") if is_valid_filename(path) else repr(path))
@@ -81,7 +81,7 @@ def display_path(path: str) -> str:
 
 
 def is_valid_filename(path: str) -> bool:
-    """Something on disk could be called so."""
+    """True if a file on disk can have this name."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
@@ -90,36 +90,39 @@ def is_valid_filename(path: str) -> bool:
 
 
 def candidate_paths(path: str, source: ReferenceSource) -> list[str]:
-    """The places that a path may speak of, best first."""
+    """Absolute paths that `path` may refer to, best first."""
     if path.startswith("~/"):
         return [os.path.expanduser(path)]
     if os.path.isabs(path):
         return [path]
-    places = (source.base, source.root) if source.base != source.root else (source.base,)
-    return [f"{place if place.startswith(os.sep) else os.path.abspath(place)}/{path}" for place in places]
+    directories = (source.base, source.root) if source.base != source.root else (source.base,)
+    return [
+        f"{directory if directory.startswith(os.sep) else os.path.abspath(directory)}/{path}"
+        for directory in directories
+    ]
 
 
 def locate_target(path: str, source: ReferenceSource, directories: dict[str, str]) -> tuple[ReferenceTarget, bool]:
-    """The first candidate that exists, else the first; and whether it exists. `directories`: resolved already."""
-    places = candidate_paths(path, source)
-    for place in places:
+    """The first candidate that exists, else the first one; and whether it exists. `directories` caches realpaths."""
+    paths = candidate_paths(path, source)
+    for candidate in paths:
         try:
-            is_link = stat.S_ISLNK(os.lstat(place).st_mode)
+            is_link = stat.S_ISLNK(os.lstat(candidate).st_mode)
         except OSError:
             continue
-        above, name = os.path.split(place)
+        parent, name = os.path.split(candidate)
         if is_link or name in ("", ".", ".."):
-            resolved = os.path.realpath(place)
+            resolved = os.path.realpath(candidate)
         else:
-            if above not in directories:
-                directories[above] = os.path.realpath(above)
-            resolved = os.path.join(directories[above], name)
-        return ReferenceTarget(place, resolved, display_path(path)), True
-    return ReferenceTarget(places[0], os.path.realpath(places[0]), display_path(path)), False
+            if parent not in directories:
+                directories[parent] = os.path.realpath(parent)
+            resolved = os.path.join(directories[parent], name)
+        return ReferenceTarget(candidate, resolved, display_path(path)), True
+    return ReferenceTarget(paths[0], os.path.realpath(paths[0]), display_path(path)), False
 
 
 class PathPattern(NamedTuple):
-    """Wildcards below one directory that has none."""
+    """A directory without wildcards, and the wildcard paths below it."""
 
     directory: str
     branches: tuple[tuple[str, ...], ...]
@@ -127,17 +130,17 @@ class PathPattern(NamedTuple):
 
 
 def parse_path_pattern(path: str) -> PathPattern:
-    """`docs/{a,b}/*.md` is `docs` with `a/*.md` and `b/*.md` below it."""
+    """`docs/{a,b}/*.md` becomes the directory `docs` with the branches `a/*.md` and `b/*.md`."""
     absolute = "/" if path.startswith("/") else ""
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    fixed = list(itertools.takewhile(lambda part: not is_glob(part) and "{" not in part, parts))
-    expanded, total = _expand_braces("/".join(parts[len(fixed) :]))
-    rests = tuple(tuple(_drop_repeated_wildcards(rest.split("/"))) for rest in expanded)
-    return PathPattern(absolute + "/".join(fixed), rests, total)
+    leading = list(itertools.takewhile(lambda part: not is_glob(part) and "{" not in part, parts))
+    expanded, total = _expand_braces("/".join(parts[len(leading) :]))
+    branches = tuple(tuple(_drop_repeated_wildcards(branch.split("/"))) for branch in expanded)
+    return PathPattern(absolute + "/".join(leading), branches, total)
 
 
 def _expand_braces(pattern: str) -> tuple[list[str], int]:
-    pieces = _GROUP.split(pattern)  # text and groups by turns
+    pieces = _GROUP.split(pattern)  # literal text and brace groups alternate
     choices = [piece.split(",") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     total = 1
     for choice in choices:
@@ -146,66 +149,66 @@ def _expand_braces(pattern: str) -> tuple[list[str], int]:
 
 
 def _drop_repeated_wildcards(parts: Sequence[str]) -> list[str]:
-    """`**/**` says the same as `**`, at a price; a last `**` means the files below."""
+    """`**/**` matches the same as `**` but costs more; a trailing `**` means all files below."""
     kept = [
         part for index, part in enumerate(parts) if part and not (part == "**" and parts[index - 1 : index] == ["**"])
     ]
     return [*kept, "*"] if kept[-1:] == ["**"] else kept
 
 
-def expand_pattern(pattern: PathPattern, directory: str, walk: WalkBudget) -> PatternMatches:
-    """The files below `directory`. A part `..` matches nothing: names never are `..`."""
-    found: set[tuple[str, ...]] = set()
-    for rest in pattern.branches:
-        _descend(directory, (), rest, walk, found)
+def expand_pattern(pattern: PathPattern, directory: str, budget: WalkBudget) -> PatternMatches:
+    """The matching files below `directory`. The component `..` matches nothing."""
+    matches: set[tuple[str, ...]] = set()
+    for branch in pattern.branches:
+        _descend(directory, (), branch, budget, matches)
     targets = [
         ReferenceTarget(
             os.path.join(directory, *parts), "", display_path("/".join((pattern.directory, *parts)).lstrip("/"))
         )
-        for parts in sorted(found)
+        for parts in sorted(matches)
     ]
-    return PatternMatches(targets, not walk.stopped and not walk.incomplete, pattern.alternatives)
+    return PatternMatches(targets, not budget.stopped and not budget.incomplete, pattern.alternatives)
 
 
 def _descend(
     directory: str,
-    above: tuple[str, ...],
-    rest: Sequence[str],
-    walk: WalkBudget,
-    found: set[tuple[str, ...]],
+    parents: tuple[str, ...],
+    components: Sequence[str],
+    budget: WalkBudget,
+    matches: set[tuple[str, ...]],
     listed: tuple[list[str], list[str]] | None = None,
 ) -> None:
-    if len(above) > _WALK_DEPTH:
-        walk.incomplete = True
+    if len(parents) > _WALK_DEPTH:
+        budget.incomplete = True
         return
-    if not rest or walk.stopped:
+    if not components or budget.stopped:
         return
-    part, below = rest[0], rest[1:]
-    files, directories = listed = listed or _list_directory(directory, walk)
-    if part == "**":
-        _descend(directory, above, below, walk, found, listed)
+    component, remaining = components[0], components[1:]
+    files, directories = listed = listed or _list_directory(directory, budget)
+    if component == "**":
+        _descend(directory, parents, remaining, budget, matches, listed)
         for name in directories:
             if not name.startswith("."):
-                _descend(os.path.join(directory, name), (*above, name), rest, walk, found)
+                _descend(os.path.join(directory, name), (*parents, name), components, budget, matches)
         return
-    is_match = re.compile(fnmatch.translate(part)).match
-    hidden = part.startswith(".")
-    for name in directories if below else files:
-        if is_match(name) and (hidden or not name.startswith(".")):
-            if below:
-                _descend(os.path.join(directory, name), (*above, name), below, walk, found)
+    is_match = re.compile(fnmatch.translate(component)).match
+    matches_hidden = component.startswith(".")
+    for name in directories if remaining else files:
+        if is_match(name) and (matches_hidden or not name.startswith(".")):
+            if remaining:
+                _descend(os.path.join(directory, name), (*parents, name), remaining, budget, matches)
             else:
-                found.add((*above, name))
+                matches.add((*parents, name))
 
 
-def _list_directory(directory: str, walk: WalkBudget) -> tuple[list[str], list[str]]:
-    """Names of what may be a file and of real directories, sorted. What can't be listed is empty."""
+def _list_directory(directory: str, budget: WalkBudget) -> tuple[list[str], list[str]]:
+    """Sorted names of files and of real directories; both empty if the directory can't be listed."""
     files: list[str] = []
     directories: list[str] = []
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if len(files) % 1024 == 1023 and not walk.spend(0):
+                if len(files) % 1024 == 1023 and not budget.spend(0):
                     break
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.name)
@@ -213,7 +216,7 @@ def _list_directory(directory: str, walk: WalkBudget) -> tuple[list[str], list[s
                     files.append(entry.name)
     except OSError:
         pass
-    walk.spend(len(files) + len(directories) + 1)
+    budget.spend(len(files) + len(directories) + 1)
     return sorted(files), sorted(directories)
 
 
@@ -222,7 +225,7 @@ def resolve_target(target: ReferenceTarget) -> ReferenceTarget:
 
 
 def read_target(target: ReferenceTarget, limit: int) -> TargetContent:
-    """At most `limit` bytes of it as text. Raises SourceError for what is no text or can't be read."""
+    """At most `limit` bytes of the file as text. Raises SourceError if it is unreadable or not text."""
     descriptor, status = open_regular_file(target.resolved, None)
     try:
         if _was_replaced(descriptor, target.resolved):
@@ -247,7 +250,7 @@ def _read(descriptor: int, limit: int) -> bytes:
 
 
 def _was_replaced(descriptor: int, resolved: str) -> bool:
-    """Between policy's answer and the opening, a link may have been put in the way."""
+    """A symlink may have been put in place between the policy decision and the open."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}") != resolved
     except OSError:

@@ -1,8 +1,8 @@
-"""Who may read, run or learn what in a text that is packed: the policy that asks trust and permissions.
+"""The reference policy that decides by workspace trust and permission rules what a packed text may read or run.
 
-Rights follow the scope of the file that holds the token: a user's and the built-in ones act under the rules, a
-project's only when the workspace is trusted as well, a plugin's never on their own. Trust is looked up, rules are
-loaded and a sandbox is tried only when a text asks for something that needs it. Used by pack.
+Permissions follow the scope of the file that holds the token: user and built-in files act under the rules, project
+files also need a trusted workspace, plugin files never run commands or read the environment. Trust, rules and the
+sandbox are loaded only when a token needs them. Used by pack and prepare_skill; uses kitbag.permissions and sandbox.
 """
 
 import os
@@ -50,9 +50,9 @@ class ReferencePermissions:
         live: "LiveRules | None" = None,
         mode: "PermissionMode | None" = None,
     ) -> None:
-        """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
-        `trust_workspace` is a person's word for this run alone. `live`: the rules of the run that this belongs to,
-        instead of `given`. `mode`: instead of the one that the rules come with."""
+        """`allow_commands`: answer yes where a command needs approval; grants neither trust nor a rule.
+        `trust_workspace`: trust for this run only. `live`: the rules of the enclosing run, used instead of `given`.
+        `mode`: overrides the mode that the rules come with."""
         self._places = places
         self._settings = settings
         self._given = given
@@ -71,40 +71,40 @@ class ReferencePermissions:
     # --- files ------------------------------------------------------------------------------------
 
     def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
-        """By the words of the path alone: where links lead elsewhere it is asked again with where they lead."""
-        place = os.path.normpath(path)
-        if reason := special_path_reason(place) or secret_path_reason(place):
+        """Decides by the path string alone; the caller asks again for the path that symlinks lead to."""
+        target = os.path.normpath(path)
+        if reason := special_path_reason(target) or secret_path_reason(target):
             return ReferenceDecision("deny", reason)
         roots = self._roots(source)
-        root = next((root for one in roots if (root := _matching_root(place, one))), None)
+        root = next((root for candidate in roots if (root := _matching_root(target, candidate))), None)
         if root is None:
             where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
             return ReferenceDecision("deny", f"it is outside {where}")
-        if ".git" in place[len(root) :].casefold().split(os.sep):
+        if ".git" in target[len(root) :].casefold().split(os.sep):
             return ReferenceDecision("deny", "those are a repository's insides")
-        return self._decide_read_by_rules(place, roots) if self._has_rules() else ReferenceDecision("allow")
+        return self._decide_read_by_rules(target, roots) if self._has_rules() else ReferenceDecision("allow")
 
     def _roots(self, source: ReferenceSource) -> tuple[str, ...]:
         if source.scope == "plugin":
             return (source.root,)
-        if source.scope == "project":  # a link to a folder elsewhere must not open that folder
+        if source.scope == "project":  # a symlink to a directory elsewhere must not grant access to it
             return (source.root, self._places.project)
         return (source.root, source.base, self._places.project)
 
     def _has_rules(self) -> bool:
-        """Else nothing can be against reading what is inside."""
+        """Without rules and with the default mode, every file inside the roots may be read."""
         loaded = self._live.current()
         return (
             bool(loaded.rules.all) or loaded.settings_mode_key != "default" or (self._mode or loaded.mode) != "default"
         )
 
     def _decide_read_by_rules(self, path: str, roots: tuple[str, ...]) -> ReferenceDecision:
-        """What is inside the roots needs no more than that no rule is against it, and the mode lets read."""
+        """A file inside the roots is readable unless a rule or the mode denies it."""
         if roots not in self._reading:
             self._reading[roots] = self._permissions(_NO_SANDBOX, tuple(map(os.path.realpath, roots)))
         return _to_decision(self._reading[roots].decide("Read", {"file_path": path}))
 
-    # --- the environment --------------------------------------------------------------------------
+    # --- environment variables --------------------------------------------------------------------
 
     def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
@@ -115,14 +115,14 @@ class ReferencePermissions:
             return ReferenceDecision("untrusted", untrusted)
         if name in self._allow_environment:
             return ReferenceDecision("allow")
-        why = "environment variables are read only when they are allowed by name"
+        reason = "environment variables are read only when they are allowed by name"
         from kitbag.permissions.decisions.policy import NON_ASKING_MODES
 
         mode = self._live.limit_mode(self._mode or self._live.current().mode)
         return (
-            ReferenceDecision("deny", f"{why}, and {mode} mode does not ask")
+            ReferenceDecision("deny", f"{reason}, and {mode} mode does not ask")
             if mode in NON_ASKING_MODES
-            else ReferenceDecision("ask", why)
+            else ReferenceDecision("ask", reason)
         )
 
     # --- commands ---------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class ReferencePermissions:
         if source.scope == "plugin":
             return ReferenceDecision("deny", "a plugin's text may not run commands")
         if untrusted := self._untrusted_reason(source):
-            # No sandbox is tried for it; only what trust would not change is told first.
+            # No sandbox is probed; a deny rule takes precedence over missing trust.
             found = self._permissions(_NO_SANDBOX).decide("Bash", {"command": text}, self._places.cwd)
             denied = any(part.effect == "deny" and part.rule for part in found.parts)
             return _to_decision(found) if denied else ReferenceDecision("untrusted", untrusted)
@@ -147,11 +147,11 @@ class ReferencePermissions:
         return _to_decision(found)
 
     def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
-        """In the sandbox that its judgement asks for. What was not judged is not run."""
+        """Runs in the sandbox that the decision requires. A command without a decision does not run."""
         from kitbag.sandbox.confine import Confinement, run_confined
 
         found = self._still_allowed(command)
-        if found.sandbox == "none":  # only what a person allows, by a rule or by an answer, is judged so
+        if found.sandbox == "none":  # only for what the user allowed, by a rule or an answer
             return run_command(command, tick)
         confinement = Confinement(found.sandbox, found.network)
         return run_confined(
@@ -159,7 +159,7 @@ class ReferencePermissions:
         )
 
     def _still_allowed(self, command: ShellCommand) -> PermissionDecision:
-        """The rules may have changed since it was allowed. Raises RefusedError where they deny it by now."""
+        """The rules may have changed since the approval. Raises RefusedError if they deny the command now."""
         from kitbag.permissions.approvals.approval import PermitError
 
         found = self._allowed[command.text]
@@ -175,14 +175,14 @@ class ReferencePermissions:
     # --- trust and rules --------------------------------------------------------------------------
 
     def _untrusted_reason(self, source: ReferenceSource) -> str:
-        """Why the text may not act for lack of trust; empty when it may."""
+        """Why missing trust stops this text from acting; empty if it may act."""
         if not self._belongs_to_project(source):
             return ""
         trust = self._load_trust()
         return "" if trust.covers(source.path, source.text) else _TRUST_REASONS[trust.state]
 
     def _belongs_to_project(self, source: ReferenceSource) -> bool:
-        """By scope; and what a person named by its directory stays the workspace's when it lies inside it."""
+        """True for project scope, and for an extra directory that is inside the workspace."""
         if source.scope != "extra" or not self._places.project_dirs:
             return source.scope == "project"
         return is_inside(os.path.realpath(source.path), self._project)
@@ -230,13 +230,13 @@ class ReferencePermissions:
 
     def _revoked_entries(self) -> "list[PermissionEntry]":
         if not os.path.lexists(os.path.join(self._places.kitbag_home, "trust.json")):
-            return []  # nothing was ever trusted, and what finds out about trust need not be imported
+            return []  # nothing was ever trusted, so the trust modules need not be imported
         from kitbag.permissions.trust.workspace_trust import removed_restrictions
 
         return removed_restrictions(self._places, self._load_trust)
 
     def _is_trusted(self, settings: Settings) -> bool:
-        """Whether the project's settings count; that takes a look at all of it, so only where it has some."""
+        """Whether the project's settings apply. Checking trust scans the workspace, so only if it has settings."""
         of_project = any(not entry.is_user for entry in settings.permission_entries) or any(
             path != settings.user_file for path in settings.unreadable_files
         )
@@ -249,9 +249,9 @@ def _to_decision(found: PermissionDecision) -> ReferenceDecision:
     return ReferenceDecision(found.effect, f"{found.reason}{rule}")
 
 
-def _matching_root(place: str, root: str) -> str:
-    """The root, resolved, when the resolved path is inside it. What begins a resolved path is resolved itself."""
-    if root.startswith(os.sep) and is_inside(place, root):
+def _matching_root(path: str, root: str) -> str:
+    """The resolved root if the resolved path is inside it, else empty. A prefix of a resolved path is resolved."""
+    if root.startswith(os.sep) and is_inside(path, root):
         return root
     resolved = os.path.realpath(root)
-    return resolved if is_inside(place, resolved) else ""
+    return resolved if is_inside(path, resolved) else ""

@@ -1,7 +1,7 @@
-"""What resolving a text will do, token by token, and what has to be allowed for it. Does none of it.
+"""Plans how each reference token of a text will be resolved, and which permissions that needs.
 
-Looks at which files exist and lists directories that policy lets it read; opens no file, runs nothing.
-Used by references; uses reference_paths for files and shell_words for commands.
+Checks which files exist and lists directories that the policy allows; opens no file and runs nothing.
+Used by resolve and prepare_skill; uses paths for files and shell_quoting for commands.
 """
 
 import os
@@ -30,22 +30,22 @@ _STRICTEST_FIRST = ("deny", "untrusted", "ask", "allow")
 
 
 class ReferenceLimits(NamedTuple):
-    """What one text may bring in. Reaching one leaves a marker and a warning."""
+    """Limits for what one text may insert. Reaching one leaves a marker and a warning."""
 
     files: int = 100
     file_bytes: int = 256 * 1024
     total_bytes: int = 2 * 1024 * 1024
-    """Of everything inserted."""
+    """Sum over all insertions."""
     commands: int = 20
     command_seconds: float = 120.0
     total_seconds: float = 300.0
-    """Of all commands together."""
+    """Sum over all commands."""
     output_characters: int = 30_000
-    """Of each command."""
+    """Per command."""
 
 
 class KeepStep(NamedTuple):
-    """Stays as it is written."""
+    """The token stays as written."""
 
     token: ReferenceToken
 
@@ -55,20 +55,20 @@ class UnescapeStep(NamedTuple):
 
 
 class ValueStep(NamedTuple):
-    """A value that is known already."""
+    """Insert a known value."""
 
     token: ReferenceToken
     text: str
 
 
 class EnvironmentStep(NamedTuple):
-    """A variable of the environment."""
+    """Insert an environment variable."""
 
     token: ReferenceToken
 
 
 class MarkerStep(NamedTuple):
-    """Nothing can be inserted; the marker says why."""
+    """Nothing can be inserted; the marker explains why."""
 
     token: ReferenceToken
     marker: str
@@ -78,9 +78,9 @@ class FilesStep(NamedTuple):
     token: ReferenceToken
     targets: tuple[ReferenceTarget, ...]
     markers: tuple[str, ...] = ()
-    """What is said behind the files."""
+    """Inserted after the files."""
     with_headings: bool = False
-    """Each file is named before its text."""
+    """Insert the name of each file before its text."""
 
 
 class CommandStep(NamedTuple):
@@ -115,11 +115,11 @@ def diagnose(
 
 
 def decide_target(policy: ReferencePolicy, target: ReferenceTarget, source: ReferenceSource) -> ReferenceDecision:
-    """The stricter answer about the path as it is written and about where it leads."""
+    """The stricter decision of the path as written and the path that symlinks lead to."""
     decision = policy.read(target.requested, source)
     if target.resolved != target.requested:
-        led = policy.read(target.resolved, source)
-        decision = min(decision, led, key=lambda one: _STRICTEST_FIRST.index(one.verdict))
+        resolved = policy.read(target.resolved, source)
+        decision = min(decision, resolved, key=lambda candidate: _STRICTEST_FIRST.index(candidate.verdict))
     return decision
 
 
@@ -203,9 +203,9 @@ class _Planner:
         self._request(token, "command", filled.text, decision)
         self.commands += 1
         if self.commands > self.limits.commands:
-            most = self.limits.commands
-            self._warn(token, "limit", f"a command is not run: {most} are the most", "use fewer commands")
-            return MarkerStep(token, f"[not run: more than {most} commands]")
+            limit = self.limits.commands
+            self._warn(token, "limit", f"a command is not run: {limit} are the most", "use fewer commands")
+            return MarkerStep(token, f"[not run: more than {limit} commands]")
         return CommandStep(token, filled.text)
 
     def _file(self, token: ReferenceToken) -> PlanStep:
@@ -214,7 +214,7 @@ class _Planner:
             return KeepStep(token)
         decision = decide_target(self.policy, target, self.source)
         if not exists and decision.verdict != "allow" and token.value.startswith("/"):
-            # `@/lib/x.ts` is how many projects write "from the source folder"; there is nothing to refuse.
+            # Many projects write `@/lib/x.ts` for "from the source folder"; there is no file to deny.
             self._warn(
                 token, "reference-missing", f"{target.display_path} does not exist; left as text", "check it", "info"
             )
@@ -227,11 +227,11 @@ class _Planner:
 
     def _read(self, token: ReferenceToken, target: ReferenceTarget) -> PlanStep:
         if self.files_left <= 0:
-            most = self.limits.files
+            limit = self.limits.files
             self._warn(
-                token, "limit", f"{target.display_path} is left out: {most} files are the most", "name fewer files"
+                token, "limit", f"{target.display_path} is left out: {limit} files are the most", "name fewer files"
             )
-            return MarkerStep(token, f"[truncated: {target.display_path} left out, more than {most} files]")
+            return MarkerStep(token, f"[truncated: {target.display_path} left out, more than {limit} files]")
         self.files_left -= 1
         return FilesStep(token, (target,))
 
@@ -241,16 +241,16 @@ class _Planner:
 
     def _pattern(self, token: ReferenceToken) -> PlanStep:
         if any(map(os.path.lexists, candidate_paths(token.value, self.source))):
-            return self._file(token)  # `app/[id]/page.tsx` is a file's name, too
+            return self._file(token)  # `app/[id]/page.tsx` is also a file name
         pattern = parse_path_pattern(token.value)
         self.walk = self.walk or WalkBudget()
         matches = PatternMatches([], True, pattern.alternatives)
-        for index, place in enumerate(candidate_paths(pattern.directory or ".", self.source)):
-            directory = resolve_target(ReferenceTarget(place, "", display_path(place)))
+        for index, path in enumerate(candidate_paths(pattern.directory or ".", self.source)):
+            directory = resolve_target(ReferenceTarget(path, "", display_path(path)))
             decision = decide_target(self.policy, directory, self.source)
             if decision.verdict in ("deny", "untrusted"):
                 if index == 0:
-                    self._request(token, "file", os.path.join(os.path.normpath(place), *pattern.branches[0]), decision)
+                    self._request(token, "file", os.path.join(os.path.normpath(path), *pattern.branches[0]), decision)
                     return KeepStep(token)
                 break
             matches = expand_pattern(pattern, directory.resolved, self.walk)
@@ -259,7 +259,7 @@ class _Planner:
         return self._choose_files(token, matches)
 
     def _choose_files(self, token: ReferenceToken, matches: PatternMatches) -> PlanStep:
-        """The files that are read, and what is said of the others."""
+        """The files to read, with markers for the rest."""
         name = display_path(token.value)
         chosen, refused = self._readable(token, matches.targets)
         markers: list[str] = []
@@ -285,7 +285,7 @@ class _Planner:
     def _readable(
         self, token: ReferenceToken, targets: list[ReferenceTarget]
     ) -> tuple[list[ReferenceTarget], list[ReferenceTarget]]:
-        """As many as may still be read, and those before them that may not."""
+        """As many readable targets as the limit allows, and the denied ones before them."""
         chosen: list[ReferenceTarget] = []
         refused: list[ReferenceTarget] = []
         for target in targets:

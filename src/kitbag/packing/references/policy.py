@@ -1,8 +1,8 @@
-"""The questions that resolving references asks before it reads or runs anything, and what becomes of the answers.
+"""The policy protocol for references, its requests and decisions, and how open requests are settled.
 
-    RefusedError            6   policy says no, or nobody could be asked
-    └── UntrustedError     13   policy would say yes to a workspace that is trusted
-Used by references and by whoever packs; `rights` is the policy that answers by trust and permissions.
+    ReferenceDeniedError             exit code 6    denied by policy, or approval was needed and not given
+    └── ReferenceUntrustedError      exit code 13   the policy would allow it in a trusted workspace
+Used by plan, resolve, pack and prepare_skill; permissions.ReferencePermissions implements the policy.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,17 +17,17 @@ ReferenceVerdict = Literal["allow", "ask", "deny", "untrusted"]
 
 
 class ReferenceSource(NamedTuple):
-    """A text whose references are to be resolved, and where it comes from."""
+    """A text with references, and where it comes from."""
 
     text: str
     path: str
     scope: Scope
     base: str
-    """Where relative `@` paths start; what is not found there is looked for in the root."""
+    """Directory for relative `@` paths; if a file is not found there, `root` is tried."""
     root: str
-    """What an `@` path may not leave: the workspace, or the plugin's own directory."""
+    """`@` paths may not leave it: the workspace, or the plugin's directory."""
     first_line: int = 1
-    """The line of `path` that `text` begins with."""
+    """Line of `path` at which `text` starts."""
 
 
 class ReferenceDecision(NamedTuple):
@@ -36,11 +36,11 @@ class ReferenceDecision(NamedTuple):
 
 
 class ReferenceRequest(NamedTuple):
-    """One thing that a token wants, as a person would be asked about it."""
+    """What one token needs permission for, as shown to the user."""
 
     kind: Literal["file", "environment", "command"]
     subject: str
-    """The path, the variable's name, or the command exactly as it would be run."""
+    """The path, the variable name, or the exact command."""
     file: str
     line: int
     column: int
@@ -48,10 +48,10 @@ class ReferenceRequest(NamedTuple):
 
 
 class ReferencePolicy(Protocol):
-    """Asked before anything is read or run. Answers don't depend on what is in the files."""
+    """Asked before anything is read or run. Decisions don't depend on file contents."""
 
     def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
-        """Asked for the path as it is written (absolute) and, where links lead elsewhere, for where they lead."""
+        """`path` is absolute. Asked for the path as written and, if symlinks lead elsewhere, for the resolved path."""
         ...
 
     def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision: ...
@@ -59,12 +59,12 @@ class ReferencePolicy(Protocol):
     def command(self, text: str, source: ReferenceSource) -> ReferenceDecision: ...
 
     def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
-        """Runs what it allowed, in what it allowed it for."""
+        """Runs an allowed command, confined as the decision requires."""
         ...
 
 
 AskAboutReferences = Callable[[tuple[ReferenceRequest, ...]], bool]
-"""Shown everything that needs an answer, at once; True allows all of it."""
+"""Gets all requests that need approval at once; True allows all of them."""
 
 
 TRUST_FIX = "`kitbag trust` shows what the workspace would run, and asks; --trust-workspace trusts it for this run"
@@ -72,14 +72,14 @@ _MAX_SHOWN = 20
 
 
 class ReferenceDeniedError(KitbagError):
-    """All that was refused at once, each with file and line."""
+    """Lists all denied requests, each with file and line."""
 
     exit_code = 6
 
     def __init__(self, requests: tuple[ReferenceRequest, ...], fix: str) -> None:
-        shown = [_describe_denial(request) for request in requests[:_MAX_SHOWN]]
+        denials = [_describe_denial(request) for request in requests[:_MAX_SHOWN]]
         more = len(requests) - _MAX_SHOWN
-        super().__init__("; ".join(shown) + (f"; and {more} more" if more > 0 else ""), fix)
+        super().__init__("; ".join(denials) + (f"; and {more} more" if more > 0 else ""), fix)
         self.requests = requests
 
 
@@ -88,47 +88,47 @@ class ReferenceUntrustedError(ReferenceDeniedError):
 
 
 def _describe_denial(request: ReferenceRequest) -> str:
-    what = {"file": "reading", "environment": "the variable", "command": "the command"}[request.kind]
+    action = {"file": "reading", "environment": "the variable", "command": "the command"}[request.kind]
     reason = request.decision.reason or "policy says no"
-    return f"{request.file}:{request.line}: {what} `{escape_for_terminal(request.subject)}` is refused: {reason}"
+    return f"{request.file}:{request.line}: {action} `{escape_for_terminal(request.subject)}` is refused: {reason}"
 
 
 def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReferences | None) -> None:
-    """Returns when everything is allowed: by policy, or by one answer to one question about all that is open."""
-    refused = [request for request in requests if request.decision.verdict in ("deny", "untrusted")]
-    if refused:
-        # What trust would not change is said first.
-        refused.sort(key=lambda request: request.decision.verdict)
-        if refused[0].decision.verdict == "untrusted":
-            raise ReferenceUntrustedError(tuple(refused), TRUST_FIX)
+    """Returns if every request is allowed, by policy or by one approval for all open requests; raises otherwise."""
+    denied = [request for request in requests if request.decision.verdict in ("deny", "untrusted")]
+    if denied:
+        # Denials that trust would not change come first.
+        denied.sort(key=lambda request: request.decision.verdict)
+        if denied[0].decision.verdict == "untrusted":
+            raise ReferenceUntrustedError(tuple(denied), TRUST_FIX)
         fix = (
             "remove it, or the rule that denies it; if it is only an example, put it in backticks or a backslash first"
         )
-        raise ReferenceDeniedError(tuple(refused), fix)
-    asked = tuple(request for request in requests if request.decision.verdict == "ask")
-    if not asked:
+        raise ReferenceDeniedError(tuple(denied), fix)
+    open_requests = tuple(request for request in requests if request.decision.verdict == "ask")
+    if not open_requests:
         return
     if ask is None:
-        raise ReferenceDeniedError(_unanswered(asked), _how_to_allow(asked))
-    if not ask(asked):
-        no = ReferenceDecision("deny", "the answer was no")
-        raise ReferenceDeniedError(tuple(request._replace(decision=no) for request in asked), "")
+        raise ReferenceDeniedError(_unanswered(open_requests), _how_to_allow(open_requests))
+    if not ask(open_requests):
+        rejected = ReferenceDecision("deny", "the answer was no")
+        raise ReferenceDeniedError(tuple(request._replace(decision=rejected) for request in open_requests), "")
 
 
 def _unanswered(requests: tuple[ReferenceRequest, ...]) -> tuple[ReferenceRequest, ...]:
     return tuple(
-        request._replace(decision=ReferenceDecision("deny", f"{why}nobody can be asked"))
+        request._replace(decision=ReferenceDecision("deny", f"{prefix}nobody can be asked"))
         for request in requests
-        for why in [f"{request.decision.reason}, and " if request.decision.reason else "it needs an answer and "]
+        for prefix in [f"{request.decision.reason}, and " if request.decision.reason else "it needs an answer and "]
     )
 
 
 def _how_to_allow(requests: tuple[ReferenceRequest, ...]) -> str:
-    """What to add to the command line, for the kinds of things that are open."""
+    """The command-line options that allow these kinds of requests."""
     kinds = {request.kind for request in requests}
-    ways = [
+    options = [
         "a command with --allow-commands or a rule such as --allow 'Bash(git log:*)'" if "command" in kinds else "",
         "a variable with --allow-env NAME" if "environment" in kinds else "",
         "a file with a rule such as --allow 'Read(./docs/**)'" if "file" in kinds else "",
     ]
-    return f"allow {', '.join(way for way in ways if way)}"
+    return f"allow {', '.join(option for option in options if option)}"

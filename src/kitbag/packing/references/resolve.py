@@ -1,8 +1,8 @@
-"""Resolves the references of one text: all is planned, then allowed or refused, then done and put in its place.
+"""Resolves the references of one text: plan all tokens, settle permissions, then read, run and insert.
 
-What is inserted is never scanned: the source is scanned once, and the result is joined from stretches of it
-and insertions. A token that can't be met leaves a marker in brackets and a warning with file and line.
-Used by packing. Synchronous: an asynchronous caller gives it a thread.
+Inserted text is never scanned: the source is scanned once, and the result joins source text and insertions.
+A token that can't be resolved leaves a marker in brackets and a warning with file and line.
+Used by pack and prepare_skill. Synchronous: async callers run it in a thread.
 """
 
 import os
@@ -68,32 +68,32 @@ __all__ = [
 
 InsertionKind = Literal["file", "variable", "environment", "command", "marker"]
 CommandProgress = Callable[[str, float], None]
-"""Called with the command and its seconds, first when it has taken one, then each second."""
+"""Called every second with the running command and its elapsed seconds."""
 
 
 class Insertion(NamedTuple):
-    """A stretch of the result that does not come from the source."""
+    """A span of the result that does not come from the source."""
 
     offset: int
     length: int
-    """Both in characters of the result."""
+    """Both in characters of the result text."""
     kind: InsertionKind
     origin: str
-    """The file, the name, the command as it was run; of a marker what it speaks of."""
+    """The file, the variable name, or the command; for a marker, what it is about."""
     bytes: int
     omitted_bytes: int
-    """Bytes that a limit kept out."""
+    """Bytes dropped by a limit."""
 
 
 class ReferenceCounts(NamedTuple):
     found: int
-    """Tokens in the source, without escapes."""
+    """Tokens in the source, not counting escapes."""
     resolved: int
-    """Tokens that something other than a marker was inserted for."""
+    """Tokens replaced by something other than a marker."""
     files: int
     commands: int
     bytes: int
-    """Of all insertions."""
+    """Sum over all insertions."""
 
 
 class ResolvedText(NamedTuple):
@@ -104,11 +104,11 @@ class ResolvedText(NamedTuple):
 
 
 class CommandFailedError(InvalidError):
-    """With `strict`: a command failed, was stopped or could not run."""
+    """With `strict`: a command failed, was stopped, or could not run."""
 
 
 class PreparedReferences(NamedTuple):
-    """A text of which is known what it wants; nothing of that has been done."""
+    """A text with its plan; nothing has been read or run yet."""
 
     source: ReferenceSource
     plan: ReferencePlan
@@ -118,7 +118,7 @@ class PreparedReferences(NamedTuple):
 def prepare_references(
     source: ReferenceSource, values: Mapping[str, str], policy: ReferencePolicy, limits: ReferenceLimits
 ) -> PreparedReferences:
-    """What the text wants, and policy's answers: `settle` them, then `finish`. Reads and runs nothing."""
+    """Plans the text and asks the policy; then call settle_requests and apply_references. Reads and runs nothing."""
     found = find_references(source.text)
     planned = plan_references(found.tokens, source, values, policy, limits)
     return PreparedReferences(source, planned, [_diagnostic(source, note) for note in found.problems])
@@ -135,8 +135,8 @@ def apply_references(
     progress: CommandProgress | None = None,
     strict: bool = False,
 ) -> ResolvedText:
-    """Does what was planned. Everything it wants must have been settled; policy is asked once more when it is done.
-    `runner` takes the place of the policy's own. Raises RefusedError for what policy has come to refuse since."""
+    """Executes the plan. All requests must be settled; the policy is asked again before each read or run.
+    `runner` replaces the policy's own. Raises ReferenceDeniedError for what the policy denies by now."""
     source, planned, notes = prepared
     if not planned.steps:
         return ResolvedText(source.text, (), tuple(notes), ReferenceCounts(0, 0, 0, 0, 0))
@@ -153,7 +153,7 @@ def resolve_references(
     source: ReferenceSource,
     values: Mapping[str, str],
     policy: ReferencePolicy,
-    limits: ReferenceLimits = ReferenceLimits(),  # noqa: B008 - a NamedTuple can't be changed
+    limits: ReferenceLimits = ReferenceLimits(),  # noqa: B008 - immutable
     *,
     workspace: str = "",
     environment: Mapping[str, str] | None = None,
@@ -162,10 +162,10 @@ def resolve_references(
     runner: CommandRunner | None = None,
     strict: bool = False,
 ) -> ResolvedText:
-    """Raises RefusedError (6) or UntrustedError (13) before anything was read or run.
+    """Raises ReferenceDeniedError (6) or ReferenceUntrustedError (13) before anything is read or run.
 
-    `workspace` is where commands run, else the source's root. `strict` raises CommandFailedError (6). `runner` takes
-    the place of the policy's own.
+    `workspace`: where commands run; default is the source's root. `strict`: raise CommandFailedError (6) if a command
+    fails. `runner` replaces the policy's own.
     """
     prepared = prepare_references(source, values, policy, limits)
     settle_requests(prepared.plan.requests, ask)
@@ -186,7 +186,7 @@ def _diagnostic(source: ReferenceSource, note: FileProblem) -> Diagnostic:
 
 
 class _Resolver:
-    """Does the steps in order. Holds the result so far and what the limits leave."""
+    """Executes the steps in order; holds the result so far and the remaining limits."""
 
     __slots__ = (
         "bytes_left", "commands", "directory", "environment", "files", "insertions", "limits", "offset", "parts",
@@ -266,33 +266,37 @@ class _Resolver:
         self.warnings.append(diagnose(self.source, token, code, problem, fix))
 
     def _mark(self, origin: str, marker: str) -> None:
-        """Small, and said in any case: markers are outside the limits."""
+        """Markers are short and don't count against the limits."""
         self._add("marker", origin, marker, 0)
 
     def _add(self, kind: InsertionKind, origin: str, text: str, cut: int) -> None:
         self.insertions.append(Insertion(self.offset, len(text), kind, origin, _size(text), cut))
         self._copy(text)
 
-    def _insert(self, token: ReferenceToken, kind: InsertionKind, origin: str, text: str, cut: int = 0) -> None:
-        """Within what is left of the total; what does not fit is said."""
+    def _insert(
+        self, token: ReferenceToken, kind: InsertionKind, origin: str, text: str, omitted_bytes: int = 0
+    ) -> None:
+        """Inserts as much as the remaining total allows, and a marker for the rest."""
         size = _size(text)
         over = size - self.bytes_left
         if over > 0:
             text = text.encode("utf-8", "surrogatepass")[: self.bytes_left].decode("utf-8", "ignore")
-            cut += over
+            omitted_bytes += over
         self.bytes_left = max(0, self.bytes_left - size)
-        self._add(kind, origin, text, cut)
+        self._add(kind, origin, text, omitted_bytes)
         if over > 0:
-            most = self.limits.total_bytes
-            self._warn(token, "limit", f"{over} bytes are left out: {most} are the most for one text", "insert less")
-            self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes left out, {most} are the most]")
+            limit = self.limits.total_bytes
+            self._warn(token, "limit", f"{over} bytes are left out: {limit} are the most for one text", "insert less")
+            self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes left out, {limit} are the most]")
 
     def _check_still_allowed(self, kind: Literal["file", "environment"], subject: str, now: ReferenceDecision) -> None:
-        """A question may have waited since it was settled, or a command may have run. Raises RefusedError."""
+        """Rules may have changed since the request was settled. Raises ReferenceDeniedError."""
         request = self.settled.get((kind, subject))
         if now.verdict != "allow" and request is not None and now != request.decision:
-            why = now._replace(reason=f"{now.reason} (since it was allowed)")
-            raise ReferenceDeniedError((request._replace(decision=why),), "remove it, or the rule that is against it")
+            denied = now._replace(reason=f"{now.reason} (since it was allowed)")
+            raise ReferenceDeniedError(
+                (request._replace(decision=denied),), "remove it, or the rule that is against it"
+            )
 
     def _look_up(self, token: ReferenceToken) -> None:
         self._check_still_allowed("environment", token.value, self.policy.environment(token.value, self.source))
@@ -331,66 +335,68 @@ class _Resolver:
         self.files += 1
         text = content.text.rstrip("\n")
         if hidden := find_hidden(text):
-            what = f"{name} has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
-            self._warn(token, "hidden-characters", what, "remove them")
+            message = f"{name} has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
+            self._warn(token, "hidden-characters", message, "remove them")
             text = reveal_hidden(text)
         for problem in content.problems:
             self._warn(token, problem.code, f"{name}: {problem.problem}", problem.fix)
         self._insert(token, "file", target.resolved, text, content.omitted_bytes)
         if content.omitted_bytes:
-            kept = content.size - content.omitted_bytes
-            self._warn(token, "limit", f"{name}: {kept} of {content.size} bytes are used", "name a shorter file")
-            marker = f"[truncated: first {kept} of {content.size} bytes of {name}]"
+            used_bytes = content.size - content.omitted_bytes
+            self._warn(token, "limit", f"{name}: {used_bytes} of {content.size} bytes are used", "name a shorter file")
+            marker = f"[truncated: first {used_bytes} of {content.size} bytes of {name}]"
             self._mark(target.resolved, f"{_line_break(text)}{marker}")
 
     def _run(self, token: ReferenceToken, command: str) -> None:
         seconds = min(self.limits.command_seconds, self.seconds_left)
         if seconds <= 0:
-            most = f"{self.limits.total_seconds:g} s are the most for all commands"
-            self._fail(token, f"a command is not run: {most}")
-            self._mark(command, f"[not run: {most}]")
+            limit = f"{self.limits.total_seconds:g} s are the most for all commands"
+            self._fail(token, f"a command is not run: {limit}")
+            self._mark(command, f"[not run: {limit}]")
             return
-        job = ShellCommand(
+        shell_command = ShellCommand(
             command, self.directory, scrub_environment(self.environment.items()), seconds, self.limits.output_characters
         )
         progress, start = self.progress, time.monotonic()
-        ran = self.runner(job, (lambda passed: progress(command, passed)) if progress else None)
+        result = self.runner(shell_command, (lambda passed: progress(command, passed)) if progress else None)
         self.seconds_left -= time.monotonic() - start
         self.commands += 1
-        text = reveal_hidden(ran.text)
-        marker = self._describe_failure(token, command, ran, seconds)
+        text = reveal_hidden(result.text)
+        marker = self._describe_failure(token, command, result, seconds)
         if marker:
             self._mark(command, f"{marker}\n" if text else marker)
-        self._insert(token, "command", command, text, ran.truncated_bytes)
-        for note in ran.notes:
+        self._insert(token, "command", command, text, result.truncated_bytes)
+        for note in result.notes:
             self._warn(token, "sandbox", note, "`kitbag permissions run` shows what a command may do there")
-        if ran.truncated_bytes:
-            self._warn(token, "limit", f"{ran.truncated_bytes} bytes of a command's output are left out", "print less")
-            self._mark(command, f"{_line_break(text)}[truncated: {ran.truncated_bytes} more bytes of output]")
+        if result.truncated_bytes:
+            self._warn(
+                token, "limit", f"{result.truncated_bytes} bytes of a command's output are left out", "print less"
+            )
+            self._mark(command, f"{_line_break(text)}[truncated: {result.truncated_bytes} more bytes of output]")
 
-    def _describe_failure(self, token: ReferenceToken, command: str, ran: CommandResult, seconds: float) -> str:
-        """What is said before the output of a command that did not simply succeed."""
-        if ran.stop_reason == "time":
+    def _describe_failure(self, token: ReferenceToken, command: str, result: CommandResult, seconds: float) -> str:
+        """The marker to put before the output of a command that did not succeed; empty if it did."""
+        if result.stop_reason == "time":
             marker = f"[command stopped after {seconds:g} s]"
-        elif ran.stop_reason == "output":
+        elif result.stop_reason == "output":
             marker = "[command stopped: it printed without end]"
-        elif ran.status == 0:
+        elif result.status == 0:
             return ""
-        elif is_result_exit_code(command, ran.status):
-            return f"[exit code {ran.status}]"
-        elif ran.status < 0:
-            marker = f"[command killed by {_signal_name(-ran.status)}]"
+        elif is_result_exit_code(command, result.status):
+            return f"[exit code {result.status}]"
+        elif result.status < 0:
+            marker = f"[command killed by {_signal_name(-result.status)}]"
         else:
-            marker = f"[command failed with exit code {ran.status}]"
+            marker = f"[command failed with exit code {result.status}]"
         first = command.strip().splitlines()[0]
-        self._fail(token, f"`{first}`: {marker[1:-1]}", ran.text)
+        self._fail(token, f"`{first}`: {marker[1:-1]}", result.text)
         return marker
 
     def _fail(self, token: ReferenceToken, problem: str, output: str = "") -> None:
         fix = "run it by hand to see why"
         if self.strict:
-            place = f"{self.source.path}:{self.source.first_line + token.line - 1}"
-            raise CommandFailedError(f"{place}: {problem}" + (f"\n{output[-2000:]}" if output else ""), fix)
+            location = f"{self.source.path}:{self.source.first_line + token.line - 1}"
+            raise CommandFailedError(f"{location}: {problem}" + (f"\n{output[-2000:]}" if output else ""), fix)
         self._warn(token, "command-failed", problem, fix)
 
 

@@ -1,8 +1,8 @@
-"""Values put into a shell command: each stays one word, whatever it contains and whatever quotes it stands in.
+"""Fills values into a shell command so that each stays one word, whatever it contains and however it is quoted.
 
-The command is read from its start as the shell would read it. Where a value could be taken for code in spite
-of its quotes (here-documents, backticks, comments, arithmetic, subscripts, substitutions inside double
-quotes), the command must not run. Used by reference_plan and references.
+The command is scanned from its start as a shell would. Where a quoted value could still be read as code
+(here-documents, backticks, comments, arithmetic, subscripts, substitutions inside double quotes), the command
+must not run. Used by plan, resolve and substitutions.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from kitbag.text.reference_syntax import NAME_PATTERN
 
 _VALUE = rf"(?<![{{$])\{{\{{ *(?P<name>{NAME_PATTERN}) *\}}\}}(?!\}})"
-_PIECES: Final = {
+_TOKEN_PATTERNS: Final = {
     "": re.compile(
         rf"{_VALUE}|(?P<hard>\\\n#|\$\(\(|\$['\"\[]|\$\{{(?!\w+\}})|`|(?<!<)<<(?!<)|\(\(|\[(?=\S)|(?<=\w)\[)"
         r"|\\.|['\"]|<<<"
@@ -26,11 +26,11 @@ _PIECES: Final = {
 }
 
 
-# Programs whose exit code 1 is an answer: nothing found, or not the same.
+# Programs whose exit code 1 is a result: no match, or files differ.
 _EXIT_ONE_IS_RESULT: Final = frozenset(("grep", "egrep", "fgrep", "rg", "find", "diff", "test", "["))
 
 
-# Programs that read one of their words as code: quotes do not reach that far.
+# Programs that interpret one of their arguments as code; quoting for the outer shell does not protect there.
 _INTERPRETER: Final = re.compile(
     r"(?<![\w./-])(?:\S*/)?(?:eval|source|ssh|xargs|(?:ba|da|z|k|a)?sh|python[\d.]*|perl|ruby|node|awk|sed)(?![\w-])"
 )
@@ -41,52 +41,52 @@ _PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,-]*")
 
 class FilledCommand(NamedTuple):
     text: str
-    """As it would be run. What is unknown or unsafe is left as it was written."""
+    """The command to run. Unknown or unsafe placeholders stay as written."""
     unknown: tuple[str, ...]
     unsafe: str
-    """Why a value can't be put where the command wants it; empty when all is well."""
+    """Why a value can't be filled in safely; empty if all can."""
 
 
 def fill_command(command: str, values: Mapping[str, str]) -> FilledCommand:
     parts: list[str] = []
     unknown: list[str] = []
-    unsafe, hard, state, at = "", "", "", 0
-    while (piece := _PIECES[state].search(command, at)) is not None:
-        parts.append(command[at : piece.start()])
-        at = piece.end()
-        found = piece[0]
-        if (name := piece["name"]) is not None:
+    unsafe, construct, state, at = "", "", "", 0
+    while (match := _TOKEN_PATTERNS[state].search(command, at)) is not None:
+        parts.append(command[at : match.start()])
+        at = match.end()
+        text = match[0]
+        if (name := match["name"]) is not None:
             value = values.get(name)
             if value is None:
                 unknown.append(name)
-            elif wrong := _unsafe_position(name, value, hard, state) or _interpreted_as_code(
-                name, value, command[: piece.start()]
+            elif problem := _unsafe_position(name, value, construct, state) or _interpreted_as_code(
+                name, value, command[: match.start()]
             ):
-                unsafe = unsafe or wrong
+                unsafe = unsafe or problem
             else:
-                found = _quote(value, state)
+                text = _quote(value, state)
         elif state == "#":
             state = ""
-        elif state == "" and piece["comment"]:
+        elif state == "" and match["comment"]:
             state = "#"
-        elif state != "'" and piece["hard"]:
-            hard = hard or found
-        elif found in ("'", '"'):
-            state = "" if state else found
-        parts.append(found)
+        elif state != "'" and match["hard"]:
+            construct = construct or text
+        elif text in ("'", '"'):
+            state = "" if state else text
+        parts.append(text)
     parts.append(command[at:])
     return FilledCommand("".join(parts), tuple(dict.fromkeys(unknown)), unsafe)
 
 
-def _unsafe_position(name: str, value: str, hard: str, state: str) -> str:
+def _unsafe_position(name: str, value: str, construct: str, state: str) -> str:
     if "\0" in value:
         return f"the value of {{{{{name}}}}} has a NUL character, which no command can be given"
-    place = "in a comment" if state == "#" else f"behind `{hard}`" if hard else ""
-    return f"{{{{{name}}}}} stands {place}, where the shell may read a value as code" if place else ""
+    position = "in a comment" if state == "#" else f"behind `{construct}`" if construct else ""
+    return f"{{{{{name}}}}} stands {position}, where the shell may read a value as code" if position else ""
 
 
 def _interpreted_as_code(name: str, value: str, before: str) -> str:
-    """`sh -c "echo {{X}}"`: one word for the outer shell, and code for the inner one."""
+    """`sh -c "echo {{X}}"`: one word for the outer shell, code for the inner one."""
     program = _INTERPRETER.search(before)
     if program is None or _PLAIN_VALUE.fullmatch(value):
         return ""
@@ -94,7 +94,7 @@ def _interpreted_as_code(name: str, value: str, before: str) -> str:
 
 
 def _quote(value: str, state: str) -> str:
-    # Quotes around a name or `NAME=value` keep the shell from taking it for an assignment.
+    # Quotes around `NAME=value` keep the shell from reading it as an assignment.
     word = shlex.quote(value)
     if word == value and (state or "=" in value):
         word = f"'{value}'"
@@ -102,7 +102,7 @@ def _quote(value: str, state: str) -> str:
 
 
 def is_result_exit_code(command: str, status: int) -> bool:
-    """Exit code 1 of `grep` and its like, when it is what the command ends with: no failure."""
+    """True for exit code 1 when the command ends with `grep` or a similar program: a result, not a failure."""
     if status != 1:
         return False
     lines = command.strip().splitlines()
