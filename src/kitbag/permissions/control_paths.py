@@ -150,14 +150,14 @@ def enclosing_bare_repository(path: str) -> str:
 def _deepest_existing(path: str) -> tuple[str, str]:
     """The deepest existing ancestor, and the next component below it. Bisects, so deep paths take few lookups."""
     parts = path.split("/")
-    low, high = 1, len(parts)
-    while low < high:
-        middle = (low + high + 1) // 2
+    shortest, longest = 1, len(parts)
+    while shortest < longest:
+        middle = (shortest + longest + 1) // 2
         if os.path.lexists("/".join(parts[:middle])):
-            low = middle
+            shortest = middle
         else:
-            high = middle - 1
-    return "/".join(parts[:low]), normalize_path_part(parts[low]) if low < len(parts) else ""
+            longest = middle - 1
+    return "/".join(parts[:shortest]), normalize_path_part(parts[shortest]) if shortest < len(parts) else ""
 
 
 def _has_entry(place: str, name: str, added: str) -> bool:

@@ -55,29 +55,29 @@ class ResolvedPath(NamedTuple):
 
 def examine_path(path: str, workspace: Workspace, directory: str = "") -> PathFacts:
     """Never raises. A relative path starts from `directory`, by default the workspace root."""
-    written, problem = _absolute(path, workspace, directory)
-    problem = problem or _name_problem(written)
+    absolute, problem = _absolute(path, workspace, directory)
+    problem = problem or _name_problem(absolute)
     if not problem:
         # Use one spelling per name: combine bytes that were escaped one by one into characters.
-        written = os.fsdecode(os.fsencode(written))
-    requested = _normalize(written)
-    followed = ResolvedPath(requested) if problem else resolve_links(written)
-    resolved = followed.resolved
-    spellings = tuple(dict.fromkeys((requested, *followed.link_spellings, resolved)))
-    special = problem or followed.problem
-    special = special or next((reason for one in spellings if (reason := special_path_reason(one))), "")
-    special = special or _file_type_problem(resolved)
+        absolute = os.fsdecode(os.fsencode(absolute))
+    requested = _normalize(absolute)
+    resolution = ResolvedPath(requested) if problem else resolve_links(absolute)
+    resolved = resolution.resolved
+    spellings = tuple(dict.fromkeys((requested, *resolution.link_spellings, resolved)))
+    special_problem = problem or resolution.problem
+    special_problem = special_problem or next((reason for one in spellings if (reason := special_path_reason(one))), "")
+    special_problem = special_problem or _file_type_problem(resolved)
     control = next((reason for one in spellings if (reason := control_reason(one))), "")
     return PathFacts(
         requested,
         resolved,
-        readable=not special and _is_accessible(requested, resolved, workspace.read_roots),
-        writable=not special and _is_accessible(requested, resolved, workspace.write_roots),
+        readable=not special_problem and _is_accessible(requested, resolved, workspace.read_roots),
+        writable=not special_problem and _is_accessible(requested, resolved, workspace.write_roots),
         control_reason=control or _kitbag_control_reason(spellings, workspace),
         private_reason=next((reason for one in spellings if (reason := secret_path_reason(one))), "")
         or _kitbag_private_reason(spellings, workspace),
-        special_reason=special,
-        link_spellings=followed.link_spellings,
+        special_reason=special_problem,
+        link_spellings=resolution.link_spellings,
     )
 
 
@@ -88,12 +88,14 @@ def resolve_links(path: str) -> ResolvedPath:
     """
     pending = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     at, links, steps = "", 0, 0
-    between: list[str] = []
+    link_spellings: list[str] = []
     while pending:
         part = pending.pop()
         steps += 1
         if steps > _MAX_STEPS:
-            return ResolvedPath(_unresolved(at, part, pending), tuple(between), "its links are too long to follow")
+            return ResolvedPath(
+                _unresolved(at, part, pending), tuple(link_spellings), "its links are too long to follow"
+            )
         if part == "..":
             at = at.rpartition("/")[0]
             continue
@@ -103,17 +105,17 @@ def resolve_links(path: str) -> ResolvedPath:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
                 problem = f"it can't be looked at: {error.strerror}"
-                return ResolvedPath(_unresolved(at, part, pending), tuple(between), problem)
+                return ResolvedPath(_unresolved(at, part, pending), tuple(link_spellings), problem)
             at = here
             continue
         links += 1
         if links > MAX_LINKS:
-            return ResolvedPath(_unresolved(at, part, pending), tuple(between), "its links lead in a circle")
+            return ResolvedPath(_unresolved(at, part, pending), tuple(link_spellings), "its links lead in a circle")
         at = "" if target.startswith("/") else at
         pending.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
-        between.append(_normalize(f"{at}/{'/'.join(reversed(pending))}"))
+        link_spellings.append(_normalize(f"{at}/{'/'.join(reversed(pending))}"))
     resolved = at or "/"
-    return ResolvedPath(resolved, tuple(one for one in between if one != resolved))
+    return ResolvedPath(resolved, tuple(one for one in link_spellings if one != resolved))
 
 
 def _unresolved(at: str, part: str, pending: list[str]) -> str:

@@ -36,12 +36,12 @@ class DirectoryEntry(NamedTuple):
 
 def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str = "") -> int:
     """Return a descriptor of a regular file, opened without blocking. The caller closes it."""
-    place = expected_resolved or _resolve_for_reading(path, workspace)
-    with _open_parent(place) as (parent, name), _map_errors(place):
-        _require_file(place, os.lstat(name, dir_fd=parent))  # check first: opening a device can have side effects
+    resolved = expected_resolved or _resolve_for_reading(path, workspace)
+    with _open_parent(resolved) as (parent, name), _map_errors(resolved):
+        _require_file(resolved, os.lstat(name, dir_fd=parent))  # check first: opening a device can have side effects
         descriptor = os.open(name, _OPEN_READ, dir_fd=parent)
         try:
-            _require_file(place, os.fstat(descriptor))
+            _require_file(resolved, os.fstat(descriptor))
         except BaseException:
             os.close(descriptor)
             raise
@@ -50,8 +50,8 @@ def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str 
 
 def read_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> list[DirectoryEntry]:
     """Sorted by name."""
-    place = expected_resolved or _resolve_for_reading(path, workspace)
-    with _open_directory(place) as folder, _map_errors(place):
+    resolved = expected_resolved or _resolve_for_reading(path, workspace)
+    with _open_directory(resolved) as folder, _map_errors(resolved):
         readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
             with os.scandir(readable) as entries:
@@ -67,16 +67,16 @@ def write_file(
     link as the last component is followed if it leads inside the roots."""
     if path.endswith("/"):
         raise SafeOpenError(f"{path} names a folder, not a file", "leave out the slash at its end")
-    place = expected_resolved or _resolve_for_writing(path, workspace)
-    with _open_parent(place, create=True) as (parent, name), _map_errors(place):
-        before = _stat_existing(place, name, parent)
+    resolved = expected_resolved or _resolve_for_writing(path, workspace)
+    with _open_parent(resolved, create=True) as (parent, name), _map_errors(resolved):
+        existing = _stat_existing(resolved, name, parent)
         temporary = f".kitbag-{os.urandom(8).hex()}.tmp"
         # A new file gets the umask's mode; content that had a stricter mode is never exposed with a wider one.
-        descriptor = os.open(temporary, _OPEN_NEW, 0o666 if before is None and mode is None else 0o600, dir_fd=parent)
+        descriptor = os.open(temporary, _OPEN_NEW, 0o666 if existing is None and mode is None else 0o600, dir_fd=parent)
         try:
             with open(descriptor, "wb", buffering=0) as file:
                 _write_all(file.fileno(), data)
-                _copy_owner_and_mode(file.fileno(), before, mode)
+                _copy_owner_and_mode(file.fileno(), existing, mode)
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -107,8 +107,8 @@ def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "")
 @contextlib.contextmanager
 def open_parent(resolved: str) -> Generator[tuple[int, str], None, None]:
     """For operations without a function here: open the parent directory without following links, and give the name."""
-    with _open_parent(resolved) as found, _map_errors(resolved):
-        yield found
+    with _open_parent(resolved) as parent, _map_errors(resolved):
+        yield parent
 
 
 def _resolve_for_reading(path: str, workspace: Workspace) -> str:
@@ -127,10 +127,10 @@ def _resolve_for_writing(path: str, workspace: Workspace) -> str:
     return _require_usable(facts)
 
 
-def _outside_error(facts: PathFacts, done: str) -> SafeOpenError:
+def _outside_error(facts: PathFacts, action: str) -> SafeOpenError:
     leads = f" leads to {facts.resolved}, which" if facts.resolved != facts.requested else ""
     return SafeOpenError(
-        f"{facts.requested}{leads} is outside the workspace and is not {done}", "use a path inside the workspace"
+        f"{facts.requested}{leads} is outside the workspace and is not {action}", "use a path inside the workspace"
     )
 
 
@@ -141,25 +141,25 @@ def _require_usable(facts: PathFacts) -> str:
 
 
 @contextlib.contextmanager
-def _open_parent(place: str, *, create: bool = False) -> Generator[tuple[int, str], None, None]:
-    folder, name = os.path.split(place)
+def _open_parent(resolved: str, *, create: bool = False) -> Generator[tuple[int, str], None, None]:
+    folder, name = os.path.split(resolved)
     if name in ("", ".", ".."):
-        raise SafeOpenError(f"{place} names a folder, not a file")
+        raise SafeOpenError(f"{resolved} names a folder, not a file")
     with _open_directory(folder, create=create) as descriptor:
         yield descriptor, name
 
 
 @contextlib.contextmanager
-def _open_directory(place: str, *, create: bool = False) -> Generator[int, None, None]:
+def _open_directory(resolved: str, *, create: bool = False) -> Generator[int, None, None]:
     """Open a directory component by component without following links."""
-    if not place.startswith("/") or ".." in place.split("/"):
-        raise SafeOpenError(f"{place} is not resolved")
-    with _map_errors(place):
+    if not resolved.startswith("/") or ".." in resolved.split("/"):
+        raise SafeOpenError(f"{resolved} is not resolved")
+    with _map_errors(resolved):
         descriptor = os.open("/", _OPEN_DIRECTORY)
     try:
-        for part in place.split("/"):
+        for part in resolved.split("/"):
             if part:
-                with _map_errors(place):
+                with _map_errors(resolved):
                     deeper = _open_child(descriptor, part, create=create)
                 os.close(descriptor)
                 descriptor = deeper
@@ -179,24 +179,24 @@ def _open_child(folder: int, part: str, *, create: bool) -> int:
     return os.open(part, _OPEN_DIRECTORY, dir_fd=folder)
 
 
-def _stat_existing(place: str, name: str, parent: int) -> os.stat_result | None:
+def _stat_existing(resolved: str, name: str, parent: int) -> os.stat_result | None:
     try:
-        before = os.lstat(name, dir_fd=parent)
+        existing = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
         return None
-    _require_file(place, before)
+    _require_file(resolved, existing)
     if not os.access(name, os.W_OK, dir_fd=parent, effective_ids=True, follow_symlinks=False):
-        raise SafeOpenError(f"{place} is read-only", "make it writable first if it is meant to be changed")
-    return before
+        raise SafeOpenError(f"{resolved} is read-only", "make it writable first if it is meant to be changed")
+    return existing
 
 
-def _require_file(place: str, found: os.stat_result) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise SafeOpenError(f"{place} has become a link", _CHANGED_FIX)
-    if stat.S_ISDIR(found.st_mode):
-        raise SafeOpenError(f"{place} is a folder, not a file")
-    if reason := file_type_reason(found.st_mode):
-        raise SafeOpenError(f"{place} can't be used: {reason}")
+def _require_file(resolved: str, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise SafeOpenError(f"{resolved} has become a link", _CHANGED_FIX)
+    if stat.S_ISDIR(status.st_mode):
+        raise SafeOpenError(f"{resolved} is a folder, not a file")
+    if reason := file_type_reason(status.st_mode):
+        raise SafeOpenError(f"{resolved} can't be used: {reason}")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -205,15 +205,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def _copy_owner_and_mode(descriptor: int, before: os.stat_result | None, mode: int | None) -> None:
+def _copy_owner_and_mode(descriptor: int, existing: os.stat_result | None, mode: int | None) -> None:
     """Drops set-user-ID and set-group-ID bits: new content must not run as another user."""
-    if before is not None:
+    if existing is not None:
         now = os.fstat(descriptor)
-        if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        if (now.st_uid, now.st_gid) != (existing.st_uid, existing.st_gid):
             with contextlib.suppress(PermissionError):
-                os.fchown(descriptor, before.st_uid, before.st_gid)
-    if mode is None and before is not None:
-        mode = before.st_mode
+                os.fchown(descriptor, existing.st_uid, existing.st_gid)
+    if mode is None and existing is not None:
+        mode = existing.st_mode
     if mode is not None:
         os.fchmod(descriptor, mode & 0o777)
 
@@ -227,16 +227,16 @@ def _entry_kind(entry: "os.DirEntry[str]") -> Literal["file", "directory", "link
 
 
 @contextlib.contextmanager
-def _map_errors(place: str) -> Generator[None, None, None]:
+def _map_errors(resolved: str) -> Generator[None, None, None]:
     """Map OSError and ValueError to SafeOpenError."""
     try:
         yield
     except FileNotFoundError as error:
-        raise SafeOpenError(f"{place} does not exist") from error
+        raise SafeOpenError(f"{resolved} does not exist") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            problem = f"{place} can't be reached: a part of it is no folder, or has become a link"
+            problem = f"{resolved} can't be reached: a part of it is no folder, or has become a link"
             raise SafeOpenError(problem, _CHANGED_FIX) from error
-        raise SafeOpenError(f"{place} can't be used: {error.strerror or error}") from error
+        raise SafeOpenError(f"{resolved} can't be used: {error.strerror or error}") from error
     except ValueError as error:  # a NUL character or a lone surrogate
-        raise SafeOpenError(f"{place} can't be used: {error}") from error
+        raise SafeOpenError(f"{resolved} can't be used: {error}") from error

@@ -74,7 +74,7 @@ class CommandRunner(Protocol):
 
 def run_command(
     command: ShellCommand,
-    tick: ProgressCallback | None = None,
+    on_progress: ProgressCallback | None = None,
     /,
     *,
     prefix: Sequence[str] = (),
@@ -89,24 +89,24 @@ def run_command(
     """
     if command.stop is not None and command.stop.is_set():
         return CommandResult("it was stopped before it began", -signal.SIGTERM, "asked", 0)
-    leash = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
+    tracker = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
     try:
-        return _run(command, tick, [*prefix], descriptors, on_started, leash, ends_with_prefix)
+        return _run(command, on_progress, [*prefix], descriptors, on_started, tracker, ends_with_prefix)
     except BaseException:  # a signal may end us at any moment, even right after the start
-        leash.end_all()
+        tracker.end_all()
         raise
     finally:
-        leash.close()
+        tracker.close()
 
 
 def _run(
     command: ShellCommand,
-    tick: ProgressCallback | None,
+    on_progress: ProgressCallback | None,
     prefix: list[str],
     descriptors: Sequence[int],
-    started: Callable[[], None],
-    leash: DescendantTracker,
-    nothing_outlives: bool,
+    on_started: Callable[[], None],
+    tracker: DescendantTracker,
+    ends_with_prefix: bool,
 ) -> CommandResult:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     output = _Output(command.max_characters, command.on_output)
@@ -116,40 +116,40 @@ def _run(
             cwd=command.directory,
             env={
                 **command.environment,
-                MARKER_VARIABLE: leash.marker_value(command.environment.get(MARKER_VARIABLE, "")),
+                MARKER_VARIABLE: tracker.marker_value(command.environment.get(MARKER_VARIABLE, "")),
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            pass_fds=(*descriptors, *command.descriptors, *leash.descriptors),
+            pass_fds=(*descriptors, *command.descriptors, *tracker.descriptors),
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return CommandResult(f"can't be started: {reason}", 126, "", 0)
     pipe = process.stdout.fileno() if process.stdout else -1
-    stopped: StopReason = ""
+    stop_reason: StopReason = ""
     try:
-        leash.track(process.pid)
-        started()
+        tracker.track(process.pid)
+        on_started()
         os.set_blocking(pipe, False)
         with _exit_descriptor(process.pid) as exited:
-            stopped = _follow(process.pid, pipe, exited, output, command, tick)
-            if stopped:
+            stop_reason = _follow(process.pid, pipe, exited, output, command, on_progress)
+            if stop_reason:
                 signal_child_group(process.pid, signal.SIGTERM)
                 _has_exited(process.pid, exited, GRACE_SECONDS)
     finally:
         # Before reaping, so that the group id can't have been reused.
         signal_child_group(process.pid, signal.SIGKILL)
-        if not nothing_outlives:
-            leash.end_all()
+        if not ends_with_prefix:
+            tracker.end_all()
         _drain_output(pipe, output)
         if process.stdout:
             process.stdout.close()
         status = process.wait()
-    text, cut = output.result()
-    return CommandResult(text, status, stopped, cut)
+    text, truncated_bytes = output.result()
+    return CommandResult(text, status, stop_reason, truncated_bytes)
 
 
 @contextlib.contextmanager
@@ -179,24 +179,29 @@ def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
 
 
 def _follow(
-    pid: int, pipe: int, exited: int | None, output: "_Output", command: ShellCommand, tick: ProgressCallback | None
+    pid: int,
+    pipe: int,
+    exited: int | None,
+    output: "_Output",
+    command: ShellCommand,
+    on_progress: ProgressCallback | None,
 ) -> StopReason:
     """Wait until it exits; returns why it must be stopped, or ""."""
     start = time.monotonic()
     deadline, next_tick = start + command.timeout, start + 1.0
     watched = [pipe] if exited is None else [pipe, exited]
-    looks_up = exited is None or command.stop is not None
+    polls = exited is None or command.stop is not None
     while True:
         now = time.monotonic()
         if command.stop is not None and command.stop.is_set():
             return "asked"
         if now >= deadline:
             return "time"
-        if tick is not None and now >= next_tick:
-            tick(now - start)
+        if on_progress is not None and now >= next_tick:
+            on_progress(now - start)
             next_tick += 1.0
-        wait = min(deadline, next_tick) - now if tick is not None else deadline - now
-        ready = _readable(watched, min(wait, _POLL) if looks_up else wait)
+        wait = min(deadline, next_tick) - now if on_progress is not None else deadline - now
+        ready = _readable(watched, min(wait, _POLL) if polls else wait)
         if pipe in ready and not output.read(pipe):
             watched.remove(pipe)
         if command.max_output_bytes and output.seen > command.max_output_bytes:
@@ -215,8 +220,8 @@ def _readable(descriptors: list[int], seconds: float) -> set[int]:
 
 def _drain_output(pipe: int, output: "_Output") -> None:
     """Read what is left in the pipe. Limited: an escaped process might keep writing."""
-    left = output.seen + _DRAIN_BYTES
-    while output.seen < left and _readable([pipe], 0) and output.read(pipe):
+    limit = output.seen + _DRAIN_BYTES
+    while output.seen < limit and _readable([pipe], 0) and output.read(pipe):
         pass
 
 
@@ -251,11 +256,11 @@ class _Output:
         """Clean text within the limit, and the number of truncated bytes."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = clean_output(decoder.decode(b"".join(self.chunks), final=self.kept == self.seen))
-        cut = self.seen - self.kept
+        truncated = self.seen - self.kept
         if len(text) > self.characters:
-            cut += len(text[self.characters :].encode())
+            truncated += len(text[self.characters :].encode())
             text = text[: self.characters]
-        return text, cut
+        return text, truncated
 
 
 def clean_output(text: str) -> str:

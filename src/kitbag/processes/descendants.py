@@ -76,10 +76,10 @@ class DescendantTracker:
     def _pid_range(self) -> tuple[int, int]:
         """The range of pids that the command's processes can have, since pids are assigned in order. The full range if
         pids may have wrapped around."""
-        since = (time.monotonic() - self._begun) * _MAX_STARTS_PER_SECOND * (os.cpu_count() or 1)
+        possible_starts = (time.monotonic() - self._begun) * _MAX_STARTS_PER_SECOND * (os.cpu_count() or 1)
         last = _read_number("/proc/sys/kernel/ns_last_pid") or _NEVER
-        soon = self._first + since < _pid_max()
-        return (self._first, last) if soon and self._first <= last else (0, _NEVER)
+        has_not_wrapped = self._first + possible_starts < _pid_max()
+        return (self._first, last) if has_not_wrapped and self._first <= last else (0, _NEVER)
 
     def _scan_processes(self, lowest: int, highest: int) -> tuple[list[int], bool]:
         """Pids with the marker, and whether some may have been missed."""
@@ -87,24 +87,24 @@ class DescendantTracker:
             names = os.listdir("/proc")
         except OSError:
             return [], False
-        found: list[int] = []
+        pids: list[int] = []
         unclear = lowest == 0
-        mark, own = self.mark.encode(), os.getpid()
+        marker, own_pid = self.mark.encode(), os.getpid()
         for name in names:
-            if not name.isdigit() or not lowest < int(name) <= highest or int(name) == own:
+            if not name.isdigit() or not lowest < int(name) <= highest or int(name) == own_pid:
                 continue
             environment = _environment(name)
-            if mark in environment or self._holds_marker_file(name):
-                found.append(int(name))
+            if marker in environment or self._holds_marker_file(name):
+                pids.append(int(name))
             elif not environment and not unclear:
                 # In exec, or just ended and perhaps with a child. Ignore processes that are older than the command.
                 unclear = _start_time(name) >= _start_time(str(self._first))
-        return found, unclear
+        return pids, unclear
 
     def _check_marker(self, process: int) -> str:
         """Whether a pinned process has the marker; its pid can't be reused now."""
-        carries = self.mark.encode() in _environment(str(process)) or self._holds_marker_file(str(process))
-        return "" if carries else "was not started by this command"
+        has_marker = self.mark.encode() in _environment(str(process)) or self._holds_marker_file(str(process))
+        return "" if has_marker else "was not started by this command"
 
     def _holds_marker_file(self, process: str) -> bool:
         if self._number < 0:

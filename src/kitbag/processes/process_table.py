@@ -49,16 +49,16 @@ def process_info(pid: int) -> ProcessInfo | None:
             fields = file.read().rpartition(")")[2].split()
         return ProcessInfo(fields[19], fields[0], int(fields[1]))
     except (OSError, IndexError, ValueError):
-        found = _run_ps(pid)
-        return ProcessInfo(" ".join(found[:5]), found[6][:1], int(found[5])) if found else None
+        ps_fields = _run_ps(pid)
+        return ProcessInfo(" ".join(ps_fields[:5]), ps_fields[6][:1], int(ps_fields[5])) if ps_fields else None
 
 
 def process_user(pid: int) -> int | None:
     try:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
-        found = _run_ps(pid)
-        return int(found[7]) if found else None
+        ps_fields = _run_ps(pid)
+        return int(ps_fields[7]) if ps_fields else None
 
 
 def has_file_open(pid: int, path: str) -> bool | None:
@@ -66,37 +66,37 @@ def has_file_open(pid: int, path: str) -> bool | None:
     if not _has_proc():
         return None
     try:
-        wanted = os.stat(path, follow_symlinks=False)
+        expected = os.stat(path, follow_symlinks=False)
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return False
     for name in names:
         with contextlib.suppress(OSError):
             found = os.stat(f"/proc/{pid}/fd/{name}")
-            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            if (found.st_dev, found.st_ino) == (expected.st_dev, expected.st_ino):
                 return True
     return False
 
 
 def ancestor_pids() -> set[int]:
     """All ancestors of this process."""
-    found: set[int] = set()
+    pids: set[int] = set()
     parent = os.getppid()
-    while parent > 0 and parent not in found:
-        found.add(parent)
+    while parent > 0 and parent not in pids:
+        pids.add(parent)
         info = process_info(parent)
         parent = info.parent if info is not None else 0
-    return found
+    return pids
 
 
 def child_pids() -> set[int]:
     """Direct children of all threads of this process. Empty if the system does not say."""
-    found: set[int] = set()
+    pids: set[int] = set()
     with contextlib.suppress(OSError):
         for thread in os.listdir("/proc/self/task"):
             with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-                found.update(int(pid) for pid in file.read().split())
-    return found
+                pids.update(int(pid) for pid in file.read().split())
+    return pids
 
 
 def _has_proc() -> bool:
@@ -110,11 +110,11 @@ def _run_ps(pid: int) -> list[str]:
     import subprocess
 
     try:
-        words = [*_PS, str(pid)]
-        said = subprocess.run(  # noqa: S603 - our own words
-            words, check=False, capture_output=True, timeout=_PS_SECONDS, env={**os.environ, "LC_ALL": "C"}
+        arguments = [*_PS, str(pid)]
+        result = subprocess.run(  # noqa: S603 - our own words
+            arguments, check=False, capture_output=True, timeout=_PS_SECONDS, env={**os.environ, "LC_ALL": "C"}
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    found = said.stdout.decode("ascii", "replace").split()
-    return found if len(found) == 8 and found[5].isdecimal() and found[7].isdecimal() else []
+    fields = result.stdout.decode("ascii", "replace").split()
+    return fields if len(fields) == 8 and fields[5].isdecimal() and fields[7].isdecimal() else []

@@ -61,10 +61,12 @@ def run_process(
     stdin: int = subprocess.DEVNULL,
 ) -> ProcessResult:
     """`on_output` receives the output and returns whether to continue. Raises OSError if it can't be started."""
-    held = f"/proc/self/fd/{directory.descriptor}"  # this exact directory, even if its path now leads elsewhere
+    descriptor_path = (
+        f"/proc/self/fd/{directory.descriptor}"  # this exact directory, even if its path now leads elsewhere
+    )
     process = subprocess.Popen(  # noqa: S603 - the program is ours, and words are never read by a shell
         list(arguments),
-        cwd=held if os.path.isdir(held) else directory.path,
+        cwd=descriptor_path if os.path.isdir(descriptor_path) else directory.path,
         env=_ENVIRONMENT,
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -75,24 +77,24 @@ def run_process(
     with process:
         try:
             deadline = time.monotonic() + timeout
-            stopped, errors = _follow(process, on_output, stop, deadline)
-            stopped = stopped or _wait(process, stop, deadline)
+            stop_reason, errors = _follow(process, on_output, stop, deadline)
+            stop_reason = stop_reason or _wait(process, stop, deadline)
         finally:
             process.kill()
-    return ProcessResult(process.returncode, errors.decode("utf-8", "replace"), stopped)
+    return ProcessResult(process.returncode, errors.decode("utf-8", "replace"), stop_reason)
 
 
 def _follow(
-    process: "subprocess.Popen[bytes]", take: Callable[[bytes], bool], stop: threading.Event, deadline: float
+    process: "subprocess.Popen[bytes]", on_output: Callable[[bytes], bool], stop: threading.Event, deadline: float
 ) -> tuple[ProcessStopReason, bytes]:
-    output, complaints = _descriptor(process.stdout), _descriptor(process.stderr)
+    output, error_output = _descriptor(process.stdout), _descriptor(process.stderr)
     errors = bytearray()
     # poll, because select can't watch descriptors above 1,023.
     poller = select.poll()
-    for descriptor in (output, complaints):
+    for descriptor in (output, error_output):
         poller.register(descriptor, select.POLLIN)
-    open_ones = 2
-    while open_ones:
+    open_count = 2
+    while open_count:
         if stop.is_set():
             return "cancelled", bytes(errors)
         if time.monotonic() >= deadline:
@@ -101,10 +103,10 @@ def _follow(
             chunk = os.read(descriptor, _CHUNK)
             if not chunk:
                 poller.unregister(descriptor)
-                open_ones -= 1
-            elif descriptor == complaints:
+                open_count -= 1
+            elif descriptor == error_output:
                 errors += chunk[: _MAX_ERROR_BYTES - len(errors)]
-            elif not take(chunk):
+            elif not on_output(chunk):
                 return "enough", bytes(errors)
     return "", bytes(errors)
 

@@ -109,10 +109,10 @@ class _Status:
         deadline = time.monotonic() + _START_SECONDS
         while b"\n" not in self._text and self._more(deadline - time.monotonic()):
             pass
-        pid = self._said("child-pid")
-        if is_pid(pid):
+        child_pid = self._said("child-pid")
+        if is_pid(child_pid):
             with contextlib.suppress(OSError, AttributeError):
-                self.first_process = os.pidfd_open(pid)
+                self.first_process = os.pidfd_open(child_pid)
 
     def command_ran(self) -> bool:
         while self._more(0):
@@ -151,9 +151,9 @@ class _Status:
     def _said(self, key: str) -> int | None:
         for line in self._text.splitlines():
             with contextlib.suppress(ValueError):
-                found: Any = json.loads(line)
-                if isinstance(found, dict) and key in found:
-                    return int(found[key])  # pyright: ignore[reportUnknownArgumentType]
+                message: Any = json.loads(line)
+                if isinstance(message, dict) and key in message:
+                    return int(message[key])  # pyright: ignore[reportUnknownArgumentType]
         return None
 
 
@@ -171,8 +171,8 @@ class _OutputFilter:
         if self._passes:
             return self._listener(chunk)
         self._held += chunk
-        is_complaint = self._held.startswith(_BWRAP_PREFIX) or _BWRAP_PREFIX.startswith(self._held)
-        if not is_complaint or len(self._held) > _MAX_MESSAGE_BYTES:
+        is_error_message = self._held.startswith(_BWRAP_PREFIX) or _BWRAP_PREFIX.startswith(self._held)
+        if not is_error_message or len(self._held) > _MAX_MESSAGE_BYTES:
             self.release()
         return None
 
@@ -186,7 +186,7 @@ class _OutputFilter:
 def run_in_bubblewrap(
     bubblewrap: Bubblewrap,
     command: ShellCommand,
-    tick: ProgressCallback | None,
+    on_progress: ProgressCallback | None,
     profile: SandboxProfile,
     network: bool,
     workspace: Workspace,
@@ -195,18 +195,18 @@ def run_in_bubblewrap(
     workspace = with_real_paths(workspace)
     writable = workspace.write_roots if profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
-    inside = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
+    environment = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
     for tries in itertools.count(1):
-        with protect_paths(writable, workspace) as still:
+        with protect_paths(writable, workspace) as protected:
             # Scan last: sockets come and go, and on a busy machine the steps above are slow.
             view = build_view(workspace, network, writable)
-            mounts = Mounts(view, still.held, writable, _version_numbers(bubblewrap.version))
-            ran = _start(bubblewrap, command, inside, tick, network, mounts)
-            has_lost = isinstance(ran, _NotStartedError) and mounts.has_vanished_path()
-        if not isinstance(ran, _NotStartedError):
-            return ran._replace(notes=tuple(still.notes))
-        if tries >= _MAX_TRIES or (tries > 1 and not has_lost):
-            raise ran
+            mounts = Mounts(view, protected.held, writable, _version_numbers(bubblewrap.version))
+            result = _start(bubblewrap, command, environment, on_progress, network, mounts)
+            has_vanished = isinstance(result, _NotStartedError) and mounts.has_vanished_path()
+        if not isinstance(result, _NotStartedError):
+            return result._replace(notes=tuple(protected.notes))
+        if tries >= _MAX_TRIES or (tries > 1 and not has_vanished):
+            raise result
     raise AssertionError
 
 
@@ -225,13 +225,13 @@ def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Wor
 def _start(
     bubblewrap: Bubblewrap,
     command: ShellCommand,
-    inside: dict[str, str],
-    tick: ProgressCallback | None,
+    environment: dict[str, str],
+    on_progress: ProgressCallback | None,
     network: bool,
     mounts: Mounts,
 ) -> CommandResult | _NotStartedError:
     status, descriptors = _Status(), _Descriptors()
-    heard = _OutputFilter(command.on_output) if command.on_output is not None else None
+    output_filter = _OutputFilter(command.on_output) if command.on_output is not None else None
     try:
         options = ["--die-with-parent", "--new-session", "--unshare-all", *(["--share-net"] if network else [])]
         options += ["--cap-drop", "ALL", "--json-status-fd", str(status.descriptor), "--chdir", command.directory]
@@ -245,29 +245,29 @@ def _start(
             options += [*option, *([descriptors.holding(b"")] if option == (EMPTY_FILE,) else []), path]
         scratch = {os.path.realpath(path) for path in SCRATCH_DIRECTORIES}
         options += [word for path in mounts.hidden_folders() if path not in scratch for word in ("--remount-ro", path)]
-        for name, value in inside.items():
+        for name, value in environment.items():
             options += ["--setenv", name, value]
-        words = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
-        ran = run_command(
+        arguments_descriptor = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
+        result = run_command(
             command._replace(
                 environment=launcher_environment(command.environment),
-                on_output=heard.take if heard is not None else None,
+                on_output=output_filter.take if output_filter is not None else None,
             ),
-            tick,
-            prefix=[bubblewrap.program, "--args", words, "--"],
+            on_progress,
+            prefix=[bubblewrap.program, "--args", arguments_descriptor, "--"],
             descriptors=(status.descriptor, *descriptors.all),
             on_started=status.begin,
             ends_with_prefix=True,
         )
         if not status.wait_for_end():
             raise SandboxError("processes of the command could not be ended", "look for them with ps, and end them")
-        if not status.command_ran() and not ran.stop_reason and ran.status >= 0:
-            problem = ran.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {ran.status}"
+        if not status.command_ran() and not result.stop_reason and result.status >= 0:
+            problem = result.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {result.status}"
             fix = "`kitbag doctor` says what protects you here"
             return _NotStartedError(f"the sandbox could not be made: {problem}", fix)
-        if heard is not None:
-            heard.release()
-        return ran
+        if output_filter is not None:
+            output_filter.release()
+        return result
     finally:
         status.close()
         descriptors.close()
@@ -289,18 +289,18 @@ def _kernel_settings() -> tuple[str, ...]:
 
 def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
     """The bubblewrap that works here and its limitation; or None and the reason."""
-    places = [*_PREFERRED_DIRECTORIES, *os.environ.get("PATH", "").split(os.pathsep)]
-    found = [path for place in places if place.startswith("/") and os.access(path := f"{place}/bwrap", os.X_OK)]
-    if not found:
+    directories = [*_PREFERRED_DIRECTORIES, *os.environ.get("PATH", "").split(os.pathsep)]
+    programs = [path for place in directories if place.startswith("/") and os.access(path := f"{place}/bwrap", os.X_OK)]
+    if not programs:
         return None, "bubblewrap is not installed"
-    version = _read_version(found[0])
+    version = _read_version(programs[0])
     problem = ""
     for options in _VARIANTS:
-        bubblewrap = Bubblewrap(found[0], version, options)
-        said = _run_trial(bubblewrap)
-        if not said:
+        bubblewrap = Bubblewrap(programs[0], version, options)
+        failure = _run_trial(bubblewrap)
+        if not failure:
             return bubblewrap, "" if "--proc" in options else "commands see no /proc"
-        problem = problem or said
+        problem = problem or failure
     return None, f"bubblewrap {version} is there but does not run: {problem}"
 
 
@@ -312,8 +312,8 @@ def _read_version(program: str) -> str:
     import subprocess
 
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run([program, "--version"], check=False, capture_output=True, timeout=5, env={})  # noqa: S603
-        return (re.findall(r"\d+(?:\.\d+)+", said.stdout.decode(errors="replace")) or [""])[0]
+        output = subprocess.run([program, "--version"], check=False, capture_output=True, timeout=5, env={})  # noqa: S603
+        return (re.findall(r"\d+(?:\.\d+)+", output.stdout.decode(errors="replace")) or [""])[0]
     return ""
 
 
@@ -346,9 +346,9 @@ def _run_trial(bubblewrap: Bubblewrap) -> str:
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
         command = ShellCommand(_TRIAL_SCRIPT, workspace.root, environment, 10, 2000)
         try:
-            ran = run_in_bubblewrap(bubblewrap, command, None, "workspace", False, workspace)
+            result = run_in_bubblewrap(bubblewrap, command, None, "workspace", False, workspace)
         except SandboxError as error:
             return error.problem
-        if ran.status != 42 or os.path.exists(f"{root}/outside") or os.path.lexists(f"{root}/workspace/.mcp.json"):
-            return f"it does not hold what it should ({ran.status}): {ran.text}"
+        if result.status != 42 or os.path.exists(f"{root}/outside") or os.path.lexists(f"{root}/workspace/.mcp.json"):
+            return f"it does not hold what it should ({result.status}): {result.text}"
     return ""

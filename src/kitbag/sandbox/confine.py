@@ -41,37 +41,37 @@ def _detect() -> "tuple[SandboxSupport, Bubblewrap | None]":
     bubblewrap, problem = sandbox_bubblewrap.detect_bubblewrap()
     if bubblewrap is not None:
         return SandboxSupport("bubblewrap", bubblewrap.version, True, problem), bubblewrap
-    version, other = sandbox_landlock.detect_landlock()
-    better = _INSTALL_FIX if "not installed" in problem else _USER_NAMESPACES_FIX
+    version, sandlock_problem = sandbox_landlock.detect_landlock()
+    fix = _INSTALL_FIX if "not installed" in problem else _USER_NAMESPACES_FIX
     if version:
-        return SandboxSupport("sandlock", version, False, problem, better), None
-    return SandboxSupport("none", "", False, f"{problem}; {other}", f"{better}, {_SANDLOCK_FIX}"), None
+        return SandboxSupport("sandlock", version, False, problem, fix), None
+    return SandboxSupport("none", "", False, f"{problem}; {sandlock_problem}", f"{fix}, {_SANDLOCK_FIX}"), None
 
 
 def run_confined(
     command: "ShellCommand",
-    tick: "ProgressCallback | None" = None,
+    on_progress: "ProgressCallback | None" = None,
     /,
     *,
     confinement: Confinement,
     workspace: Workspace,
 ) -> "CommandResult":
     """Raises SandboxError instead of running with less confinement than requested; the command then did not run."""
-    profile, network, control_held = confinement
-    found, bubblewrap = _detect()
+    profile, network, protects_control_paths = confinement
+    support, bubblewrap = _detect()
     if profile == "none":
         raise SandboxError("no sandbox was asked for", "say which: read-only or workspace")
-    if found.kind == "none":
-        raise SandboxError(f"no sandbox runs here: {found.problem}", found.fix)
+    if support.kind == "none":
+        raise SandboxError(f"no sandbox runs here: {support.problem}", support.fix)
     if bubblewrap is not None:
         from kitbag.sandbox import bubblewrap as sandbox_bubblewrap
 
-        return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, tick, profile, network, workspace)
-    if profile == "workspace" and control_held:
-        raise SandboxError(f"the sandbox here can't keep control files read-only: {found.problem}", found.fix)
+        return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, on_progress, profile, network, workspace)
+    if profile == "workspace" and protects_control_paths:
+        raise SandboxError(f"the sandbox here can't keep control files read-only: {support.problem}", support.fix)
     from kitbag.sandbox import landlock as sandbox_landlock
 
-    return sandbox_landlock.run_in_landlock(command, tick, profile, network, workspace)
+    return sandbox_landlock.run_in_landlock(command, on_progress, profile, network, workspace)
 
 
 def describe_confinement(confinement: Confinement) -> str:

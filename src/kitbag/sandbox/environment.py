@@ -66,14 +66,14 @@ def scrub_environment(environment: Iterable[tuple[str, str]], keep: frozenset[st
     from kitbag.store.redaction import Redactor
     from kitbag.store.secrets_by_name import is_placeholder_value
 
-    given = dict(environment)
-    secrets = {name: value for name, value in given.items() if has_secret_value(name)}
+    original = dict(environment)
+    secrets = {name: value for name, value in original.items() if has_secret_value(name)}
     copies = {
         value for value in secrets.values() if len(value) >= _MIN_SECRET_LENGTH and not is_placeholder_value(value)
     }
     redactor = Redactor(secrets.values())
     kept: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in original.items():
         if name in keep:
             kept[name] = value
             continue

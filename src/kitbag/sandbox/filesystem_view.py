@@ -55,20 +55,25 @@ class FilesystemView(NamedTuple):
 
 def with_real_paths(workspace: Workspace) -> Workspace:
     """Resolve all paths, as mounts and kernel rules require."""
-    root, home, own, writable, readable = workspace
+    root, home, kitbag_home, writable, readable = workspace
     real = os.path.realpath
-    return Workspace(real(root), real(home), real(own), tuple(map(real, writable)), tuple(map(real, readable)))
+    return Workspace(real(root), real(home), real(kitbag_home), tuple(map(real, writable)), tuple(map(real, readable)))
 
 
 def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -> FilesystemView:
     """`writable`: the writable roots. Sockets inside them stay reachable."""
-    home, own = workspace.home, workspace.kitbag_home
-    places = [*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES, *(os.path.join(home, name) for name in _SECRET_FOLDERS), own]
+    home, kitbag_home = workspace.home, workspace.kitbag_home
+    places = [
+        *SCRATCH_DIRECTORIES,
+        *RUNTIME_DIRECTORIES,
+        *(os.path.join(home, name) for name in _SECRET_FOLDERS),
+        kitbag_home,
+    ]
     folders = {os.path.realpath(path) for path in places if os.path.isdir(path)} - {"/"}
-    needed = [*workspace.read_roots, *(os.path.join(own, name) for name in _KITBAG_SHOWN), *_RUNTIME_NEEDED]
+    needed = [*workspace.read_roots, *(os.path.join(kitbag_home, name) for name in _KITBAG_SHOWN), *_RUNTIME_NEEDED]
     needed += ["/etc/resolv.conf"] if network else []
-    real = {os.path.realpath(path) for path in needed if os.path.exists(path)}
-    shown = {path for path in real if any(is_inside(path, folder) for folder in folders)}
+    real_paths = {os.path.realpath(path) for path in needed if os.path.exists(path)}
+    shown = {path for path in real_paths if any(is_inside(path, folder) for folder in folders)}
     files = {os.path.realpath(os.path.join(home, name)) for name in _SECRET_FILES} | set(_SYSTEM_SECRETS)
     files |= {path for path in _listening_sockets() if not any(is_inside(path, root) for root in writable)}
     hidden = {path for path in files if _is_non_directory(path) and _is_visible(path, folders, shown)}
@@ -112,8 +117,8 @@ def _listening_sockets() -> set[str]:
     except OSError:
         return set()
     paths = (line.split(maxsplit=7)[7:] for line in lines)
-    found = {os.path.realpath(path[0]) for path in paths if path and path[0].startswith("/")}
-    return {path for path in found if _is_socket(path)}
+    real_paths = {os.path.realpath(path[0]) for path in paths if path and path[0].startswith("/")}
+    return {path for path in real_paths if _is_socket(path)}
 
 
 def _is_socket(path: str) -> bool:

@@ -41,7 +41,11 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def run_in_landlock(
-    command: ShellCommand, tick: ProgressCallback | None, profile: SandboxProfile, network: bool, workspace: Workspace
+    command: ShellCommand,
+    on_progress: ProgressCallback | None,
+    profile: SandboxProfile,
+    network: bool,
+    workspace: Workspace,
 ) -> CommandResult:
     """Raises SandboxError if the command did not run.
 
@@ -62,18 +66,18 @@ def run_in_landlock(
             "directory": command.directory,
             "environment": command_environment(command.environment, workspace.home, scratch),
         }
-        return _start(command._replace(environment=launcher_environment(command.environment)), tick, policy)
+        return _start(command._replace(environment=launcher_environment(command.environment)), on_progress, policy)
 
 
 def _denied_paths(view: FilesystemView) -> list[str]:
     """Paths that can't be read. Unlike a mount, a denied directory can't contain visible paths, so its other entries
     are denied one by one."""
-    found: list[str] = list(view.hidden_files)
-    usual = {os.path.realpath(path) for path in (*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES)}
+    paths: list[str] = list(view.hidden_files)
+    always_hidden = {os.path.realpath(path) for path in (*SCRATCH_DIRECTORIES, *RUNTIME_DIRECTORIES)}
     for folder in view.hidden_folders:
-        if folder not in usual:
-            found += _paths_except(folder, view.shown)
-    return found
+        if folder not in always_hidden:
+            paths += _paths_except(folder, view.shown)
+    return paths
 
 
 def _paths_except(folder: str, shown: Iterable[str]) -> list[str]:
@@ -89,26 +93,26 @@ def _paths_except(folder: str, shown: Iterable[str]) -> list[str]:
     return [found for name in names for found in _paths_except(os.path.join(folder, name), inside)]
 
 
-def _start(command: ShellCommand, tick: ProgressCallback | None, policy: dict[str, Any]) -> CommandResult:
-    told, tell = os.pipe()
+def _start(command: ShellCommand, on_progress: ProgressCallback | None, policy: dict[str, Any]) -> CommandResult:
+    status_reader, status_writer = os.pipe()
     policy_file = os.memfd_create("kitbag", os.MFD_CLOEXEC)
     try:
         os.write(policy_file, json.dumps(policy).encode())
         os.lseek(policy_file, 0, os.SEEK_SET)
         # Isolated mode: import nothing from the command's working directory.
         module = [sys.executable, "-I", "-m", "kitbag.sandbox.landlock"]
-        prefix = [*module, str(policy_file), str(tell), "--"]
-        ran = run_command(command, tick, prefix=prefix, descriptors=(policy_file, tell))
-        os.set_blocking(told, False)
+        prefix = [*module, str(policy_file), str(status_writer), "--"]
+        result = run_command(command, on_progress, prefix=prefix, descriptors=(policy_file, status_writer))
+        os.set_blocking(status_reader, False)
         with contextlib.suppress(BlockingIOError):
-            if os.read(told, len(_STARTED)) == _STARTED:
-                return ran
-        if ran.stop_reason:
-            return ran
-        problem = ran.text or f"it ended with status {ran.status}"
+            if os.read(status_reader, len(_STARTED)) == _STARTED:
+                return result
+        if result.stop_reason:
+            return result
+        problem = result.text or f"it ended with status {result.status}"
         raise SandboxError(f"the sandbox could not be made: {problem}", "`kitbag doctor` says what protects you here")
     finally:
-        for descriptor in (told, tell, policy_file):
+        for descriptor in (status_reader, status_writer, policy_file):
             os.close(descriptor)
 
 
@@ -150,13 +154,13 @@ def _run_trial() -> str:
         environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
         try:
-            ran = run_in_landlock(
+            result = run_in_landlock(
                 ShellCommand(_TRIAL_SCRIPT, workspace.root, environment, 10, 2000), None, "read-only", False, workspace
             )
         except SandboxError as error:
             return error.problem
-        if ran.status != 42 or os.listdir(workspace.root):
-            return f"it does not hold what it should ({ran.status}): {ran.text}"
+        if result.status != 42 or os.listdir(workspace.root):
+            return f"it does not hold what it should ({result.status}): {result.text}"
     return ""
 
 
@@ -165,17 +169,17 @@ def _run_trial() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """`POLICY-DESCRIPTOR STATUS-DESCRIPTOR -- COMMAND...`"""
-    policy_file, tell = int(arguments[0]), int(arguments[1])
+    policy_file, status_writer = int(arguments[0]), int(arguments[1])
     _prepare()
     with os.fdopen(policy_file, "rb") as file:
         policy = cast("dict[str, Any]", json.loads(file.read()))
-    os.set_inheritable(tell, False)
+    os.set_inheritable(status_writer, False)
     try:
         process = _start_confined(policy, list(arguments[3:]))
     except Exception as error:  # noqa: BLE001 - whatever it is, the command must not run without
         sys.stderr.write(f"{error}\n")
         return 125
-    os.write(tell, _STARTED)
+    os.write(status_writer, _STARTED)
     result = _wait(process)
     _end_children()
     if result.exit_code >= 0 and result.signal <= 0:

@@ -37,23 +37,23 @@ def protect_paths(writable: tuple[str, ...], workspace: Workspace) -> Generator[
         # git would obey another repository there at once; other links can be restored in time.
         if os.path.basename(link).casefold() == ".git":
             raise link_error(link)
-    left = [path for path in control.existing if is_placeholder(path)]
-    existing = {*control.existing} - {*left}
+    leftover = [path for path in control.existing if is_placeholder(path)]
+    existing = {*control.existing} - {*leftover}
     before = find_repositories(writable)
-    covered = {*existing, *control.missing, *left}
+    covered = {*existing, *control.missing, *leftover}
     found = (path if os.path.basename(path) != "HEAD" else os.path.dirname(path) for path in before)
     # Deeper than control paths are searched for: protect the whole directory, even if git needs to write there.
     existing.update(path for path in found if not any(is_inside(one, path) for one in covered))
     pinned = {*control.pinned, *_folders_above(existing, writable)} - existing
-    kept = read_links(control.links)
-    with placeholders((*control.missing, *left), writable) as taken:
+    control_links = read_links(control.links)
+    with placeholders((*control.missing, *leftover), writable) as occupied:
         held = [HeldPath(path, "parent") for path in pinned] + [HeldPath(path, "there") for path in existing]
-        still = ProtectedPaths((*held, *taken), [])
+        protected = ProtectedPaths((*held, *occupied), [])
         try:
-            yield still
+            yield protected
         finally:
-            made = find_repositories(writable) - before - {one.path for one in taken}
-            still.notes.extend((*disable_repositories(made, writable), *restore_links(kept)))
+            created = find_repositories(writable) - before - {one.path for one in occupied}
+            protected.notes.extend((*disable_repositories(created, writable), *restore_links(control_links)))
 
 
 def _folders_above(paths: Iterable[str], roots: tuple[str, ...]) -> set[str]:

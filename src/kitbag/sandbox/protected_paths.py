@@ -58,15 +58,15 @@ class ControlPaths(NamedTuple):
 
 def find_control_paths(workspace: Workspace) -> ControlPaths:
     """Never raises: what we can't read, the command can't read either."""
-    look = _ControlPathScan(workspace.write_roots)
+    scan = _ControlPathScan(workspace.write_roots)
     for root in dict.fromkeys(workspace.write_roots):
-        look.top(root, _PROJECT_NAMES, PROJECT_SEQUENCES)
-        look.below(root)
-    if look.holds(workspace.home):
-        look.top(workspace.home, sorted(START_NAMES), (*HOME_SEQUENCES, ("bin",)))
-    if look.holds(workspace.kitbag_home):
-        look.add(workspace.kitbag_home)
-    return look.result()
+        scan.top(root, _PROJECT_NAMES, PROJECT_SEQUENCES)
+        scan.below(root)
+    if scan.holds(workspace.home):
+        scan.top(workspace.home, sorted(START_NAMES), (*HOME_SEQUENCES, ("bin",)))
+    if scan.holds(workspace.kitbag_home):
+        scan.add(workspace.kitbag_home)
+    return scan.result()
 
 
 class _ControlPathScan:

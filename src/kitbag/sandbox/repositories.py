@@ -53,14 +53,14 @@ def find_repositories(roots: Iterable[str]) -> set[str]:
 def _scan_directory(path: str) -> _DirectorySnapshot | None:
     try:
         state = os.lstat(path)
-        known = _cache.get(path)
+        cached = _cache.get(path)
         identity = (state.st_dev, state.st_ino)
         if (
-            known
-            and known.identity == identity
-            and known.changed == state.st_ctime_ns < known.read_at - _SETTLED_NANOSECONDS
+            cached
+            and cached.identity == identity
+            and cached.changed == state.st_ctime_ns < cached.read_at - _SETTLED_NANOSECONDS
         ):
-            return known
+            return cached
         now = time.time_ns()
         folders: list[str] = []
         names: set[str] = set()
@@ -74,10 +74,10 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
     except OSError:
         _cache.pop(path, None)
         return None
-    marks = [name for name in names if name.casefold() == ".git"]
+    repository_names = [name for name in names if name.casefold() == ".git"]
     if "HEAD" in names and ("objects" in names or "commondir" in names):
-        marks.append("HEAD")
-    _cache[path] = _DirectorySnapshot(identity, state.st_ctime_ns, now, tuple(folders), tuple(marks))
+        repository_names.append("HEAD")
+    _cache[path] = _DirectorySnapshot(identity, state.st_ctime_ns, now, tuple(folders), tuple(repository_names))
     return _cache[path]
 
 
@@ -141,7 +141,7 @@ def read_links(paths: Iterable[str]) -> list[ControlLink]:
 
 def restore_links(before: Iterable[ControlLink]) -> list[str]:
     """Restore each link that is missing or changed. Returns a sentence for each."""
-    said: list[str] = []
+    messages: list[str] = []
     for link in before:
         try:
             if os.readlink(link.path) == link.target:
@@ -158,8 +158,8 @@ def restore_links(before: Iterable[ControlLink]) -> list[str]:
                 os.symlink(link.target, name, dir_fd=folder)
             finally:
                 os.close(folder)
-            what = f"; what was put there is called {aside}" if aside else ""
-            said.append(f"the command took away the link {link.path}, which is back{what}")
+            suffix = f"; what was put there is called {aside}" if aside else ""
+            messages.append(f"the command took away the link {link.path}, which is back{suffix}")
         except OSError as error:
-            said.append(f"the command took away the link {link.path}, which can't be put back: {error.strerror}")
-    return said
+            messages.append(f"the command took away the link {link.path}, which can't be put back: {error.strerror}")
+    return messages

@@ -75,48 +75,48 @@ class _Analyzer:
         self.waiting: dict[_PendingText, None] = {_PendingText(self.text, "", 0, -1): None}
 
     def run(self) -> ShellAnalysis:
-        unsure = bool(self.doubts)
+        is_ambiguous = bool(self.doubts)
         read = 0
         while self.waiting and read < _MAX_TEXTS:
             item = next(iter(self.waiting))
             del self.waiting[item]
-            unsure = self._read_text(item) or unsure
+            is_ambiguous = self._read_text(item) or is_ambiguous
             read += 1
         if self.waiting or self.left < 0 or len(self.parts) >= _MAX_PARTS:
             self.doubts["there is too much in it"] = None
-            unsure = True
+            is_ambiguous = True
         parts = [
             part._replace(forms=(*part.forms, *self.forms[index].texts())) if index in self.forms else part
             for index, part in enumerate(self.parts)
         ]
-        if unsure:
+        if is_ambiguous:
             parts.append(_fallback_part(self.text))
         return ShellAnalysis(tuple(parts), tuple(self.doubts))
 
     def _read_text(self, item: _PendingText) -> bool:
         """Whether a command in it may have been missed."""
-        found = scan(item.text)
-        for start, end in found.bodies:
-            _merge(found, scan(item.text, start, end, heredoc=True))
-        if item.host < 0 and not found.unsure and len(item.text) <= MAX_CHARACTERS:
-            self._compare_with_grammar(item.text, found)
-        words = [[parse_word(item.text[start:end]) for start, end in command.words] for command in found.commands]
-        places = track_directories(found, words, item.directory)
-        built = [
+        scanned = scan(item.text)
+        for start, end in scanned.bodies:
+            _merge(scanned, scan(item.text, start, end, heredoc=True))
+        if item.host < 0 and not scanned.unsure and len(item.text) <= MAX_CHARACTERS:
+            self._compare_with_grammar(item.text, scanned)
+        words = [[parse_word(item.text[start:end]) for start, end in command.words] for command in scanned.commands]
+        directories = track_directories(scanned, words, item.directory)
+        commands = [
             one
-            for command, command_words, place in zip(found.commands, words, places, strict=True)
+            for command, command_words, place in zip(scanned.commands, words, directories, strict=True)
             if (one := self._add(item, command, command_words, place)) is not None
         ]
         if item.host < 0:
-            self._add_uncertainties(found, built)
-        moves = any(place != item.directory for place in places)
-        for nested in found.nested:
-            self._enqueue(item, nested.text, None if moves else item.directory, item.host)
-        if any(one.runs_unknown for one in built):
-            self._add_words_as_forms(item, words, found)
-        if item.host >= 0 and found.unsure:
+            self._add_uncertainties(scanned, commands)
+        changes_directory = any(place != item.directory for place in directories)
+        for nested in scanned.nested:
+            self._enqueue(item, nested.text, None if changes_directory else item.directory, item.host)
+        if any(one.runs_unknown for one in commands):
+            self._add_words_as_forms(item, words, scanned)
+        if item.host >= 0 and scanned.unsure:
             self._add_forms(item.host, item.text)
-        return item.host < 0 and bool(found.unsure)
+        return item.host < 0 and bool(scanned.unsure)
 
     def _add_forms(self, host: int, text: str) -> None:
         forms = self.forms.setdefault(host, CommandForms())
@@ -124,13 +124,13 @@ class _Analyzer:
             forms.add(form)
 
     def _add(
-        self, item: _PendingText, command: ScannedCommand, words: list[ShellWord], place: str | None
+        self, item: _PendingText, command: ScannedCommand, words: list[ShellWord], directory: str | None
     ) -> BuiltCommand | None:
-        key = (item.text[command.start : command.end], place, item.host)
+        key = (item.text[command.start : command.end], directory, item.host)
         if key in self.seen or len(self.parts) >= _MAX_PARTS:
             return None
         self.seen.add(key)
-        built = build_command(item.text, command, words, place)
+        built = build_command(item.text, command, words, directory)
         host = item.host
         if host < 0:
             host = len(self.parts)
@@ -140,9 +140,9 @@ class _Analyzer:
             for form in built.part.forms:
                 forms.add(form)
         for text in built.texts:
-            self._enqueue(item, text, place, item.host)
+            self._enqueue(item, text, directory, item.host)
         for hint in built.hints:
-            self._enqueue(item, hint, place, host)
+            self._enqueue(item, hint, directory, host)
         return built
 
     def _enqueue(self, item: _PendingText, text: str, directory: str | None, host: int) -> None:
@@ -156,77 +156,77 @@ class _Analyzer:
         if self.left >= 0:
             self.waiting[_PendingText(text, directory, item.depth + 1, host)] = None
 
-    def _add_words_as_forms(self, item: _PendingText, words: list[list[ShellWord]], found: ShellScan) -> None:
+    def _add_words_as_forms(self, item: _PendingText, words: list[list[ShellWord]], scanned: ShellScan) -> None:
         """A command here runs its input: in `echo 'curl x' | sh` and `x=curl; $x` the real command is a word."""
         host = item.host if item.host >= 0 else len(self.parts) - 1
         texts = [word.value or word.bare for command_words in words for word in command_words[1:]]
-        texts += [word for nested in found.nested for word in nested.text.split()]
-        for command in found.commands:
+        texts += [word for nested in scanned.nested for word in nested.text.split()]
+        for command in scanned.commands:
             texts += [item.text[start:end].partition("=")[2] for start, end in command.assignments]
             texts += [item.text[start:end] for _, (start, end) in command.redirects]
             texts += command.input
         self._add_forms(max(host, 0), "\n".join(texts))
 
-    def _add_uncertainties(self, found: ShellScan, built: list[BuiltCommand]) -> None:
-        self.doubts.update(dict.fromkeys((*found.unsure, *found.doubts)))
-        assigned = found.assigned.union(name for one in built for name, _ in one.part.assignments)
-        for name in sorted(found.assigned):  # set by a loop, like an assignment
+    def _add_uncertainties(self, scanned: ShellScan, commands: list[BuiltCommand]) -> None:
+        self.doubts.update(dict.fromkeys((*scanned.unsure, *scanned.doubts)))
+        assigned = scanned.assigned.union(name for one in commands for name, _ in one.part.assignments)
+        for name in sorted(scanned.assigned):  # set by a loop, like an assignment
             if command_table().dangerous_names.fullmatch(name):
                 self.doubts[f"it sets {name}, which other programs obey"] = None
-        changes = any(one.part.words and one.part.words[0] in _STATE_COMMANDS for one in built)
-        if found.evaluated & assigned or (found.evaluated and changes):
+        changes = any(one.part.words and one.part.words[0] in _STATE_COMMANDS for one in commands)
+        if scanned.evaluated & assigned or (scanned.evaluated and changes):
             self.doubts["arithmetic on a variable that is set here"] = None
 
-    def _compare_with_grammar(self, text: str, found: ShellScan) -> None:
+    def _compare_with_grammar(self, text: str, scanned: ShellScan) -> None:
         """Parse with the grammar, and add an ambiguity where it disagrees with the scanner."""
         from kitbag.shell.tree_sitter_check import read_with_grammar
 
-        weight = 3 * len(found.frames) + 20 * len(found.backticks)
-        for command in found.commands:
+        weight = 3 * len(scanned.frames) + 20 * len(scanned.backticks)
+        for command in scanned.commands:
             weight += len(command.words) + len(command.assignments) + 2 * len(command.redirects)
         if weight > _MAX_WEIGHT:
-            found.unsure.append("it has too many words")
+            scanned.unsure.append("it has too many words")
             return
-        opinion = read_with_grammar(text)
-        ours = {command.words[0][0] for command in found.commands if command.words}
+        reading = read_with_grammar(text)
+        scanned_starts = {command.words[0][0] for command in scanned.commands if command.words}
         # Text inside backticks is compared on its own.
-        inside = {at for begins, ends in found.backticks for at in range(begins, ends)}
-        theirs = opinion.starts - opinion.optional - inside
-        if opinion.has_errors:
-            found.unsure.append("it can't be parsed")
-        elif not (theirs <= ours <= opinion.starts | opinion.optional):
-            found.unsure.append("it can be read in more than one way")
+        inside = {at for begins, ends in scanned.backticks for at in range(begins, ends)}
+        grammar_starts = reading.starts - reading.optional - inside
+        if reading.has_errors:
+            scanned.unsure.append("it can't be parsed")
+        elif not (grammar_starts <= scanned_starts <= reading.starts | reading.optional):
+            scanned.unsure.append("it can be read in more than one way")
 
 
-def _merge(found: ShellScan, body: ShellScan) -> None:
+def _merge(scanned: ShellScan, body: ShellScan) -> None:
     """Add the commands in the body of a here document."""
-    found.commands += body.commands
-    found.commands.sort(key=lambda command: command.start)
+    scanned.commands += body.commands
+    scanned.commands.sort(key=lambda command: command.start)
     for frame in body.frames:
-        frame.number += len(found.frames)
-    found.frames += body.frames
-    found.nested += body.nested
-    found.backticks += body.backticks
-    found.unsure += body.unsure
-    found.doubts += body.doubts
-    found.evaluated |= body.evaluated
-    found.has_functions = found.has_functions or body.has_functions
+        frame.number += len(scanned.frames)
+    scanned.frames += body.frames
+    scanned.nested += body.nested
+    scanned.backticks += body.backticks
+    scanned.unsure += body.unsure
+    scanned.doubts += body.doubts
+    scanned.evaluated |= body.evaluated
+    scanned.has_functions = scanned.has_functions or body.has_functions
 
 
 def _text_uncertainties(text: str) -> list[str]:
-    doubts: list[str] = []
+    uncertainties: list[str] = []
     if len(text) > MAX_CHARACTERS:
-        doubts.append(f"it is longer than {MAX_CHARACTERS:,} characters")
+        uncertainties.append(f"it is longer than {MAX_CHARACTERS:,} characters")
     if len(text) > _MAX_SEARCHED:
-        doubts.append("it is longer than what was searched")
+        uncertainties.append("it is longer than what was searched")
     if _CONTROL.search(text):
-        doubts.append("it has control characters or broken ones")
+        uncertainties.append("it has control characters or broken ones")
     if any(
         character.isspace() or unicodedata.category(character) in ("Cf", "Co", "Cn")
         for character in _NON_ASCII.findall(text)
     ):
-        doubts.append("it has spaces or other characters that can't be told from what they look like")
-    return doubts
+        uncertainties.append("it has spaces or other characters that can't be told from what they look like")
+    return uncertainties
 
 
 def _fallback_part(text: str) -> SimpleCommand:
@@ -273,11 +273,11 @@ def _add_fallback_words(forms: CommandForms, words: list[str]) -> None:
         words = words[1:]
     if not words:
         return
-    known = command_table()
+    table = command_table()
     name = words[0].rsplit("/", 1)[-1]
     all_words = [ShellWord(word, word, word) for word in words]
-    if name in known.runs_others:
-        found = unwrap(tuple(words))
-        forms.add_spans(all_words, (*found.spans, *found.possible_spans))
+    if name in table.runs_others:
+        unwrapped = unwrap(tuple(words))
+        forms.add_spans(all_words, (*unwrapped.spans, *unwrapped.possible_spans))
     else:
         forms.add_words(all_words)

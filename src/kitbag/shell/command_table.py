@@ -114,9 +114,9 @@ def _parse_options(text: str) -> dict[str, CommandOption]:
         match = _SUFFIX.fullmatch(word)
         if match is None:
             raise ValueError(f"commands.toml: {word!r} is no option")
-        name, mark, role = match.groups()
+        name, suffix, role = match.groups()
         options[name] = CommandOption(
-            len(mark) if mark and "=" in mark else 0, mark == "?", "p" if mark == "^" else role
+            len(suffix) if suffix and "=" in suffix else 0, suffix == "?", "p" if suffix == "^" else role
         )
     return options
 
@@ -172,18 +172,18 @@ def classify(words: tuple[str | None, ...]) -> Classification:
     rest = known[1:]
     default = entry.default
     if entry.subcommands:
-        at = skip_options(rest, entry.options)
-        if at is None:
+        subcommand_index = skip_options(rest, entry.options)
+        if subcommand_index is None:
             return OTHER
-        before = parse_arguments(rest[:at], entry.options, verbatim=False)
+        before = parse_arguments(rest[:subcommand_index], entry.options, verbatim=False)
         if before is None:
             return OTHER
-        if at == len(rest):
+        if subcommand_index == len(rest):
             return Classification("read") if before.options and before.options[0][0] == "--version" else OTHER
-        inner = entry.subcommands.get(rest[at])
+        inner = entry.subcommands.get(rest[subcommand_index])
         if inner is None:
             return OTHER
-        reads, rest, entry = before.reads, rest[at + 1 :], inner
+        reads, rest, entry = before.reads, rest[subcommand_index + 1 :], inner
     return _classify_arguments(entry, rest, reads, default)
 
 
@@ -201,18 +201,18 @@ def _classify_arguments(
     if not named and default:
         reads = (*reads, default)
     writes = tuple(path for path, role in zip(arguments.operands, roles, strict=True) if role == "write")
-    verdict = Classification(entry.kind, reads, (*arguments.writes, *writes))
+    classification = Classification(entry.kind, reads, (*arguments.writes, *writes))
     if entry.check:
-        return CHECKS[entry.check](arguments, verdict)
-    return verdict
+        return CHECKS[entry.check](arguments, classification)
+    return classification
 
 
 def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
     """The role of each operand; None if there are too few or too many."""
     roles: list[str] = []
     left = len(arguments.operands)
-    wanted = entry.operands[1:] if arguments.has_program else entry.operands
-    for role, count in wanted:
+    roles_and_counts = entry.operands[1:] if arguments.has_program else entry.operands
+    for role, count in roles_and_counts:
         if count in ("", "+") and not left:
             return None
         taken = left if count in ("*", "+") else min(left, 1)
@@ -320,12 +320,12 @@ def uses_network(words: tuple[str | None, ...]) -> bool:
     if not words or words[0] is None:
         return False
     name = words[0].rsplit("/", 1)[-1]
-    known = command_table()
-    if name in known.network:
+    table = command_table()
+    if name in table.network:
         return True
-    wanted = known.network_subcommands.get(name)
-    if wanted is None:
+    subcommands = table.network_subcommands.get(name)
+    if subcommands is None:
         return False
-    at = skip_options(words, known.global_options.get(name, {}), 1)
+    at = skip_options(words, table.global_options.get(name, {}), 1)
     subcommand = "" if at is None or at >= len(words) else words[at] or ""
-    return "*" in wanted or subcommand in wanted
+    return "*" in subcommands or subcommand in subcommands

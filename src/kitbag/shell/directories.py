@@ -27,27 +27,27 @@ class _State:
 
 def track_directories(found: ShellScan, words: Sequence[Sequence[ShellWord]], start: str | None) -> list[str | None]:
     """One for each of `found.commands`, which are sorted; `words` are their words."""
-    unsettling = [_can_change_directory(command_words) for command_words in words]
-    if not any(unsettling):
+    can_change = [_can_change_directory(command_words) for command_words in words]
+    if not any(can_change):
         return [start] * len(words)
     if found.has_functions:
         return [None] * len(words)  # a function runs wherever it is called
     states: dict[int, _State] = {}
-    lost = {
+    unknown = {
         command.frame.number
-        for command, unsettles in zip(found.commands, unsettling, strict=True)
-        if unsettles and command.frame.compound
+        for command, changes in zip(found.commands, can_change, strict=True)
+        if changes and command.frame.compound
     }
-    answer: list[str | None] = []
-    for command, command_words, unsettles in zip(found.commands, words, unsettling, strict=True):
-        state = _state(command.frame, states, start, lost)
+    result: list[str | None] = []
+    for command, command_words, changes in zip(found.commands, words, can_change, strict=True):
+        state = _state(command.frame, states, start, unknown)
         if state.moved and command.connector not in ("&&", "|", "|&"):
             state.directory = None
-        answer.append(state.directory)
-        if unsettles:
+        result.append(state.directory)
+        if changes:
             state.directory = _directory_after(command, command_words, state.directory)
             state.moved = True
-    return answer
+    return result
 
 
 def _can_change_directory(words: Sequence[ShellWord]) -> bool:
@@ -57,7 +57,7 @@ def _can_change_directory(words: Sequence[ShellWord]) -> bool:
     return name is None or name in _CAN_CHANGE_DIRECTORY or any(word.value in _DIRECTORY_COMMANDS for word in words)
 
 
-def _state(frame: ScanFrame, states: dict[int, _State], start: str | None, lost: set[int]) -> _State:
+def _state(frame: ScanFrame, states: dict[int, _State], start: str | None, unknown: set[int]) -> _State:
     """A frame starts in the directory of the enclosing frame."""
     chain: list[ScanFrame] = []
     at: ScanFrame | None = frame
@@ -67,7 +67,7 @@ def _state(frame: ScanFrame, states: dict[int, _State], start: str | None, lost:
     for inner in reversed(chain):
         # Commands in a here document come after the command it belongs to.
         outside = states[inner.outer.number].directory if inner.outer else None if inner.number else start
-        states[inner.number] = _State(None if inner.number in lost else outside)
+        states[inner.number] = _State(None if inner.number in unknown else outside)
     return states[frame.number]
 
 
@@ -90,7 +90,7 @@ def _directory_after(command: ScannedCommand, words: Sequence[ShellWord], before
     if ".." not in parts:
         return posixpath.join(before, *parts)
     # Back along the path we came. Other ways up depend on links, and on whether bash finds the directory at all.
-    came = [part for part in before.split("/") if part]
-    if all(part == ".." for part in parts) and len(parts) <= len(came) and not before.startswith("/"):
-        return "/".join(came[: len(came) - len(parts)])
+    visited = [part for part in before.split("/") if part]
+    if all(part == ".." for part in parts) and len(parts) <= len(visited) and not before.startswith("/"):
+        return "/".join(visited[: len(visited) - len(parts)])
     return None

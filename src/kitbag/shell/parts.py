@@ -128,41 +128,42 @@ def build_command(
 ) -> BuiltCommand:
     assignments = [_assignment(parse_word(text[start:end])) for start, end in command.assignments]
     values = tuple(word.value for word in words)
-    found = unwrap(values)
+    unwrapped = unwrap(values)
     raw = text[command.start : command.end]
     forms = CommandForms((raw,))
-    forms.add_spans(words, (*found.spans, *found.possible_spans))
+    forms.add_spans(words, (*unwrapped.spans, *unwrapped.possible_spans))
     redirects, connects = _redirects(text, command)
     safe = all(
         command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
     )
-    verdict = _classify(values, found, safe) if words else Classification("other" if assignments else "read")
-    hints = [*found.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
+    classification = _classify(values, unwrapped, safe) if words else Classification("other" if assignments else "read")
+    hints = [*unwrapped.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
     name = values[0] if values else ""
     if name in _EVALUATING_BUILTINS:
         hints += [value for value in values if value is not None and _has_expansion(value)]
     part = SimpleCommand(
         raw=raw,
-        words=values[found.innermost_start :],
+        words=values[unwrapped.innermost_start :],
         forms=forms.texts(),
-        allow_form=_allow_form(text, command, words, found, safe),
+        allow_form=_allow_form(text, command, words, unwrapped, safe),
         assignments=tuple(assignments),
         redirects=redirects,
-        kind=verdict.kind,
-        reads=verdict.reads,
-        writes=verdict.writes,
+        kind=classification.kind,
+        reads=classification.reads,
+        writes=classification.writes,
         network=connects
         or (
-            verdict.kind != "read"
+            classification.kind != "read"
             and any(
-                uses_network(values[start : start + _MAX_WORDS]) for start, _ in (*found.spans, *found.possible_spans)
+                uses_network(values[start : start + _MAX_WORDS])
+                for start, _ in (*unwrapped.spans, *unwrapped.possible_spans)
             )
         ),
         directory=directory,
-        uncertainties=_find_uncertainties(values, found, assignments, connects, len(hints) > len(found.hints)),
+        uncertainties=_find_uncertainties(values, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
     )
-    runs_unknown = any(values[start] is None for start, end in found.spans if start < end)
-    return BuiltCommand(part, found.shell_texts, tuple(hints), found.reads_shell_text or runs_unknown)
+    runs_unknown = any(values[start] is None for start, end in unwrapped.spans if start < end)
+    return BuiltCommand(part, unwrapped.shell_texts, tuple(hints), unwrapped.reads_shell_text or runs_unknown)
 
 
 def _assignment(word: ShellWord) -> tuple[str, str | None]:
@@ -179,9 +180,15 @@ def _has_expansion(value: str) -> bool:
     return "$(" in value or "`" in value or "${" in value or "<(" in value
 
 
-def _classify(values: tuple[str | None, ...], found: UnwrappedCommand, safe: bool) -> Classification:
-    start = found.allow_start
-    if not safe or start is None or start != found.innermost_start or found.shell_texts or found.reads_shell_text:
+def _classify(values: tuple[str | None, ...], unwrapped: UnwrappedCommand, safe: bool) -> Classification:
+    start = unwrapped.allow_start
+    if (
+        not safe
+        or start is None
+        or start != unwrapped.innermost_start
+        or unwrapped.shell_texts
+        or unwrapped.reads_shell_text
+    ):
         return OTHER
     if any(value is not None and value.endswith("xargs") for value in values[:start]):
         return OTHER  # it adds unknown words
@@ -189,12 +196,12 @@ def _classify(values: tuple[str | None, ...], found: UnwrappedCommand, safe: boo
 
 
 def _allow_form(
-    text: str, command: ScannedCommand, words: Sequence[ShellWord], found: UnwrappedCommand, safe: bool
+    text: str, command: ScannedCommand, words: Sequence[ShellWord], unwrapped: UnwrappedCommand, safe: bool
 ) -> str | None:
     before = [text[start:end] for start, end in command.assignments]
     if not words:
         return " ".join(before) or None
-    start = found.allow_start
+    start = unwrapped.allow_start
     if start is None or words[start].value is None:
         return None
     if not safe:
@@ -221,26 +228,26 @@ def _redirects(text: str, command: ScannedCommand) -> tuple[tuple[ShellRedirect,
 
 def _find_uncertainties(
     values: tuple[str | None, ...],
-    found: UnwrappedCommand,
+    unwrapped: UnwrappedCommand,
     assignments: Sequence[tuple[str, str | None]],
     connects: bool,
     evaluates: bool,
 ) -> tuple[str, ...]:
-    doubts = list(found.uncertainties)
+    uncertainties = list(unwrapped.uncertainties)
     for name, _ in assignments:
         if command_table().dangerous_names.fullmatch(name) and not command_table().safe_names.fullmatch(name):
-            doubts.append(f"{name} decides what programs do")
+            uncertainties.append(f"{name} decides what programs do")
     if connects:
-        doubts.append("a redirection that opens a network connection")
+        uncertainties.append("a redirection that opens a network connection")
     if evaluates:
-        doubts.append("text in quotes that is evaluated later")
-    for start, end in found.spans:
+        uncertainties.append("text in quotes that is evaluated later")
+    for start, end in unwrapped.spans:
         words = values[start : min(end, start + _MAX_WORDS)]
         if words and words[0] is None:
-            doubts.append("the command isn't known before it runs")
+            uncertainties.append("the command isn't known before it runs")
         elif words and _hides_subcommand(words):
-            doubts.append("what the program is told to do isn't known before it runs")
-    return tuple(dict.fromkeys(doubts))
+            uncertainties.append("what the program is told to do isn't known before it runs")
+    return tuple(dict.fromkeys(uncertainties))
 
 
 def _hides_subcommand(words: tuple[str | None, ...]) -> bool:

@@ -70,8 +70,8 @@ def _sed_command(script: str, at: int) -> int | None:
 
 
 def _sed_addresses(script: str, at: int) -> int | None:
-    for turn in range(2):
-        if turn:
+    for address_index in range(2):
+        if address_index:
             comma = re.compile(r"[ \t]*,[ \t]*").match(script, at)
             if comma is None:
                 break
@@ -87,7 +87,7 @@ def _sed_addresses(script: str, at: int) -> int | None:
             at = end
             while script.startswith(("I", "M"), at):
                 at += 1
-        elif turn:
+        elif address_index:
             return None
         else:
             break
@@ -114,7 +114,7 @@ def _sed_delimited(script: str, at: int) -> int | None:
     return index + 1 if text.count("[") == text.count("]") else None
 
 
-def _sed(arguments: ParsedArguments, verdict: Classification) -> Classification:
+def _sed(arguments: ParsedArguments, classification: Classification) -> Classification:
     scripts = [value for name, value in arguments.options if name in ("-e", "--expression") and value is not None]
     if not arguments.has_program:
         scripts = [arguments.operands[0]]
@@ -122,11 +122,11 @@ def _sed(arguments: ParsedArguments, verdict: Classification) -> Classification:
         return OTHER
     suffixes = [value or "" for name, value in arguments.options if name in ("-i", "--in-place")]
     if not suffixes:
-        return verdict
+        return classification
     if "/" in suffixes[-1] or "*" in suffixes[-1]:
         return OTHER
-    backups = tuple(path + suffixes[-1] for path in verdict.reads if suffixes[-1])
-    return Classification("edit", (), (*verdict.reads, *backups))
+    backups = tuple(path + suffixes[-1] for path in classification.reads if suffixes[-1])
+    return Classification("edit", (), (*classification.reads, *backups))
 
 
 # --- awk: no redirected output, no commands, no other files ---
@@ -136,16 +136,16 @@ _AWK_UNSAFE = re.compile(
 )
 
 
-def _awk(arguments: ParsedArguments, verdict: Classification) -> Classification:
+def _awk(arguments: ParsedArguments, classification: Classification) -> Classification:
     programs = [value for _, value in arguments.options if value is not None]
-    return OTHER if any(_AWK_UNSAFE.search(text) for text in (*programs, arguments.operands[0])) else verdict
+    return OTHER if any(_AWK_UNSAFE.search(text) for text in (*programs, arguments.operands[0])) else classification
 
 
 # --- find: operators of the expression are not paths ---
 
 
-def _find(_arguments: ParsedArguments, verdict: Classification) -> Classification:
-    reads = tuple(path for path in verdict.reads if path not in ("(", ")", "!", ","))
+def _find(_arguments: ParsedArguments, classification: Classification) -> Classification:
+    reads = tuple(path for path in classification.reads if path not in ("(", ")", "!", ","))
     return Classification("read", reads or (".",))
 
 
@@ -158,7 +158,7 @@ _NUMBER_COMPARISON = re.compile(r"-(?:eq|ne|lt|le|gt|ge)")
 _NUMBER = re.compile(r"-?[0-9]+")
 
 
-def _test(arguments: ParsedArguments, _verdict: Classification) -> Classification:
+def _test(arguments: ParsedArguments, _classification: Classification) -> Classification:
     words = arguments.operands
     reads: list[str] = []
     for index, word in enumerate(words):
@@ -180,7 +180,7 @@ def _test(arguments: ParsedArguments, _verdict: Classification) -> Classificatio
 # --- cp and mv: where they write ---
 
 
-def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification:
+def _copy(arguments: ParsedArguments, classification: Classification) -> Classification:
     flags = {name for name, _ in arguments.options}
     recursive = bool(flags & {"-r", "-R", "-a", "--recursive", "--archive"})
     exactly = bool(flags & {"-T", "--no-target-directory"})
@@ -194,7 +194,7 @@ def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification
         sources, targets = sources[:-1], sources[-1:]
     target = targets[0]
     names = [posixpath.basename(source.rstrip("/")) for source in sources]
-    moved = sources if verdict.writes != arguments.writes else ()  # mv also writes its sources: it removes them
+    moved = sources if classification.writes != arguments.writes else ()  # mv also writes its sources: it removes them
     # The source may be a whole tree, whose files would land next to those of the target.
     if any(name in ("", ".", "..", "~") for name in names) or (recursive and exactly):
         return Classification("other", sources, (*moved, target))
@@ -206,33 +206,35 @@ def _copy(arguments: ParsedArguments, verdict: Classification) -> Classification
 # --- Programs with one harmless form ---
 
 
-def _date(arguments: ParsedArguments, verdict: Classification) -> Classification:
-    return verdict if all(word.startswith("+") for word in arguments.operands) else OTHER
+def _date(arguments: ParsedArguments, classification: Classification) -> Classification:
+    return classification if all(word.startswith("+") for word in arguments.operands) else OTHER
 
 
-def _printf(arguments: ParsedArguments, verdict: Classification) -> Classification:
+def _printf(arguments: ParsedArguments, classification: Classification) -> Classification:
     form = arguments.operands[0]
     # `-v` and `%n` assign a variable.
-    return OTHER if form.startswith("-") or re.search(r"%[^%a-zA-Z]*[hlLjzt]*n", form) else verdict
+    return OTHER if form.startswith("-") or re.search(r"%[^%a-zA-Z]*[hlLjzt]*n", form) else classification
 
 
-def _ps(arguments: ParsedArguments, verdict: Classification) -> Classification:
+def _ps(arguments: ParsedArguments, classification: Classification) -> Classification:
     # Excludes forms that print environments: `e` without a dash, and anything with -o.
-    return verdict if all(word in ("aux", "ax", "-e", "-f", "-ef", "-A") for word in arguments.operands) else OTHER
+    return (
+        classification if all(word in ("aux", "ax", "-e", "-f", "-ef", "-A") for word in arguments.operands) else OTHER
+    )
 
 
-def _list(arguments: ParsedArguments, verdict: Classification) -> Classification:
+def _list(arguments: ParsedArguments, classification: Classification) -> Classification:
     lists = any(name in ("-l", "--list") for name, _ in arguments.options)
-    return verdict if lists or not arguments.operands else OTHER
+    return classification if lists or not arguments.operands else OTHER
 
 
 def _first(*words: str, alone: bool) -> ProgramCheck:
     """The first operand must be one of these words."""
 
-    def check(arguments: ParsedArguments, verdict: Classification) -> Classification:
+    def check(arguments: ParsedArguments, classification: Classification) -> Classification:
         if not arguments.operands:
-            return verdict if alone else OTHER
-        return verdict if arguments.operands[0] in words else OTHER
+            return classification if alone else OTHER
+        return classification if arguments.operands[0] in words else OTHER
 
     return check
 

@@ -352,13 +352,13 @@ class _CommandScanner(WordScanner):
         quoted = any(character in delimiter for character in "'\"\\")
         if "`" in delimiter or "$" in delimiter or "\n" in delimiter:
             self.add_ambiguity("a here document with a strange end mark")
-        mark = re.sub(r"""['"]|\\(?=.)""", "", delimiter)
+        end_marker = re.sub(r"""['"]|\\(?=.)""", "", delimiter)
         line, joined = at, False
         while line < self.end:
             newline = self.text.find("\n", line, self.end)
             stop = self.end if newline < 0 else newline
             content = self.text[line:stop]
-            if not joined and (content.lstrip("\t") if operator == "<<-" else content) == mark:
+            if not joined and (content.lstrip("\t") if operator == "<<-" else content) == end_marker:
                 self._heredoc_body(command, at, line, quoted)
                 return min(stop + 1, self.end)
             # In an unquoted body a trailing backslash joins lines before bash looks for the delimiter.

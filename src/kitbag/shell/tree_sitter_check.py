@@ -44,7 +44,7 @@ def read_with_grammar(text: str) -> GrammarReading:
     root = Parser(_language()).parse(source).root_node
     starts: set[int] = set()
     optional: set[int] = set()
-    broken = root.has_error
+    has_errors = root.has_error
     cursor = root.walk()
     descending = True
     while True:
@@ -52,7 +52,7 @@ def read_with_grammar(text: str) -> GrammarReading:
             node = cursor.node
             if node is not None:
                 if node.is_error or node.is_missing:
-                    broken = True
+                    has_errors = True
                 if node.type in _WITH_KEYWORD:
                     starts.add(node.start_byte)
                 elif node.type == "command":
@@ -70,4 +70,4 @@ def read_with_grammar(text: str) -> GrammarReading:
             descending = False
         else:
             break
-    return GrammarReading(frozenset(starts), frozenset(optional), broken)
+    return GrammarReading(frozenset(starts), frozenset(optional), has_errors)

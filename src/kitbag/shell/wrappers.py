@@ -95,8 +95,8 @@ class _Unwrapper:
         if word is None:
             return None
         name = word.rsplit("/", 1)[-1]
-        known = command_table()
-        if name in known.shells:
+        table = command_table()
+        if name in table.shells:
             self._shell(at)
         elif name == "find":
             self._find(at)
@@ -108,17 +108,17 @@ class _Unwrapper:
                 self.doubts.append("shell text that isn't known before it runs")
         elif name == "git":
             self._git(at)
-        elif name in known.launching_words:
-            launching = known.launching_words[name]
+        elif name in table.launching_words:
+            launching = table.launching_words[name]
             begins = next((index for index in range(at + 1, len(self.words)) if self.words[index] in launching), None)
             if begins is not None:
                 self._every_word_from(begins + 1)
-        if name in known.launchers or name in known.launchers_elsewhere:
+        if name in table.launchers or name in table.launchers_elsewhere:
             self._every_word_from(at + 1)
-            if name in known.launchers and None in self.words[at + 1 :]:
+            if name in table.launchers and None in self.words[at + 1 :]:
                 self.doubts.append(_UNCLEAR)
             return None
-        wrapper = known.wrappers.get(name)
+        wrapper = table.wrappers.get(name)
         if wrapper is None:
             return None
         if name in _INPUT_RUNNERS:
@@ -129,8 +129,8 @@ class _Unwrapper:
         """xargs and parallel pass their input as arguments to a command; if that runs its arguments, they do too."""
         inner = self.words[begins] if begins is not None and begins < len(self.words) else None
         base = (inner or "").rsplit("/", 1)[-1]
-        known = command_table()
-        runs = base in known.shells or base in known.wrappers or base in known.launchers or base in _TEXT_READERS
+        table = command_table()
+        runs = base in table.shells or base in table.wrappers or base in table.launchers or base in _TEXT_READERS
         if runs or (name == "parallel" and inner is None):
             self.reads_text = True
             self.doubts.append("what it runs comes from what it reads")
@@ -192,7 +192,7 @@ class _Unwrapper:
 
     def _shell(self, at: int) -> None:
         """`bash -c TEXT`, or a shell that runs a file or its input."""
-        known = command_table()
+        table = command_table()
         index, has_text, reads_input = at + 1, False, False
         while index < len(self.words):
             word = self.words[index]
@@ -200,7 +200,7 @@ class _Unwrapper:
                 break
             if not word.startswith("--"):
                 has_text, reads_input = has_text or "c" in word[1:], reads_input or "s" in word[1:]
-            index += 2 if word in known.shell_values or (word[1:2] != "-" and word[-1:] in ("o", "O")) else 1
+            index += 2 if word in table.shell_values or (word[1:2] != "-" and word[-1:] in ("o", "O")) else 1
         if index < len(self.words) and self.words[index] in ("-", "--"):
             index += 1
         text = self.words[index] if index < len(self.words) else ""
@@ -244,7 +244,7 @@ class _Unwrapper:
                 self.doubts.append("the command isn't known before it runs")
 
     def _git(self, at: int) -> None:
-        known = command_table()
+        table = command_table()
         for index in range(at + 1, len(self.words)):
             word = self.words[index]
             if word is None or not (word.startswith("-") or self.words[index - 1] in ("-c", "-C", "--config-env")):
@@ -253,8 +253,8 @@ class _Unwrapper:
                 self.doubts.append("git with settings for this one command")
                 value = self.words[index + 1] if word == "-c" and index + 1 < len(self.words) else word
                 self.hints.append((value or "").partition("=")[2].lstrip("!"))
-        begins = skip_options(self.words, known.global_options["git"], at + 1)
-        if begins is not None and self.words[begins : begins + 1] and self.words[begins] in known.launching_git:
+        begins = skip_options(self.words, table.global_options["git"], at + 1)
+        if begins is not None and self.words[begins : begins + 1] and self.words[begins] in table.launching_git:
             self._every_word_from(begins + 1)
 
     def _options_with_commands(self) -> None:

@@ -101,19 +101,19 @@ class Permit:
         current = permissions or self._permissions
         start = directory or current.workspace.root
         try:
-            same = action_digest(tool, canonical_json(arguments), start) == self.digest
+            is_same = action_digest(tool, canonical_json(arguments), start) == self.digest
         except ValueError:
-            same = False
-        if not same:
+            is_same = False
+        if not is_same:
             raise PermitError("this is not what was allowed", "ask again for what is to be done now")
-        judgement = current.decide(tool, self.arguments, start)
-        if judgement.effect == "deny":
-            raise PermitError(f"denied since it was allowed: {judgement.reason}", "leave it, or change the rule")
-        if judgement.effect == "ask":
+        decision = current.decide(tool, self.arguments, start)
+        if decision.effect == "deny":
+            raise PermitError(f"denied since it was allowed: {decision.reason}", "leave it, or change the rule")
+        if decision.effect == "ask":
             facts = path_facts(current, tool, self.arguments, start)
-            if self._agreed is None or _outcome(judgement, facts) != self._agreed:
+            if self._agreed is None or _outcome(decision, facts) != self._agreed:
                 raise PermitError("what it would do has changed since it was allowed", "ask again")
-        return judgement
+        return decision
 
 
 class Approvals:
@@ -156,23 +156,25 @@ class Approvals:
         except ValueError as error:
             return Denial(f"its arguments are not JSON: {error}", "rules")
         start = directory or permissions.workspace.root
-        asker = self._approver
-        found = self._check(permissions, tool, text, start, asked_by, facts)
-        if not isinstance(found, ApprovalRequest):
-            return found
-        if asker is None:
+        approver = self._approver
+        checked = self._check(permissions, tool, text, start, asked_by, facts)
+        if not isinstance(checked, ApprovalRequest):
+            return checked
+        if approver is None:
             return Denial(
-                f"it needs an answer, and nobody can be asked: {found.judgement.reason}. {_NO_APPROVER_FIX}", "nobody"
+                f"it needs an answer, and nobody can be asked: {checked.judgement.reason}. {_NO_APPROVER_FIX}", "nobody"
             )
         self._waiting.append(asked_by)
         try:
-            if not asker.one_at_a_time:
-                return await self._ask(asker, permissions, found, facts)
+            if not approver.one_at_a_time:
+                return await self._ask(approver, permissions, checked, facts)
             async with self._asking:
                 # The answer to another request may have settled this one.
-                found = self._check(permissions, tool, text, start, asked_by, facts)
+                checked = self._check(permissions, tool, text, start, asked_by, facts)
                 return (
-                    await self._ask(asker, permissions, found, facts) if isinstance(found, ApprovalRequest) else found
+                    await self._ask(approver, permissions, checked, facts)
+                    if isinstance(checked, ApprovalRequest)
+                    else checked
                 )
         finally:
             self._waiting.remove(asked_by)
@@ -187,39 +189,39 @@ class Approvals:
         facts: tuple[tuple[str, str], ...],
     ) -> Permit | Denial | ApprovalRequest:
         current = self.with_session_rules(permissions)
-        held = json.loads(text)  # a copy, so that the arguments can't change after the decision
-        judgement = current.decide(tool, held, start)
-        if judgement.effect == "deny":
-            return Denial(_denial_reason(judgement), "rules")
-        places = path_facts(current, tool, held, start) if judgement.effect == "ask" else ()
-        question = ApprovalRequest(
-            _new_id(), tool, text, start, judgement, action_digest(tool, text, start), asked_by, places
+        copy = json.loads(text)  # a copy, so that the arguments can't change after the decision
+        decision = current.decide(tool, copy, start)
+        if decision.effect == "deny":
+            return Denial(_denial_reason(decision), "rules")
+        places = path_facts(current, tool, copy, start) if decision.effect == "ask" else ()
+        request = ApprovalRequest(
+            _new_id(), tool, text, start, decision, action_digest(tool, text, start), asked_by, places
         )
-        if judgement.effect == "allow":
-            return Permit(question, current, approved_by_person=False)
-        if (question.digest, _outcome(judgement, places), facts) in self._agreed:
-            return Permit(question, current, approved_by_person=True)
-        return question
+        if decision.effect == "allow":
+            return Permit(request, current, approved_by_person=False)
+        if (request.digest, _outcome(decision, places), facts) in self._agreed:
+            return Permit(request, current, approved_by_person=True)
+        return request
 
     async def _ask(
-        self, asker: Approver, permissions: Permissions, question: ApprovalRequest, facts: tuple[tuple[str, str], ...]
+        self, approver: Approver, permissions: Permissions, request: ApprovalRequest, facts: tuple[tuple[str, str], ...]
     ) -> Permit | Denial:
         from kitbag.permissions.approvals.suggest_rule import suggest_rule
 
         current = self.with_session_rules(permissions)
-        held = json.loads(question.arguments)
-        suggestion = suggest_rule(current, question.tool, held, question.directory)
+        arguments = json.loads(request.arguments)
+        suggestion = suggest_rule(current, request.tool, arguments, request.directory)
         try:
-            asked = question._replace(facts=(*question.facts, *facts), suggestion=suggestion)
-            answer = await asker.ask(asked)
+            shown = request._replace(facts=(*request.facts, *facts), suggestion=suggestion)
+            answer = await approver.ask(shown)
         except KitbagError as error:
             return Denial(f"it needs an answer, and nobody can be asked: {error.problem}", "nobody")
         if answer.choice != "allow":
             return Denial(_person_denial_reason(answer), "person")
-        remark = self._apply_rule(current, answer)
+        notice = self._apply_rule(current, answer)
         if answer.scope == "session" and not answer.rule:
-            self._agreed.add((question.digest, _outcome(question.judgement, question.facts), facts))
-        return Permit(question, current, approved_by_person=True, remark=remark)
+            self._agreed.add((request.digest, _outcome(request.judgement, request.facts), facts))
+        return Permit(request, current, approved_by_person=True, remark=notice)
 
     def _apply_rule(self, current: Permissions, answer: ApprovalAnswer) -> str:
         """Add the rule of an answer. A bad rule does not revoke the answer itself."""
@@ -261,11 +263,11 @@ def action_digest(tool: str, arguments: str, directory: str) -> str:
     return hashlib.sha256(json.dumps([tool, arguments, directory]).encode()).hexdigest()
 
 
-def outcome_digest(judgement: PermissionDecision) -> str:
+def outcome_digest(decision: PermissionDecision) -> str:
     """Stored, so that another process can compare its own decision with this one."""
     import hashlib
 
-    return hashlib.sha256(json.dumps(judgement.outcome).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(decision.outcome).encode()).hexdigest()[:16]
 
 
 def path_facts(
@@ -274,7 +276,7 @@ def path_facts(
     """Where a tool's paths lead with all links followed, and what is special about them."""
     from kitbag.permissions.paths import examine_path
 
-    found: list[tuple[str, str]] = []
+    notes: list[tuple[str, str]] = []
     for name in _PATH_KEYS:
         value = arguments.get(name)
         if isinstance(value, str) and value:
@@ -282,19 +284,19 @@ def path_facts(
             remarks = [
                 reason for reason in (facts.control_reason, facts.private_reason, facts.special_reason) if reason
             ]
-            found.append(("leads to", "; ".join([facts.resolved, *remarks])))
-    return tuple(found)
+            notes.append(("leads to", "; ".join([facts.resolved, *remarks])))
+    return tuple(notes)
 
 
-def _outcome(judgement: PermissionDecision, facts: tuple[tuple[str, str], ...]) -> object:
+def _outcome(decision: PermissionDecision, facts: tuple[tuple[str, str], ...]) -> object:
     """What a person approved; the same action elsewhere is a different outcome."""
-    return judgement.outcome, facts
+    return decision.outcome, facts
 
 
-def _denial_reason(judgement: PermissionDecision) -> str:
-    decisive = next((part for part in judgement.parts if part.effect == "deny"), None)
-    rule = f" (`{decisive.rule}`)" if decisive and decisive.rule else ""
-    return f"{judgement.reason}{rule}"
+def _denial_reason(decision: PermissionDecision) -> str:
+    deciding = next((part for part in decision.parts if part.effect == "deny"), None)
+    rule = f" (`{deciding.rule}`)" if deciding and deciding.rule else ""
+    return f"{decision.reason}{rule}"
 
 
 def _person_denial_reason(answer: ApprovalAnswer) -> str:

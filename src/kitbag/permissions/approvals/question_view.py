@@ -79,27 +79,27 @@ class ApprovalView(NamedTuple):
 def build_approval_view(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> ApprovalView:
     """Show `max_characters` of each argument; None shows everything."""
     asked_by = f", asked by {_one_line(request.asked_by)}" if request.asked_by else ""
-    head = [f"{_one_line(request.tool)}{asked_by} [{_one_line(request.id)}]"]
+    header = [f"{_one_line(request.tool)}{asked_by} [{_one_line(request.id)}]"]
     facts = [("in", request.directory), *_sandbox(request), *request.facts]
     width = max(len(label) for label, _ in facts) + 2
-    head += [f"  {_one_line(label).ljust(width)}{_one_line(value)}" for label, value in facts]
+    header += [f"  {_one_line(label).ljust(width)}{_one_line(value)}" for label, value in facts]
     texts = [request.tool, request.directory, request.asked_by, *(value for _, value in request.facts)]
     arguments: list[tuple[str, list[str]]] = []
     for name, value in _arguments(request):
         arguments.append((name, visible_lines(value, max_characters)))
         texts.append(value)
-    return ApprovalView(head, arguments, _reasons(request), _warnings(texts))
+    return ApprovalView(header, arguments, _reasons(request), _warnings(texts))
 
 
 def render_approval(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> list[str]:
     """All lines together, those of arguments behind a gutter."""
-    found = build_approval_view(request, max_characters)
-    lines = found.header
-    for name, value in found.arguments:
+    view = build_approval_view(request, max_characters)
+    lines = view.header
+    for name, value in view.arguments:
         lines.append(f"{name}:")
         lines += [GUTTER + line for line in value]
-    lines += found.reasons
-    return [*lines, "look out:", *(f"  {warning}" for warning in found.warnings)] if found.warnings else lines
+    lines += view.reasons
+    return [*lines, "look out:", *(f"  {warning}" for warning in view.warnings)] if view.warnings else lines
 
 
 def visible_lines(text: str, max_characters: int | None = None) -> list[str]:
@@ -186,9 +186,9 @@ def _is_visible(text: str, at: int, count: int) -> bool:
     return base >= 0 and text[base].isalpha() and at - base - 1 + count <= _MAX_COMBINING_MARKS
 
 
-def _arguments(question: ApprovalRequest) -> Iterable[tuple[str, str]]:
+def _arguments(request: ApprovalRequest) -> Iterable[tuple[str, str]]:
     """Mark values that are not strings, since the string `[1]` is not the list."""
-    values: dict[str, object] = json.loads(question.arguments)
+    values: dict[str, object] = json.loads(request.arguments)
     order = {name: at for at, name in enumerate(_ARGUMENT_ORDER)}
     for name in sorted(values, key=lambda name: (order.get(name, len(order)), name)):
         value = values[name]
@@ -198,21 +198,21 @@ def _arguments(question: ApprovalRequest) -> Iterable[tuple[str, str]]:
             yield f"{_one_line(name)} (JSON)", json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def _sandbox(question: ApprovalRequest) -> list[tuple[str, str]]:
-    if question.tool != "Bash":
+def _sandbox(request: ApprovalRequest) -> list[tuple[str, str]]:
+    if request.tool != "Bash":
         return []
-    reach = "with the network" if question.judgement.network else "without the network"
-    meaning = {
+    network = "with the network" if request.judgement.network else "without the network"
+    descriptions = {
         "none": "none: with all your rights, and the network",
-        "read-only": f"it can change nothing, {reach}",
-        "workspace": f"it can change the workspace, {reach}",
+        "read-only": f"it can change nothing, {network}",
+        "workspace": f"it can change the workspace, {network}",
     }
-    return [("sandbox", meaning[question.judgement.sandbox])]
+    return [("sandbox", descriptions[request.judgement.sandbox])]
 
 
-def _reasons(question: ApprovalRequest) -> list[str]:
-    lines = [f"why: {_one_line(question.judgement.reason)}"]
-    parts = question.judgement.parts
+def _reasons(request: ApprovalRequest) -> list[str]:
+    lines = [f"why: {_one_line(request.judgement.reason)}"]
+    parts = request.judgement.parts
     if len(parts) < 2:
         return lines
     for part in parts:
@@ -229,7 +229,7 @@ def _reasons(question: ApprovalRequest) -> list[str]:
 def _warnings(texts: list[str]) -> list[str]:
     """Warn about visible characters that are easily mistaken for others."""
     counts: dict[str, int] = {}
-    turned = False
+    has_rtl = False
     for text in texts:
         if text.isascii():
             continue
@@ -240,14 +240,16 @@ def _warnings(texts: list[str]) -> list[str]:
             for char in word:
                 if _lookalike(char, latin):
                     counts[char] = counts.get(char, 0) + 1
-        turned = turned or any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in text)
-    found = [
+        has_rtl = has_rtl or any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in text)
+    warnings = [
         f"{char} is U+{ord(char):04X}, not {_lookalike(char, True)}" + (f" ({count:,} times)" if count > 1 else "")
         for char, count in sorted(counts.items())
     ]
-    if turned:
-        found.append("it has letters that run from right to left: a terminal may show what stands around them turned")
-    return found
+    if has_rtl:
+        warnings.append(
+            "it has letters that run from right to left: a terminal may show what stands around them turned"
+        )
+    return warnings
 
 
 def _lookalike(char: str, latin: bool) -> str:

@@ -29,8 +29,8 @@ class PendingApproval(NamedTuple):
     @property
     def is_complete(self) -> bool:
         """Whether the stored text is exactly what would run."""
-        asked = self.request
-        return action_digest(asked.tool, asked.arguments, asked.directory) == asked.digest
+        request = self.request
+        return action_digest(request.tool, request.arguments, request.directory) == request.digest
 
 
 class ApprovalQueue:
@@ -70,14 +70,12 @@ class ApprovalQueue:
         """`by`: where the answer came from. Raises InvalidError if another answer was first, or if it allows a redacted
         request."""
         waiting = self.find(name)
-        question_id = waiting.request.id
+        request_id = waiting.request.id
         if answer.choice == "allow" and not waiting.is_complete:
-            raise InvalidError(
-                f"question {question_id} can't be allowed: {CONTAINS_CREDENTIALS}", "answer it with deny"
-            )
-        body = {"id": question_id, "by": by, **ANSWER_FIELDS.write(answer)}
-        if self._journal.append_once(f"answer:{question_id}", STREAM, "answer", body) is None:
-            raise InvalidError(f"question {question_id} was answered meanwhile", "the first answer counts")
+            raise InvalidError(f"question {request_id} can't be allowed: {CONTAINS_CREDENTIALS}", "answer it with deny")
+        body = {"id": request_id, "by": by, **ANSWER_FIELDS.write(answer)}
+        if self._journal.append_once(f"answer:{request_id}", STREAM, "answer", body) is None:
+            raise InvalidError(f"question {request_id} was answered meanwhile", "the first answer counts")
 
     async def put(self, request: ApprovalRequest) -> bool:
         """Store a request. False if it was redacted because it holds a secret."""
@@ -113,19 +111,19 @@ class ApprovalQueue:
         """Deny all requests of an agent that has ended."""
         answer = ApprovalAnswer("deny", reason="withdrawn: whoever asked has ended")
         for waiting in self.pending():
-            question = waiting.request
-            if question.asked_by == asked_by:
-                body = {"id": question.id, "by": asked_by, **ANSWER_FIELDS.write(answer)}
-                await self._journal.write_once(f"answer:{question.id}", STREAM, "answer", body)
+            request = waiting.request
+            if request.asked_by == asked_by:
+                body = {"id": request.id, "by": asked_by, **ANSWER_FIELDS.write(answer)}
+                await self._journal.write_once(f"answer:{request.id}", STREAM, "answer", body)
 
     def find_same_request(self, request: ApprovalRequest) -> str | None:
         """The id of an unused request with the same action, decision and agent, perhaps from before a restart."""
         self._refresh()
         if not request.asked_by:
             return None
-        for known in self._unused.get((request.digest, request.asked_by), {}).values():
-            if (known.judgement, known.facts) == (request.judgement, request.facts):
-                return known.id
+        for other in self._unused.get((request.digest, request.asked_by), {}).values():
+            if (other.judgement, other.facts) == (request.judgement, request.facts):
+                return other.id
         return None
 
     async def mark_used(self, request_id: str) -> bool:
@@ -152,22 +150,22 @@ class ApprovalQueue:
         self._seen = last
 
     def _apply_record(self, record: JournalRecord) -> None:
-        question_id = str(record.body["id"])
+        request_id = str(record.body["id"])
         if record.kind == "question":
-            question = request_from_json(record.body)
-            self._pending[question_id] = PendingApproval(question, record.at)
-            self._keys[question_id] = question.digest, question.asked_by
-            self._unused.setdefault(self._keys[question_id], {})[question_id] = question
+            request = request_from_json(record.body)
+            self._pending[request_id] = PendingApproval(request, record.at)
+            self._keys[request_id] = request.digest, request.asked_by
+            self._unused.setdefault(self._keys[request_id], {})[request_id] = request
         elif record.kind == "answer":
             answer = ANSWER_FIELDS.read(record.body)
-            self._pending.pop(question_id, None)
-            self._answers[question_id] = answer
-            for future in self._waiters.get(question_id, ()):
+            self._pending.pop(request_id, None)
+            self._answers[request_id] = answer
+            for future in self._waiters.get(request_id, ()):
                 if not future.done():
                     future.set_result(answer)
         elif record.kind == "used":
-            key = self._keys.pop(question_id)
-            del self._unused[key][question_id]
+            key = self._keys.pop(request_id)
+            del self._unused[key][request_id]
             if not self._unused[key]:
                 del self._unused[key]
 
@@ -191,26 +189,26 @@ class QueueApprover:
     def __init__(self, queue: ApprovalQueue) -> None:
         self._queue = queue
 
-    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
+    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer:
         while True:
-            waiting_id = self._queue.find_same_request(question)
-            if waiting_id is None:
-                waiting_id = question.id
-                if not await self._queue.put(question):
+            request_id = self._queue.find_same_request(request)
+            if request_id is None:
+                request_id = request.id
+                if not await self._queue.put(request):
                     with contextlib.suppress(InvalidError):  # already denied
-                        self._queue.answer(waiting_id, ApprovalAnswer("deny", reason=CONTAINS_CREDENTIALS), "kitbag")
+                        self._queue.answer(request_id, ApprovalAnswer("deny", reason=CONTAINS_CREDENTIALS), "kitbag")
                     raise InvalidError(CONTAINS_CREDENTIALS, "run it where a person can be asked at once")
-            answer = await self._queue.wait(waiting_id)
-            if answer is not None and await self._queue.mark_used(waiting_id):
+            answer = await self._queue.wait(request_id)
+            if answer is not None and await self._queue.mark_used(request_id):
                 return answer
             # Another call of the same agent has used the answer, so this becomes a new request.
-            question = question._replace(id=_next_id(question.id))
+            request = request._replace(id=_next_id(request.id))
 
 
-def _next_id(question_id: str) -> str:
+def _next_id(request_id: str) -> str:
     import secrets
 
-    return secrets.token_hex(len(question_id) // 2 or 4)
+    return secrets.token_hex(len(request_id) // 2 or 4)
 
 
 ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "reason")
@@ -222,20 +220,20 @@ REQUEST_FIELDS: Final = RecordFields(
 
 
 def request_to_json(request: ApprovalRequest) -> dict[str, Any]:
-    judgement = DECISION_FIELDS.write(request.judgement)
-    judgement["parts"] = [PART_FIELDS.write(part) for part in request.judgement.parts]
-    return {**REQUEST_FIELDS.write(request), "judgement": judgement, "facts": [list(fact) for fact in request.facts]}
+    decision = DECISION_FIELDS.write(request.judgement)
+    decision["parts"] = [PART_FIELDS.write(part) for part in request.judgement.parts]
+    return {**REQUEST_FIELDS.write(request), "judgement": decision, "facts": [list(fact) for fact in request.facts]}
 
 
 def request_from_json(body: dict[str, Any]) -> ApprovalRequest:
     """Raises KeyError, TypeError or ValueError if it is not a request."""
-    judgement = DECISION_FIELDS.read(body["judgement"], exact=True)
-    judgement = judgement._replace(
-        parts=tuple(PART_FIELDS.read(cast("dict[str, Any]", part), exact=True) for part in judgement.parts)
+    decision = DECISION_FIELDS.read(body["judgement"], exact=True)
+    decision = decision._replace(
+        parts=tuple(PART_FIELDS.read(cast("dict[str, Any]", part), exact=True) for part in decision.parts)
     )
     facts = tuple((str(label), str(value)) for label, value in body["facts"])
-    found = REQUEST_FIELDS.read(body, exact=True)._replace(judgement=judgement, facts=facts)
-    texts = (found.id, found.tool, found.arguments, found.directory, found.digest, found.asked_by)
+    request = REQUEST_FIELDS.read(body, exact=True)._replace(judgement=decision, facts=facts)
+    texts = (request.id, request.tool, request.arguments, request.directory, request.digest, request.asked_by)
     if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("not a question")
-    return found
+    return request

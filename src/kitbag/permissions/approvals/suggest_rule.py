@@ -73,10 +73,10 @@ def _for_command(command: str) -> Iterator[str]:
     from kitbag.shell.analysis import analyze
 
     command = command.strip()
-    found = analyze(command)
-    if len(found.parts) != 1 or found.uncertainties:
+    analysis = analyze(command)
+    if len(analysis.parts) != 1 or analysis.uncertainties:
         return
-    part = found.parts[0]
+    part = analysis.parts[0]
     words = [word for word in part.words if word is not None]
     if part.uncertainties or part.assignments or part.redirects or len(words) < len(part.words) or not words:
         return

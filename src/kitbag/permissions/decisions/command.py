@@ -34,20 +34,20 @@ def decide_command(
 ) -> PermissionDecision:
     """`start` is absolute: where the command starts. `requested_directory` comes from the model and grants nothing."""
     directory = os.path.normpath(os.path.join(start, expand_home(requested_directory, policy.workspace.home)))
-    found = analyze(text)
-    if not found.parts and not found.uncertainties:
+    analysis = analyze(text)
+    if not analysis.parts and not analysis.uncertainties:
         return PermissionDecision(
             "deny", "there is no command in it", (DecisionPart(text, "deny", "there is no command in it"),)
         )
-    verdicts: list[PartVerdict] = [*_decide_whole_text(policy, arguments, text, found)]
-    looks = PathBudget()
-    for simple in found.parts:
-        verdicts += _decide_simple_command(policy, simple, directory, looks)
-    return _combine(policy, verdicts, found)
+    verdicts: list[PartVerdict] = [*_decide_whole_text(policy, arguments, text, analysis)]
+    budget = PathBudget()
+    for simple in analysis.parts:
+        verdicts += _decide_simple_command(policy, simple, directory, budget)
+    return _combine(policy, verdicts, analysis)
 
 
 def _decide_whole_text(
-    policy: PermissionPolicy, arguments: Mapping[str, object], text: str, found: ShellAnalysis
+    policy: PermissionPolicy, arguments: Mapping[str, object], text: str, analysis: ShellAnalysis
 ) -> Iterator[PartVerdict]:
     whole = (" ".join(text.split()),)
     for effect in _RESTRICTING_EFFECTS:
@@ -56,12 +56,12 @@ def _decide_whole_text(
         rule = rule or next(others, None)
         if rule is not None:
             yield verdict_by_rule(rule, text)
-    for doubt in found.uncertainties:
-        yield make_verdict("ask", text, doubt)
+    for uncertainty in analysis.uncertainties:
+        yield make_verdict("ask", text, uncertainty)
 
 
 def _decide_simple_command(
-    policy: PermissionPolicy, simple: SimpleCommand, start: str, looks: PathBudget
+    policy: PermissionPolicy, simple: SimpleCommand, start: str, budget: PathBudget
 ) -> Iterator[PartVerdict]:
     what = simple.raw
     rule = compiled_command_rules(policy.rules, "deny").first_match(simple.forms)
@@ -72,9 +72,9 @@ def _decide_simple_command(
         if not any(allows_command(rule, simple.allow_form, what) for rule in limit):
             yield verdict_outside_limit(limit, what)
             return
-    grant = _find_allow_rule(policy, simple)
-    yield _decide_command_only(policy, simple, grant)
-    yield from decide_command_paths(policy, simple, start, grant if policy.mode != "plan" else None, looks)
+    allow_rule = _find_allow_rule(policy, simple)
+    yield _decide_command_only(policy, simple, allow_rule)
+    yield from decide_command_paths(policy, simple, start, allow_rule if policy.mode != "plan" else None, budget)
 
 
 def _find_allow_rule(policy: PermissionPolicy, simple: SimpleCommand) -> PermissionRule | None:
@@ -84,7 +84,9 @@ def _find_allow_rule(policy: PermissionPolicy, simple: SimpleCommand) -> Permiss
     return None
 
 
-def _decide_command_only(policy: PermissionPolicy, simple: SimpleCommand, grant: PermissionRule | None) -> PartVerdict:
+def _decide_command_only(
+    policy: PermissionPolicy, simple: SimpleCommand, allow_rule: PermissionRule | None
+) -> PartVerdict:
     what, mode = simple.raw, policy.mode
     if mode == "plan" and (simple.kind == "edit" or simple.writes):
         return make_verdict("deny", what, "plan mode changes nothing")
@@ -95,8 +97,8 @@ def _decide_command_only(policy: PermissionPolicy, simple: SimpleCommand, grant:
         return make_verdict("ask", what, "what it runs can't be told, so it can't be held against the rules")
     if mode == "plan":
         return make_verdict("allow", what, "plan mode runs it where nothing can be written and nothing reached")
-    if grant is not None:
-        return verdict_by_rule(grant, what)
+    if allow_rule is not None:
+        return verdict_by_rule(allow_rule, what)
     if mode == "locked":
         return make_verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
     if mode == "autonomous":
@@ -127,9 +129,9 @@ def _hides_from_rules(policy: PermissionPolicy, simple: SimpleCommand) -> bool:
     return any(compiled_command_rules(policy.rules, effect).has_specific_rules for effect in _RESTRICTING_EFFECTS)
 
 
-def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], found: ShellAnalysis) -> PermissionDecision:
+def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], analysis: ShellAnalysis) -> PermissionDecision:
     """Choose the sandbox, and ask about what this machine has no sandbox for."""
-    sandbox, network = _choose_sandbox(policy, verdicts, found)
+    sandbox, network = _choose_sandbox(policy, verdicts, analysis)
     verdicts = [_require_sandbox(policy, one, sandbox) for one in verdicts]
     parts = tuple(deny_if_never_asking(policy.mode, one.part) for one in dict.fromkeys(verdicts))
     decisive = strictest_part(parts)
@@ -141,16 +143,16 @@ def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], found: Shell
 
 
 def _choose_sandbox(
-    policy: PermissionPolicy, verdicts: Iterable[PartVerdict], found: ShellAnalysis
+    policy: PermissionPolicy, verdicts: Iterable[PartVerdict], analysis: ShellAnalysis
 ) -> tuple[SandboxProfile, bool]:
     """The sandbox it would run in. Only what a person allows, by rule or approval, may run without one."""
     if policy.mode == "plan":
         return "read-only", False
-    reads = is_read_only(found)
+    reads = is_read_only(analysis)
     by_a_person = any(one.part.effect == "ask" or one.allowed_by == "rule" for one in verdicts)
     if not by_a_person and reads and policy.mode != "autonomous":
         return "read-only", False
-    network = policy.network or (by_a_person and any(simple.network for simple in found.parts))
+    network = policy.network or (by_a_person and any(simple.network for simple in analysis.parts))
     if not by_a_person or policy.mode == "autonomous" or policy.sandbox_support.supports("workspace"):
         return "workspace", network
     automatic = any(one.part.effect == "allow" and one.allowed_by in ("mode", "skill") for one in verdicts)
@@ -159,25 +161,25 @@ def _choose_sandbox(
     return "none", True
 
 
-def is_read_only(found: ShellAnalysis) -> bool:
-    if found.uncertainties:
+def is_read_only(analysis: ShellAnalysis) -> bool:
+    if analysis.uncertainties:
         return False
     return not any(
         simple.kind != "read" or simple.uncertainties or any(is_file_write(redirect) for redirect in simple.redirects)
-        for simple in found.parts
+        for simple in analysis.parts
     )
 
 
-def _require_sandbox(policy: PermissionPolicy, one: PartVerdict, sandbox: SandboxProfile) -> PartVerdict:
+def _require_sandbox(policy: PermissionPolicy, verdict: PartVerdict, sandbox: SandboxProfile) -> PartVerdict:
     """What no person allowed needs a working sandbox, and so does everything in autonomous mode."""
     if (
-        one.part.effect != "allow"
-        or one.allowed_by == "place"
-        or (one.allowed_by == "rule" and policy.mode != "autonomous")
+        verdict.part.effect != "allow"
+        or verdict.allowed_by == "place"
+        or (verdict.allowed_by == "rule" and policy.mode != "autonomous")
     ):
-        return one
+        return verdict
     if sandbox != "none" and policy.sandbox_support.supports(sandbox):
-        return one
-    wanted = "a sandbox" if sandbox == "read-only" else "a sandbox that keeps control files read-only"
-    why = f"{one.part.reason}, but only in {wanted}, and none runs here"
-    return PartVerdict(one.part._replace(effect="ask", reason=why))
+        return verdict
+    required = "a sandbox" if sandbox == "read-only" else "a sandbox that keeps control files read-only"
+    reason = f"{verdict.part.reason}, but only in {required}, and none runs here"
+    return PartVerdict(verdict.part._replace(effect="ask", reason=reason))

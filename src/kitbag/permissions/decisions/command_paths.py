@@ -67,38 +67,38 @@ class _CommandContext(NamedTuple):
 
 
 def decide_command_paths(
-    policy: PermissionPolicy, simple: SimpleCommand, start: str, grant: PermissionRule | None, looks: PathBudget
+    policy: PermissionPolicy, simple: SimpleCommand, start: str, allow_rule: PermissionRule | None, budget: PathBudget
 ) -> Iterator[PartVerdict]:
     directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
-    if directory is not None and not looks.can_check_directory(directory):
+    if directory is not None and not budget.can_check_directory(directory):
         yield make_verdict("ask", simple.raw, "the command line goes through more folders than are looked at")
         directory = None
-    place = _CommandContext(policy, directory, grant, looks)
+    context = _CommandContext(policy, directory, allow_rule, budget)
     if directory is not None and directory != policy.workspace.root:
-        spelled = _rule_naming_path(grant, simple.directory or "")
-        use = PathAccess(
+        naming_rule = _rule_naming_path(allow_rule, simple.directory or "")
+        access = PathAccess(
             directory,
             start,
             "Read",
             what=f"runs in {directory}",
             from_command=True,
-            command_rule=grant,
-            naming_rule=spelled,
+            command_rule=allow_rule,
+            naming_rule=naming_rule,
         )
-        judged = decide_path(policy, use)
-        if judged.part.effect != "allow":
-            yield judged
+        verdict = decide_path(policy, access)
+        if verdict.part.effect != "allow":
+            yield verdict
     for redirect in dict.fromkeys(simple.redirects):
-        yield from _decide_redirect(place, redirect)
+        yield from _decide_redirect(context, redirect)
     for path in dict.fromkeys(simple.reads):
-        yield from _decide_named_path(place, path, writes=False, contents=_reads_contents(simple))
+        yield from _decide_named_path(context, path, writes=False, contents=_reads_contents(simple))
     for path in dict.fromkeys((*simple.writes, *_modified_paths(simple))):
-        yield from _decide_named_path(place, path, writes=True, contents=True)
+        yield from _decide_named_path(context, path, writes=True, contents=True)
     if simple.kind == "other" or _is_git(simple):
-        yield from _decide_words(place, simple)
+        yield from _decide_words(context, simple)
     if simple.kind == "other" and _is_search(simple) and _has_path_rules(policy, "Read"):
-        yield from _decide_named_path(place, ".", writes=False, contents=True)
-    yield from _decide_unknown_words(place, simple)
+        yield from _decide_named_path(context, ".", writes=False, contents=True)
+    yield from _decide_unknown_words(context, simple)
 
 
 def is_file_write(redirect: ShellRedirect) -> bool:
@@ -118,24 +118,26 @@ def _normalize(path: str) -> str:
     return normal[1:] if normal.startswith("//") else normal
 
 
-def _decide_redirect(place: _CommandContext, redirect: ShellRedirect) -> Iterator[PartVerdict]:
+def _decide_redirect(context: _CommandContext, redirect: ShellRedirect) -> Iterator[PartVerdict]:
     verb = "writes" if redirect.writes else "reads"
     if redirect.target is None:
         yield make_verdict(
             "ask", f"{verb} by {redirect.operator}", "where it is redirected to is known only when it runs"
         )
         return
-    grant, spelled = place.allow_rule, _rule_naming_path(place.allow_rule, redirect.target)
-    if redirect.writes and not _allows_all_commands(grant):
-        grant = None  # a rule for specific commands allows the command, not the file that its output goes to
-    yield from _decide_named_path(place._replace(allow_rule=grant), redirect.target, redirect.writes, True, spelled)
+    allow_rule, naming_rule = context.allow_rule, _rule_naming_path(context.allow_rule, redirect.target)
+    if redirect.writes and not _allows_all_commands(allow_rule):
+        allow_rule = None  # a rule for specific commands allows the command, not the file that its output goes to
+    yield from _decide_named_path(
+        context._replace(allow_rule=allow_rule), redirect.target, redirect.writes, True, naming_rule
+    )
 
 
 def _decide_named_path(
-    place: _CommandContext, path: str, writes: bool, contents: bool, spelled: PermissionRule | None = None
+    context: _CommandContext, path: str, writes: bool, contents: bool, naming_rule: PermissionRule | None = None
 ) -> Iterator[PartVerdict]:
     """`contents`: for a directory, whether the access includes everything in it."""
-    policy = place.policy
+    policy = context.policy
     what = f"{'writes' if writes else 'reads'} {path}"
     full = expand_home(path, policy.workspace.home)
     normal = _normalize(full)
@@ -144,60 +146,60 @@ def _decide_named_path(
         return
     if _is_standard_stream(path) or (path == "-" and not writes):
         return
-    if place.directory is None and not full.startswith("/"):
+    if context.directory is None and not full.startswith("/"):
         yield make_verdict("ask", what, "where the command runs is known only when it runs")
         return
     tool = "Write" if writes else "Read"
-    start = place.directory or policy.workspace.root
-    spelled = spelled or _rule_naming_path(place.allow_rule, path)
-    reach = place.allow_rule if not writes and _allows_all_commands(place.allow_rule) else None
-    use = PathAccess(
+    start = context.directory or policy.workspace.root
+    naming_rule = naming_rule or _rule_naming_path(context.allow_rule, path)
+    unrestricted_rule = context.allow_rule if not writes and _allows_all_commands(context.allow_rule) else None
+    access = PathAccess(
         full,
         start,
         tool,
         writes,
         what=what,
         from_command=True,
-        command_rule=place.allow_rule,
-        naming_rule=spelled,
-        unrestricted_rule=reach,
+        command_rule=context.allow_rule,
+        naming_rule=naming_rule,
+        unrestricted_rule=unrestricted_rule,
     )
-    if place.budget.left <= 0:
-        rule = find_restricting_rule(policy, use)
+    if context.budget.left <= 0:
+        rule = find_restricting_rule(policy, access)
         yield (
             verdict_by_rule(rule, what)
             if rule
             else make_verdict("ask", "reads or writes more", "it names too many files")
         )
         return
-    place.budget.left -= 1
-    yield decide_path(policy, use)
-    if contents and _has_path_rules(policy, tool) and _is_directory(use):
-        yield from _decide_directory_contents(policy, use)
+    context.budget.left -= 1
+    yield decide_path(policy, access)
+    if contents and _has_path_rules(policy, tool) and _is_directory(access):
+        yield from _decide_directory_contents(policy, access)
 
 
-def _is_directory(use: PathAccess) -> bool:
+def _is_directory(access: PathAccess) -> bool:
     try:
-        return os.path.isdir(os.path.join(use.directory, use.path))
+        return os.path.isdir(os.path.join(access.directory, access.path))
     except (ValueError, UnicodeEncodeError):
         return False
 
 
-def _decide_directory_contents(policy: PermissionPolicy, use: PathAccess) -> Iterator[PartVerdict]:
+def _decide_directory_contents(policy: PermissionPolicy, access: PathAccess) -> Iterator[PartVerdict]:
     """A command that reads or changes a whole directory also touches everything in it that a rule denies."""
-    facts = examine_path(use.path, policy.workspace, use.directory)
-    rule = find_restricting_rule(policy, use._replace(recursive=True))
+    facts = examine_path(access.path, policy.workspace, access.directory)
+    rule = find_restricting_rule(policy, access._replace(recursive=True))
     if rule is not None:
-        yield verdict_by_rule(rule, use.what)
+        yield verdict_by_rule(rule, access.what)
         return
     for effect in ("deny", "ask"):
-        for rule in policy.rules.for_tool(effect, use.tool):
+        for rule in policy.rules.for_tool(effect, access.tool):
             for start in (
                 anchor_pattern(rule.specifier or "", False, rule.base, policy.workspace) if rule.specifier else ()
             ):
                 if not start.only_names and _can_match_inside(start.anchor, start.pattern, facts.resolved):
-                    why = "a rule speaks of something in that folder"
-                    yield PartVerdict(DecisionPart(use.what, "ask", why, rule.text, rule.source))
+                    reason = "a rule speaks of something in that folder"
+                    yield PartVerdict(DecisionPart(access.what, "ask", reason, rule.text, rule.source))
                     return
 
 
@@ -246,68 +248,70 @@ def _modified_paths(simple: SimpleCommand) -> tuple[str, ...]:
     return tuple(word for word in simple.words[1:] if word and not word.startswith("-"))
 
 
-def _decide_words(place: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
+def _decide_words(context: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
     """Each word of a command that the table does not know may be a file that it reads; the same goes for git."""
-    policy = place.policy
+    policy = context.policy
     exposed = (
-        place.allow_rule is not None and not policy.sandbox_support.supports("workspace") and simple.kind == "other"
+        context.allow_rule is not None and not policy.sandbox_support.supports("workspace") and simple.kind == "other"
     )
     if not exposed and not _has_path_rules(policy, "Read"):
         return
-    start = place.directory or policy.workspace.root
+    start = context.directory or policy.workspace.root
     for text in dict.fromkeys(text for word in simple.words if word for text in _possible_paths(word)):
-        if place.directory is None and not text.startswith(("/", "~")):
+        if context.directory is None and not text.startswith(("/", "~")):
             continue
-        use = PathAccess(
+        access = PathAccess(
             expand_home(text, policy.workspace.home), start, "Read", what=f"names {text}", from_command=True
         )
-        rule = find_restricting_rule(policy, use)
+        rule = find_restricting_rule(policy, access)
         if rule is not None:
-            yield verdict_by_rule(rule, use.what)
+            yield verdict_by_rule(rule, access.what)
             return
-        if place.budget.left > 0 and _is_directory(use):
-            place.budget.left -= 1
-            yield from _decide_directory_contents(policy, use)
-        if exposed and place.budget.left > 0 and not _rule_naming_path(place.allow_rule, text):
-            place.budget.left -= 1
-            control = examine_path(use.path, policy.workspace, start).control_reason
+        if context.budget.left > 0 and _is_directory(access):
+            context.budget.left -= 1
+            yield from _decide_directory_contents(policy, access)
+        if exposed and context.budget.left > 0 and not _rule_naming_path(context.allow_rule, text):
+            context.budget.left -= 1
+            control = examine_path(access.path, policy.workspace, start).control_reason
             if control:
-                yield make_verdict("ask", use.what, control)
+                yield make_verdict("ask", access.what, control)
 
 
 def _possible_paths(word: str) -> Iterator[str]:
     """`a`, `--file=a`, `of=a`, `-fa`, `@a`, `HEAD:a`."""
     short = word[2:] if word.startswith("-") else ""
-    found = (word, word.partition("=")[2], short, word.lstrip("@<"), word.partition(":")[2])
-    return (text for text in found if text and text != "-")
+    candidates = (word, word.partition("=")[2], short, word.lstrip("@<"), word.partition(":")[2])
+    return (text for text in candidates if text and text != "-")
 
 
-def _decide_unknown_words(place: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
+def _decide_unknown_words(context: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
     """`cp a $X`: the file can't be checked before the command runs."""
     if None not in simple.words[1:] or simple.words[0] is None:
         return
-    policy, grant = place.policy, place.allow_rule
+    policy, allow_rule = context.policy, context.allow_rule
     words = tuple(_UNKNOWN_WORD if word is None else word for word in simple.words)
-    found = classify(words)
-    written = (*found.writes, *_modified_paths(simple._replace(words=words)))
-    why = "which file it is can be told only when it runs"
+    classification = classify(words)
+    written = (*classification.writes, *_modified_paths(simple._replace(words=words)))
+    reason = "which file it is can be told only when it runs"
     if any(_UNKNOWN_WORD in path for path in written):
-        held = _allows_all_commands(grant) and policy.sandbox_support.supports("workspace")
+        held = _allows_all_commands(allow_rule) and policy.sandbox_support.supports("workspace")
         if not held or _has_path_rules(policy, "Write"):
-            yield make_verdict("ask", f"writes a file that {simple.words[0]} is given", why)
-    elif not _is_git(simple) and any(_UNKNOWN_WORD in path for path in found.reads):  # for git it may be a revision
-        narrow = grant is not None and not _allows_all_commands(grant)
+            yield make_verdict("ask", f"writes a file that {simple.words[0]} is given", reason)
+    elif not _is_git(simple) and any(
+        _UNKNOWN_WORD in path for path in classification.reads
+    ):  # for git it may be a revision
+        narrow = allow_rule is not None and not _allows_all_commands(allow_rule)
         if narrow or _has_path_rules(policy, "Read"):
-            yield make_verdict("ask", f"reads a file that {simple.words[0]} is given", why)
+            yield make_verdict("ask", f"reads a file that {simple.words[0]} is given", reason)
 
 
-def _allows_all_commands(grant: PermissionRule | None) -> bool:
+def _allows_all_commands(allow_rule: PermissionRule | None) -> bool:
     """Whether a person allowed every command."""
-    return grant is not None and grant.specifier is None and grant.scope != "skill"
+    return allow_rule is not None and allow_rule.specifier is None and allow_rule.scope != "skill"
 
 
-def _rule_naming_path(grant: PermissionRule | None, path: str) -> PermissionRule | None:
+def _rule_naming_path(allow_rule: PermissionRule | None, path: str) -> PermissionRule | None:
     """Return the rule if a person wrote this path into it exactly as the command has it."""
-    if grant is None or not grant.specifier or not path or grant.scope == "skill":
+    if allow_rule is None or not allow_rule.specifier or not path or allow_rule.scope == "skill":
         return None
-    return grant if path in grant.specifier.removesuffix(":*").split() else None
+    return allow_rule if path in allow_rule.specifier.removesuffix(":*").split() else None

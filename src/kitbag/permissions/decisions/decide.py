@@ -52,11 +52,11 @@ class Permissions:
         """`network`: the setting `sandbox.network`. `read_only_agents`: agents that start without approval, or a
         function that returns them; omit names that another agent has taken. `live_rules`: replaces `rules`; each
         decision uses its current rules."""
-        find = sandbox_support if callable(sandbox_support) else lambda: sandbox_support
+        find_sandbox_support = sandbox_support if callable(sandbox_support) else lambda: sandbox_support
         self._base = live_rules.current() if live_rules is not None else None
         """The rules of the settings when this value was created."""
         self._policy = PermissionPolicy(
-            workspace, mode, self._base.rules if self._base is not None else rules, find, network
+            workspace, mode, self._base.rules if self._base is not None else rules, find_sandbox_support, network
         )
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
@@ -104,11 +104,11 @@ class Permissions:
         loaded = self._live.current()
         if loaded is not self._current[0]:
             rules = self._policy.rules if loaded is self._base else loaded.rules
-            for step in self._steps if loaded is not self._base else ():
-                rules = rules.with_rules(step(rules))
-            live = self._live
-            workspace, mode = live.restrict_workspace(self.workspace), live.limit_mode(self.mode)
-            policy = self._policy._replace(rules=rules, mode=mode, network=live.network, workspace=workspace)
+            for addition in self._steps if loaded is not self._base else ():
+                rules = rules.with_rules(addition(rules))
+            live_rules = self._live
+            workspace, mode = live_rules.restrict_workspace(self.workspace), live_rules.limit_mode(self.mode)
+            policy = self._policy._replace(rules=rules, mode=mode, network=live_rules.network, workspace=workspace)
             self._current = loaded, policy
         return self._current[1]
 
@@ -152,23 +152,23 @@ class Permissions:
         limits, denied = tool_limits(access, source, self.workspace.root)
         merged = {tool: (*self._policy.limits.get(tool, ()), *limits.get(tool, ())) for tool in limits}
         policy = self._policy._replace(limits={**self._policy.limits, **merged})
-        made = self._copy_with(policy, lambda _: denied)
-        made._accesses = (*self._accesses, (access, source))
-        return made
+        restricted = self._copy_with(policy, lambda _: denied)
+        restricted._accesses = (*self._accesses, (access, source))
+        return restricted
 
     def _copy_with(
         self, policy: PermissionPolicy, addition: Callable[[PermissionRules], Iterable[PermissionRule]] | None = None
     ) -> "Permissions":
         """A copy with another policy, plus the rules that `addition` computes."""
-        made = Permissions.__new__(Permissions)
-        made._accesses, made._read_only_agents, made._live = self._accesses, self._read_only_agents, self._live
-        made._base = self._base
-        made._steps = self._steps if addition is None else (*self._steps, addition)
-        made._policy = (
+        copy = Permissions.__new__(Permissions)
+        copy._accesses, copy._read_only_agents, copy._live = self._accesses, self._read_only_agents, self._live
+        copy._base = self._base
+        copy._steps = self._steps if addition is None else (*self._steps, addition)
+        copy._policy = (
             policy if addition is None else policy._replace(rules=policy.rules.with_rules(addition(policy.rules)))
         )
-        made._current = None, made._policy
-        return made
+        copy._current = None, copy._policy
+        return copy
 
     def has_tool(self, tool: str) -> bool:
         """Whether to advertise a tool: the agent has it, no rule denies it entirely, and the mode can use it."""
@@ -185,13 +185,13 @@ class Permissions:
         policy = self._current_policy()
         if missing is not None:
             return _combine(policy, [PartVerdict(missing)])
-        given = cast(object, arguments)
-        if not isinstance(given, Mapping):
+        untyped = cast(object, arguments)
+        if not isinstance(untyped, Mapping):
             return _denied(tool, "its arguments are not an object")
         start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
-        deciding = _DECIDERS.get(tool)
-        if deciding is not None:
-            return deciding(policy, tool, arguments, start)
+        decider = _DECIDERS.get(tool)
+        if decider is not None:
+            return decider(policy, tool, arguments, start)
         agents = self._read_only_agents if tool == "Task" else frozenset[str]()
         agents = agents() if callable(agents) else agents
         return _combine(policy, [decide_other_tool(policy, tool, arguments, agents)])
@@ -218,10 +218,10 @@ def _decide_bash(
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip():
         return _denied(tool, "it needs `command`, a text")
-    given = [arguments[key] for key in _DIRECTORY_KEYS if arguments.get(key) not in (None, "")]
-    if len(given) > 1 or any(not isinstance(one, str) for one in given):
+    directories = [arguments[key] for key in _DIRECTORY_KEYS if arguments.get(key) not in (None, "")]
+    if len(directories) > 1 or any(not isinstance(one, str) for one in directories):
         return _denied(tool, "it can't be told where it is to run")
-    return decide_command(policy, arguments, command, start, str(given[0]) if given else "")
+    return decide_command(policy, arguments, command, start, str(directories[0]) if directories else "")
 
 
 def _decide_files(
@@ -229,11 +229,11 @@ def _decide_files(
 ) -> PermissionDecision:
     from kitbag.permissions.decisions.path import PathAccess, decide_path
 
-    given = [arguments[key] for key in _PATH_KEYS if key in arguments]
-    if not given:
+    paths = [arguments[key] for key in _PATH_KEYS if key in arguments]
+    if not paths:
         return _denied(tool, "it needs `file_path`, a text")
     verdicts = _verdicts_by_parameter(policy, tool, arguments)
-    for path in given:
+    for path in paths:
         if not isinstance(path, str) or not path:
             return _denied(tool, "its path is not a text")
         writes = tool in EDIT_TOOLS

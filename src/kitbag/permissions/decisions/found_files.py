@@ -36,10 +36,10 @@ class SearchResultFilter:
             not self._usable
             or secret_path_reason(path)
             or special_path_reason(path)
-            or not (place := self._resolve_directory(folder))
+            or not (directory := self._resolve_directory(folder))
         ):
             return False
-        resolved = f"{place}/{name}"
+        resolved = f"{directory}/{name}"
         if resolved != path and (secret_path_reason(resolved) or special_path_reason(resolved)):
             return False
         return _has_type(path, stat.S_ISREG) and self._is_unrestricted((path, resolved))
@@ -48,11 +48,11 @@ class SearchResultFilter:
         """No deny or ask rule matches, and the path is within the agent's limits."""
         if not self._rules and not self._limits:
             return True
-        place = RulePath(tuple(dict.fromkeys(spellings)))
-        workspace, given = self._policy.workspace, {"file_path": spellings[0]}
-        if any(matches_path(rule, place, workspace) or matches_parameter(rule, given) for rule in self._rules):
+        path = RulePath(tuple(dict.fromkeys(spellings)))
+        workspace, arguments = self._policy.workspace, {"file_path": spellings[0]}
+        if any(matches_path(rule, path, workspace) or matches_parameter(rule, arguments) for rule in self._rules):
             return False
-        return all(any(matches_path(rule, place, workspace) for rule in limit) for limit in self._limits)
+        return all(any(matches_path(rule, path, workspace) for rule in limit) for limit in self._limits)
 
     def _resolve_directory(self, folder: str) -> str:
         known = self._folders.get(folder)
@@ -68,11 +68,11 @@ class SearchResultFilter:
         return facts.resolved if plain and facts.resolved != "/" else ""
 
     def _resolve_below(self, folder: str) -> str:
-        above, _, name = folder.rpartition("/")
+        parent_path, _, name = folder.rpartition("/")
         if not folder.startswith(f"{self._start}/"):
             return ""
-        place = self._resolve_directory(above)
-        return f"{place}/{name}" if place and _has_type(folder, stat.S_ISDIR) else ""
+        parent = self._resolve_directory(parent_path)
+        return f"{parent}/{name}" if parent and _has_type(folder, stat.S_ISDIR) else ""
 
 
 def _has_type(path: str, kind: Callable[[int], bool]) -> bool:

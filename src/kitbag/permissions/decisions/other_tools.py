@@ -30,9 +30,11 @@ def decide_other_tool(
     if tool == "Task":
         return _decide_task(policy, arguments, read_only_agents)
     if tool == "Skill":
-        names, more = _texts(arguments, _SKILL_KEYS), " ".join(_texts(arguments, ("args", "arguments")))
-        what = " ".join((tool, *names, more)).strip()
-        return _decide(policy, tool, arguments, what, lambda rule: _matches_names(rule, names, more), _without_effect)
+        names, skill_arguments = _texts(arguments, _SKILL_KEYS), " ".join(_texts(arguments, ("args", "arguments")))
+        what = " ".join((tool, *names, skill_arguments)).strip()
+        return _decide(
+            policy, tool, arguments, what, lambda rule: _matches_names(rule, names, skill_arguments), _without_effect
+        )
     by_mode = _mode_decision_for(tool)
     return _decide(policy, tool, arguments, tool, lambda rule: rule.specifier is None, by_mode)
 
@@ -127,30 +129,30 @@ def _decide_fetch(policy: PermissionPolicy, arguments: Mapping[str, object]) -> 
     def matches(rule: PermissionRule) -> bool:
         return matches_host(rule, (host,)) if rule.effect == "allow" else matches_host(rule, _possible_hosts(url))
 
-    found = _decide(policy, "WebFetch", arguments, what, matches, _by_mode_web)
-    return make_verdict("deny", what, problem) if problem and found.part.effect != "deny" else found
+    decided = _decide(policy, "WebFetch", arguments, what, matches, _by_mode_web)
+    return make_verdict("deny", what, problem) if problem and decided.part.effect != "deny" else decided
 
 
 def _possible_hosts(url: str) -> tuple[str, ...]:
     """Every string that a sloppy parser could take for the host; one match with a deny rule is enough."""
     from urllib.parse import unquote
 
-    found: list[str] = []
+    hosts: list[str] = []
     for text in dict.fromkeys((url, unquote(url))):
         rest = "".join(text.split()).replace("\\", "/").partition(":")[2].lstrip("/") if ":" in text else text
         for candidate in (rest, text):
             netloc = re.split(r"[/?#]", candidate.lstrip("/"), maxsplit=1)[0]
-            found += [normalize_host(piece.partition(":")[0]) for piece in netloc.split("@")]
+            hosts += [normalize_host(piece.partition(":")[0]) for piece in netloc.split("@")]
             if netloc.startswith("["):
-                found.append(netloc.partition("]")[0] + "]")
-    return tuple(dict.fromkeys(found))
+                hosts.append(netloc.partition("]")[0] + "]")
+    return tuple(dict.fromkeys(hosts))
 
 
 def _texts(arguments: Mapping[str, object], keys: tuple[str, ...]) -> list[str]:
     return [value.strip() for key in keys if isinstance(value := arguments.get(key), str)]
 
 
-def _matches_names(rule: PermissionRule, names: list[str], more: str) -> bool:
+def _matches_names(rule: PermissionRule, names: list[str], skill_arguments: str) -> bool:
     """If a call gives several names, one match denies, and all must match to allow."""
-    tried = [matches_name(rule, name, more) for name in names or [""]]
-    return all(tried) if rule.effect == "allow" else any(tried)
+    results = [matches_name(rule, name, skill_arguments) for name in names or [""]]
+    return all(results) if rule.effect == "allow" else any(results)

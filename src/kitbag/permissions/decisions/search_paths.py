@@ -15,7 +15,7 @@ _WILD = re.compile(r"[*?\[{]")
 
 def decide_search(policy: PermissionPolicy, tool: str, path: str, pattern: str, start: str) -> Iterator[PartVerdict]:
     """`pattern` is matched against names: the pattern of Glob, the `glob` of Grep."""
-    place = path or start
+    searched = path or start
     shown = f"{tool} {pattern} in {path}" if pattern and path else f"{tool} {pattern or path}".strip()
     fixed, rest = _split_at_wildcard(pattern)
     if _can_leave_directory(rest):
@@ -25,15 +25,15 @@ def decide_search(policy: PermissionPolicy, tool: str, path: str, pattern: str, 
         if not path:
             return
     elif fixed:
-        inside = os.path.join(place, fixed)
+        inside = os.path.join(searched, fixed)
         yield _decide_directory(policy, tool, inside, start, shown)
         if tool == "Glob" and not path:
             return
-    yield _decide_directory(policy, tool, place, start, shown)
+    yield _decide_directory(policy, tool, searched, start, shown)
 
 
-def _decide_directory(policy: PermissionPolicy, tool: str, place: str, start: str, shown: str) -> PartVerdict:
-    return decide_path(policy, PathAccess(place, start, tool, recursive=True, what=shown))
+def _decide_directory(policy: PermissionPolicy, tool: str, directory: str, start: str, shown: str) -> PartVerdict:
+    return decide_path(policy, PathAccess(directory, start, tool, recursive=True, what=shown))
 
 
 def _split_at_wildcard(pattern: str) -> tuple[str, str]:

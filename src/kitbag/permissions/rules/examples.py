@@ -35,8 +35,8 @@ def matches_example(rule: PermissionRule, example: str, workspace: Workspace) ->
         host = parse_host(example)[0] or example
         return matches_host(rule, (host,)) or matches_parameter(rule, {"url": example})
     if rule.tool in ("Task", "Skill"):
-        name, _, more = example.partition(" ")
-        return matches_name(rule, name, more)
+        name, _, arguments = example.partition(" ")
+        return matches_name(rule, name, arguments)
     name, colon, value = example.partition(":")
     return (
         covers_tool(rule, example) if rule.specifier is None else bool(colon) and matches_parameter(rule, {name: value})
@@ -46,9 +46,9 @@ def matches_example(rule: PermissionRule, example: str, workspace: Workspace) ->
 def _matches_command(rule: PermissionRule, example: str) -> bool:
     from kitbag.shell.analysis import analyze
 
-    found = analyze(example)
+    analysis = analyze(example)
     if rule.effect == "allow":
-        parts = found.parts
+        parts = analysis.parts
         return bool(parts) and all(allows_command(rule, simple.allow_form, simple.raw) for simple in parts)
     rules = CommandRules((rule,))
-    return any(rules.first_match(forms) for forms in ((example,), *(simple.forms for simple in found.parts)))
+    return any(rules.first_match(forms) for forms in ((example,), *(simple.forms for simple in analysis.parts)))

@@ -60,12 +60,12 @@ class LiveRules:
         """The same object until something changes."""
         if not self._snapshot.settings.is_current():
             before = self._snapshot
-            now = self._load(load_settings(self._places.kitbag_home, self._places.project_dirs))
-            if _restrictions(now) != _restrictions(before):
+            snapshot = self._load(load_settings(self._places.kitbag_home, self._places.project_dirs))
+            if _restrictions(snapshot) != _restrictions(before):
                 self._notices.append("the permission settings have changed; the rules in force are the new ones")
             known = _problems(before)
-            self._notices += [problem for problem in _problems(now) if problem not in known]
-            self._snapshot = now._replace(loaded=before.loaded) if _is_same(now, before) else now
+            self._notices += [problem for problem in _problems(snapshot) if problem not in known]
+            self._snapshot = snapshot._replace(loaded=before.loaded) if _is_same(snapshot, before) else snapshot
         return self._snapshot.loaded
 
     def setting(self, key: str) -> Any:
@@ -105,7 +105,7 @@ class LiveRules:
             removed_restrictions=self._removed_restrictions,
         )
         files = (settings.user_file, *settings.project_files)
-        held = [
+        retained = [
             rule
             for file in files
             if file in settings.unreadable_files
@@ -116,9 +116,9 @@ class LiveRules:
                 self._last_restrictions[file] = tuple(
                     rule for rule in _restricting_rules(loaded) if _is_from_file(rule, file)
                 )
-        more = [*held, *self._project_restrictions]
-        if more:
-            loaded = loaded._replace(rules=loaded.rules.with_rules(more))
+        retained_rules = [*retained, *self._project_restrictions]
+        if retained_rules:
+            loaded = loaded._replace(rules=loaded.rules.with_rules(retained_rules))
         return _Snapshot(settings, loaded, resolve_workspace(self._places, settings)[0].extra_write_roots)
 
 
@@ -130,14 +130,20 @@ def _is_from_file(rule: PermissionRule, file: str) -> bool:
     return rule.source == file or rule.source.startswith(f"{file}:")
 
 
-def _restrictions(read: _Snapshot) -> object:
+def _restrictions(snapshot: _Snapshot) -> object:
     """Everything that restricts, without line numbers, which change with every edit."""
-    loaded, network = read.loaded, read.settings.get("sandbox.network")
-    return loaded.mode, loaded.settings_mode_key, _without_sources(_restricting_rules(loaded)), network, read.writable
+    loaded, network = snapshot.loaded, snapshot.settings.get("sandbox.network")
+    return (
+        loaded.mode,
+        loaded.settings_mode_key,
+        _without_sources(_restricting_rules(loaded)),
+        network,
+        snapshot.writable,
+    )
 
 
 def _is_same(one: _Snapshot, other: _Snapshot) -> bool:
-    allow = [_without_sources(read.loaded.rules.allow) for read in (one, other)]
+    allow = [_without_sources(snapshot.loaded.rules.allow) for snapshot in (one, other)]
     return allow[0] == allow[1] and _restrictions(one) == _restrictions(other) and _problems(one) == _problems(other)
 
 
@@ -145,7 +151,7 @@ def _without_sources(rules: tuple[PermissionRule, ...]) -> list[PermissionRule]:
     return [rule._replace(source="") for rule in rules]
 
 
-def _problems(read: _Snapshot) -> dict[str, None]:
+def _problems(snapshot: _Snapshot) -> dict[str, None]:
     """Problems of the files, without line numbers."""
-    found: tuple[Diagnostic, ...] = (*read.settings.diagnostics, *read.loaded.diagnostics)
-    return {f"{one.file}: {one.problem}": None for one in found if one.severity != "info"}
+    diagnostics: tuple[Diagnostic, ...] = (*snapshot.settings.diagnostics, *snapshot.loaded.diagnostics)
+    return {f"{one.file}: {one.problem}": None for one in diagnostics if one.severity != "info"}

@@ -77,9 +77,9 @@ def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, li
     for written in cast("list[str]", value):
         path = os.path.realpath(places.user_home + written[1:] if written.startswith("~/") else written)
         if not written.startswith(("/", "~/")) or is_inside(home, path):
-            why = "holds your whole home" if written.startswith(("/", "~")) else "is neither absolute nor below `~/`"
-            what = f"`sandbox.writable` has `{written}`, which {why}; ignored"
-            problems.append(Diagnostic("error", "setting", source, 0, what, "name a folder such as `~/out`"))
+            reason = "holds your whole home" if written.startswith(("/", "~")) else "is neither absolute nor below `~/`"
+            problem = f"`sandbox.writable` has `{written}`, which {reason}; ignored"
+            problems.append(Diagnostic("error", "setting", source, 0, problem, "name a folder such as `~/out`"))
         else:
             writable.append(path)
     root = os.path.realpath(places.project)
@@ -97,29 +97,29 @@ def load_permissions(
     """`trusted`: whether a project's deny and ask rules apply. `removed_restrictions`: deny and ask rules that a
     project had when it was trusted and no longer has. Raises UsageError for the command line; problems in files are
     diagnostics."""
-    loading = _Loader(settings, workspace, trusted)
+    loader = _Loader(settings, workspace, trusted)
     for entry in (*settings.permission_entries, *removed_restrictions):
-        loading.add_entry(entry)
+        loader.add_entry(entry)
     for path in settings.unreadable_files:
         if path == settings.user_file or trusted:
-            loading.ask_about_everything(path)
+            loader.ask_about_everything(path)
     for effect in _EFFECTS:
         for text in getattr(flags, effect):
-            loading.rules += parse_rules(text, effect, "command line", "command line", workspace.root)
-    modes: list[PermissionMode] = [loading.mode, *(mode for mode, _ in loading.project_modes)]
+            loader.rules += parse_rules(text, effect, "command line", "command line", workspace.root)
+    modes: list[PermissionMode] = [loader.mode, *(mode for mode, _ in loader.project_modes)]
     settings_mode = strictest_mode(*modes)
     if flags.mode:
-        loading.mode, loading.mode_source = parse_mode(flags.mode), "command line"
-    loading.tighten_mode()
+        loader.mode, loader.mode_source = parse_mode(flags.mode), "command line"
+    loader.tighten_mode()
     return LoadedPermissions(
-        loading.mode,
-        loading.mode_source,
+        loader.mode,
+        loader.mode_source,
         settings_mode,
-        settings_mode if loading.mode_is_readable else f"{settings_mode}?",
-        PermissionRules(loading.rules),
-        loading.examples,
-        tuple(loading.ignored),
-        tuple(loading.diagnostics),
+        settings_mode if loader.mode_is_readable else f"{settings_mode}?",
+        PermissionRules(loader.rules),
+        loader.examples,
+        tuple(loader.ignored),
+        tuple(loader.diagnostics),
     )
 
 
@@ -193,10 +193,10 @@ class _Loader:
                 self.mode, self.mode_source = mode, _source_of(entry)
 
     def _add_rule(self, entry: PermissionEntry, effect: Effect) -> None:
-        text, matching, missing, wrong = _parse_entry(entry.value)
-        if wrong:
+        text, matching, missing, problem_text = _parse_entry(entry.value)
+        if problem_text:
             fix = 'write "Tool(...)" or {rule = "Tool(...)", matches = ["..."], misses = ["..."]}'
-            self._add_diagnostic(entry, "error", "rule-unreadable", f"`{entry.key}`: {wrong}", fix)
+            self._add_diagnostic(entry, "error", "rule-unreadable", f"`{entry.key}`: {problem_text}", fix)
             if not text:
                 if effect != "allow":
                     self.ask_about_everything(entry)
@@ -210,10 +210,10 @@ class _Loader:
             self._report_unreadable(entry, effect, text, scope, base, error)
             return
         for rule in rules:
-            failed = wrong or self._failed_example(rule, matching, missing)
-            if failed and not wrong:
-                what = f"`{text}`: {failed}{_example_effect(rule)}"
-                self._add_diagnostic(entry, "error", "rule-example", what, "correct the rule or the example")
+            failed = problem_text or self._failed_example(rule, matching, missing)
+            if failed and not problem_text:
+                message = f"`{text}`: {failed}{_example_effect(rule)}"
+                self._add_diagnostic(entry, "error", "rule-example", message, "correct the rule or the example")
             if failed and effect == "allow":
                 self._ignore(entry, failed)
                 continue
@@ -241,14 +241,14 @@ class _Loader:
         problem = error.problem
         if effect != "allow":
             name = text.partition("(")[0].strip()
-            meant = next(
+            replacements = next(
                 (rules for rules in (_rules_for_tool(name, base), _rules_for_tool(closest_tool(name), base)) if rules),
                 (),
             )
-            for rule in meant:
+            for rule in replacements:
                 self.rules.append(rule._replace(text=text, source=_source_of(entry), scope=scope))
-            if meant:
-                tools = " and ".join(rule.tool for rule in meant)
+            if replacements:
+                tools = " and ".join(rule.tool for rule in replacements)
                 problem += f"; until it is mended, every use of {tools} is asked for"
             else:
                 self.ask_about_everything(entry)
@@ -260,12 +260,12 @@ class _Loader:
         scope: RuleScope = "user" if path == self._settings.user_file else "project"
         source = path if isinstance(place, str) else _source_of(place)
         self.rules.append(PermissionRule("ask", "*", None, "*", source, scope, self._workspace.root, is_stand_in=True))
-        what = "this can't be read, and may deny something; until it is mended, every tool is asked for"
-        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, what, "mend the file"))
+        problem = "this can't be read, and may deny something; until it is mended, every tool is asked for"
+        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, problem, "mend the file"))
 
-    def _ignore(self, entry: PermissionEntry, why: str) -> None:
+    def _ignore(self, entry: PermissionEntry, reason: str) -> None:
         value = _parse_entry(entry.value)[0] or str(entry.value)
-        self.ignored.append(IgnoredSetting(entry.key, value, _source_of(entry), why))
+        self.ignored.append(IgnoredSetting(entry.key, value, _source_of(entry), reason))
 
     def _add_diagnostic(self, entry: PermissionEntry, severity: Any, code: str, problem: str, fix: str) -> None:
         self.diagnostics.append(Diagnostic(severity, code, entry.file, entry.line, problem, fix))
@@ -304,5 +304,5 @@ def _parse_entry(value: object) -> tuple[str, list[str], list[str], str]:
             return rule, [], [], f"`{key}` of `{rule}` is not a list of texts"
         lists.append([str(one) for one in items])
     unknown = [key for key in table if key not in ("rule", "matches", "misses")]
-    wrong = f"`{rule}` has `{unknown[0]}`, which means nothing here" if unknown else ""
-    return rule, lists[0], lists[1], wrong
+    problem = f"`{rule}` has `{unknown[0]}`, which means nothing here" if unknown else ""
+    return rule, lists[0], lists[1], problem

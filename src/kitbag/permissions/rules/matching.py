@@ -91,10 +91,10 @@ class CommandRules:
 
 
 def compiled_command_rules(rules: PermissionRules, effect: Effect) -> CommandRules:
-    kept = rules.prepared.get(effect)
-    if not isinstance(kept, CommandRules):
-        kept = rules.prepared[effect] = CommandRules(rules.for_tool(effect, "Bash"))
-    return kept
+    compiled = rules.prepared.get(effect)
+    if not isinstance(compiled, CommandRules):
+        compiled = rules.prepared[effect] = CommandRules(rules.for_tool(effect, "Bash"))
+    return compiled
 
 
 class RulePath(NamedTuple):
@@ -111,11 +111,11 @@ def matches_path(rule: PermissionRule, path: RulePath, workspace: Workspace) -> 
     if rule.specifier is None:
         return True
     narrow = rule.effect == "allow"
-    tried = (
+    results = (
         pattern_matches(rule.specifier, narrow, rule.base, spelling, workspace, path.recursive)
         for spelling in path.spellings
     )
-    return all(tried) if narrow else any(tried)
+    return all(results) if narrow else any(results)
 
 
 def matches_host(rule: PermissionRule, hosts: Iterable[str]) -> bool:
@@ -126,8 +126,8 @@ def matches_host(rule: PermissionRule, hosts: Iterable[str]) -> bool:
         return False
     pattern = normalize_host(rule.specifier[7:])
     narrow = rule.effect == "allow"
-    tried = [_host_matches(pattern, host, narrow) for host in hosts]
-    return bool(tried) and (all(tried) if narrow else any(tried))
+    results = [_host_matches(pattern, host, narrow) for host in hosts]
+    return bool(results) and (all(results) if narrow else any(results))
 
 
 def normalize_host(written: str) -> str:
@@ -180,17 +180,17 @@ def _labels_match(patterns: list[str], labels: list[str]) -> bool:
     return len(patterns) == len(labels) and all(glob_matches(*pair) for pair in zip(patterns, labels, strict=True))
 
 
-def matches_name(rule: PermissionRule, name: str, more: str = "") -> bool:
+def matches_name(rule: PermissionRule, name: str, arguments: str = "") -> bool:
     """Match the name of an agent or skill, and its arguments."""
     if rule.specifier is None:
         return True
     patterns = [part.strip() for part in rule.specifier.split(",")] if rule.tool == "Task" else [rule.specifier]
-    whole = f"{name} {more}".strip()
+    whole = f"{name} {arguments}".strip()
     if rule.effect == "allow":
         return any(prefix_matches(pattern, whole) for pattern in patterns)
     # Names are looked up in any case and spelling, with or without their plugin or team.
     last = name.replace("/", ":").rpartition(":")[2]
-    texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{normalize_name(last)} {more}".strip()}
+    texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{normalize_name(last)} {arguments}".strip()}
     if any("*" not in pattern and slugify(pattern) and slugify(pattern) in texts for pattern in patterns):
         return True
     return any(prefix_matches(normalize_name(pattern), text) for pattern in patterns if pattern for text in texts)

@@ -79,7 +79,7 @@ def pattern_matches(
 
 def named_paths(specifier: str, base: str, workspace: Workspace, fill: str | None = None) -> list[str]:
     """The absolute paths that an allow pattern names: components with a wildcard are omitted, or filled with `fill`."""
-    found: list[str] = []
+    paths: list[str] = []
     for anchor, pattern, _ in anchor_pattern(specifier, True, base, workspace):
         parts = [part for part in pattern.split("/") if part]
         if fill is None:
@@ -87,8 +87,8 @@ def named_paths(specifier: str, base: str, workspace: Workspace, fill: str | Non
         else:
             parts = [part.replace("*", fill).replace("?", fill) for part in parts if part.strip("*?")]
         if parts:
-            found.append(os.path.join(anchor, *parts))
-    return found
+            paths.append(os.path.join(anchor, *parts))
+    return paths
 
 
 def anchor_pattern(specifier: str, narrow: bool, base: str, workspace: Workspace) -> list[AnchoredPattern]:
@@ -97,9 +97,9 @@ def anchor_pattern(specifier: str, narrow: bool, base: str, workspace: Workspace
     if specifier.startswith("~"):
         return [AnchoredPattern(workspace.home, specifier[1:] if len(specifier) > 2 else "/**")]
     if specifier.startswith("/"):
-        found = [AnchoredPattern(base, specifier if len(specifier) > 1 else "/**")]
+        patterns = [AnchoredPattern(base, specifier if len(specifier) > 1 else "/**")]
         # Someone who denies `/etc/passwd` may well mean the absolute path.
-        return found if narrow else [*found, AnchoredPattern("/", specifier if len(specifier) > 1 else "/**")]
+        return patterns if narrow else [*patterns, AnchoredPattern("/", specifier if len(specifier) > 1 else "/**")]
     if specifier.startswith(("./", "../")) or specifier in (".", ".."):
         start, parts = workspace.root, specifier.split("/")
         while parts and parts[0] in (".", "..", ""):
@@ -112,21 +112,21 @@ def anchor_pattern(specifier: str, narrow: bool, base: str, workspace: Workspace
         return [AnchoredPattern(root, f"**/{name}/**") for root in workspace.read_roots]
     if narrow:
         return [AnchoredPattern(workspace.root, specifier)]
-    found = [AnchoredPattern(root, specifier) for root in workspace.read_roots]
+    patterns = [AnchoredPattern(root, specifier) for root in workspace.read_roots]
     name = specifier.removeprefix("**/")
-    return found if "/" in name or name == "**" else [*found, AnchoredPattern("/", name, only_names=True)]
+    return patterns if "/" in name or name == "**" else [*patterns, AnchoredPattern("/", name, only_names=True)]
 
 
 @lru_cache(maxsize=2000)
 def _compile(specifier: str, narrow: bool, base: str, workspace: Workspace) -> tuple[tuple[str, Any, bool], ...]:
     from pathspec import GitIgnoreSpec
 
-    made: list[tuple[str, Any, bool]] = []
+    compiled: list[tuple[str, Any, bool]] = []
     for anchor, pattern, only_names in anchor_pattern(specifier, narrow, base, workspace):
         spec = GitIgnoreSpec.from_lines([_escape_gitignore(pattern if narrow else pattern.casefold())])
         for start in dict.fromkeys((anchor, os.path.realpath(anchor))):
-            made.append((start, spec, only_names))
-    return tuple(made)
+            compiled.append((start, spec, only_names))
+    return tuple(compiled)
 
 
 def _escape_gitignore(pattern: str) -> str:

@@ -68,10 +68,10 @@ class PermissionRules:
     __slots__ = ("_found", "allow", "ask", "deny", "prepared")
 
     def __init__(self, rules: Iterable[PermissionRule] = ()) -> None:
-        given = tuple(dict.fromkeys(rules))
-        self.deny = tuple(rule for rule in given if rule.effect == "deny")
-        self.ask = tuple(rule for rule in given if rule.effect == "ask")
-        self.allow = tuple(rule for rule in given if rule.effect == "allow")
+        unique = tuple(dict.fromkeys(rules))
+        self.deny = tuple(rule for rule in unique if rule.effect == "deny")
+        self.ask = tuple(rule for rule in unique if rule.effect == "ask")
+        self.allow = tuple(rule for rule in unique if rule.effect == "allow")
         self._found: dict[tuple[Effect, str], tuple[PermissionRule, ...]] = {}
         self.prepared: dict[Effect, object] = {}
         """Cache of `matching.compiled_command_rules`."""
@@ -86,13 +86,13 @@ class PermissionRules:
     def for_tool(self, effect: Effect, tool: str) -> tuple[PermissionRule, ...]:
         """Rules that cover a tool; `matching` checks whether they match this use of it."""
         key = (effect, tool)
-        found = self._found.get(key)
-        if found is None:
+        matching = self._found.get(key)
+        if matching is None:
             rules = self.deny if effect == "deny" else self.ask if effect == "ask" else self.allow
-            found = tuple(rule for rule in rules if covers_tool(rule, tool))
+            matching = tuple(rule for rule in rules if covers_tool(rule, tool))
             if len(self._found) < 500:  # a model may invent names
-                self._found[key] = found
-        return found
+                self._found[key] = matching
+        return matching
 
 
 def covers_tool(rule: PermissionRule, tool: str) -> bool:
@@ -240,24 +240,26 @@ def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> No
 
 def rule_warnings(rule: PermissionRule) -> list[tuple[str, str]]:
     """(problem, fix) of a valid rule that may not do what its author expects."""
-    found: list[tuple[str, str]] = []
+    warnings: list[tuple[str, str]] = []
     name, specifier = split_rule(rule.text)
     plain = next((tool for tool in _FAMILY_OF if tool.lower() == name.lower()), "")
     if specifier is not None and plain:
         what = f"a path is a matter of all tools that {'edit' if rule.tool == 'Edit' else 'read'}, not of {plain} alone"
-        found.append((f"`{rule.text}`: {what}; it counts as `{rule.tool}({specifier})`", f"write `{rule.tool}(...)`"))
+        warnings.append(
+            (f"`{rule.text}`: {what}; it counts as `{rule.tool}({specifier})`", f"write `{rule.tool}(...)`")
+        )
     known = (*CANONICAL_TOOLS, *COMPANION_TOOLS)
     if rule.tool not in known and "*" not in rule.tool and not rule.tool.startswith("mcp__"):
         what = f"`{rule.text}`: no tool here is called `{rule.tool}`; it counts if one is, exactly so"
-        found.append((what, f"tools are {', '.join(CANONICAL_TOOLS)} and `mcp__server__tool`"))
+        warnings.append((what, f"tools are {', '.join(CANONICAL_TOOLS)} and `mcp__server__tool`"))
     if rule.tool == "Bash" and rule.effect == "allow" and specifier and _JOINS_COMMANDS.search(specifier):
         what = f"`{rule.text}`: of several commands in a line each is judged on its own, so this may match none"
-        found.append((what, "write one rule for each command"))
+        warnings.append((what, "write one rule for each command"))
     if rule.tool in ("Read", "Edit") and specifier:
         from kitbag.permissions.rules.path_patterns import pattern_warnings
 
-        found += pattern_warnings(rule.text, rule.tool, specifier, rule.base)
-    return found
+        warnings += pattern_warnings(rule.text, rule.tool, specifier, rule.base)
+    return warnings
 
 
 def _truncate(text: str) -> str:

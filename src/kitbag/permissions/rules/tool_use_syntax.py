@@ -29,15 +29,15 @@ _KNOWN_TOOLS: Final = frozenset((*CANONICAL_TOOLS, *COMPANION_TOOLS, "Agent"))
 
 def parse_tool_use(text: str) -> tuple[str, str | None]:
     """The tool and its subject; text that is not `Tool(...)` is a Bash command."""
-    found = _USE.fullmatch(text.strip())
-    if found is None or (found[2] is None and found[1] not in _KNOWN_TOOLS and not found[1].startswith("mcp__")):
+    match = _USE.fullmatch(text.strip())
+    if match is None or (match[2] is None and match[1] not in _KNOWN_TOOLS and not match[1].startswith("mcp__")):
         return "Bash", text
-    return ("Task" if found[1] == "Agent" else found[1]), found[2]
+    return ("Task" if match[1] == "Agent" else match[1]), match[2]
 
 
 def arguments_from_subject(tool: str, subject: str) -> dict[str, object]:
     if tool == "Skill":
-        name, _, more = subject.partition(" ")
-        return {"skill": name, "args": more} if more else {"skill": name}
+        name, _, arguments = subject.partition(" ")
+        return {"skill": name, "args": arguments} if arguments else {"skill": name}
     key = _SUBJECT_KEYS.get(tool)
     return {key: subject} if key else {"subject": subject} if subject else {}

@@ -87,10 +87,10 @@ class BoundedReader:
         while pending:
             folder, depth = pending.pop()
             self.charge()
-            real = os.path.realpath(folder)
-            if real in seen:
+            real_path = os.path.realpath(folder)
+            if real_path in seen:
                 continue
-            seen.add(real)
+            seen.add(real_path)
             try:
                 with os.scandir(folder) as listed:
                     entries = sorted(listed, key=lambda entry: entry.name)
@@ -153,18 +153,18 @@ class BoundedReader:
             if status.st_size > self.limits.script_bytes:
                 self.add_gap(f"{self.relative(path)}: too large to be read whole")
                 return [], "too large to be read whole"
-            whole = hashlib.sha256()
+            digest = hashlib.sha256()
             start = b""
             while chunk := os.read(descriptor, 1 << 20):
                 self.charge(size=len(chunk))
-                whole.update(chunk)
+                digest.update(chunk)
                 start += chunk if len(start) <= BODY_LIMIT else b""
         except OSError as error:
             return [], f"can't be read: {(error.strerror or '').lower()}"
         finally:
             os.close(descriptor)
-        inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and active_content(name, start) is None
-        return ([] if only_executable and inert else [Capability("script", name, 0, whole.hexdigest())]), ""
+        is_inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and active_content(name, start) is None
+        return ([] if only_executable and is_inert else [Capability("script", name, 0, digest.hexdigest())]), ""
 
     def resolve_file(self, word: str, directory: str) -> str:
         """The workspace file that a word of a command refers to; empty if there is none."""

@@ -70,59 +70,66 @@ def text_capabilities(text: str, first_line: int = 1) -> list[Capability]:
     """Every command and variable of a Markdown text, as packing finds them. `first_line` 0: unknown."""
     from kitbag.text.reference_syntax import find_references
 
-    acts: list[Capability] = []
+    capabilities: list[Capability] = []
     for token in find_references(reveal_hidden(text)).tokens:
         if token.kind in ("command", "environment"):
             kind: CapabilityKind = "command" if token.kind == "command" else "environment"
-            acts.append(Capability(kind, token.value, first_line + token.line - 1 if first_line else 0))
-    return acts
+            capabilities.append(Capability(kind, token.value, first_line + token.line - 1 if first_line else 0))
+    return capabilities
 
 
 def document_capabilities(text: str) -> tuple[list[Capability], SplitDocument]:
     """For a file with frontmatter: what its fields allow and its body would run."""
     parts = split_frontmatter(text)
-    acts: list[Capability] = []
+    capabilities: list[Capability] = []
     if parts.frontmatter and _CAPABILITY_WORDS.search(parts.frontmatter):
         fields = parse_frontmatter(text, [], KNOWN_FIELDS).metadata
-        acts += field_capabilities(fields, lambda key: key_line(parts.frontmatter or "", key, parts.frontmatter_line))
-    return acts + text_capabilities(parts.body, parts.body_line), parts
+        capabilities += field_capabilities(
+            fields, lambda key: key_line(parts.frontmatter or "", key, parts.frontmatter_line)
+        )
+    return capabilities + text_capabilities(parts.body, parts.body_line), parts
 
 
 def field_capabilities(fields: Mapping[str, YamlValue], line: Callable[[str], int] | None = None) -> list[Capability]:
-    acts: list[Capability] = []
+    capabilities: list[Capability] = []
     for key, value in fields.items():
         name = key.lower().replace("-", "").replace("_", "")
         kind = _FIELD_KINDS.get(name) or ("setting" if _OTHER_CAPABILITY_FIELD.search(name) else None)
-        word = value.strip().lower() if isinstance(value, str) else "?"
-        if kind is None or word in _BLANK or (kind == "mode" and word in _DEFAULT_MODES) or value in ([], {}):
+        normalized = value.strip().lower() if isinstance(value, str) else "?"
+        if (
+            kind is None
+            or normalized in _BLANK
+            or (kind == "mode" and normalized in _DEFAULT_MODES)
+            or value in ([], {})
+        ):
             continue
         at = line(key) if line else 0
         if kind == "server" and name == "mcpservers" and not isinstance(value, str):
             named, described = parse_servers(value)
-            acts += [Capability("server", f"{key}: {format_value(list(named))}", at)] if named else []
-            acts += [Capability("server", describe_server(one, what), at) for one, what in described.items()]
+            capabilities += [Capability("server", f"{key}: {format_value(list(named))}", at)] if named else []
+            capabilities += [Capability("server", describe_server(one, what), at) for one, what in described.items()]
         elif kind == "server" and isinstance(value, dict):
-            acts += [Capability("server", describe_server(one, what), at) for one, what in value.items()]
+            capabilities += [Capability("server", describe_server(one, what), at) for one, what in value.items()]
         elif kind == "hook" and isinstance(value, dict):
-            acts += [Capability("hook", f"{one}: {format_value(what)}", at) for one, what in value.items()]
+            capabilities += [Capability("hook", f"{one}: {format_value(what)}", at) for one, what in value.items()]
         else:
-            acts.append(Capability(kind, f"{key}: {format_value(value)}", at))
-    return acts
+            capabilities.append(Capability(kind, f"{key}: {format_value(value)}", at))
+    return capabilities
 
 
 def collect_strings(value: object) -> list[str]:
     """Every string in a nested value: any of them may be a prompt."""
-    found: list[str] = []
+    strings: list[str] = []
     pending: list[object] = [value]
     while pending:
         one = pending.pop()
         if isinstance(one, str):
-            found.append(one)
+            strings.append(one)
         elif isinstance(one, dict):
             pending += cast("dict[object, object]", one).values()
         elif isinstance(one, list):
             pending += cast("list[object]", one)
-    return found
+    return strings
 
 
 def format_value(value: object) -> str:
@@ -161,31 +168,31 @@ def configuration_capabilities(content: object, is_server_map: bool = False) -> 
     """What a settings file of another tool would run: hooks, servers, and other fields with commands."""
     if not isinstance(content, dict):
         return []
-    acts: list[Capability] = []
+    capabilities: list[Capability] = []
     fields = cast("dict[str, object]", content)
     if is_server_map and _SERVER_MAPS.isdisjoint(fields):
         fields = {"mcpServers": fields}
     for key, value in fields.items():
         if key in _SERVER_MAPS and isinstance(value, dict):
-            acts += [
+            capabilities += [
                 Capability("server", describe_server(one, what))
                 for one, what in cast("dict[str, object]", value).items()
             ]
         elif key.lower() == "hooks":
-            acts += _hook_capabilities(value)
+            capabilities += _hook_capabilities(value)
         elif value not in (None, False, "", [], {}) and _runs(key, value):
-            acts.append(Capability("hook", f"{key}: {format_value(value)}"))
-    return acts
+            capabilities.append(Capability("hook", f"{key}: {format_value(value)}"))
+    return capabilities
 
 
 def _hook_capabilities(value: object) -> list[Capability]:
     if not isinstance(value, dict):
         return [Capability("hook", format_value(value))] if value else []
-    acts: list[Capability] = []
+    capabilities: list[Capability] = []
     for event, groups in cast("dict[str, object]", value).items():
         for group in cast("list[object]", groups) if isinstance(groups, list) else [groups]:
-            acts += _hook_group(event, group)
-    return acts
+            capabilities += _hook_group(event, group)
+    return capabilities
 
 
 def _hook_group(event: str, group: object) -> list[Capability]:
@@ -217,28 +224,30 @@ def _runs(key: str, value: object) -> bool:
 
 def setting_capabilities(content: Mapping[str, object], prefix: str = "") -> list[Capability]:
     """A project's own Kitbag settings, key by key."""
-    acts: list[Capability] = []
+    capabilities: list[Capability] = []
     for key, value in content.items():
         if isinstance(value, dict) and value and prefix.count(".") < 10:
-            acts += setting_capabilities(cast("dict[str, object]", value), f"{prefix}{key}.")
+            capabilities += setting_capabilities(cast("dict[str, object]", value), f"{prefix}{key}.")
         else:
-            acts.append(Capability("setting", f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
-    return acts
+            capabilities.append(
+                Capability("setting", f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}")
+            )
+    return capabilities
 
 
-def executed_files(acts: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
+def executed_files(capabilities: Iterable[Capability]) -> Iterator[tuple[str, ...]]:
     """Groups of words; the first word of a group that is a workspace file is what a command, hook or server runs."""
     seen: set[str | tuple[str, ...]] = set()
-    for act in acts:
-        if act.kind not in ("command", "hook", "server") or act.text in seen:
+    for capability in capabilities:
+        if capability.kind not in ("command", "hook", "server") or capability.text in seen:
             continue
-        seen.add(act.text)
-        if act.kind == "command":
-            found = _executed_words(act.text)
+        seen.add(capability.text)
+        if capability.kind == "command":
+            groups = _executed_words(capability.text)
         else:
             # Take all words of a server's command line: they are few and rarely data.
-            found = [(one,) for word in _split_words(act.text) for one in (word, *_inner_words(word))]
-        for words in found:
+            groups = [(one,) for word in _split_words(capability.text) for one in (word, *_inner_words(word))]
+        for words in groups:
             if words not in seen:
                 seen.add(words)
                 yield words
@@ -273,11 +282,11 @@ def _executed_words(text: str) -> list[tuple[str, ...]]:
             redirected = False
         elif parts[-1] or not _ASSIGNMENT.match(word):
             parts[-1].append(word)
-    found: list[tuple[str, ...]] = []
+    groups: list[tuple[str, ...]] = []
     for part in parts:
         if part:
-            found.append((part[0],))
+            groups.append((part[0],))
             if _RUNS_A_FILE.fullmatch(os.path.basename(part[0])):
-                found.append(tuple(word for word in part[1:] if not word.startswith("-")))
-                found += [(inner,) for word in part[1:] for inner in _inner_words(word)]
-    return found
+                groups.append(tuple(word for word in part[1:] if not word.startswith("-")))
+                groups += [(inner,) for word in part[1:] for inner in _inner_words(word)]
+    return groups

@@ -44,7 +44,7 @@ class TrustRecord(NamedTuple):
     @property
     def capability_count(self) -> int:
         """How many things it may run or allow."""
-        return sum(act.kind != "item" for act in self.capabilities)
+        return sum(capability.kind != "item" for capability in self.capabilities)
 
 
 class TrustStore(NamedTuple):
@@ -112,7 +112,7 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
     owner, at, listed = fields.get("owner"), fields.get("trusted_at"), fields.get("acts")
     if not isinstance(owner, int) or not isinstance(at, str) or not isinstance(listed, list):
         return None
-    acts: list[ApprovedCapability] = []
+    capabilities: list[ApprovedCapability] = []
     for one in cast("list[object]", listed):
         words = cast("list[object]", one) if isinstance(one, list) else []
         if len(words) != len(ApprovedCapability._fields) or not all(isinstance(word, str) for word in words):
@@ -120,8 +120,8 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
         kind, path, digest, text = cast("list[str]", words)
         if kind != "item" and kind not in CAPABILITY_KINDS:
             return None
-        acts.append(ApprovedCapability(kind, path, digest, text))
-    return TrustRecord(root, owner, at, tuple(acts))
+        capabilities.append(ApprovedCapability(kind, path, digest, text))
+    return TrustRecord(root, owner, at, tuple(capabilities))
 
 
 def update_trust_store(home: str, change: Callable[[dict[str, TrustRecord]], None]) -> str:
@@ -143,7 +143,7 @@ def _serialize(records: dict[str, TrustRecord]) -> bytes:
         root: {
             "owner": record.owner,
             "trusted_at": record.trusted_at,
-            "acts": [list(act) for act in record.capabilities],
+            "acts": [list(capability) for capability in record.capabilities],
         }
         for root, record in sorted(records.items())
     }
@@ -159,5 +159,5 @@ def redact_texts(texts: Iterable[str]) -> list[str]:
 
 
 def _truncate(text: str) -> str:
-    more = len(text) - _MAX_TEXT
-    return text if more <= 0 else f"{text[:_MAX_TEXT]}... ({more:,} more characters)"
+    omitted = len(text) - _MAX_TEXT
+    return text if omitted <= 0 else f"{text[:_MAX_TEXT]}... ({omitted:,} more characters)"

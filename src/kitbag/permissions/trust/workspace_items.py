@@ -91,7 +91,7 @@ class _WorkspaceScanner:
         self.items: list[WorkspaceItem] = []
 
     def run(self) -> WorkspaceScan:
-        reading = self.reader
+        reader = self.reader
         try:
             for directory in self.places.project_dirs:
                 self._settings(directory)
@@ -102,13 +102,21 @@ class _WorkspaceScanner:
             self._library()
             self._other_links()
         except ReadLimitError as error:
-            reading.add_gap(f"{error}; the rest was not looked at")
+            reader.add_gap(f"{error}; the rest was not looked at")
         self.items.sort(key=lambda item: (WORKSPACE_ITEM_KINDS.index(item.kind), item.path))
-        return WorkspaceScan(tuple(self.items), reading.is_complete, tuple(dict.fromkeys(reading.problems)))
+        return WorkspaceScan(tuple(self.items), reader.is_complete, tuple(dict.fromkeys(reader.problems)))
 
-    def _add(self, kind: WorkspaceItemKind, name: str, path: str, acts: list[Capability], problem: str = "") -> None:
-        acts = acts + self._files_run(acts, os.path.dirname(path)) + self.reader.link_capabilities(path, name, problem)
-        self.items.append(WorkspaceItem(kind, name, self.reader.relative(path), tuple(dict.fromkeys(acts)), problem))
+    def _add(
+        self, kind: WorkspaceItemKind, name: str, path: str, capabilities: list[Capability], problem: str = ""
+    ) -> None:
+        capabilities = (
+            capabilities
+            + self._files_run(capabilities, os.path.dirname(path))
+            + self.reader.link_capabilities(path, name, problem)
+        )
+        self.items.append(
+            WorkspaceItem(kind, name, self.reader.relative(path), tuple(dict.fromkeys(capabilities)), problem)
+        )
 
     # --- Files with known names ---------------------------------------------------------------------
 
@@ -117,14 +125,14 @@ class _WorkspaceScanner:
         if not os.path.lexists(path):
             return
         text, problem = self.reader.read_text(path)
-        acts: list[Capability] = []
+        capabilities: list[Capability] = []
         if not problem:
             try:
-                acts = setting_capabilities(parse_toml(text))
+                capabilities = setting_capabilities(parse_toml(text))
             except (ValueError, RecursionError):
-                acts = [Capability("setting", text)] if text.strip() else []
+                capabilities = [Capability("setting", text)] if text.strip() else []
                 problem = "not valid TOML; nothing in it is used"
-        self._add("settings", "settings.toml", path, acts, problem)
+        self._add("settings", "settings.toml", path, capabilities, problem)
 
     def _configuration(self, directory: str) -> None:
         named: tuple[tuple[WorkspaceItemKind, tuple[str, ...]], ...] = (
@@ -137,8 +145,10 @@ class _WorkspaceScanner:
                 path = os.path.join(directory, name)
                 if os.path.lexists(path):
                     text, problem = self.reader.read_text(path)
-                    acts, wrong = _parse_configuration(text, name, names is _SERVER_FILES) if not problem else ([], "")
-                    self._add(kind, name, path, acts, problem or wrong)
+                    capabilities, parse_problem = (
+                        _parse_configuration(text, name, names is _SERVER_FILES) if not problem else ([], "")
+                    )
+                    self._add(kind, name, path, capabilities, problem or parse_problem)
 
     def _memory(self, directory: str) -> None:
         paths = [path for name in _MEMORY if os.path.lexists(path := os.path.join(directory, name))]
@@ -155,9 +165,13 @@ class _WorkspaceScanner:
     def _hook_folders(self, directory: str) -> None:
         for folder in _HOOK_FOLDERS:
             for path in self.reader.files_below(os.path.join(directory, folder)):
-                acts, problem = self.reader.script_capabilities(path, self.reader.relative(path))
+                capabilities, problem = self.reader.script_capabilities(path, self.reader.relative(path))
                 self._add(
-                    "hook", os.path.basename(path), path, [act._replace(note=_NOT_RUN_NOTE) for act in acts], problem
+                    "hook",
+                    os.path.basename(path),
+                    path,
+                    [capability._replace(note=_NOT_RUN_NOTE) for capability in capabilities],
+                    problem,
                 )
 
     def _tasks(self, directory: str) -> None:
@@ -165,10 +179,14 @@ class _WorkspaceScanner:
         for path in self.reader.files_below(os.path.join(directory, _TASKS), max_depth=0):
             if path.endswith(_TASK_FILES):
                 text, problem = self.reader.read_text(path)
-                acts = document_capabilities(text)[0] if path.endswith(".md") else _data_capabilities(text, path)
-                acts = [act for act in acts if act.kind in ("command", "environment")]
-                if acts or os.path.islink(path):
-                    self._add("task", os.path.splitext(os.path.basename(path))[0], path, acts, problem)
+                capabilities = (
+                    document_capabilities(text)[0] if path.endswith(".md") else _data_capabilities(text, path)
+                )
+                capabilities = [
+                    capability for capability in capabilities if capability.kind in ("command", "environment")
+                ]
+                if capabilities or os.path.islink(path):
+                    self._add("task", os.path.splitext(os.path.basename(path))[0], path, capabilities, problem)
 
     # --- Items of the library -----------------------------------------------------------------------
 
@@ -222,14 +240,14 @@ class _WorkspaceScanner:
         """As in the registry: skill directories that are teams because a persona says so."""
         others = [root for root in find_roots(self.places, "personas", builtin=False) if root.scope != "project"]
         files = personas + [(path, root, team) for root in others for path, team in find_persona_files(root, [])]
-        found: set[str] = set()
+        teams: set[str] = set()
         for path, root, team in files:
             self.reader.charge(1)
             if team:
-                found.add(team)
+                teams.add(team)
             elif (persona := read_persona(path, root)[0]) and persona.team:
-                found.add(persona.team)
-        return frozenset(found)
+                teams.add(persona.team)
+        return frozenset(teams)
 
     def _scan(self, root: Root, teams: frozenset[str]) -> RootScan:
         def reader(
@@ -273,8 +291,8 @@ class _WorkspaceScanner:
                     relative = self.reader.relative(path)
                     if relative not in known:
                         known.add(relative)
-                        why = self.reader.refusal_reason(path)
-                        self._add("link", os.path.basename(path), path, [], f"not read: {why}" if why else "")
+                        reason = self.reader.refusal_reason(path)
+                        self._add("link", os.path.basename(path), path, [], f"not read: {reason}" if reason else "")
 
     def _unseen(self, diagnostics: list[Diagnostic]) -> None:
         """A directory that can't be listed, or too many of them."""
@@ -284,20 +302,22 @@ class _WorkspaceScanner:
 
     def _skill(self, skill: Skill) -> None:
         text, problem = self.reader.read_text(skill.path)
-        acts = document_capabilities(text)[0]
+        capabilities = document_capabilities(text)[0]
         if not skill.flags & (FLAT | COMMAND):
-            acts += self._bundle(skill)
-        self._add("command" if skill.flags & COMMAND else "skill", skill.full_name, skill.path, acts, problem)
+            capabilities += self._bundle(skill)
+        self._add("command" if skill.flags & COMMAND else "skill", skill.full_name, skill.path, capabilities, problem)
 
     def _bundle(self, skill: Skill) -> list[Capability]:
         """Files of a skill's directory that can run or allow something; prose and images can't."""
-        acts: list[Capability] = []
+        capabilities: list[Capability] = []
         for path in self.reader.files_below(skill.directory):
             relative = path[len(skill.directory) + 1 :]
             if relative != os.path.basename(skill.location):
-                found, problem = self.reader.script_capabilities(path, relative, only_executable=True)
-                acts += found + (self.reader.link_capabilities(path, relative, problem) if os.path.islink(path) else [])
-        return acts
+                scripts, problem = self.reader.script_capabilities(path, relative, only_executable=True)
+                capabilities += scripts + (
+                    self.reader.link_capabilities(path, relative, problem) if os.path.islink(path) else []
+                )
+        return capabilities
 
     def _agent(self, path: str, root: Root) -> None:
         self.reader.charge(1)
@@ -311,14 +331,16 @@ class _WorkspaceScanner:
         if is_data_file(path):
             document, _ = read_document(path, root.boundary)
             fields = document.metadata if document is not None else {}
-            acts = field_capabilities(fields) + [
-                act for one in collect_strings(fields) for act in text_capabilities(one, 0)
+            capabilities = field_capabilities(fields) + [
+                capability for one in collect_strings(fields) for capability in text_capabilities(one, 0)
             ]
         else:
-            acts = document_capabilities(text)[0]
+            capabilities = document_capabilities(text)[0]
         note = f"runs as {agent.permission_mode}"
-        acts = [act._replace(note=note) if act.kind == "mode" else act for act in acts]
-        self._add("agent", agent.full_name, path, acts, problem)
+        capabilities = [
+            capability._replace(note=note) if capability.kind == "mode" else capability for capability in capabilities
+        ]
+        self._add("agent", agent.full_name, path, capabilities, problem)
 
     def _persona(self, path: str, root: Root, team: str) -> None:
         self.reader.charge(1)
@@ -332,32 +354,34 @@ class _WorkspaceScanner:
 
     def _files_run(self, started_by: list[Capability], directory: str) -> list[Capability]:
         """Workspace scripts started by commands, hooks and servers; what those run in turn is unknown."""
-        found: list[Capability] = []
+        scripts: list[Capability] = []
         for words in executed_files(started_by):
             for word in words:
                 path = self.reader.resolve_file(word, directory)
                 if path:
                     name = self.reader.relative(path)
-                    acts, problem = self.reader.script_capabilities(path, name)
+                    capabilities, problem = self.reader.script_capabilities(path, name)
                     # Bind unreadable files too: replacing one is a change.
-                    found += acts or [Capability("script", name, note=problem)]
-                    found += self.reader.link_capabilities(path, name, problem)
+                    scripts += capabilities or [Capability("script", name, note=problem)]
+                    scripts += self.reader.link_capabilities(path, name, problem)
                     break
-        return found
+        return scripts
 
 
 def _parse_configuration(text: str, name: str, is_server_map: bool) -> tuple[list[Capability], str]:
     problem = ""
     try:
         if name.endswith(".toml"):
-            acts = configuration_capabilities(parse_toml(text))
+            capabilities = configuration_capabilities(parse_toml(text))
         else:
-            acts = configuration_capabilities(json.loads(text), is_server_map)
+            capabilities = configuration_capabilities(json.loads(text), is_server_map)
     except (ValueError, RecursionError):
         # Another tool may still be able to read it, so all of it counts.
-        acts = [Capability("hook", text)] if text.strip() else []
+        capabilities = [Capability("hook", text)] if text.strip() else []
         problem = "can't be read; all of it counts"
-    return [act._replace(note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE) for act in acts], problem
+    return [
+        capability._replace(note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE) for capability in capabilities
+    ], problem
 
 
 def _data_capabilities(text: str, path: str) -> list[Capability]:
@@ -367,4 +391,4 @@ def _data_capabilities(text: str, path: str) -> list[Capability]:
         value: object = json.loads(text) if path.endswith(".json") else parse_yaml(text)[0]
     except (ValueError, RecursionError, YamlError):
         return text_capabilities(text)
-    return [act for one in collect_strings(value) for act in text_capabilities(one, 0)]
+    return [capability for one in collect_strings(value) for capability in text_capabilities(one, 0)]

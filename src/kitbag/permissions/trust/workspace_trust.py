@@ -62,8 +62,8 @@ class WorkspaceTrust(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """Hash of everything the workspace contains, as it was read. Trust for one session is bound to it."""
-        acts = sorted(digest for item in self.items for digest in _digests(item))
-        return hashlib.sha256("\n".join(acts).encode()).hexdigest()
+        capabilities = sorted(digest for item in self.items for digest in _digests(item))
+        return hashlib.sha256("\n".join(capabilities).encode()).hexdigest()
 
     @property
     def can_load_items(self) -> bool:
@@ -78,7 +78,10 @@ class WorkspaceTrust(NamedTuple):
     def capability_digests(self, paths: Collection[str]) -> set[str]:
         """Digests of the capabilities of these files; paths as in `WorkspaceItem.path`."""
         return {
-            capability_digest(item.path, act) for item in self.items if item.path in paths for act in item.capabilities
+            capability_digest(item.path, capability)
+            for item in self.items
+            if item.path in paths
+            for capability in item.capabilities
         }
 
     def covers(self, path: str, text: str) -> bool:
@@ -91,29 +94,30 @@ class WorkspaceTrust(NamedTuple):
         if self.state != "trusted":
             return False
         known = {
-            (act.kind, act.text)
+            (capability.kind, capability.text)
             for item in self.items
             if path in (os.path.join(self.folder, item.path), os.path.join(self.root, item.path))
-            for act in item.capabilities
+            for capability in item.capabilities
         }
-        return all((act.kind, act.text) in known for act in text_capabilities(text))
+        return all((capability.kind, capability.text) in known for capability in text_capabilities(text))
 
 
 def check_trust(places: Places, trusted_for_run: bool | str = False) -> WorkspaceTrust:
     """Reads only, runs nothing. `trusted_for_run`: a person trusts this run; not stored. If it is a
     `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same."""
     root = os.path.realpath(places.project)
-    found = scan_workspace(places)
-    for_now = trusted_for_run is True
+    scan = scan_workspace(places)
+    for_this_run = trusted_for_run is True
     trust = WorkspaceTrust(
-        "untrusted", root, places.project, found.items, (), found.is_complete, found.problems, for_now
+        "untrusted", root, places.project, scan.items, (), scan.is_complete, scan.problems, for_this_run
     )
-    if not found.items and found.is_complete:
+    if not scan.items and scan.is_complete:
         return trust._replace(state="nothing")
     if trusted_for_run:
-        only = trusted_for_run if isinstance(trusted_for_run, str) else ""
+        only_fingerprint = trusted_for_run if isinstance(trusted_for_run, str) else ""
         return trust._replace(
-            state="trusted" if for_now or trust.fingerprint == only else "changed", only_fingerprint=only
+            state="trusted" if for_this_run or trust.fingerprint == only_fingerprint else "changed",
+            only_fingerprint=only_fingerprint,
         )
     store = _store(places, root)
     if store.problem:
@@ -121,10 +125,10 @@ def check_trust(places: Places, trusted_for_run: bool | str = False) -> Workspac
     record = store.records.get(root)
     if record is None or record.owner != _owner(root):
         return trust
-    changes = changes_since(record, found, places)
+    changes = changes_since(record, scan, places)
     if changes:
         return trust._replace(state="changed", changes=changes)
-    return trust._replace(state="trusted") if found.is_complete else trust
+    return trust._replace(state="trusted") if scan.is_complete else trust
 
 
 def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
@@ -133,26 +137,28 @@ def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
     Returns a remark about the store. Raises InvalidError if the workspace can't be trusted.
     """
     if not reviewed.is_complete:
-        what = f"{reviewed.root} can't be trusted: not all of it could be looked at ({'; '.join(reviewed.problems)})"
-        raise InvalidError(what, "remove what is too much, or use --trust-workspace for one run")
+        problem_text = (
+            f"{reviewed.root} can't be trusted: not all of it could be looked at ({'; '.join(reviewed.problems)})"
+        )
+        raise InvalidError(problem_text, "remove what is too much, or use --trust-workspace for one run")
     if problem := _store_in_workspace(places, reviewed.root):
         raise InvalidError(problem, "set KITBAG_HOME to a folder outside the workspace")
     owner = _owner(reviewed.root)
     if owner is None:
         raise InvalidError(f"{reviewed.root} is gone", "")
-    acts = _approved_capabilities(reviewed.items)
+    capabilities = _approved_capabilities(reviewed.items)
     seen = {item.path for item in reviewed.items}
 
     def change(records: dict[str, TrustRecord]) -> None:
         before = records.get(reviewed.root)
         # Items of the workspace's other directories were not scanned from here and stay approved.
         kept = [
-            act
-            for act in (before.capabilities if before and before.owner == owner else ())
-            if act.path not in seen and os.path.lexists(os.path.join(reviewed.root, act.path))
+            capability
+            for capability in (before.capabilities if before and before.owner == owner else ())
+            if capability.path not in seen and os.path.lexists(os.path.join(reviewed.root, capability.path))
         ]
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        records[reviewed.root] = TrustRecord(reviewed.root, owner, at, tuple(dict.fromkeys((*acts, *kept))))
+        records[reviewed.root] = TrustRecord(reviewed.root, owner, at, tuple(dict.fromkeys((*capabilities, *kept))))
 
     return update_trust_store(_home(places), change)
 
@@ -174,27 +180,32 @@ def removed_restrictions(places: Places, trust: Callable[[], WorkspaceTrust]) ->
     root = os.path.realpath(places.project)
     record = _store(places, root).records.get(root)
     files = {os.path.join(folder, ".kitbag", "settings.toml") for folder in places.project_dirs}
-    agreed = [
-        (os.path.join(places.project, act.path), act)
-        for act in (record.capabilities if record is not None and record.owner == _owner(root) else ())
-        if act.kind == "setting" and act.text.startswith(_RESTRICTING_SETTINGS)
+    approved = [
+        (os.path.join(places.project, capability.path), capability)
+        for capability in (record.capabilities if record is not None and record.owner == _owner(root) else ())
+        if capability.kind == "setting" and capability.text.startswith(_RESTRICTING_SETTINGS)
     ]
-    agreed = [(file, act) for file, act in agreed if file in files]
-    if not agreed or (found := trust()).for_this_run or found.only_fingerprint:
+    approved = [(file, capability) for file, capability in approved if file in files]
+    if not approved or (current := trust()).for_this_run or current.only_fingerprint:
         return []
-    present = {digest for item in found.items for digest in _digests(item)}
-    return [entry for file, act in agreed if act.digest not in present for entry in _setting_entries(file, act)]
+    present = {digest for item in current.items for digest in _digests(item)}
+    return [
+        entry
+        for file, capability in approved
+        if capability.digest not in present
+        for entry in _setting_entries(file, capability)
+    ]
 
 
 _RESTRICTING_SETTINGS: Final = tuple(f"{key} = " for key in PERMISSION_KEYS if key != "permissions.allow")
 
 
-def _setting_entries(file: str, act: ApprovedCapability) -> list[PermissionEntry]:
-    key, _, value = act.text.partition(" = ")
+def _setting_entries(file: str, capability: ApprovedCapability) -> list[PermissionEntry]:
+    key, _, value = capability.text.partition(" = ")
     # A truncated or redacted text can't be restored; only its existence is known.
-    is_whole = capability_digest(act.path, Capability("setting", act.text)) == act.digest
-    found: object = json.loads(value) if is_whole else None
-    values = cast("list[object]", found) if isinstance(found, list) else [found]
+    is_exact = capability_digest(capability.path, Capability("setting", capability.text)) == capability.digest
+    parsed: object = json.loads(value) if is_exact else None
+    values = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]
     return [PermissionEntry(key, one, file, 0, False) for one in values]
 
 
@@ -228,10 +239,10 @@ def _owner(root: str) -> int | None:
 # --- Changes ----------------------------------------------------------------------------------------------------
 
 
-def capability_digest(path: str, act: Capability) -> str:
+def capability_digest(path: str, capability: Capability) -> str:
     """Capabilities that differ in kind, file, text or bytes have different digests."""
-    bound = json.dumps([act.kind, path, act.text, act.digest])
-    return hashlib.sha256(bound.encode()).hexdigest()
+    identity = json.dumps([capability.kind, path, capability.text, capability.digest])
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _item_digest(item: WorkspaceItem) -> str:
@@ -239,29 +250,33 @@ def _item_digest(item: WorkspaceItem) -> str:
 
 
 def _digests(item: WorkspaceItem) -> list[str]:
-    return [_item_digest(item), *(capability_digest(item.path, act) for act in item.capabilities)]
+    return [_item_digest(item), *(capability_digest(item.path, capability) for capability in item.capabilities)]
 
 
 def _approved_capabilities(items: Collection[WorkspaceItem]) -> list[ApprovedCapability]:
-    wanted = [(item.path, act) for item in items for act in item.capabilities]
-    texts = redact_texts(_describe_capability(act) for _, act in wanted)
+    found = [(item.path, capability) for item in items for capability in item.capabilities]
+    texts = redact_texts(_describe_capability(capability) for _, capability in found)
     return [
         *(ApprovedCapability("item", item.path, _item_digest(item), f"{item.kind} {item.name}") for item in items),
         *(
-            ApprovedCapability(act.kind, path, capability_digest(path, act), text)
-            for (path, act), text in zip(wanted, texts, strict=True)
+            ApprovedCapability(capability.kind, path, capability_digest(path, capability), text)
+            for (path, capability), text in zip(found, texts, strict=True)
         ),
     ]
 
 
-def _describe_capability(act: Capability) -> str:
-    return f"{act.text} sha256:{act.digest}" if act.digest else act.text
+def _describe_capability(capability: Capability) -> str:
+    return f"{capability.text} sha256:{capability.digest}" if capability.digest else capability.text
 
 
-def changes_since(record: TrustRecord, found: WorkspaceScan, places: Places) -> tuple[TrustChange, ...]:
+def changes_since(record: TrustRecord, scan: WorkspaceScan, places: Places) -> tuple[TrustChange, ...]:
     """Empty if every capability was approved and no restriction is gone."""
-    agreed = {act.digest for act in record.capabilities}
-    now = [(item.path, act, capability_digest(item.path, act)) for item in found.items for act in item.capabilities]
+    approved = {capability.digest for capability in record.capabilities}
+    now = [
+        (item.path, capability, capability_digest(item.path, capability))
+        for item in scan.items
+        for capability in item.capabilities
+    ]
     present = {digest for _, _, digest in now}
     gone: dict[tuple[str, str], list[ApprovedCapability]] = {}
     for old in record.capabilities:
@@ -269,31 +284,38 @@ def changes_since(record: TrustRecord, found: WorkspaceScan, places: Places) -> 
             gone.setdefault((old.path, old.kind), []).append(old)
     changes = [
         TrustChange("+", "item", item.path, "", f"{item.kind} {item.name}")
-        for item in found.items
-        if _item_digest(item) not in agreed
+        for item in scan.items
+        if _item_digest(item) not in approved
     ]
-    for path, act, digest in now:
-        if digest not in agreed:
-            before = _counterpart(act, gone.get((path, act.kind), []))
+    for path, capability, digest in now:
+        if digest not in approved:
+            before = _counterpart(capability, gone.get((path, capability.kind), []))
             changes.append(
-                TrustChange("~" if before else "+", act.kind, path, before, _describe_capability(act), act.line)
+                TrustChange(
+                    "~" if before else "+",
+                    capability.kind,
+                    path,
+                    before,
+                    _describe_capability(capability),
+                    capability.line,
+                )
             )
-    seen = {item.path for item in found.items}
+    seen = {item.path for item in scan.items}
     changes += [
         TrustChange("-", old.kind, path, old.text, "")
-        for (path, kind), left in gone.items()
-        if kind in RESTRICTING_KINDS and (path in seen or _is_scanned(path, found, places))
-        for old in left
+        for (path, kind), removed in gone.items()
+        if kind in RESTRICTING_KINDS and (path in seen or _is_scanned(path, scan, places))
+        for old in removed
     ]
     return tuple(changes)
 
 
-def _counterpart(act: Capability, gone: list[ApprovedCapability]) -> str:
+def _counterpart(capability: Capability, gone: list[ApprovedCapability]) -> str:
     """The previous version, removed from `gone`: the same script, or else the first of the same kind in that file."""
-    if act.kind == "script":
-        same = [old for old in gone if old.text.startswith(f"{act.text} sha256:")]
+    if capability.kind == "script":
+        same = [old for old in gone if old.text.startswith(f"{capability.text} sha256:")]
     else:
-        start = act.text.partition(":")[0].partition("=")[0]
+        start = capability.text.partition(":")[0].partition("=")[0]
         same = [old for old in gone if old.text.partition(":")[0].partition("=")[0] == start] or gone
     if not same:
         return ""
@@ -302,8 +324,8 @@ def _counterpart(act: Capability, gone: list[ApprovedCapability]) -> str:
     return before.text
 
 
-def _is_scanned(path: str, found: WorkspaceScan, places: Places) -> bool:
+def _is_scanned(path: str, scan: WorkspaceScan, places: Places) -> bool:
     """If a project's settings are gone, what they denied is allowed again. Other files take their permissions along."""
     root = places.project
     settings = (os.path.join(folder, ".kitbag", "settings.toml") for folder in places.project_dirs)
-    return found.is_complete and os.path.join(root, path) in settings
+    return scan.is_complete and os.path.join(root, path) in settings
