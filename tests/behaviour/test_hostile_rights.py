@@ -198,7 +198,7 @@ def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     person = Recorder()
     told = victim.attack(bash("echo x > made"), mode="default", approver=person)
     assert not told[0].is_error
-    assert [question.judgement.sandbox for question in person.questions] == ["none"]
+    assert [question.decision.sandbox for question in person.questions] == ["none"]
     assert any("with all your rights" in line for line in render_approval(person.questions[0]))
 
 

@@ -95,7 +95,7 @@ class TestAnswers:
     def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:
         permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")
         assert isinstance(permit, Permit)
-        assert permit.remark == ""
+        assert permit.notice == ""
         assert "error: " in face.seen()
         assert face.forms[2].initial_text == "Bash(git push"  # to be mended, not to be written anew
         assert "Bash(git push:*)" in (world.home / ".kitbag/settings.toml").read_text()

@@ -41,7 +41,7 @@ async def main():
             continue
         if isinstance(found, Permit):
             found.use(tool, arguments)
-            print(json.dumps(["permit", found.remark]), flush=True)
+            print(json.dumps(["permit", found.notice]), flush=True)
         else:
             print(json.dumps([found.by, found.reason]), flush=True)
 interruption.run_interruptible(main())

@@ -151,8 +151,8 @@ class Executor:
         self._emit_settings_changes(permissions)
         if isinstance(permit, Denial):
             return error_output(f"{tool.name} is not allowed: {permit.reason}")
-        if permit.remark:
-            self.emit(Notice("warning", permit.remark))
+        if permit.notice:
+            self.emit(Notice("warning", permit.notice))
         if not tool.read_only:
             await self.session.record_intent(call)
         self._emit_started(call)

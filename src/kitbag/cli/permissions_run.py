@@ -103,8 +103,8 @@ def _require_approval(
     if isinstance(found, Denial):
         raise InvalidError(f"it did not run: {found.reason}")
     found.use("Bash", given, here, approvals.with_session_rules(opened.permissions))
-    if found.remark:
-        output.remark(output.clean(found.remark))
+    if found.notice:
+        output.remark(output.clean(found.notice))
 
 
 def _describe_reason(judgement: PermissionDecision) -> str:

@@ -226,11 +226,11 @@ def _drain_output(pipe: int, output: "_Output") -> None:
 
 
 class _Output:
-    __slots__ = ("characters", "chunks", "heard", "kept", "seen")
+    __slots__ = ("chunks", "kept", "max_characters", "on_output", "seen")
 
     def __init__(self, characters: int, heard: Callable[[bytes], None] | None) -> None:
-        self.characters = characters
-        self.heard = heard
+        self.max_characters = characters
+        self.on_output = heard
         self.chunks: list[bytes] = []
         self.kept = 0
         self.seen = 0
@@ -244,9 +244,9 @@ class _Output:
         except OSError:
             return False
         self.seen += len(chunk)
-        if self.heard is not None and chunk:
-            self.heard(chunk)
-        room = self.characters * 4 + _CHUNK - self.kept  # four bytes per character, plus some for colors
+        if self.on_output is not None and chunk:
+            self.on_output(chunk)
+        room = self.max_characters * 4 + _CHUNK - self.kept  # four bytes per character, plus some for colors
         if room > 0:
             self.chunks.append(chunk[:room])
             self.kept += len(self.chunks[-1])
@@ -257,9 +257,9 @@ class _Output:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = clean_output(decoder.decode(b"".join(self.chunks), final=self.kept == self.seen))
         truncated = self.seen - self.kept
-        if len(text) > self.characters:
-            truncated += len(text[self.characters :].encode())
-            text = text[: self.characters]
+        if len(text) > self.max_characters:
+            truncated += len(text[self.max_characters :].encode())
+            text = text[: self.max_characters]
         return text, truncated
 
 

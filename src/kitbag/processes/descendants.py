@@ -29,20 +29,20 @@ _MAX_STARTS_PER_SECOND = 50_000
 
 
 class DescendantTracker:
-    __slots__ = ("_begun", "_descriptor", "_first", "_number", "mark")
+    __slots__ = ("_begun", "_descriptor", "_first", "_number", "marker")
 
     def __init__(self, *, with_file: bool = True, session: str = "") -> None:
         """`with_file`: whether to pass the marker as a file too."""
-        self.mark = os.urandom(12).hex()
+        self.marker = os.urandom(12).hex()
         self._descriptor = self._number = (
-            _create_marker_file(f"{_FILE_PREFIX}{self.mark}-{session[:100]}") if with_file else -1
+            _create_marker_file(f"{_FILE_PREFIX}{self.marker}-{session[:100]}") if with_file else -1
         )
         self._first = 0
         self._begun = time.monotonic()
 
     def marker_value(self, outer: str) -> str:
         """Prepends the outer marker: ending a command that runs Kitbag also ends what that Kitbag started."""
-        return f"{outer[-1000:]}:{self.mark}"
+        return f"{outer[-1000:]}:{self.marker}"
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class DescendantTracker:
             return [], False
         pids: list[int] = []
         unclear = lowest == 0
-        marker, own_pid = self.mark.encode(), os.getpid()
+        marker, own_pid = self.marker.encode(), os.getpid()
         for name in names:
             if not name.isdigit() or not lowest < int(name) <= highest or int(name) == own_pid:
                 continue
@@ -103,14 +103,14 @@ class DescendantTracker:
 
     def _check_marker(self, process: int) -> str:
         """Whether a pinned process has the marker; its pid can't be reused now."""
-        has_marker = self.mark.encode() in _environment(str(process)) or self._holds_marker_file(str(process))
+        has_marker = self.marker.encode() in _environment(str(process)) or self._holds_marker_file(str(process))
         return "" if has_marker else "was not started by this command"
 
     def _holds_marker_file(self, process: str) -> bool:
         if self._number < 0:
             return False
         try:
-            return self.mark in os.readlink(f"/proc/{process}/fd/{self._number}") and _is_inherited(
+            return self.marker in os.readlink(f"/proc/{process}/fd/{self._number}") and _is_inherited(
                 process, self._number
             )
         except OSError:

@@ -109,7 +109,7 @@ class _Status:
         deadline = time.monotonic() + _START_SECONDS
         while b"\n" not in self._text and self._more(deadline - time.monotonic()):
             pass
-        child_pid = self._said("child-pid")
+        child_pid = self._status_value("child-pid")
         if is_pid(child_pid):
             with contextlib.suppress(OSError, AttributeError):
                 self.first_process = os.pidfd_open(child_pid)
@@ -117,7 +117,7 @@ class _Status:
     def command_ran(self) -> bool:
         while self._more(0):
             pass
-        return self._said("exit-code") is not None
+        return self._status_value("exit-code") is not None
 
     def wait_for_end(self) -> bool:
         """Wait until the namespace is empty: its first process ends last."""
@@ -148,7 +148,7 @@ class _Status:
         self._text += chunk
         return bool(chunk)
 
-    def _said(self, key: str) -> int | None:
+    def _status_value(self, key: str) -> int | None:
         for line in self._text.splitlines():
             with contextlib.suppress(ValueError):
                 message: Any = json.loads(line)

@@ -63,27 +63,27 @@ def analyze(text: str) -> ShellAnalysis:
 
 
 class _Analyzer:
-    __slots__ = ("doubts", "forms", "left", "parts", "seen", "text", "waiting")
+    __slots__ = ("forms", "parts", "queue", "remaining_characters", "seen", "text", "uncertainties")
 
     def __init__(self, text: str) -> None:
         self.text = text[:_MAX_SEARCHED]
-        self.doubts: dict[str, None] = dict.fromkeys(_text_uncertainties(text))
+        self.uncertainties: dict[str, None] = dict.fromkeys(_text_uncertainties(text))
         self.parts: list[SimpleCommand] = []
         self.forms: dict[int, CommandForms] = {}
         self.seen: set[tuple[str, str | None, int]] = set()
-        self.left = _MAX_NESTED_CHARACTERS
-        self.waiting: dict[_PendingText, None] = {_PendingText(self.text, "", 0, -1): None}
+        self.remaining_characters = _MAX_NESTED_CHARACTERS
+        self.queue: dict[_PendingText, None] = {_PendingText(self.text, "", 0, -1): None}
 
     def run(self) -> ShellAnalysis:
-        is_ambiguous = bool(self.doubts)
+        is_ambiguous = bool(self.uncertainties)
         read = 0
-        while self.waiting and read < _MAX_TEXTS:
-            item = next(iter(self.waiting))
-            del self.waiting[item]
+        while self.queue and read < _MAX_TEXTS:
+            item = next(iter(self.queue))
+            del self.queue[item]
             is_ambiguous = self._read_text(item) or is_ambiguous
             read += 1
-        if self.waiting or self.left < 0 or len(self.parts) >= _MAX_PARTS:
-            self.doubts["there is too much in it"] = None
+        if self.queue or self.remaining_characters < 0 or len(self.parts) >= _MAX_PARTS:
+            self.uncertainties["there is too much in it"] = None
             is_ambiguous = True
         parts = [
             part._replace(forms=(*part.forms, *self.forms[index].texts())) if index in self.forms else part
@@ -91,14 +91,14 @@ class _Analyzer:
         ]
         if is_ambiguous:
             parts.append(_fallback_part(self.text))
-        return ShellAnalysis(tuple(parts), tuple(self.doubts))
+        return ShellAnalysis(tuple(parts), tuple(self.uncertainties))
 
     def _read_text(self, item: _PendingText) -> bool:
         """Whether a command in it may have been missed."""
         scanned = scan(item.text)
         for start, end in scanned.bodies:
             _merge(scanned, scan(item.text, start, end, heredoc=True))
-        if item.host < 0 and not scanned.unsure and len(item.text) <= MAX_CHARACTERS:
+        if item.host < 0 and not scanned.ambiguities and len(item.text) <= MAX_CHARACTERS:
             self._compare_with_grammar(item.text, scanned)
         words = [[parse_word(item.text[start:end]) for start, end in command.words] for command in scanned.commands]
         directories = track_directories(scanned, words, item.directory)
@@ -114,9 +114,9 @@ class _Analyzer:
             self._enqueue(item, nested.text, None if changes_directory else item.directory, item.host)
         if any(one.runs_unknown for one in commands):
             self._add_words_as_forms(item, words, scanned)
-        if item.host >= 0 and scanned.unsure:
+        if item.host >= 0 and scanned.ambiguities:
             self._add_forms(item.host, item.text)
-        return item.host < 0 and bool(scanned.unsure)
+        return item.host < 0 and bool(scanned.ambiguities)
 
     def _add_forms(self, host: int, text: str) -> None:
         forms = self.forms.setdefault(host, CommandForms())
@@ -149,12 +149,12 @@ class _Analyzer:
         if not text.strip():
             return
         if item.depth == _MAX_DEPTH:
-            self.doubts["there is shell text inside shell text inside too much other"] = None
+            self.uncertainties["there is shell text inside shell text inside too much other"] = None
             self._add_forms(max(host, 0), text)
             return
-        self.left -= len(text)
-        if self.left >= 0:
-            self.waiting[_PendingText(text, directory, item.depth + 1, host)] = None
+        self.remaining_characters -= len(text)
+        if self.remaining_characters >= 0:
+            self.queue[_PendingText(text, directory, item.depth + 1, host)] = None
 
     def _add_words_as_forms(self, item: _PendingText, words: list[list[ShellWord]], scanned: ShellScan) -> None:
         """A command here runs its input: in `echo 'curl x' | sh` and `x=curl; $x` the real command is a word."""
@@ -168,14 +168,14 @@ class _Analyzer:
         self._add_forms(max(host, 0), "\n".join(texts))
 
     def _add_uncertainties(self, scanned: ShellScan, commands: list[BuiltCommand]) -> None:
-        self.doubts.update(dict.fromkeys((*scanned.unsure, *scanned.doubts)))
+        self.uncertainties.update(dict.fromkeys((*scanned.ambiguities, *scanned.uncertainties)))
         assigned = scanned.assigned.union(name for one in commands for name, _ in one.part.assignments)
         for name in sorted(scanned.assigned):  # set by a loop, like an assignment
             if command_table().dangerous_names.fullmatch(name):
-                self.doubts[f"it sets {name}, which other programs obey"] = None
+                self.uncertainties[f"it sets {name}, which other programs obey"] = None
         changes = any(one.part.words and one.part.words[0] in _STATE_COMMANDS for one in commands)
         if scanned.evaluated & assigned or (scanned.evaluated and changes):
-            self.doubts["arithmetic on a variable that is set here"] = None
+            self.uncertainties["arithmetic on a variable that is set here"] = None
 
     def _compare_with_grammar(self, text: str, scanned: ShellScan) -> None:
         """Parse with the grammar, and add an ambiguity where it disagrees with the scanner."""
@@ -185,7 +185,7 @@ class _Analyzer:
         for command in scanned.commands:
             weight += len(command.words) + len(command.assignments) + 2 * len(command.redirects)
         if weight > _MAX_WEIGHT:
-            scanned.unsure.append("it has too many words")
+            scanned.ambiguities.append("it has too many words")
             return
         reading = read_with_grammar(text)
         scanned_starts = {command.words[0][0] for command in scanned.commands if command.words}
@@ -193,9 +193,9 @@ class _Analyzer:
         inside = {at for begins, ends in scanned.backticks for at in range(begins, ends)}
         grammar_starts = reading.starts - reading.optional - inside
         if reading.has_errors:
-            scanned.unsure.append("it can't be parsed")
+            scanned.ambiguities.append("it can't be parsed")
         elif not (grammar_starts <= scanned_starts <= reading.starts | reading.optional):
-            scanned.unsure.append("it can be read in more than one way")
+            scanned.ambiguities.append("it can be read in more than one way")
 
 
 def _merge(scanned: ShellScan, body: ShellScan) -> None:
@@ -207,8 +207,8 @@ def _merge(scanned: ShellScan, body: ShellScan) -> None:
     scanned.frames += body.frames
     scanned.nested += body.nested
     scanned.backticks += body.backticks
-    scanned.unsure += body.unsure
-    scanned.doubts += body.doubts
+    scanned.ambiguities += body.ambiguities
+    scanned.uncertainties += body.uncertainties
     scanned.evaluated |= body.evaluated
     scanned.has_functions = scanned.has_functions or body.has_functions
 

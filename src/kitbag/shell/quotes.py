@@ -31,36 +31,36 @@ _HARMLESS_INDEX = re.compile(r"\[(?:[0-9]+|[@*])\]")
 
 
 class WordScanner:
-    __slots__ = ("end", "found", "position", "stack", "start", "stopped", "text")
+    __slots__ = ("end", "is_stopped", "position", "result", "stack", "start", "text")
 
     def __init__(self, text: str, start: int, end: int, heredoc: bool) -> None:
         self.text, self.start, self.end = text, start, end
         self.position = start
-        self.stopped = False
-        self.found = ShellScan()
+        self.is_stopped = False
+        self.result = ShellScan()
         self.stack = [ScanFrame("heredoc" if heredoc else "list", "", 0, None)]
         self.stack[0].quoted = heredoc
-        self.found.frames.append(self.stack[0])
+        self.result.frames.append(self.stack[0])
 
     def add_ambiguity(self, reason: str) -> None:
-        if reason not in self.found.unsure:
-            self.found.unsure.append(reason)
+        if reason not in self.result.ambiguities:
+            self.result.ambiguities.append(reason)
 
     def add_uncertainty(self, reason: str) -> None:
-        if reason not in self.found.doubts:
-            self.found.doubts.append(reason)
+        if reason not in self.result.uncertainties:
+            self.result.uncertainties.append(reason)
 
     def push(self, mode: str, closer: str, subshell: bool = False) -> None:
         outer = self.stack[-1]
-        frame = ScanFrame(mode, closer, len(self.found.frames), self.list_frame())
+        frame = ScanFrame(mode, closer, len(self.result.frames), self.list_frame())
         frame.subshell = subshell
         frame.quoted = mode == "double" or (mode == "parameter" and outer.quoted)
         self.stack.append(frame)
         if mode == "list":
-            self.found.frames.append(frame)
+            self.result.frames.append(frame)
         if len(self.stack) > MAX_DEPTH:
             self.add_ambiguity("it is nested too deeply")
-            self.stopped = True
+            self.is_stopped = True
 
     def list_frame(self) -> ScanFrame | None:
         return next((frame for frame in reversed(self.stack) if frame.mode == "list"), None)
@@ -119,7 +119,7 @@ class WordScanner:
     def in_arithmetic(self, frame: ScanFrame, at: int) -> int:
         plain = _PLAIN_ARITHMETIC.match(self.text, at, self.end)
         if plain is not None:
-            self.found.evaluated.update(_IDENTIFIER.findall(plain.group()))
+            self.result.evaluated.update(_IDENTIFIER.findall(plain.group()))
             return plain.end()
         character = self.text[at]
         if character in "([":
@@ -163,8 +163,8 @@ class WordScanner:
                 self.add_ambiguity("a backtick that isn't closed")
                 return at + 1
             inner = re.sub(r'\\([$`\\"])' if frame.quoted else r"\\([$`\\])", r"\1", match.group(1))
-            self.found.nested.append(NestedText(inner, self.list_frame()))
-            self.found.backticks.append((at, match.end()))
+            self.result.nested.append(NestedText(inner, self.list_frame()))
+            self.result.backticks.append((at, match.end()))
             return match.end()
         return self._dollar(frame, at)
 

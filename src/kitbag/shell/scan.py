@@ -44,7 +44,7 @@ class _CommandScanner(WordScanner):
             "parameter": self.in_parameter,
             "arithmetic": self.in_arithmetic,
         }
-        while self.position < self.end and not self.stopped:
+        while self.position < self.end and not self.is_stopped:
             frame = self.stack[-1]
             self.position = steps[frame.mode](frame, self.position)
         if len(self.stack) > 1:
@@ -56,8 +56,8 @@ class _CommandScanner(WordScanner):
                 self._end_command(frame, "")
                 if frame.cases or frame.test or frame.loop or frame.heredocs or frame.redirect or not frame.can_end:
                     self.add_ambiguity(UNTERMINATED)
-        self.found.commands.sort(key=lambda command: command.start)
-        return self.found
+        self.result.commands.sort(key=lambda command: command.start)
+        return self.result
 
     # --- Commands ---
 
@@ -171,7 +171,7 @@ class _CommandScanner(WordScanner):
             frame.compound = True
             frame.cases.append("word")
         elif raw == "function":
-            frame.compound = frame.function = self.found.has_functions = True
+            frame.compound = frame.function = self.result.has_functions = True
         elif raw == "[[":
             command = self._command(frame, at - 2)
             command.words.append((at - 2, at))
@@ -203,7 +203,7 @@ class _CommandScanner(WordScanner):
 
     def _loop_word(self, frame: ScanFrame, raw: str) -> None:
         if frame.loop == "name":
-            self.found.assigned.add(raw)
+            self.result.assigned.add(raw)
             frame.loop = "in"
         elif frame.loop == "in":
             frame.loop = "words" if raw == "in" else ""
@@ -244,9 +244,9 @@ class _CommandScanner(WordScanner):
             frame.test = False
         if frame.command is not None:
             frame.command.after = operator
-            self.found.commands.append(frame.command)
+            self.result.commands.append(frame.command)
             frame.command = None
-            if len(self.found.commands) == MAX_COMMANDS:
+            if len(self.result.commands) == MAX_COMMANDS:
                 self.add_ambiguity("it has too many commands")
         if frame.filled:
             frame.can_end = True
@@ -288,7 +288,7 @@ class _CommandScanner(WordScanner):
                 frame.command, frame.filled = None, False
             elif command is not None or not frame.body:
                 self.add_ambiguity("parentheses where none can stand")
-            frame.compound = frame.body = self.found.has_functions = True
+            frame.compound = frame.body = self.result.has_functions = True
             return parentheses.end()
         if command is not None or frame.redirect or frame.filled:
             self.add_ambiguity("parentheses where none can stand")
@@ -373,4 +373,4 @@ class _CommandScanner(WordScanner):
     def _heredoc_body(self, command: ScannedCommand, start: int, end: int, quoted: bool) -> None:
         command.input.append(self.text[start:end])
         if not quoted and ("$" in self.text[start:end] or "`" in self.text[start:end]):
-            self.found.bodies.append((start, end))
+            self.result.bodies.append((start, end))

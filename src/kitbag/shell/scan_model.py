@@ -89,8 +89,16 @@ class NestedText(NamedTuple):
 class ShellScan:
     # fmt: off
     __slots__ = (
-        "assigned", "backticks", "bodies", "commands", "doubts", "evaluated", "frames", "has_functions", "nested",
-        "unsure",
+        "ambiguities",
+        "assigned",
+        "backticks",
+        "bodies",
+        "commands",
+        "evaluated",
+        "frames",
+        "has_functions",
+        "nested",
+        "uncertainties",
     )
     # fmt: on
 
@@ -101,9 +109,9 @@ class ShellScan:
         self.backticks: list[Span] = []
         self.bodies: list[Span] = []
         """Bodies of here documents with expansions."""
-        self.unsure: list[str] = []
+        self.ambiguities: list[str] = []
         """Why commands may have been missed or may not be commands."""
-        self.doubts: list[str] = []
+        self.uncertainties: list[str] = []
         """Expansions that may run or change something."""
         self.assigned: set[str] = set()
         self.evaluated: set[str] = set()

@@ -42,16 +42,16 @@ class UnwrappedCommand(NamedTuple):
 
 class _Unwrapper:
     __slots__ = (
-        "allowed_from",
-        "doubts",
+        "allow_start",
         "hints",
-        "inner",
+        "innermost_start",
         "nested",
-        "places",
-        "reads_text",
+        "possible_spans",
+        "reads_shell_text",
+        "shell_texts",
         "spans",
         "stripping",
-        "texts",
+        "uncertainties",
         "words",
     )
 
@@ -59,20 +59,20 @@ class _Unwrapper:
         self.words = words
         self.nested = nested
         self.hints: list[str] = []
-        self.places: list[tuple[int, int]] = []
+        self.possible_spans: list[tuple[int, int]] = []
         self.spans: list[tuple[int, int]] = [(0, len(words))]
-        self.inner = 0
-        self.allowed_from: int | None = 0
+        self.innermost_start = 0
+        self.allow_start: int | None = 0
         self.stripping = True
-        self.texts: list[str] = []
-        self.reads_text = False
-        self.doubts: list[str] = []
+        self.shell_texts: list[str] = []
+        self.reads_shell_text = False
+        self.uncertainties: list[str] = []
 
     def run(self) -> UnwrappedCommand:
         at: int | None = 0
         while at is not None and at < len(self.words):
             if len(self.spans) > _MAX_SPANS:
-                self.doubts.append("a command inside too many others")
+                self.uncertainties.append("a command inside too many others")
                 self._every_word_from(at)
                 break
             at = self._step(at)
@@ -80,13 +80,13 @@ class _Unwrapper:
             self._options_with_commands()
         return UnwrappedCommand(
             spans=tuple(dict.fromkeys(self.spans)),
-            possible_spans=tuple(self.places),
-            innermost_start=self.inner,
-            allow_start=self.allowed_from,
-            shell_texts=tuple(dict.fromkeys(self.texts)),
+            possible_spans=tuple(self.possible_spans),
+            innermost_start=self.innermost_start,
+            allow_start=self.allow_start,
+            shell_texts=tuple(dict.fromkeys(self.shell_texts)),
             hints=tuple(dict.fromkeys(self.hints)),
-            reads_shell_text=self.reads_text,
-            uncertainties=tuple(dict.fromkeys(self.doubts)),
+            reads_shell_text=self.reads_shell_text,
+            uncertainties=tuple(dict.fromkeys(self.uncertainties)),
         )
 
     def _step(self, at: int) -> int | None:
@@ -103,9 +103,9 @@ class _Unwrapper:
         elif name in _COMMAND_TAKERS:
             self._every_word_from(at + 1)
         elif name in _TEXT_READERS:
-            self.reads_text = True
+            self.reads_shell_text = True
             if None in self.words[at + 1 : at + 2]:
-                self.doubts.append("shell text that isn't known before it runs")
+                self.uncertainties.append("shell text that isn't known before it runs")
         elif name == "git":
             self._git(at)
         elif name in table.launching_words:
@@ -116,31 +116,31 @@ class _Unwrapper:
         if name in table.launchers or name in table.launchers_elsewhere:
             self._every_word_from(at + 1)
             if name in table.launchers and None in self.words[at + 1 :]:
-                self.doubts.append(_UNCLEAR)
+                self.uncertainties.append(_UNCLEAR)
             return None
         wrapper = table.wrappers.get(name)
         if wrapper is None:
             return None
         if name in _INPUT_RUNNERS:
-            self._fed(name, skip_options(self.words, wrapper.options, at + 1))
+            self._unwrap_input_runner(name, skip_options(self.words, wrapper.options, at + 1))
         return self._unwrap(at, wrapper, program_name(word) == name)
 
-    def _fed(self, name: str, begins: int | None) -> None:
+    def _unwrap_input_runner(self, name: str, begins: int | None) -> None:
         """xargs and parallel pass their input as arguments to a command; if that runs its arguments, they do too."""
         inner = self.words[begins] if begins is not None and begins < len(self.words) else None
         base = (inner or "").rsplit("/", 1)[-1]
         table = command_table()
         runs = base in table.shells or base in table.wrappers or base in table.launchers or base in _TEXT_READERS
         if runs or (name == "parallel" and inner is None):
-            self.reads_text = True
-            self.doubts.append("what it runs comes from what it reads")
+            self.reads_shell_text = True
+            self.uncertainties.append("what it runs comes from what it reads")
 
     def _unwrap(self, at: int, wrapper: WrapperEntry, known_program: bool) -> int | None:
         first = at + 1
         if first < len(self.words) and self.words[first] in wrapper.unless:
             return None
         if wrapper.blocks:
-            self.allowed_from = None
+            self.allow_start = None
         begins = skip_options(self.words, wrapper.options, first)
         if begins is not None and wrapper.assignments:
             while begins < len(self.words) and ASSIGNMENT.match(self.words[begins] or ""):
@@ -150,8 +150,8 @@ class _Unwrapper:
             if begins is not None:
                 begins = None if begins < len(self.words) and self.words[begins] is None else begins + 1
         if begins is None:
-            self.doubts.append(_UNCLEAR)
-            self.reads_text = True
+            self.uncertainties.append(_UNCLEAR)
+            self.reads_shell_text = True
             self._every_word_from(first)
             return None
         if begins >= len(self.words):
@@ -162,24 +162,24 @@ class _Unwrapper:
         if self.words[begins] in ("-c", "--command"):  # flock FILE -c TEXT
             self._hints_from(begins)
         may_strip = wrapper.strips and known_program and not (wrapper.bare and begins > first)
-        if may_strip and self.stripping and self.allowed_from == at:
-            self.allowed_from = begins
+        if may_strip and self.stripping and self.allow_start == at:
+            self.allow_start = begins
         else:
             self.stripping = False
         self.spans.append((begins, len(self.words)))
-        self.inner = begins
+        self.innermost_start = begins
         return begins
 
     def _joined(self, at: int) -> None:
         words = self.words[at:]
         self.spans.append((at, len(self.words)))
         if None in words:
-            self.doubts.append("shell text that isn't known before it runs")
-            self.reads_text = True
-        self.texts.append(" ".join(word for word in words if word is not None))
+            self.uncertainties.append("shell text that isn't known before it runs")
+            self.reads_shell_text = True
+        self.shell_texts.append(" ".join(word for word in words if word is not None))
 
     def _every_word_from(self, at: int) -> None:
-        self.places += [(begins, len(self.words)) for begins in range(at, len(self.words))]
+        self.possible_spans += [(begins, len(self.words)) for begins in range(at, len(self.words))]
         self._hints_from(at)
 
     def _hints_from(self, at: int) -> None:
@@ -206,14 +206,14 @@ class _Unwrapper:
         text = self.words[index] if index < len(self.words) else ""
         if not has_text:
             # A named file is a program like any other; input or an expansion is text from elsewhere.
-            self.reads_text = reads_input or not text or text.startswith("/dev/")
-            if self.reads_text:
-                self.doubts.append("a shell that runs what it reads")
+            self.reads_shell_text = reads_input or not text or text.startswith("/dev/")
+            if self.reads_shell_text:
+                self.uncertainties.append("a shell that runs what it reads")
         elif text is None:
-            self.reads_text = True
-            self.doubts.append("shell text that isn't known before it runs")
+            self.reads_shell_text = True
+            self.uncertainties.append("shell text that isn't known before it runs")
         else:
-            self.texts.append(text)
+            self.shell_texts.append(text)
         self._hints_from(at + 1)
 
     def _find(self, at: int) -> None:
@@ -226,7 +226,7 @@ class _Unwrapper:
                 self._found_in_find(begun, index)
                 begun = []
             if word is None or word in _FIND_EXEC_OPTIONS or word in _FIND_WRITE_OPTIONS:
-                self.allowed_from = None
+                self.allow_start = None
         self._found_in_find(begun, len(self.words))
 
     def _found_in_find(self, begun: list[int], ends: int) -> None:
@@ -236,12 +236,12 @@ class _Unwrapper:
                 continue
             inner = unwrap(self.words[begins:ends], nested=True)
             self.spans += [(begins + start, begins + end) for start, end in inner.spans]
-            self.places += [(begins + start, begins + end) for start, end in inner.possible_spans]
-            self.texts += inner.shell_texts
+            self.possible_spans += [(begins + start, begins + end) for start, end in inner.possible_spans]
+            self.shell_texts += inner.shell_texts
             self.hints += inner.hints
-            self.doubts += inner.uncertainties
+            self.uncertainties += inner.uncertainties
             if self.words[begins] is None:
-                self.doubts.append("the command isn't known before it runs")
+                self.uncertainties.append("the command isn't known before it runs")
 
     def _git(self, at: int) -> None:
         table = command_table()
@@ -250,7 +250,7 @@ class _Unwrapper:
             if word is None or not (word.startswith("-") or self.words[index - 1] in ("-c", "-C", "--config-env")):
                 break
             if word.startswith(("-c", "--config-env", "--exec-path=")):
-                self.doubts.append("git with settings for this one command")
+                self.uncertainties.append("git with settings for this one command")
                 value = self.words[index + 1] if word == "-c" and index + 1 < len(self.words) else word
                 self.hints.append((value or "").partition("=")[2].lstrip("!"))
         begins = skip_options(self.words, table.global_options["git"], at + 1)

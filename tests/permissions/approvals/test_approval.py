@@ -103,7 +103,7 @@ def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
     approvals = Approvals(person)
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     (asked,) = person.asked
-    assert (asked.tool, asked.asked_by, asked.judgement.effect) == ("Bash", "main", "ask")
+    assert (asked.tool, asked.asked_by, asked.decision.effect) == ("Bash", "main", "ask")
     judgement = found.use("Bash", PUSH)
     assert (judgement.sandbox, judgement.network) == ("workspace", True)
     with pytest.raises(PermitError, match="used already"):
@@ -254,7 +254,7 @@ def test_a_rule_is_written_into_the_user_s_settings_and_counts_at_once_and_later
     path = world.write("~/.kitbag/settings.toml", '# mine\nteam = ""  # none\n')
     person = Person(ApprovalAnswer("allow", "rule", "Bash(git push:*)"))
     approvals = Approvals(person, str(path))
-    assert permit(authorize(approvals, permissions(), "Bash", **PUSH)).remark == ""
+    assert permit(authorize(approvals, permissions(), "Bash", **PUSH)).notice == ""
     permit(authorize(approvals, permissions(), "Bash", command="git push -n"))
     assert path.read_text().startswith('# mine\nteam = ""  # none\n')
     settings = load_settings(str(world.home / ".kitbag"), ())
@@ -278,7 +278,7 @@ def test_a_rule_is_added_however_the_list_is_written(permissions: Make, world: W
     path = world.write("~/.kitbag/settings.toml", before)
     for _ in range(2):
         approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(make:*)")), str(path))
-        assert permit(authorize(approvals, permissions(), "Bash", command="make x")).remark == ""
+        assert permit(authorize(approvals, permissions(), "Bash", command="make x")).notice == ""
     settings = load_settings(str(world.home / ".kitbag"), ())
     loaded = load_permissions(settings, permissions().workspace, trusted=False)
     assert not settings.diagnostics
@@ -301,7 +301,7 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
     before = Path(path).read_text()
     approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(git push:*)")), str(path))
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
-    assert "could not be kept" in found.remark
+    assert "could not be kept" in found.notice
     assert found.use("Bash", PUSH).effect == "ask"
     assert Path(path).read_text() == before
 
@@ -309,7 +309,7 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
 def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Make, world: World) -> None:
     approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(git")), str(world.home / "settings.toml"))
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
-    assert "could not be kept" in found.remark
+    assert "could not be kept" in found.notice
     found.use("Bash", PUSH)
     assert not (world.home / "settings.toml").exists()
 

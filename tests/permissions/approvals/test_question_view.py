@@ -11,10 +11,10 @@ from kitbag.permissions.approvals.question_view import GUTTER, render_approval, 
 from kitbag.permissions.model import DecisionPart, PermissionDecision
 
 
-def question(tool: str = "Bash", judgement: PermissionDecision | None = None, **arguments: object) -> ApprovalRequest:
+def question(tool: str = "Bash", decision: PermissionDecision | None = None, **arguments: object) -> ApprovalRequest:
     text = canonical_json(arguments)
-    judged = judgement or PermissionDecision("ask", "it is not known to only read", (), "workspace")
-    return ApprovalRequest("0badcafe", tool, text, "/w/app", judged, action_digest(tool, text, "/w/app"), "main")
+    decided = decision or PermissionDecision("ask", "it is not known to only read", (), "workspace")
+    return ApprovalRequest("0badcafe", tool, text, "/w/app", decided, action_digest(tool, text, "/w/app"), "main")
 
 
 def action(lines: list[str]) -> str:
@@ -131,7 +131,7 @@ def test_all_that_matters_is_there() -> None:
         DecisionPart("x" * 900, "allow", "by a rule", "Bash(x:*)", "f:3"),
     )
     asked = question(
-        judgement=PermissionDecision("ask", "it reaches the network", parts, "workspace", True),
+        decision=PermissionDecision("ask", "it reaches the network", parts, "workspace", True),
         command="git push",
         timeout=5,
     )
@@ -150,7 +150,7 @@ def test_all_that_matters_is_there() -> None:
     ):
         assert wanted in text
     assert "with all your rights" in "\n".join(
-        render_approval(question(judgement=PermissionDecision("ask", "x", (), "none"), command="x"))
+        render_approval(question(decision=PermissionDecision("ask", "x", (), "none"), command="x"))
     )
 
 

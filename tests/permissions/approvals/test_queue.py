@@ -152,7 +152,7 @@ def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path:
         question("git push", "11111111", asked_by="task-2"),
         question("git push", "11111111", asked_by=""),
         question("git push", "11111111")._replace(facts=(("leads to", "/etc"),)),
-        question("git push", "11111111")._replace(judgement=PermissionDecision("ask", "x", (), "none", True)),
+        question("git push", "11111111")._replace(decision=PermissionDecision("ask", "x", (), "none", True)),
     ],
 )
 def test_an_answer_is_for_nothing_and_nobody_else(journal: Journal, other: ApprovalRequest) -> None:

@@ -26,7 +26,7 @@ class ApprovalRequest(NamedTuple):
     """Canonical JSON. An answer applies to these arguments only."""
     directory: str
     """Absolute: where a command or a relative path starts."""
-    judgement: PermissionDecision
+    decision: PermissionDecision
     digest: str
     """Hash of tool, arguments and directory."""
     asked_by: str = ""
@@ -71,18 +71,18 @@ class Denial(NamedTuple):
 class Permit:
     """For one use of one tool with these arguments. Decided again when it is used, not only when it is issued."""
 
-    __slots__ = ("_agreed", "_permissions", "_unused", "arguments", "digest", "judgement", "remark")
+    __slots__ = ("_approved_outcome", "_permissions", "_unused", "arguments", "decision", "digest", "notice")
 
     def __init__(
-        self, request: ApprovalRequest, permissions: Permissions, approved_by_person: bool, remark: str = ""
+        self, request: ApprovalRequest, permissions: Permissions, approved_by_person: bool, notice: str = ""
     ) -> None:
         self.arguments: dict[str, object] = json.loads(request.arguments)
         """The arguments that were shown; run the tool with these."""
         self.digest = request.digest
-        self.judgement = request.judgement
-        self.remark = remark
+        self.decision = request.decision
+        self.notice = notice
         """A secondary problem for the person, such as a rule that could not be saved."""
-        self._agreed = _outcome(request.judgement, request.facts) if approved_by_person else None
+        self._approved_outcome = _outcome(request.decision, request.facts) if approved_by_person else None
         self._permissions = permissions
         self._unused = [True]
 
@@ -111,7 +111,7 @@ class Permit:
             raise PermitError(f"denied since it was allowed: {decision.reason}", "leave it, or change the rule")
         if decision.effect == "ask":
             facts = path_facts(current, tool, self.arguments, start)
-            if self._agreed is None or _outcome(decision, facts) != self._agreed:
+            if self._approved_outcome is None or _outcome(decision, facts) != self._approved_outcome:
                 raise PermitError("what it would do has changed since it was allowed", "ask again")
         return decision
 
@@ -124,7 +124,7 @@ class Approvals:
         self._approver = approver
         self._settings_file = settings_file
         self._rules: tuple[PermissionRule, ...] = ()
-        self._agreed: set[tuple[str, object, object]] = set()
+        self._approved: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
         self._waiting: list[str] = []
 
@@ -135,7 +135,7 @@ class Approvals:
     @property
     def approved_count(self) -> int:
         """How many exact actions need no further approval in this session."""
-        return len(self._agreed)
+        return len(self._approved)
 
     def with_session_rules(self, permissions: Permissions) -> Permissions:
         """Add the rules approved in this session."""
@@ -162,7 +162,7 @@ class Approvals:
             return checked
         if approver is None:
             return Denial(
-                f"it needs an answer, and nobody can be asked: {checked.judgement.reason}. {_NO_APPROVER_FIX}", "nobody"
+                f"it needs an answer, and nobody can be asked: {checked.decision.reason}. {_NO_APPROVER_FIX}", "nobody"
             )
         self._waiting.append(asked_by)
         try:
@@ -199,7 +199,7 @@ class Approvals:
         )
         if decision.effect == "allow":
             return Permit(request, current, approved_by_person=False)
-        if (request.digest, _outcome(decision, places), facts) in self._agreed:
+        if (request.digest, _outcome(decision, places), facts) in self._approved:
             return Permit(request, current, approved_by_person=True)
         return request
 
@@ -220,8 +220,8 @@ class Approvals:
             return Denial(_person_denial_reason(answer), "person")
         notice = self._apply_rule(current, answer)
         if answer.scope == "session" and not answer.rule:
-            self._agreed.add((request.digest, _outcome(request.judgement, request.facts), facts))
-        return Permit(request, current, approved_by_person=True, remark=notice)
+            self._approved.add((request.digest, _outcome(request.decision, request.facts), facts))
+        return Permit(request, current, approved_by_person=True, notice=notice)
 
     def _apply_rule(self, current: Permissions, answer: ApprovalAnswer) -> str:
         """Add the rule of an answer. A bad rule does not revoke the answer itself."""

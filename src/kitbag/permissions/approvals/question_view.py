@@ -201,18 +201,18 @@ def _arguments(request: ApprovalRequest) -> Iterable[tuple[str, str]]:
 def _sandbox(request: ApprovalRequest) -> list[tuple[str, str]]:
     if request.tool != "Bash":
         return []
-    network = "with the network" if request.judgement.network else "without the network"
+    network = "with the network" if request.decision.network else "without the network"
     descriptions = {
         "none": "none: with all your rights, and the network",
         "read-only": f"it can change nothing, {network}",
         "workspace": f"it can change the workspace, {network}",
     }
-    return [("sandbox", descriptions[request.judgement.sandbox])]
+    return [("sandbox", descriptions[request.decision.sandbox])]
 
 
 def _reasons(request: ApprovalRequest) -> list[str]:
-    lines = [f"why: {_one_line(request.judgement.reason)}"]
-    parts = request.judgement.parts
+    lines = [f"why: {_one_line(request.decision.reason)}"]
+    parts = request.decision.parts
     if len(parts) < 2:
         return lines
     for part in parts:

@@ -122,7 +122,7 @@ class ApprovalQueue:
         if not request.asked_by:
             return None
         for other in self._unused.get((request.digest, request.asked_by), {}).values():
-            if (other.judgement, other.facts) == (request.judgement, request.facts):
+            if (other.decision, other.facts) == (request.decision, request.facts):
                 return other.id
         return None
 
@@ -215,13 +215,22 @@ ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "
 PART_FIELDS: Final = RecordFields(DecisionPart, "what", "effect", "reason", "rule", "source")
 DECISION_FIELDS: Final = RecordFields(PermissionDecision, "effect", "reason", "parts", "sandbox", "network")
 REQUEST_FIELDS: Final = RecordFields(
-    ApprovalRequest, "id", "tool", "arguments", "directory", "judgement", "digest", "asked_by", "facts", "suggestion"
+    ApprovalRequest,
+    "id",
+    "tool",
+    "arguments",
+    "directory",
+    decision="judgement",
+    digest="digest",
+    asked_by="asked_by",
+    facts="facts",
+    suggestion="suggestion",
 )
 
 
 def request_to_json(request: ApprovalRequest) -> dict[str, Any]:
-    decision = DECISION_FIELDS.write(request.judgement)
-    decision["parts"] = [PART_FIELDS.write(part) for part in request.judgement.parts]
+    decision = DECISION_FIELDS.write(request.decision)
+    decision["parts"] = [PART_FIELDS.write(part) for part in request.decision.parts]
     return {**REQUEST_FIELDS.write(request), "judgement": decision, "facts": [list(fact) for fact in request.facts]}
 
 
@@ -232,7 +241,7 @@ def request_from_json(body: dict[str, Any]) -> ApprovalRequest:
         parts=tuple(PART_FIELDS.read(cast("dict[str, Any]", part), exact=True) for part in decision.parts)
     )
     facts = tuple((str(label), str(value)) for label, value in body["facts"])
-    request = REQUEST_FIELDS.read(body, exact=True)._replace(judgement=decision, facts=facts)
+    request = REQUEST_FIELDS.read(body, exact=True)._replace(decision=decision, facts=facts)
     texts = (request.id, request.tool, request.arguments, request.directory, request.digest, request.asked_by)
     if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("not a question")

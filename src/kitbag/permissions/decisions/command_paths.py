@@ -44,17 +44,17 @@ _MAX_DIRECTORIES: Final = 40
 class PathBudget:
     """Limits how many paths of one command line are examined. The rest is matched against rules and asks."""
 
-    __slots__ = ("folders", "left")
+    __slots__ = ("directories", "remaining")
 
     def __init__(self) -> None:
-        self.left = 300
-        self.folders: set[str] = set()
+        self.remaining = 300
+        self.directories: set[str] = set()
 
     def can_check_directory(self, folder: str) -> bool:
         """Whether one more working directory is examined."""
-        if len(self.folders) < _MAX_DIRECTORIES:
-            self.folders.add(folder)
-        return folder in self.folders
+        if len(self.directories) < _MAX_DIRECTORIES:
+            self.directories.add(folder)
+        return folder in self.directories
 
 
 class _CommandContext(NamedTuple):
@@ -164,7 +164,7 @@ def _decide_named_path(
         naming_rule=naming_rule,
         unrestricted_rule=unrestricted_rule,
     )
-    if context.budget.left <= 0:
+    if context.budget.remaining <= 0:
         rule = find_restricting_rule(policy, access)
         yield (
             verdict_by_rule(rule, what)
@@ -172,7 +172,7 @@ def _decide_named_path(
             else make_verdict("ask", "reads or writes more", "it names too many files")
         )
         return
-    context.budget.left -= 1
+    context.budget.remaining -= 1
     yield decide_path(policy, access)
     if contents and _has_path_rules(policy, tool) and _is_directory(access):
         yield from _decide_directory_contents(policy, access)
@@ -267,11 +267,11 @@ def _decide_words(context: _CommandContext, simple: SimpleCommand) -> Iterator[P
         if rule is not None:
             yield verdict_by_rule(rule, access.what)
             return
-        if context.budget.left > 0 and _is_directory(access):
-            context.budget.left -= 1
+        if context.budget.remaining > 0 and _is_directory(access):
+            context.budget.remaining -= 1
             yield from _decide_directory_contents(policy, access)
-        if exposed and context.budget.left > 0 and not _rule_naming_path(context.allow_rule, text):
-            context.budget.left -= 1
+        if exposed and context.budget.remaining > 0 and not _rule_naming_path(context.allow_rule, text):
+            context.budget.remaining -= 1
             control = examine_path(access.path, policy.workspace, start).control_reason
             if control:
                 yield make_verdict("ask", access.what, control)

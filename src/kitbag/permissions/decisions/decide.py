@@ -36,7 +36,7 @@ def child_mode(parent: PermissionMode, declared: PermissionMode | None) -> Permi
 class Permissions:
     """The permissions of one agent. Immutable: restricting or extending them returns a new value."""
 
-    __slots__ = ("_accesses", "_base", "_current", "_live", "_policy", "_read_only_agents", "_steps")
+    __slots__ = ("_accesses", "_additions", "_cached", "_initial", "_live_rules", "_policy", "_read_only_agents")
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Permissions:
         function that returns them; omit names that another agent has taken. `live_rules`: replaces `rules`; each
         decision uses its current rules."""
         find_sandbox_support = sandbox_support if callable(sandbox_support) else lambda: sandbox_support
-        self._base = live_rules.current() if live_rules is not None else None
+        self._initial = live_rules.current() if live_rules is not None else None
         """The rules of the settings when this value was created."""
         self._policy = PermissionPolicy(
-            workspace, mode, self._base.rules if self._base is not None else rules, find_sandbox_support, network
+            workspace, mode, self._initial.rules if self._initial is not None else rules, find_sandbox_support, network
         )
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
-        self._live = live_rules
-        self._steps: tuple[Callable[[PermissionRules], Iterable[PermissionRule]], ...] = ()
+        self._live_rules = live_rules
+        self._additions: tuple[Callable[[PermissionRules], Iterable[PermissionRule]], ...] = ()
         """Functions that compute the rules to add, given the rules of the settings."""
-        self._current: tuple[LoadedPermissions | None, PermissionPolicy] = None, self._policy
+        self._cached: tuple[LoadedPermissions | None, PermissionPolicy] = None, self._policy
 
     @property
     def mode(self) -> PermissionMode:
@@ -86,31 +86,31 @@ class Permissions:
     @property
     def live_rules(self) -> "LiveRules | None":
         """None: settings are not read again, and the rules never change."""
-        return self._live
+        return self._live_rules
 
     def private_hosts(self, default: Iterable[str]) -> tuple[str, ...]:
         """The current setting `fetch.private`; `default` if settings are not read again."""
         self._current_policy()
-        return tuple(self._live.setting("fetch.private") if self._live is not None else default)
+        return tuple(self._live_rules.setting("fetch.private") if self._live_rules is not None else default)
 
     def take_notices(self) -> list[str]:
         """Changes in the settings since the last call, for the person."""
-        return self._live.take_notices() if self._live is not None else []
+        return self._live_rules.take_notices() if self._live_rules is not None else []
 
     def _current_policy(self) -> PermissionPolicy:
         """The policy for the settings as they are now."""
-        if self._live is None:
+        if self._live_rules is None:
             return self._policy
-        loaded = self._live.current()
-        if loaded is not self._current[0]:
-            rules = self._policy.rules if loaded is self._base else loaded.rules
-            for addition in self._steps if loaded is not self._base else ():
+        loaded = self._live_rules.current()
+        if loaded is not self._cached[0]:
+            rules = self._policy.rules if loaded is self._initial else loaded.rules
+            for addition in self._additions if loaded is not self._initial else ():
                 rules = rules.with_rules(addition(rules))
-            live_rules = self._live
+            live_rules = self._live_rules
             workspace, mode = live_rules.restrict_workspace(self.workspace), live_rules.limit_mode(self.mode)
             policy = self._policy._replace(rules=rules, mode=mode, network=live_rules.network, workspace=workspace)
-            self._current = loaded, policy
-        return self._current[1]
+            self._cached = loaded, policy
+        return self._cached[1]
 
     @property
     def rules(self) -> PermissionRules:
@@ -129,8 +129,8 @@ class Permissions:
 
     def with_chosen_mode(self, mode: PermissionMode) -> "Permissions":
         """A mode that a person has just chosen; it overrides the mode of the settings."""
-        if self._live is not None:
-            self._live.accept_mode()
+        if self._live_rules is not None:
+            self._live_rules.accept_mode()
         return self.with_mode(mode)
 
     def with_workspace(self, workspace: Workspace) -> "Permissions":
@@ -161,13 +161,13 @@ class Permissions:
     ) -> "Permissions":
         """A copy with another policy, plus the rules that `addition` computes."""
         copy = Permissions.__new__(Permissions)
-        copy._accesses, copy._read_only_agents, copy._live = self._accesses, self._read_only_agents, self._live
-        copy._base = self._base
-        copy._steps = self._steps if addition is None else (*self._steps, addition)
+        copy._accesses, copy._read_only_agents = self._accesses, self._read_only_agents
+        copy._live_rules, copy._initial = self._live_rules, self._initial
+        copy._additions = self._additions if addition is None else (*self._additions, addition)
         copy._policy = (
             policy if addition is None else policy._replace(rules=policy.rules.with_rules(addition(policy.rules)))
         )
-        copy._current = None, copy._policy
+        copy._cached = None, copy._policy
         return copy
 
     def has_tool(self, tool: str) -> bool:

@@ -16,7 +16,7 @@ from kitbag.text.secret_paths import secret_path_reason, special_path_reason
 
 
 class SearchResultFilter:
-    __slots__ = ("_folders", "_limits", "_policy", "_rules", "_start", "_usable")
+    __slots__ = ("_directories", "_limits", "_policy", "_rules", "_start", "_usable")
 
     def __init__(self, policy: PermissionPolicy, start: str, *, usable: bool) -> None:
         """`start`: the searched directory, absolute. `usable`: whether the agent has Read at all."""
@@ -26,7 +26,7 @@ class SearchResultFilter:
         self._limits = policy.limits.get("Read", ())
         # In locked mode only rules allow, and only `decide` knows which one.
         self._usable = usable and policy.mode != "locked" and all(rule.specifier for rule in self._rules)
-        self._folders: dict[str, str] = {}
+        self._directories: dict[str, str] = {}
         """Resolved path of each directory; empty if it needs a full decision."""
 
     def is_surely_readable(self, path: str) -> bool:
@@ -55,9 +55,9 @@ class SearchResultFilter:
         return all(any(matches_path(rule, path, workspace) for rule in limit) for limit in self._limits)
 
     def _resolve_directory(self, folder: str) -> str:
-        known = self._folders.get(folder)
+        known = self._directories.get(folder)
         if known is None:
-            known = self._folders[folder] = (
+            known = self._directories[folder] = (
                 self._resolve_start() if folder == self._start else self._resolve_below(folder)
             )
         return known

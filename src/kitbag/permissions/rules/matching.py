@@ -41,27 +41,27 @@ def allows_command(rule: PermissionRule, form: str | None, raw: str) -> bool:
 class CommandRules:
     """Deny or ask rules for Bash, compiled for matching against thousands of commands."""
 
-    __slots__ = ("_exact", "_patterns", "_prefixes", "_starts", "every")
+    __slots__ = ("_exact", "_patterns", "_prefixes", "_rule_by_prefix", "for_all_commands")
 
     def __init__(self, rules: Iterable[PermissionRule]) -> None:
-        self.every: PermissionRule | None = None
+        self.for_all_commands: PermissionRule | None = None
         """A rule for all commands."""
         self._exact: dict[str, PermissionRule] = {}
-        self._starts: dict[str, PermissionRule] = {}
+        self._rule_by_prefix: dict[str, PermissionRule] = {}
         self._patterns: list[tuple[str, PermissionRule]] = []
         for rule in rules:
             pattern = " ".join((rule.specifier or "").split())
             if rule.specifier is None:
-                self.every = self.every or rule
+                self.for_all_commands = self.for_all_commands or rule
             elif "*" not in pattern:
                 self._exact.setdefault(pattern, rule)
             elif pattern.endswith((":*", " *")) and "*" not in pattern[:-2]:
                 start = pattern[:-2].rstrip()
                 self._exact.setdefault(start, rule)
-                self._starts.setdefault(f"{start} ", rule)
+                self._rule_by_prefix.setdefault(f"{start} ", rule)
             else:
                 self._patterns.append((pattern, rule))
-        self._prefixes = tuple(self._starts)
+        self._prefixes = tuple(self._rule_by_prefix)
 
     @property
     def has_specific_rules(self) -> bool:
@@ -70,8 +70,8 @@ class CommandRules:
 
     def first_match(self, forms: Iterable[str]) -> PermissionRule | None:
         """The first rule that matches any form of a command."""
-        if self.every is not None or not self.has_specific_rules:
-            return self.every
+        if self.for_all_commands is not None or not self.has_specific_rules:
+            return self.for_all_commands
         for form in forms:
             found = self._match_form(form)
             if found is None:
@@ -86,14 +86,14 @@ class CommandRules:
         if form in self._exact:
             return self._exact[form]
         if form.startswith(self._prefixes):
-            return next(rule for start, rule in self._starts.items() if form.startswith(start))
+            return next(rule for start, rule in self._rule_by_prefix.items() if form.startswith(start))
         return next((rule for pattern, rule in self._patterns if prefix_matches(pattern, form)), None)
 
 
 def compiled_command_rules(rules: PermissionRules, effect: Effect) -> CommandRules:
-    compiled = rules.prepared.get(effect)
+    compiled = rules.compiled.get(effect)
     if not isinstance(compiled, CommandRules):
-        compiled = rules.prepared[effect] = CommandRules(rules.for_tool(effect, "Bash"))
+        compiled = rules.compiled[effect] = CommandRules(rules.for_tool(effect, "Bash"))
     return compiled
 
 

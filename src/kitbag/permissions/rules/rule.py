@@ -65,15 +65,15 @@ SYNTAX_FIX: Final = (
 class PermissionRules:
     """Rules by effect, each in the given order. Immutable."""
 
-    __slots__ = ("_found", "allow", "ask", "deny", "prepared")
+    __slots__ = ("_by_tool", "allow", "ask", "compiled", "deny")
 
     def __init__(self, rules: Iterable[PermissionRule] = ()) -> None:
         unique = tuple(dict.fromkeys(rules))
         self.deny = tuple(rule for rule in unique if rule.effect == "deny")
         self.ask = tuple(rule for rule in unique if rule.effect == "ask")
         self.allow = tuple(rule for rule in unique if rule.effect == "allow")
-        self._found: dict[tuple[Effect, str], tuple[PermissionRule, ...]] = {}
-        self.prepared: dict[Effect, object] = {}
+        self._by_tool: dict[tuple[Effect, str], tuple[PermissionRule, ...]] = {}
+        self.compiled: dict[Effect, object] = {}
         """Cache of `matching.compiled_command_rules`."""
 
     @property
@@ -86,12 +86,12 @@ class PermissionRules:
     def for_tool(self, effect: Effect, tool: str) -> tuple[PermissionRule, ...]:
         """Rules that cover a tool; `matching` checks whether they match this use of it."""
         key = (effect, tool)
-        matching = self._found.get(key)
+        matching = self._by_tool.get(key)
         if matching is None:
             rules = self.deny if effect == "deny" else self.ask if effect == "ask" else self.allow
             matching = tuple(rule for rule in rules if covers_tool(rule, tool))
-            if len(self._found) < 500:  # a model may invent names
-                self._found[key] = matching
+            if len(self._by_tool) < 500:  # a model may invent names
+                self._by_tool[key] = matching
         return matching
 
 

@@ -45,7 +45,7 @@ def exit_meaning(command: str, status: int) -> str:
         return ""
     scanned = _scan_command(command)
     if (
-        scanned.unsure
+        scanned.ambiguities
         or scanned.has_functions
         or any(one.frame.subshell or one.frame.compound for one in scanned.commands)
     ):
