@@ -38,6 +38,8 @@ class _TaskEvent(NamedTuple):
 
 
 class Chat:
+    """Implements CommandContext."""
+
     agent: Agent
     """Replaced by /clear and /resume."""
 
@@ -145,6 +147,10 @@ class Chat:
     def refresh(self) -> None:
         """Redraws the status line after a change."""
         self._draw(self._live)
+
+    def reset_usage(self) -> None:
+        """Estimates the used tokens again, until the provider counts them."""
+        self.view.used_tokens = estimate_used_tokens(self.agent)
 
     def request_exit(self, code: int = 0) -> None:
         self._events.put_nowait(ExitRequested(exit_code=code))

@@ -5,13 +5,63 @@ the module is imported when the command is first used.
 """
 
 import importlib
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kitbag.chat.ui import ChatUI
+from kitbag.views.blocks import Block
 
 if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
+    from kitbag.assembly.run_options import Options
+    from kitbag.chat.background import BackgroundMonitor
+    from kitbag.runtime.agent import Agent
 
-CommandFunction = Callable[["Chat", str], Awaitable[None]]
+
+class CommandContext(Protocol):
+    """What commands can do to the chat. Implemented by `Chat`."""
+
+    @property
+    def agent(self) -> "Agent": ...
+    @property
+    def ui(self) -> ChatUI: ...
+    @property
+    def background(self) -> "BackgroundMonitor": ...
+    @property
+    def is_working(self) -> bool:
+        """Whether a foreground task is running."""
+        ...
+
+    def show(self, *blocks: Block) -> None: ...
+
+    def refresh(self) -> None:
+        """Redraws the status line after a change."""
+        ...
+
+    def reset_usage(self) -> None:
+        """Estimates the used tokens again, until the provider counts them."""
+        ...
+
+    def submit(self, text: str) -> None:
+        """Handles a text as if the user had typed it."""
+        ...
+
+    async def cancel(self) -> bool:
+        """Cancels the foreground task and waits until it ends. False: nothing was running."""
+        ...
+
+    def request_exit(self) -> None: ...
+
+    async def open_session(self, options: "Options") -> None:
+        """Replaces the current session with a new one, or with `options.resume`. Raises KitbagError and then keeps the
+        current session."""
+        ...
+
+    async def run_activity(self, activity: str, work: Coroutine[Any, Any, None]) -> None:
+        """Awaits `work` with a spinner and the elapsed time; Esc cancels it."""
+        ...
+
+
+CommandFunction = Callable[[CommandContext, str], Awaitable[None]]
 """Takes (chat, arguments). Raises KitbagError for user errors, which the chat shows."""
 
 

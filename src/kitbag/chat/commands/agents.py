@@ -4,8 +4,9 @@ Opens a panel to turn agents on and off; a UI without panels shows a table, and 
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.commands.switching import switch_item
 from kitbag.chat.panel_columns import PanelCells, align_rows
 from kitbag.chat.ui import Panel, PanelAction, PanelRow
@@ -19,9 +20,6 @@ from kitbag.text.human_format import format_count, shorten_home, shorten_path
 from kitbag.text.tokens import estimate_tokens
 from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent_body
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, text_block
-
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
 
 _ACTIONS: Final = (PanelAction("enter", "show"), PanelAction("space", "switch on or off"))
 _TITLE: Final = "Agents: mode, tokens in the prompt + at its start, what for"
@@ -41,7 +39,7 @@ class _AgentListing(NamedTuple):
     hidden: int
 
 
-async def agents_command(chat: "Chat", arguments: str) -> None:
+async def agents_command(chat: CommandContext, arguments: str) -> None:
     verb, _, name = arguments.strip().partition(" ")
     name = name.strip()
     if verb in ("on", "off"):
@@ -54,7 +52,7 @@ async def agents_command(chat: "Chat", arguments: str) -> None:
         await _show_agent(chat, name if verb == "show" and name else arguments.strip())
 
 
-async def _show_list(chat: "Chat", *, show_all: bool) -> None:
+async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
     listing = [await _load_list(chat, show_all=show_all)]
     if not listing[0].listed and not listing[0].untrusted:
         chat.show(text_block("there are no agents"))
@@ -81,7 +79,7 @@ async def _show_list(chat: "Chat", *, show_all: bool) -> None:
         chat.show(_table(listing[0]))
 
 
-async def _load_list(chat: "Chat", *, show_all: bool) -> _AgentListing:
+async def _load_list(chat: CommandContext, *, show_all: bool) -> _AgentListing:
     library = chat.agent.environment.library
     entries = chat.agent.session.prompt
     catalog = "".join(str(one["text"]) for one in entries if (one["kind"], one["source"]) == ("catalog", "agents"))
@@ -147,13 +145,13 @@ def _table(listing: _AgentListing) -> Block:
     return TableBlock(headers, tuple(rows), format_count(len(listing.listed), "agent"), foot)
 
 
-async def _switch(chat: "Chat", name: str, new_state: str) -> list[Block]:
+async def _switch(chat: CommandContext, name: str, new_state: str) -> list[Block]:
     library = chat.agent.environment.library
     agent = library.find_agent(name)
     return await switch_item(chat, "agents", agent.full_name, new_state, library.evaluate(agent).state)
 
 
-async def _show_agent(chat: "Chat", name: str) -> None:
+async def _show_agent(chat: CommandContext, name: str) -> None:
     chat.show(*await asyncio.to_thread(_card, chat.agent.environment.library, name))
 
 

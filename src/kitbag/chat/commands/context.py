@@ -1,14 +1,12 @@
 """`/context`: shows what fills the context window, when it is compacted, and the biggest pieces."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kitbag.chat.commands import CommandContext
 from kitbag.runtime.context_report import prepare_agent_report
 from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Bar, BarsBlock, Block, NoticeBlock, TableBlock, Tone, text_block
-
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
 
 _SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
     ("memory", "good", frozenset(("memory",))),
@@ -26,7 +24,7 @@ _SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
 _MAX_PIECES: Final = 10
 
 
-async def context_command(chat: "Chat", arguments: str) -> None:
+async def context_command(chat: CommandContext, arguments: str) -> None:
     del arguments
     report = await asyncio.to_thread(prepare_agent_report(chat.agent))
     chat.show(context_bars(report), *_biggest(report))

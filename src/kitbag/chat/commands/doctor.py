@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kitbag.chat.commands import CommandContext
 from kitbag.library.registry import Registry
 from kitbag.runtime.doctor import DoctorReport, diagnose
 from kitbag.text.human_format import shorten_path
@@ -10,13 +11,12 @@ from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, tex
 from kitbag.views.permissions import describe_protection
 
 if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
 _MAX_DIAGNOSTICS: Final = 100
 
 
-async def doctor_command(chat: "Chat", arguments: str) -> None:
+async def doctor_command(chat: CommandContext, arguments: str) -> None:
     del arguments
     findings = await asyncio.to_thread(_diagnose, chat.agent)
     chat.show(*_blocks(findings))

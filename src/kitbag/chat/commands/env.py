@@ -8,13 +8,13 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.agent.context_ledger import ContextSnapshot, list_context_pieces
+from kitbag.chat.commands import CommandContext
 from kitbag.errors import NotFoundError
 from kitbag.models.provider import ToolSpec
 from kitbag.text.human_format import did_you_mean, format_count, shorten_path
 from kitbag.views.blocks import Block, TableBlock, VerbatimBlock, text_block
 
 if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
 
@@ -30,7 +30,7 @@ class EnvSection(NamedTuple):
     text: str
 
 
-async def env_command(chat: "Chat", arguments: str) -> None:
+async def env_command(chat: CommandContext, arguments: str) -> None:
     prompt, tools = env_sections(chat.agent)
     query = arguments.strip()
     if not query:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import InvalidError
 from kitbag.permissions.paths import PathFacts, examine_path
@@ -20,7 +21,6 @@ from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Block, NoticeBlock, VerbatimBlock, text_block
 
 if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
 _NUMBERED: Final = re.compile(r"-(\d{1,4})$")
@@ -32,7 +32,7 @@ class _Target(NamedTuple):
     exists: bool
 
 
-async def export_command(chat: "Chat", arguments: str) -> None:
+async def export_command(chat: CommandContext, arguments: str) -> None:
     agent = chat.agent
     if not agent.session.about and not agent.session.totals.turns:
         chat.show(text_block("nothing has been said yet"))
@@ -85,7 +85,7 @@ def _resolve_target(agent: "Agent", name_given: str) -> _Target:
     return _Target(facts, exists)
 
 
-async def _confirm(chat: "Chat", target: _Target) -> str | None:
+async def _confirm(chat: CommandContext, target: _Target) -> str | None:
     """The path to write; None if the user declines."""
     facts = target.facts
     warnings = _warnings(facts)

@@ -1,18 +1,15 @@
 """`/help`: lists commands and keys, `/help NAME` explains one command or skill; `/exit`."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kitbag.chat.commands import COMMANDS, ChatCommand
+from kitbag.chat.commands import COMMANDS, ChatCommand, CommandContext
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import did_you_mean, format_count, shorten_path
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
-
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
 
 _GROUPS: Final = (
     ("Who answers, and what it may do", ("model", "mode", "persona", "permissions")),
@@ -37,7 +34,7 @@ KEYS: Final = (
 _MAX_CUSTOM: Final = 20
 
 
-async def help_command(chat: "Chat", arguments: str) -> None:
+async def help_command(chat: CommandContext, arguments: str) -> None:
     name = arguments.strip().removeprefix("/")
     if name:
         chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
@@ -47,7 +44,7 @@ async def help_command(chat: "Chat", arguments: str) -> None:
     chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
 
 
-async def exit_command(chat: "Chat", arguments: str) -> None:
+async def exit_command(chat: CommandContext, arguments: str) -> None:
     del arguments
     chat.request_exit()
 

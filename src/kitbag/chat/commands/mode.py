@@ -1,8 +1,9 @@
 """`/mode`: shows and changes the permission mode; Shift-Tab cycles through the most common modes."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS, PermissionMode
@@ -10,9 +11,6 @@ from kitbag.permissions.rules.load import parse_mode
 from kitbag.text.human_format import did_you_mean
 from kitbag.views.blocks import Block, NoticeBlock, TableBlock, text_block
 from kitbag.views.permissions import describe_protection
-
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
 
 MODE_ORDER: Final[tuple[PermissionMode, ...]] = ("default", "acceptEdits", "plan", "locked", "autonomous")
 _NEXT: Final[dict[str, PermissionMode]] = {"default": "acceptEdits", "acceptEdits": "plan"}
@@ -24,7 +22,7 @@ _SHORT: Final[dict[str, str]] = {
 }
 
 
-async def mode_command(chat: "Chat", arguments: str) -> None:
+async def mode_command(chat: CommandContext, arguments: str) -> None:
     name = arguments.strip()
     if name:
         await change_mode(chat, _parse_mode(name))
@@ -41,13 +39,13 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
         await change_mode(chat, MODE_ORDER[int(form_answer.keys[0]) - 1])
 
 
-async def cycle_mode(chat: "Chat") -> None:
+async def cycle_mode(chat: CommandContext) -> None:
     """Shift-Tab. Shows a short notice, since the user may press it repeatedly."""
     mode = _NEXT.get(chat.agent.permissions.current_mode, "default")
     await change_mode(chat, mode, text_block(f"{mode}: {_SHORT[mode]}", "dim"))
 
 
-async def change_mode(chat: "Chat", mode: PermissionMode, short_notice: Block | None = None) -> None:
+async def change_mode(chat: CommandContext, mode: PermissionMode, short_notice: Block | None = None) -> None:
     """Asks for confirmation of `autonomous`. Raises what `Agent.use_mode` raises."""
     permissions = chat.agent.permissions
     if mode == permissions.current_mode == permissions.mode:  # otherwise only the settings impose it, and may relax
@@ -66,7 +64,7 @@ async def change_mode(chat: "Chat", mode: PermissionMode, short_notice: Block | 
     chat.refresh()
 
 
-async def _confirm_autonomous(chat: "Chat") -> bool:
+async def _confirm_autonomous(chat: CommandContext) -> bool:
     """In a thread: probing the sandbox may take a moment."""
     permissions = chat.agent.permissions
     protection = await asyncio.to_thread(lambda: permissions.sandbox_support)
@@ -96,7 +94,7 @@ def _parse_mode(word: str) -> PermissionMode:
         raise UsageError(error.problem, did_you_mean(word, MODE_ORDER)) from None
 
 
-def _table(chat: "Chat") -> Block:
+def _table(chat: CommandContext) -> Block:
     now = chat.agent.permissions.current_mode
     rows = tuple((mode, "yes" if mode == now else "", MODE_DESCRIPTIONS[mode]) for mode in MODE_ORDER)
     return TableBlock(("MODE", "NOW", "WHAT IT MEANS"), rows, f"The mode is {now}")

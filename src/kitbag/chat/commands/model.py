@@ -1,9 +1,10 @@
 """`/model`: shows the current model and the available ones, and switches to another."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kitbag.assembly.model_sources import load_model_sources
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
 from kitbag.models.model_selection import ModelSources, SelectedModel
 from kitbag.runtime.model_list import (
@@ -16,14 +17,11 @@ from kitbag.runtime.model_list import (
 from kitbag.settings import load_settings
 from kitbag.views.blocks import Block, FieldsBlock, TableBlock, text_block
 
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
-
 _CONNECT: Final = "c"
 _FREE_TEXT_HINT: Final = "another one, as provider/model"
 
 
-async def model_command(chat: "Chat", arguments: str) -> None:
+async def model_command(chat: CommandContext, arguments: str) -> None:
     requested = arguments.strip()
     if requested:
         await change_model(chat, requested)
@@ -58,7 +56,7 @@ async def model_command(chat: "Chat", arguments: str) -> None:
         await change_model(chat, name)
 
 
-async def connect_model(chat: "Chat") -> None:
+async def connect_model(chat: CommandContext) -> None:
     """Runs the setup dialog and resumes the session with the new model."""
     from kitbag.chat.setup import run_setup
 
@@ -76,7 +74,7 @@ async def connect_model(chat: "Chat") -> None:
         await change_model(chat, requested)
 
 
-async def change_model(chat: "Chat", name: str) -> None:
+async def change_model(chat: CommandContext, name: str) -> None:
     """Raises UsageError for an unknown name, and InvalidError, with a fix, if a key is missing."""
     before = chat.agent.chosen
     await chat.agent.use_model(name)

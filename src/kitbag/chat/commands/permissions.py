@@ -6,6 +6,7 @@ Runs nothing. Rules are changed in the settings or by answering an approval ques
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kitbag.chat.commands import CommandContext
 from kitbag.errors import UsageError
 from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, closest_tool
 from kitbag.permissions.decisions.decide import Permissions
@@ -27,14 +28,13 @@ from kitbag.views.blocks import (
 from kitbag.views.permissions import EFFECT_LABELS, describe_examples, describe_protection, describe_sandbox
 
 if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
     from kitbag.runtime.agent import Agent
 
 _TONES: Final[dict[Effect, Tone]] = {"allow": "good", "ask": "warning", "deny": "bad"}
 _TOOLS: Final = frozenset((*CANONICAL_TOOLS, *COMPANION_TOOLS))
 
 
-async def permissions_command(chat: "Chat", arguments: str) -> None:
+async def permissions_command(chat: CommandContext, arguments: str) -> None:
     agent = chat.agent
     permissions = agent.approvals.with_session_rules(agent.permissions)
     verb, _, rest = arguments.strip().partition(" ")

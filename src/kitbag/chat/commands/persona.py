@@ -7,6 +7,7 @@ Uses assembly/switch_persona, through the agent, for both the preview and the sw
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.registry import NO_PERSONA
@@ -14,7 +15,6 @@ from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, tex
 
 if TYPE_CHECKING:
     from kitbag.assembly.switch_persona import PersonaChange
-    from kitbag.chat.chat import Chat
     from kitbag.library.registry import Registry
 
 _USAGE: Final = "/persona [TEAM/]NAME or /persona none; --preview shows what would change, and changes nothing"
@@ -26,7 +26,7 @@ class _PersonaArguments(NamedTuple):
     only_preview: bool = False
 
 
-async def persona_command(chat: "Chat", arguments: str) -> None:
+async def persona_command(chat: CommandContext, arguments: str) -> None:
     parsed = _parse(arguments)
     name = parsed.name or await _choose(chat, chat.agent.environment.library)
     if name:
@@ -45,7 +45,7 @@ def _parse(arguments: str) -> _PersonaArguments:
     return _PersonaArguments(names[0] if names else "", bool(flags))
 
 
-async def _choose(chat: "Chat", library: "Registry") -> str:
+async def _choose(chat: CommandContext, library: "Registry") -> str:
     """The full name, or `none`; empty if nothing is to change."""
     personas = list(library.personas)
     if not personas:
@@ -68,7 +68,7 @@ async def _choose(chat: "Chat", library: "Registry") -> str:
     return keys[form_answer.keys[0]] if form_answer is not None and form_answer.keys else ""
 
 
-async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
+async def _change(chat: CommandContext, name: str, only_preview: bool) -> None:
     """Raises KitbagError if the persona does not exist or can't be used."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
@@ -83,7 +83,7 @@ async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
     chat.refresh()
 
 
-async def _preview(chat: "Chat", name: str) -> "PersonaChange":
+async def _preview(chat: CommandContext, name: str) -> "PersonaChange":
     try:
         return await chat.agent.preview_persona(name)
     except NotFoundError as error:

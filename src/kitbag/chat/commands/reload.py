@@ -1,14 +1,10 @@
 """`/reload`: reads skills, agents, settings and memory again, and shows what changed."""
 
-from typing import TYPE_CHECKING
-
+from kitbag.chat.commands import CommandContext
 from kitbag.views.blocks import Block, NoticeBlock, text_block
 
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
 
-
-async def reload_command(chat: "Chat", arguments: str) -> None:
+async def reload_command(chat: CommandContext, arguments: str) -> None:
     reloaded = await chat.agent.reload()
     # The text for the model, without the tags around it.
     changes = [line for line in reloaded.changes.split("\n") if line.strip("</>") != "library-changes" and line]

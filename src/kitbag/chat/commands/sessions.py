@@ -3,11 +3,11 @@
 import asyncio
 import os
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kitbag.agent.session_list import SessionSummary, find_session, list_sessions
 from kitbag.assembly.run_options import Options
-from kitbag.chat.status import estimate_used_tokens
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
@@ -17,16 +17,13 @@ from kitbag.text.human_format import format_age, format_cost, format_count
 from kitbag.views.blocks import NoticeBlock, text_block
 from kitbag.views.tasks import seconds_since
 
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
-
 _MAX_SHOWN: Final = 20
 _MAX_ABOUT_LENGTH: Final = 70
 _NO_OTHER_SESSION: Final = "there is no other conversation in this directory"
 _LIST_ALL: Final = "`kitbag sessions list` shows those of all directories"
 
 
-async def resume_command(chat: "Chat", arguments: str) -> None:
+async def resume_command(chat: CommandContext, arguments: str) -> None:
     name = arguments.strip()
     journal, here = chat.agent.journal, chat.agent.session.id
     known = [one for one in await asyncio.to_thread(list_sessions, journal) if one.id != here and not _is_empty(one)]
@@ -59,7 +56,7 @@ def _is_empty(summary: SessionSummary) -> bool:
     return not summary.turns and not summary.about and not summary.problem
 
 
-def _find(chat: "Chat", known: list[SessionSummary], name: str) -> SessionSummary:
+def _find(chat: CommandContext, known: list[SessionSummary], name: str) -> SessionSummary:
     try:
         return find_session(known, name)
     except NotFoundError as error:
@@ -72,7 +69,7 @@ def _find(chat: "Chat", known: list[SessionSummary], name: str) -> SessionSummar
         raise NotFoundError(error.problem, fix) from None
 
 
-def _check_resumable(chat: "Chat", chosen: SessionSummary, directory: str) -> None:
+def _check_resumable(chat: CommandContext, chosen: SessionSummary, directory: str) -> None:
     """Raises InvalidError if the session can't be resumed from here."""
     if chosen.problem:
         raise InvalidError(f"conversation {chosen.id} can't be read: {chosen.problem}", "choose another; /resume")
@@ -84,7 +81,7 @@ def _check_resumable(chat: "Chat", chosen: SessionSummary, directory: str) -> No
     check_session_not_open(chat.agent.environment.places.kitbag_home, chosen.id)
 
 
-async def _pick(chat: "Chat", sessions: list[SessionSummary]) -> SessionSummary | None:
+async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> SessionSummary | None:
     """None if the user cancels."""
     if not sessions:
         chat.show(
@@ -119,7 +116,7 @@ def _search(sessions: list[SessionSummary], text: str) -> list[SessionSummary]:
     return by_id or [one for one in sessions if all(word in one.about.casefold() for word in searched)]
 
 
-def _session_option(chat: "Chat", key: str, one: SessionSummary) -> FormOption:
+def _session_option(chat: CommandContext, key: str, one: SessionSummary) -> FormOption:
     about = collapse_whitespace(one.about)
     label = f"{about[: _MAX_ABOUT_LENGTH - 1]}…" if len(about) > _MAX_ABOUT_LENGTH else about
     parts = [one.id, format_age(seconds_since(one.last)), format_count(one.turns, "turn"), format_cost(one.cost)]
@@ -134,7 +131,7 @@ def _session_option(chat: "Chat", key: str, one: SessionSummary) -> FormOption:
     return FormOption(key, label or "(no words)", " · ".join(parts))
 
 
-async def clear_command(chat: "Chat", arguments: str) -> None:
+async def clear_command(chat: CommandContext, arguments: str) -> None:
     before, running = chat.agent.session, chat.background.running
     has_messages = bool(before.totals.turns or before.about)
     chat.ui.clear()
@@ -149,7 +146,7 @@ async def clear_command(chat: "Chat", arguments: str) -> None:
     chat.show(NoticeBlock("info", text))
 
 
-def _options_for_new(chat: "Chat") -> Options:
+def _options_for_new(chat: CommandContext) -> Options:
     """Keeps the persona, model and mode."""
     agent, header = chat.agent, chat.agent.session.header
     keeps_model = header.model_said or (bool(agent.options.resume) and agent.chosen.provider != "offline")
@@ -163,7 +160,7 @@ def _options_for_new(chat: "Chat") -> Options:
     )
 
 
-async def compact_command(chat: "Chat", arguments: str) -> None:
+async def compact_command(chat: CommandContext, arguments: str) -> None:
     def emit(event: Event) -> None:
         match event:
             case Compacted(before, after):
@@ -179,7 +176,7 @@ async def compact_command(chat: "Chat", arguments: str) -> None:
         if not await chat.agent.compact(emit, arguments.strip()):
             chat.show(NoticeBlock("info", "there is nothing that could be made shorter"))
             return
-        chat.view.used_tokens = estimate_used_tokens(chat.agent)
+        chat.reset_usage()
 
     await chat.run_activity("compacting", compact())
     chat.refresh()

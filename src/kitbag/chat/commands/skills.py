@@ -6,9 +6,9 @@ packing/catalog_status and library/item_states.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kitbag.chat.commands import COMMANDS
+from kitbag.chat.commands import COMMANDS, CommandContext
 from kitbag.chat.commands.switching import switch_item
 from kitbag.chat.panel_columns import PanelCells, align_rows
 from kitbag.chat.ui import Panel, PanelAction, PanelRow
@@ -21,9 +21,6 @@ from kitbag.packing.catalog_status import SkillStatus, skill_status, skill_statu
 from kitbag.settings import ITEM_STATES, ItemState
 from kitbag.text.human_format import did_you_mean, format_count, shorten_path
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, Tone, text_block
-
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
 
 _VERBS: Final = (*ITEM_STATES, "use", "unload", "all")
 _ACTIONS: Final = (
@@ -54,7 +51,7 @@ class _SkillSources(NamedTuple):
     loaded: frozenset[str]
 
 
-async def skills_command(chat: "Chat", arguments: str) -> None:
+async def skills_command(chat: CommandContext, arguments: str) -> None:
     verb, _, name = arguments.strip().partition(" ")
     name = name.strip().removeprefix("/")
     if verb in _VERBS and verb != "all" and not name:
@@ -74,7 +71,7 @@ async def skills_command(chat: "Chat", arguments: str) -> None:
             await _show(chat, name or verb.removeprefix("/"))
 
 
-async def _show_or_suggest(chat: "Chat", name: str) -> None:
+async def _show_or_suggest(chat: CommandContext, name: str) -> None:
     """A name may contain spaces; otherwise the first word may be a misspelled subcommand."""
     try:
         await _show(chat, name)
@@ -87,7 +84,7 @@ async def _show_or_suggest(chat: "Chat", name: str) -> None:
 # The list
 
 
-async def _show_list(chat: "Chat", *, show_all: bool) -> None:
+async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
     listing = await _load_list(chat, show_all=show_all)
     if not listing.statuses and not listing.untrusted:
         chat.show(text_block("there are no skills; `kitbag skills --help` tells how to get some"))
@@ -107,7 +104,7 @@ async def _show_list(chat: "Chat", *, show_all: bool) -> None:
         chat.show(_table(listing))
 
 
-async def _load_list(chat: "Chat", *, show_all: bool) -> _SkillListing:
+async def _load_list(chat: CommandContext, *, show_all: bool) -> _SkillListing:
     sources = _sources(chat)
 
     def load() -> _SkillListing:
@@ -124,7 +121,7 @@ async def _load_list(chat: "Chat", *, show_all: bool) -> _SkillListing:
     return await asyncio.to_thread(load)
 
 
-def _sources(chat: "Chat") -> _SkillSources:
+def _sources(chat: CommandContext) -> _SkillSources:
     agent = chat.agent
     library = agent.environment.library
     entries = agent.session.prompt
@@ -197,7 +194,7 @@ def _untrusted_cells(item: UntrustedItem) -> PanelCells:
 # One skill
 
 
-async def _act(chat: "Chat", key: str, row: str) -> None:
+async def _act(chat: CommandContext, key: str, row: str) -> None:
     if row.startswith("!"):
         fix = "leave, then `kitbag trust` shows what it would run, and asks"
         chat.show(NoticeBlock("warning", f"{row[1:]}: {_UNTRUSTED}", fix))
@@ -213,7 +210,7 @@ async def _act(chat: "Chat", key: str, row: str) -> None:
         await _unload(chat, row)
 
 
-async def _switch(chat: "Chat", name: str, new_state: str) -> list[Block]:
+async def _switch(chat: CommandContext, name: str, new_state: str) -> list[Block]:
     library = chat.agent.environment.library
     skill = library.find_skill(name)
     blocks = await switch_item(chat, "skills", skill.full_name, new_state, library.evaluate(skill).state)
@@ -222,7 +219,7 @@ async def _switch(chat: "Chat", name: str, new_state: str) -> list[Block]:
     return blocks
 
 
-async def _show(chat: "Chat", name: str) -> None:
+async def _show(chat: CommandContext, name: str) -> None:
     sources = _sources(chat)
 
     def load() -> list[Block]:
@@ -251,7 +248,7 @@ async def _show(chat: "Chat", name: str) -> None:
     chat.show(*await asyncio.to_thread(load))
 
 
-def _load(chat: "Chat", name: str) -> None:
+def _load(chat: CommandContext, name: str) -> None:
     """Calls the skill as if the user had typed `/name`. Raises at once if the name can't be used."""
     skill = chat.agent.skills.find(name, "user")
     if skill.full_name.lower() in COMMANDS:
@@ -260,7 +257,7 @@ def _load(chat: "Chat", name: str) -> None:
     chat.submit(f"/{skill.full_name}")
 
 
-async def _unload(chat: "Chat", name: str) -> None:
+async def _unload(chat: CommandContext, name: str) -> None:
     if chat.is_working:
         raise UsageError("a skill can't be unloaded while the model works with it", "wait, or press Esc first")
     agent = chat.agent

@@ -1,22 +1,22 @@
 """Changes the state of a skill or an agent and describes the effect. Used by `/skills` and `/agents`."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.commands import CommandContext
 from kitbag.library.item_states import ItemGroup, set_item_state
 from kitbag.settings import ItemState
 from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Block, NoticeBlock, text_block
 
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
-
 CATALOG_NOTICE: Final = "the catalog in the prompt is made anew by /reload, by a compaction and with another persona"
 _OPEN: Final = frozenset(("on", "name-only"))
 
 
-async def switch_item(chat: "Chat", group: ItemGroup, name: str, new_state: str, before: ItemState) -> list[Block]:
+async def switch_item(
+    chat: CommandContext, group: ItemGroup, name: str, new_state: str, before: ItemState
+) -> list[Block]:
     """Writes the user's settings. Raises NotFoundError, AmbiguousError, UsageError and InvalidError."""
     library = chat.agent.environment.library
 

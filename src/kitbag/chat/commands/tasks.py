@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.task_blocks import COLUMNS, TaskList, output_page, page_blocks, task_detail_blocks, task_table
 from kitbag.chat.ui import Form, FormOption, Panel, PanelAction
 from kitbag.errors import KitbagError, NotFoundError, UsageError
@@ -24,9 +25,6 @@ from kitbag.tasks.task_approvals import pending_task_questions, with_descendants
 from kitbag.tasks.worker_process import ensure_tasks_hosted
 from kitbag.views.blocks import NoticeBlock, text_block
 
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
-
 _VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
 _REFRESH_SECONDS: Final = 1.0
 _ACTIONS: Final = (
@@ -37,7 +35,7 @@ _ACTIONS: Final = (
 )
 
 
-async def tasks_command(chat: "Chat", arguments: str) -> None:
+async def tasks_command(chat: CommandContext, arguments: str) -> None:
     verb, _, rest = arguments.strip().partition(" ")
     rest = rest.strip()
     board = await _board(chat)
@@ -62,7 +60,7 @@ async def tasks_command(chat: "Chat", arguments: str) -> None:
             await _show(chat, board, _find_or_suggest(board, arguments.strip()))
 
 
-async def stop_command(chat: "Chat", arguments: str) -> None:
+async def stop_command(chat: CommandContext, arguments: str) -> None:
     names = arguments.split()
     if not names:
         if not await chat.cancel():
@@ -88,14 +86,14 @@ def _topmost(tasks: list[Task]) -> list[Task]:
     return [task for task in running.values() if task.parent not in running]
 
 
-async def _board(chat: "Chat") -> Board:
+async def _board(chat: CommandContext) -> Board:
     """Reads in a thread: the journal may be long."""
     board = Board(chat.agent.journal)
     await asyncio.to_thread(board.refresh)
     return board
 
 
-def _kitbag_home(chat: "Chat") -> str:
+def _kitbag_home(chat: CommandContext) -> str:
     return chat.agent.environment.places.kitbag_home
 
 
@@ -128,7 +126,7 @@ def _offset(text: str) -> int:
 # The list
 
 
-async def _show_list(chat: "Chat", board: Board, *, show_all: bool) -> None:
+async def _show_list(chat: CommandContext, board: Board, *, show_all: bool) -> None:
     hosting = await ensure_tasks_hosted(board, _kitbag_home(chat))
     if hosting.problem:
         chat.show(NoticeBlock("warning", hosting.problem))
@@ -139,7 +137,7 @@ async def _show_list(chat: "Chat", board: Board, *, show_all: bool) -> None:
         chat.show(task_table(listed, task_list.omitted))
 
 
-async def _open_panel(chat: "Chat", board: Board, task_list: TaskList) -> bool:
+async def _open_panel(chat: CommandContext, board: Board, task_list: TaskList) -> bool:
     async def keep_fresh() -> None:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
@@ -163,7 +161,7 @@ async def _open_panel(chat: "Chat", board: Board, task_list: TaskList) -> bool:
             await refreshing
 
 
-async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
+async def _act(chat: CommandContext, board: Board, key: str, task: Task) -> None:
     match key:
         case "enter":
             await _show(chat, board, task, asks=True)
@@ -178,7 +176,7 @@ async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
 # One task
 
 
-async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -> None:
+async def _show(chat: CommandContext, board: Board, task: Task, *, asks: bool = False) -> None:
     """`asks`: shows further pages as long as the user wants more."""
     chat.show(*await asyncio.to_thread(task_detail_blocks, board, task))
     offset = 0
@@ -196,7 +194,7 @@ async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -
         offset = page.next_offset
 
 
-async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
+async def _stop(chat: CommandContext, board: Board, tasks: Iterable[Task]) -> None:
     """Concurrently, since each may take a while."""
     stopped = await asyncio.gather(*(stop_task(board, task, "person") for task in tasks))
     for warning in (warning for one in stopped for warning in one.report.warnings):
@@ -206,7 +204,7 @@ async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
     chat.refresh()
 
 
-async def _ask_and_resume(chat: "Chat", board: Board, task: Task) -> None:
+async def _ask_and_resume(chat: CommandContext, board: Board, task: Task) -> None:
     check_resumable(task)
     prompt = f"What is {task.agent} {task.id} to do now?"
     form_answer = await chat.ui.ask(Form(prompt, free_text_hint="words for it; Enter alone: it goes on as it was"))
@@ -214,7 +212,7 @@ async def _ask_and_resume(chat: "Chat", board: Board, task: Task) -> None:
         await _resume(chat, board, task, form_answer.text.strip())
 
 
-async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
+async def _resume(chat: CommandContext, board: Board, task: Task, request: str) -> None:
     hosting = await resume_task(board, task, request, _kitbag_home(chat))
     chat.show(text_block(f"{task.id} goes on in the background"))
     if hosting.problem:
@@ -226,7 +224,7 @@ async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
 # Questions of tasks
 
 
-async def _answer(chat: "Chat", board: Board, name: str) -> None:
+async def _answer(chat: CommandContext, board: Board, name: str) -> None:
     """`name`: a task, including its descendants, or a question id; empty: all questions of this session."""
     if not name:
         await _answer_tasks(chat, board.descendants(chat.agent.session.id))
@@ -242,7 +240,7 @@ async def _answer(chat: "Chat", board: Board, name: str) -> None:
     await _answer_tasks(chat, tasks)
 
 
-async def _answer_tasks(chat: "Chat", tasks: Iterable[Task]) -> None:
+async def _answer_tasks(chat: CommandContext, tasks: Iterable[Task]) -> None:
     queue = ApprovalQueue(chat.agent.journal)
     pending = await asyncio.to_thread(pending_task_questions, queue, tuple(tasks))
     if not pending:
@@ -252,7 +250,7 @@ async def _answer_tasks(chat: "Chat", tasks: Iterable[Task]) -> None:
             return
 
 
-async def _answer_one(chat: "Chat", queue: ApprovalQueue, pending: PendingApproval) -> bool:
+async def _answer_one(chat: CommandContext, queue: ApprovalQueue, pending: PendingApproval) -> bool:
     """False if the user cancels and the question remains."""
     require_person()
     question = pending.request
@@ -274,7 +272,7 @@ async def _answer_one(chat: "Chat", queue: ApprovalQueue, pending: PendingApprov
 
 
 async def _ask_unless_answered(
-    chat: "Chat", queue: ApprovalQueue, pending: PendingApproval
+    chat: CommandContext, queue: ApprovalQueue, pending: PendingApproval
 ) -> ApprovalAnswer | bool | None:
     """The user's answer; None if they cancel; True if it was answered elsewhere meanwhile."""
     from kitbag.chat.approver import ask_approval

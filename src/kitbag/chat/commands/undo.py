@@ -4,23 +4,21 @@
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.runtime.undo import ACTION_VERBS, INTERRUPTED_NOTICE, SessionUndo, UndoPlan, describe_result, failure_error
 from kitbag.text.human_format import format_count, shorten_path
 from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, TableBlock, text_block
 
-if TYPE_CHECKING:
-    from kitbag.chat.chat import Chat
-
 _MAX_ROWS: Final = 100
 _MAX_DIFFS: Final = 20
 
 
-async def undo_command(chat: "Chat", arguments: str) -> None:
+async def undo_command(chat: CommandContext, arguments: str) -> None:
     number, redo = _parse(arguments.split())
     agent = chat.agent
 
@@ -73,7 +71,7 @@ def _table(undo: SessionUndo, planned: UndoPlan) -> Block:
     return TableBlock(headers[:columns], cut, f"{verb} message {planned.turn.number}{about}", foot)
 
 
-async def _confirm(chat: "Chat", undo: SessionUndo, planned: UndoPlan) -> bool:
+async def _confirm(chat: CommandContext, undo: SessionUndo, planned: UndoPlan) -> bool:
     """Files changed since then need an explicit answer."""
     while True:
         form_answer = await chat.ui.ask(_form(planned))
