@@ -47,7 +47,7 @@ def kinds() -> list[Kind]:
         ),
         Kind("references", find_references, repeated(references.HOSTILE, 100_000)),
         Kind("sections", parse_sections, sections.HOSTILE.values()),
-        Kind("commands", analyze, repeated(shell.HOSTILE, 10_000)),
+        Kind("commands", analyze.__wrapped__, repeated(shell.HOSTILE, 10_000)),
         Kind("secrets", redactor.redact_text, repeated(secrets.HOSTILE, 1_000_000)),
         Kind("web pages", pages.read, repeated(pages.DEEP, 100_000)),
     ]

@@ -13,10 +13,14 @@ from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.events import Notice, ToolFinished, ToolStarted
 from kitbag.messages import Text
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
+from kitbag.permissions.decisions.command import decide_command
+from kitbag.shell.analysis import analyze
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Step
 from kitbag.tools.base import ToolContext, ToolOutput, text_output
+from kitbag.tools.shell.bash import BASH, NO_OUTPUT
 from support.clock import Clock
+from support.cost import calls as counting
 from support.waiting import TEST_TIMEOUT
 
 WRITES = "NotebookEdit"
@@ -140,6 +144,21 @@ def test_a_rule_that_was_agreed_to_counts_for_the_tool_itself(talk) -> None:
     one.run("Hi")
     assert len(person.asked) == 1
     assert one.results() == ["ask, allow", "ask, allow"]
+
+
+@pytest.mark.parametrize("one_at_a_time", [True, False])
+def test_a_command_is_parsed_once_and_decided_when_it_is_asked_about_and_when_it_runs(talk, one_at_a_time) -> None:
+    person = Person(ApprovalAnswer("allow"))
+    person.one_at_a_time = one_at_a_time
+    command = call("c1", "Bash", '{"command": "sleep 0"}')
+    one: Talk = talk(script(Step(calls=(command,)), "Done."), BASH, approver=person)
+    analyze.cache_clear()
+    with counting(analyze.__wrapped__, decide_command) as counted:
+        one.run("Hi")
+        parsed, decided = counted()
+    assert [asked.suggestion for asked in person.asked] == ["Bash(sleep 0)"]
+    assert one.results() == [NO_OUTPUT]
+    assert (parsed, decided) == (1, 2)
 
 
 def test_what_a_person_refuses_is_not_run(talk) -> None:

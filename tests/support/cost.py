@@ -6,11 +6,12 @@ its texts are so long that a cost that grows faster than they do is never paid. 
 
 import signal
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Final
 
 import pytest
@@ -41,6 +42,25 @@ def steps(work: Callable[[], object]) -> int:
         sys.settrace(before[0])
         sys.setprofile(before[1])
     return count
+
+
+@contextmanager
+def calls(*functions: FunctionType) -> Generator[Callable[[], list[int]], None, None]:
+    """How often each of these functions was called meanwhile, in this thread and in those it starts."""
+    counts = {function.__code__: 0 for function in functions}
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code in counts:
+            counts[frame.f_code] += 1
+
+    before = sys.getprofile(), threading.getprofile()
+    sys.setprofile(count)
+    threading.setprofile(count)
+    try:
+        yield lambda: list(counts.values())
+    finally:
+        sys.setprofile(before[0])
+        threading.setprofile(before[1])
 
 
 def grows_no_faster(work: Callable[[int], object], size: int) -> bool:

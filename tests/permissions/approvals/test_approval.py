@@ -389,6 +389,31 @@ def test_a_rule_is_offered_only_for_what_is_plain(permissions: Make, command: st
     assert suggest_rule(allowed, "Bash", {"command": command}, allowed.workspace.root) == rule
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git commit -m x", "git push origin main", "npm test", "./run.sh", "make .git/hooks/x", "make .envrc", "touch a",
+        "cp a .mcp.json", "cp a b", "cat /etc/hosts", "ls ~/.ssh", "ls /", "mkdir src/x", "make secret.txt", "cat secret.txt",
+        "git show HEAD:secret.txt", "make a.ask", "npm run asked", "grep x ../outside", "ln a b", "cp a sub", "sleep 0",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["default", "acceptEdits"])
+@pytest.mark.parametrize("protection", [BUBBLEWRAP, SandboxSupport("none"), SandboxSupport("sandlock", "1")])
+def test_a_rule_is_offered_as_a_whole_decision_would_have_it(
+    permissions: Make, world: World, command: str, mode: PermissionMode, protection: SandboxSupport
+) -> None:
+    (world.workspace / "sub").mkdir()
+    rules = ("deny Read(secret.txt)", "ask Edit(sub/x)", "ask Read(*.ask)", "ask Bash(npm run asked)")
+    for some in (rules, ()):
+        allowed = permissions(*some, mode=mode, protection=protection)
+        root, arguments = allowed.workspace.root, {"command": command}
+        decision = allowed.decide("Bash", arguments, root)
+        if decision.effect == "ask":
+            assert suggest_rule(allowed, "Bash", arguments, root, decision) == suggest_rule(
+                allowed, "Bash", arguments, root
+            )
+
+
 def test_a_rule_for_files_names_the_place_and_none_is_offered_for_what_is_protected(
     permissions: Make, world: World
 ) -> None:

@@ -164,13 +164,14 @@ class Approvals:
             return Denial(
                 f"it needs an answer, and nobody can be asked: {checked.decision.reason}. {_NO_APPROVER_FIX}", "nobody"
             )
+        must_wait = bool(self._waiting)
         self._waiting.append(asked_by)
         try:
             if not approver.one_at_a_time:
                 return await self._ask(approver, permissions, checked, facts)
             async with self._asking:
-                # The answer to another request may have settled this one.
-                checked = self._check(permissions, tool, text, start, asked_by, facts)
+                if must_wait:  # the answer to another request may have settled this one
+                    checked = self._check(permissions, tool, text, start, asked_by, facts)
                 return (
                     await self._ask(approver, permissions, checked, facts)
                     if isinstance(checked, ApprovalRequest)
@@ -210,7 +211,7 @@ class Approvals:
 
         current = self.with_session_rules(permissions)
         arguments = json.loads(request.arguments)
-        suggestion = suggest_rule(current, request.tool, arguments, request.directory)
+        suggestion = suggest_rule(current, request.tool, arguments, request.directory, request.decision)
         try:
             shown = request._replace(facts=(*request.facts, *facts), suggestion=suggestion)
             answer = await approver.ask(shown)

@@ -10,6 +10,7 @@ from typing import Final
 
 from kitbag.errors import UsageError
 from kitbag.permissions.decisions.decide import Permissions
+from kitbag.permissions.model import PermissionDecision
 from kitbag.permissions.rules.rule import EDIT_TOOLS, READ_TOOLS, parse_rule
 
 # They run their arguments or another program: a rule for them allows everything.
@@ -37,14 +38,20 @@ _MCP_TOOL: Final = re.compile(r"mcp__[\w-]+__[\w-]+")
 _NAME: Final = re.compile(r"[\w:./-]+")
 
 
-def suggest_rule(permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str) -> str:
-    """Empty if there is none."""
+def suggest_rule(
+    permissions: Permissions,
+    tool: str,
+    arguments: Mapping[str, object],
+    directory: str,
+    decision: PermissionDecision | None = None,
+) -> str:
+    """Empty if there is none. `decision`: the one about this tool call that asks, if there is one; it saves another."""
     for text in _candidates(permissions, tool, arguments, directory):
         try:
             rule = parse_rule(text, "allow", "session", "session", permissions.workspace.kitbag_home)
         except UsageError:
             continue
-        if permissions.with_rules((rule,)).decide(tool, arguments, directory).effect == "allow":
+        if permissions.would_allow(rule, tool, arguments, directory, decision):
             return text
     return ""
 

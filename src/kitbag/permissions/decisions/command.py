@@ -46,6 +46,22 @@ def decide_command(
     return _combine(policy, verdicts, analysis)
 
 
+def would_allow_command(
+    policy: PermissionPolicy, rule: PermissionRule, text: str, start: str, decision: PermissionDecision
+) -> bool:
+    """Whether `decision`, which asks, would allow if there were this allow rule too; for one simple command."""
+    analysis = analyze(text)
+    if len(analysis.parts) != 1 or analysis.uncertainties or analysis.parts[0].uncertainties:
+        return False
+    if any(part.effect != "allow" and part.rule for part in decision.parts):  # rules that deny or ask come first
+        return False
+    (simple,) = analysis.parts
+    if not allows_command(rule, simple.allow_form, simple.raw):
+        return False
+    verdicts = decide_command_paths(policy, simple, os.path.normpath(start), rule, PathBudget())
+    return all(verdict.part.effect == "allow" for verdict in verdicts)
+
+
 def _decide_whole_text(
     policy: PermissionPolicy, arguments: Mapping[str, object], text: str, analysis: ShellAnalysis
 ) -> Iterator[PartVerdict]:

@@ -196,6 +196,25 @@ class Permissions:
         agents = agents() if callable(agents) else agents
         return _combine(policy, [decide_other_tool(policy, tool, arguments, agents)])
 
+    def would_allow(
+        self,
+        rule: PermissionRule,
+        tool: str,
+        arguments: Mapping[str, object],
+        directory: str,
+        decision: PermissionDecision | None,
+    ) -> bool:
+        """Whether one more allow rule would allow this. If `decision` asks about a command, only the rule's effects
+        are checked, so suggesting a rule takes no further decision."""
+        command, has_directory = arguments.get("command"), any(arguments.get(key) for key in _DIRECTORY_KEYS)
+        is_command = tool == "Bash" and isinstance(command, str) and not has_directory
+        if is_command and decision is not None and decision.effect == "ask":
+            from kitbag.permissions.decisions.command import would_allow_command
+
+            start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
+            return would_allow_command(self._current_policy(), rule, str(command), start, decision)
+        return self.with_rules((rule,)).decide(tool, arguments, directory).effect == "allow"
+
     def search_result_filter(self, start: str) -> "SearchResultFilter":
         """A fast check of search results below `start`: which files Read is certainly allowed to read."""
         from kitbag.permissions.decisions.found_files import SearchResultFilter
