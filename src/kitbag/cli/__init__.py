@@ -1,4 +1,4 @@
-"""The command line. `main` is what `kitbag` runs; each group of commands is imported when it is used."""
+"""The command line. `main` is the entry point of `kitbag`; each command is imported when it is used."""
 
 import gc
 import io
@@ -9,13 +9,13 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    # A command ends before its garbage matters; looking for it would be a twentieth of the time of a listing.
+    # A command exits before garbage matters; collecting it would take a twentieth of a listing's time.
     gc.disable()
-    if sys.stdout is None or sys.stderr is None:  # closed by whoever started us
+    if sys.stdout is None or sys.stderr is None:  # closed by the parent process
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - open until the end
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
-        # A file name need not be text; it is shown escaped and never ends the program.
+        # A file name may not be valid text: print it escaped instead of crashing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -25,7 +25,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader has gone (`| head`): leave quietly, and keep Python from complaining at exit.
+        # The reader has gone (`| head`): exit quietly, without Python's error message.
         _discard_output()
         sys.exit(141)
     except OSError as error:
@@ -57,4 +57,4 @@ def _run() -> int:
         return error.exit_code
     except Abort:
         return INTERRUPTED
-    return code if isinstance(code, int) else 0  # what a command gave to `Context.exit` comes back so
+    return code if isinstance(code, int) else 0  # a command's `Context.exit` returns its code here

@@ -1,4 +1,4 @@
-"""`kitbag agents ...`: what a person does with agents."""
+"""`kitbag agents`: list, search, show, run, enable and disable agents."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent
 
 
 class _Group(CommandGroup):
-    """What runs an agent is imported when one is run."""
+    """Imports the commands that run and search agents on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), "run", "search"])

@@ -1,4 +1,4 @@
-"""`kitbag agents run NAME PROMPT`: an agent at work, without a conversation around it."""
+"""`kitbag agents run NAME PROMPT`: runs an agent without a session around it."""
 
 import os
 import sys
@@ -65,7 +65,7 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
     )
     approver = TerminalApprover()
     asker = approver if approver.is_available() and not options["as_json"] else None
-    # A script, or another provider, is nobody's to choose but a person's: it is the model of whoever starts the agent.
+    # Only a user may choose a script or another provider: it becomes the parent's model.
     model = str(options["model"])
     inherited = load_standalone_setup(find_places().cwd, given, model, None, journal, _print_notice, asker)
     try:

@@ -1,4 +1,4 @@
-"""`kitbag agents search`: which agent a request is for, best first."""
+"""`kitbag agents search`: ranks agents for a prompt."""
 
 from typing import Any
 

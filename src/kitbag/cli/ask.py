@@ -1,4 +1,4 @@
-"""From the options of the root command to requests without a person at hand."""
+"""Runs `kitbag -p` with the options of the root command."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from kitbag.errors import KitbagError
 
 
 def ask(options: dict[str, Any]) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     try:
         check_options(options)
         wanted = HeadlessOptions(

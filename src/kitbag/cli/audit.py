@@ -1,4 +1,5 @@
-"""`kitbag audit`: what skills can do and what is suspicious about them. Reads; never runs, never connects."""
+"""`kitbag audit`: reports capabilities of skills and suspicious content. Reads files only; runs and connects to
+nothing."""
 
 import sys
 
@@ -123,7 +124,7 @@ def _print_report(
             output.block("\n".join(lines))
         told: set[str] = set()
         for finding in listed:
-            # Why and how to mend it is said once; of what is low, when everything is asked for.
+            # Explain each rule once; rules of low severity only with --all.
             _print_finding(finding, finding.rule not in told and (show_all or finding.severity in FAILING_SEVERITIES))
             told.add(finding.rule)
         output.echo()
@@ -156,7 +157,7 @@ def _print_removed(changes: tuple[ItemChange, ...]) -> None:
 
 
 def _print_suppressed(report: AuditReport, show_all: bool) -> None:
-    """What a file says of itself is no reason to keep quiet about the worst."""
+    """A file can't hide its own findings of high severity."""
     for finding in report.suppressed:
         if show_all or finding.severity == "high":
             what = f"suppressed {finding.severity} {finding.rule}  {output.clean(finding.location)}"

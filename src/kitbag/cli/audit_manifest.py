@@ -1,4 +1,4 @@
-"""What an item can do, in lines for a person. Used by `kitbag audit`, which makes the texts safe to print."""
+"""Formats an item's capability manifest for the terminal. Used by `kitbag audit`, which escapes the lines."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _MARGIN: Final = 14
 
 
 def manifest_lines(manifest: CapabilityManifest) -> list[str]:
-    """Empty kinds are left out; of long ones the first are shown."""
+    """Omits empty groups and truncates long ones."""
     tools = manifest.tools_declared
     groups: list[tuple[str, list[str]]] = [
         ("runs", [f"!`{collapse_whitespace(entry.text)}`  {entry.file}:{entry.line}" for entry in manifest.commands]),

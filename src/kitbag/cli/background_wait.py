@@ -1,6 +1,6 @@
-"""What `kitbag -p` does about background work that outlasts the answer: it waits, and then lets the model go on.
+"""Waits for background tasks that outlast the answer of `kitbag -p`, so that the model can continue.
 
-Used by headless. A question that nobody here can answer is no reason to wait: it is named, and the exit code says so.
+Used by headless. It does not wait for approvals that can't be given here: it names them and sets the exit code.
 """
 
 import time
@@ -13,13 +13,13 @@ from kitbag.tools.delegation import TaskReport
 
 STILL_RUNNING: Final = 8
 MAX_COMMAND_WAIT: Final = 600.0
-"""Seconds for commands, which may be servers that never end; agents are waited for as long as they work."""
+"""Seconds for commands, which may be servers that never end; agents have no limit."""
 _POLL_SECONDS = 1.0
 
 
 async def wait_for_background(agent: Agent, notify: Callable[[str], None]) -> list[TaskReport]:
-    """Until one has ended, or until what is left waits for a person's answer, can't be begun, or is a command that does
-    not end: then those."""
+    """Waits until a task ends. Returns the unfinished tasks if all of them wait for an approval or a worker, or are
+    commands that take too long."""
     delegation = agent.delegation
     if delegation is None:
         return []
@@ -46,7 +46,7 @@ def _is_blocked(task: TaskReport) -> bool:
 
 
 def still_running_message(unfinished: list[TaskReport]) -> str:
-    """For the person: what still runs, and what to do about it."""
+    """For the user: what still runs, and what to do about it."""
     waiting = [one for one in unfinished if one.status == "waiting-approval"]
     names = ", ".join(f"{one.name} {one.id} ({one.status})" for one in unfinished)
     fix = "answer with `kitbag permissions pending`" if waiting else "watch it with `kitbag tasks watch`"

@@ -1,4 +1,4 @@
-"""The class of every group of commands: `--` ends options for the group and for the command after it.
+"""The base class of all command groups: `--` ends options for the group and for the command after it.
 
 Used by the root command and by each `click.group` below it.
 """

@@ -1,4 +1,4 @@
-"""`kitbag config ...`: settings, where each value comes from, and how to change it."""
+"""`kitbag config`: shows settings with their sources, and changes them."""
 
 import os
 from typing import TYPE_CHECKING, Any, cast
@@ -52,7 +52,7 @@ def get(key: str | None, as_json: bool) -> None:
         if not wanted and key.partition(".")[0] in STATE_GROUPS and "." in key:
             wanted = [(key, settings.get_sourced("team")._replace(value="on", source="default"), "state")]
         if not wanted:
-            settings.get_sourced(key)  # raises, with the close names
+            settings.get_sourced(key)  # raises with close matches
         rows = wanted
     if as_json:
         return output.as_json([{"key": k, "value": s.value, "source": s.source, "meaning": m} for k, s, m in rows])
@@ -91,19 +91,19 @@ def set_(key: str, value: str, project: bool, as_json: bool) -> None:
 
 
 def _format_value(value: Any) -> str:
-    """A list as a person would write it down."""
+    """Formats a list the way a user writes it."""
     if not isinstance(value, list):
         return str(value)
     return ", ".join(str(_rule_text(one)) for one in cast("list[object]", value))
 
 
 def _rule_text(entry: object) -> object:
-    """A rule may stand in a table, beside its examples."""
+    """A rule may be a table with examples."""
     return cast("dict[str, object]", entry).get("rule") if isinstance(entry, dict) else entry
 
 
 def _check_rules(key: str, rules: list[object]) -> None:
-    """Raises UsageError: a rule that can't be read is better told now than when it counts."""
+    """Raises UsageError: an invalid rule is better reported now than when it is used."""
     from kitbag.permissions.rules.rule import parse_rules
 
     effect = cast("Effect", key.rpartition(".")[2])

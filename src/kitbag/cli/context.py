@@ -1,4 +1,4 @@
-"""`kitbag context`: what fills a session's window, piece by piece, beside what the provider counted."""
+"""`kitbag context`: what fills a session's context window, compared with the provider's count."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from kitbag.library.scopes import find_places
 
 _BAR_WIDTH = 12
 _MAX_ROWS = 20
-"""Of skills that are not loaded, and of turns; JSON has all."""
+"""For skills that are not loaded, and for turns; --json has all."""
 
 
 @click.command()

@@ -1,6 +1,6 @@
-"""`kitbag doctor`: everything that is wrong, where, and how to fix it, and what protects you.
+"""`kitbag doctor`: diagnoses configuration problems with their fixes, and reports the sandbox.
 
-Reads only. It runs nothing of yours; the sandbox is tried with a command of its own in an empty folder.
+Reads only. It runs nothing of the workspace; the sandbox is tested with a command of its own in an empty directory.
 """
 
 import sys

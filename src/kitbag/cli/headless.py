@@ -1,8 +1,7 @@
-"""`kitbag -p`: requests from start to end, without a person at hand. What would be asked is refused; only a model's own
-questions are put to whoever sits at the terminal.
+"""`kitbag -p`: answers prompts non-interactively. Kitbag denies what it would ask, unless the user sits at the
+terminal.
 
-Used by the root command, which names the options. Uses runtime for the work, standard_input for the requests,
-run_reports for what is told, interruption for signals.
+Used by ask. Uses runtime for the agent, stdin for prompts, run_output for printing, and interruption for signals.
 """
 
 import asyncio
@@ -42,17 +41,17 @@ BROKEN_PIPE: Final = 141
 
 class HeadlessOptions(NamedTuple):
     prompt: str
-    """`-`: what comes on standard input is the request."""
+    """`-`: read the prompt from standard input."""
     options: Options
     output_format: str = "text"
     input_format: str = "text"
     wait_for_background: bool = True
-    """For background work that outlasts the answer."""
+    """Whether to wait for background tasks that outlast the answer."""
 
 
 def run_headless(wanted: HeadlessOptions) -> int:
-    """The exit code."""
-    # The start makes no garbage worth looking for, and a run may be long.
+    """Returns the exit code."""
+    # Startup leaves no garbage worth collecting, and a run may be long.
     gc.freeze()
     gc.enable()
     report = create_run_output(wanted.output_format)
@@ -69,16 +68,16 @@ def run_headless(wanted: HeadlessOptions) -> int:
             report.fail(KitbagError("cancelled"))
             return interruption.exit_code
         except BrokenPipeError:
-            return BROKEN_PIPE  # here, since click would make a 1 of it
+            return BROKEN_PIPE  # here, because click would turn it into a 1
         except OSError:
-            raise  # of our own output: main says so
+            raise  # from our own output: main reports it
         except Exception as error:  # noqa: BLE001 - the outermost place that can tell it without a secret in it
             report.internal_error(f"{type(error).__name__}: {error}", traceback.format_exc())
             return 1
 
 
 def _first_prompt(wanted: HeadlessOptions) -> InputPrompt | None:
-    """Before anything is started. None: they come line by line."""
+    """Read before anything is started. None: prompts come line by line."""
     if wanted.input_format == "text":
         return read_prompt(wanted.prompt)
     if wanted.prompt != "-":
@@ -112,7 +111,7 @@ async def _run_all(
                 interruption.on_signal(run.cancel)
                 async for event in run:
                     report.event(event)
-                if not interruption.signal_number:  # else what it asked for is done
+                if not interruption.signal_number:  # otherwise the signal's cancel has been called
                     interruption.on_signal(task.cancel)
             return _exit_code(run)
 
@@ -132,7 +131,7 @@ async def _run_all(
 async def _finish_background(
     agent: Agent, wanted: HeadlessOptions, answer: Callable[[InputPrompt], Awaitable[int]]
 ) -> int:
-    """Background work that outlasts the answer: the model is told of each end, and may go on."""
+    """Waits for background tasks that outlast the answer: the model is notified of each end and may continue."""
     delegation = agent.delegation
     if delegation is None or not (delegation.unfinished() or delegation.has_notifications()):
         return 0
@@ -165,8 +164,8 @@ def _remark(text: str) -> None:
 
 
 def _terminal_approver_and_asker(wanted: HeadlessOptions) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
-    """Whoever typed the command, where its answer is for their eyes: a script must never wait for somebody."""
-    streams: tuple[object, ...] = (sys.stdin, sys.stdout, sys.stderr)  # None where it is closed
+    """Only if the user typed the command and reads its answer: a script must never wait for input."""
+    streams: tuple[object, ...] = (sys.stdin, sys.stdout, sys.stderr)  # None if closed
     if wanted.output_format != "text" or not all(isinstance(one, TextIOBase) and one.isatty() for one in streams):
         return None, None
     from kitbag.cli.terminal_approver import TerminalApprover

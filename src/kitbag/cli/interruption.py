@@ -1,8 +1,7 @@
-"""Signals that end a run: what goes on is cancelled, and what does not stop is left behind.
+"""Signals that end a run: cancels the work, and leaves behind what does not stop.
 
-Used by `kitbag -p` and by commands that ask. A handler of Python's own, so that it also works while a write to a full
-pipe blocks. Two seconds after the signal, or at the second one, the process ends; the journal bears that as it bears a
-crash.
+Used by `kitbag -p` and by commands that ask. Handlers are Python's own, so they work even while a write to a full pipe
+blocks. Two seconds after the signal, or at a second one, the process exits; the journal survives that like a crash.
 """
 
 import asyncio
@@ -24,9 +23,8 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def wake_on_signals() -> Generator[None, None, None]:
-    """Signals wake the event loop that runs. Without this, one that comes in the moment before the loop begins to wait
-    is not seen until something else happens.
-    """
+    """Lets signals wake the running event loop. Otherwise a signal right before the loop waits is not handled until
+    something else happens."""
     loop = asyncio.get_running_loop()
     inner, outer = socket.socketpair()
     with inner, outer:
@@ -42,7 +40,7 @@ def wake_on_signals() -> Generator[None, None, None]:
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, but no signal is lost."""
+    """asyncio.run that loses no signal."""
 
     async def hearing() -> T:
         with wake_on_signals():
@@ -52,11 +50,11 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
 
 
 class InterruptedRunError(BaseException):
-    """Raised where no event loop runs yet. No Exception: nothing but the command itself may take it."""
+    """Raised if no event loop runs yet. Not an Exception: only the command itself may catch it."""
 
 
 class Interruption:
-    """`number` is the signal that came; 0 as long as none did."""
+    """`signal_number` is the signal that was received; 0 if none was."""
 
     def __init__(self) -> None:
         self.signal_number = 0
@@ -69,7 +67,7 @@ class Interruption:
 
     def __enter__(self) -> Self:
         for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # whoever started us may want it ignored
+            if signal.getsignal(number) is not signal.SIG_IGN:  # the parent may have asked to ignore it
                 signal.signal(number, self._handle)
         signal.signal(signal.SIGALRM, self._force_exit)
         return self
@@ -83,7 +81,7 @@ class Interruption:
                     signal.signal(number, usual)
 
     def on_signal(self, cancel: Callable[[], object]) -> None:
-        """What a signal calls from now on, in the event loop that runs."""
+        """Sets what a signal calls from now on, in the running event loop."""
         self._loop, self._cancel = asyncio.get_running_loop(), cancel
         if self.signal_number:
             self._loop.call_soon(cancel)

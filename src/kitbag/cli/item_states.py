@@ -1,4 +1,4 @@
-"""Switching an item on, off, or somewhere between; the same for skills and agents."""
+"""Sets the state of a skill or an agent: on, off, or in between."""
 
 from kitbag.cli import output
 from kitbag.cli.library_options import open_registry

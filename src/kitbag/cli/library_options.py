@@ -1,4 +1,4 @@
-"""Options that many commands share, and the registry they lead to."""
+"""Options that many commands share, and the registry they open."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`kitbag lock`: writes down what skills can do and what their files are, and checks it."""
+"""`kitbag lock`: writes the capabilities and files of skills to a lock file, and checks it."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`kitbag mcp`: skills and agents for every MCP client, over stdio or HTTP."""
+"""`kitbag mcp`: serves skills and agents to MCP clients over stdio or HTTP."""
 
 import asyncio
 import contextlib
@@ -95,7 +95,7 @@ def _server_options(given: dict[str, Any]) -> "Options":
 
 
 def _split_rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
-    """Nothing in it would mean no limit."""
+    """Rejects an option without rules, which would mean no limit."""
     from kitbag.library.dialects.tool_aliases import split_tool_names
 
     rules = tuple(rule for text in written for rule in split_tool_names(text))

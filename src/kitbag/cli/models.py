@@ -1,4 +1,4 @@
-"""`kitbag models`: which model a run would use and why, what is known about it, which providers could be used."""
+"""`kitbag models`: which model a run would use and why, its details, and the available providers."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def command(model: str, as_json: bool) -> None:
     from kitbag.runtime.model_list import model_to_json, providers_to_json
     from kitbag.settings import load_settings
 
-    # Only the user's own settings and environment: no project has a say in it.
+    # Only the user's own settings and environment: a project has no say.
     sources, problems = load_model_sources(load_settings(find_places().kitbag_home, ()))
     chosen = select_model(sources, model)
     usable, fix = True, ""

@@ -1,4 +1,4 @@
-"""From the options of the root command to the chat: first what is seen, then what is needed to answer."""
+"""Opens the chat with the options of the root command: draws the UI first, then loads what it needs to answer."""
 
 import asyncio
 import gc
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 _EXIT_TIMEOUT: Final = 2.0
-"""For what threads still do when all is closed. A disk that does not answer keeps nobody from leaving."""
+"""For threads that still run after everything is closed, e.g. on a disk that does not respond."""
 _INTERRUPTED: Final = 130
 
 
 def open_chat(options: dict[str, Any]) -> int:
-    """The exit code. Raises KitbagError for what keeps it from beginning."""
+    """Returns the exit code. Raises KitbagError if the chat can't start."""
     check_options(options)
-    # The start makes no garbage worth looking for, and a conversation may be long.
+    # Startup leaves no garbage worth collecting, and a session may be long.
     gc.freeze()
     gc.enable()
     try:
@@ -39,12 +39,12 @@ async def _run_chat(options: dict[str, Any]) -> int:
     face = make_ui(places, lambda: agents[-1] if agents else None, plain=options["plain"])
     try:
         await draw_first_frame(face, places.cwd)
-        # In a thread, so that what is typed meanwhile is seen.
+        # In a thread, so that the UI echoes what is typed meanwhile.
         start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
         code: int = await start.run_chat(face, places, build_run_options(options), agents.append)
     finally:
         await face.close()
-        _exit_on_signal(signal.SIGINT, _INTERRUPTED)  # one Ctrl-C too many ends nothing in disorder: all is closed
+        _exit_on_signal(signal.SIGINT, _INTERRUPTED)  # everything is closed: another Ctrl-C exits cleanly
     _exit_on_signal(signal.SIGALRM, code)
     signal.setitimer(signal.ITIMER_REAL, _EXIT_TIMEOUT)
     return code

@@ -1,7 +1,7 @@
-"""How results look: tables for people, plain text for pipes, JSON for programs.
+"""Prints results: tables for people, plain text for pipes, JSON for programs.
 
-Nothing that came from a file reaches the terminal without passing `clean` here. Errors and remarks go
-to stderr, results to stdout.
+Text from files reaches the terminal only through `clean`, `block` or `exact`. Results go to stdout, errors and remarks
+to stderr.
 """
 
 import os
@@ -22,7 +22,7 @@ _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def clean(text: str) -> str:
-    """One safe line."""
+    """One line, escaped for a terminal."""
     return escape_for_terminal(collapse_whitespace(text))
 
 
@@ -43,7 +43,7 @@ def style(text: str, name: str, stream: Any = None) -> str:
 
 
 def terminal_width() -> int | None:
-    """None when the output is not a terminal: then nothing is cut."""
+    """None if stdout is not a terminal: then nothing is truncated."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -53,7 +53,7 @@ def terminal_width() -> int | None:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns, the last one cut to the terminal; nothing is cut in a pipe."""
+    """Truncates the last column to the terminal's width; nothing in a pipe."""
     cells = [[clean(cell) for cell in row] for row in rows]
     if not cells:
         return
@@ -69,10 +69,10 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _shrink_columns(widths: list[int], screen: int) -> None:
-    """Takes from the widest columns until the last one, which says most, has a third of the screen."""
+    """Shrinks the widest columns until the last one, the most informative, fits or has a quarter of the screen."""
     wanted = min(widths[-1], max(screen // 4, 24))
     while sum(widths[:-1]) + 2 * (len(widths) - 1) + wanted > screen:
-        # The first column is the name, which is needed whole to be used.
+        # The first column is the name, which is only useful whole.
         widest = max(range(len(widths) - 1), key=lambda at: widths[at] - (30 if at == 0 else 0))
         if widths[widest] <= 6:
             return
@@ -91,7 +91,7 @@ def _format_row(row: Sequence[str], widths: Sequence[int], last: int | None) -> 
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> None:
-    """`label: value` lines; empty values are left out, long ones wrapped under themselves."""
+    """`label: value` lines; omits empty values and wraps long ones."""
     shown = [(label, clean(value)) for label, value in pairs if value]
     margin = max((len(label) for label, _ in shown), default=0) + 2
     screen = terminal_width()
@@ -113,19 +113,19 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def as_json(value: Any) -> None:
-    """Only ASCII, so that nothing in it can act on a terminal."""
+    """ASCII only, so that nothing in it can affect a terminal."""
     import json
 
     echo(json.dumps(value, indent=2))
 
 
 def block(text: str) -> None:
-    """Text of several lines, made safe line by line."""
+    """Text of several lines, escaped line by line."""
     echo("\n".join(escape_for_terminal(line) for line in text.split("\n")))
 
 
 def exact(text: str) -> None:
-    """What a model gets: byte for byte in a pipe, made safe on a terminal."""
+    """What a model gets: byte for byte in a pipe, escaped on a terminal."""
     if sys.stdout.isatty():
         block(text)
     else:
@@ -159,7 +159,7 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
 
 
 def footer(noun: str, shown: int, hidden: int, problems: int) -> None:
-    """Under a listing, on stderr, so that a pipe gets only the rows."""
+    """Below a listing, on stderr, so that a pipe gets only the rows."""
     parts = [format_count(shown, noun)]
     if hidden:
         parts.append(f"{hidden:,} more with --all")

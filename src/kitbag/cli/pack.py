@@ -1,4 +1,4 @@
-"""`kitbag pack`: a task becomes the context of a subagent."""
+"""`kitbag pack`: turns a task into the context of a subagent."""
 
 import signal
 import sys
@@ -57,7 +57,7 @@ Exit codes:
 @json_option
 def command(task: str, as_json: bool, **options: Any) -> None:
     """Turn TASK (an id, a file, or - for standard input) into a subagent's context."""
-    # Whoever ends us with a signal ends the commands we run, too.
+    # A signal that ends this process also ends the commands it runs.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _pack(task, as_json, options)
 
@@ -141,7 +141,7 @@ def _permission_inputs(options: dict[str, Any]) -> "PermissionFlags | None":
 
 
 def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:
-    """One question for everything that is open, shown whole and escaped; the payload stays alone on stdout."""
+    """Asks once for everything that needs approval, shown whole and escaped; only the payload goes to stdout."""
     for request in requests:
         what = {"file": "read", "environment": "read the variable", "command": "run"}[request.kind]
         reason = f" ({output.clean(request.decision.reason)})" if request.decision.reason else ""

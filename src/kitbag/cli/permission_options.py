@@ -1,4 +1,4 @@
-"""Options of every command that decides or runs something, and the permissions that they lead to."""
+"""Options of commands that decide or run something, and the permissions they open."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -8,7 +8,7 @@ import click
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
 
-if TYPE_CHECKING:  # commands that only take the options decide nothing until a file asks for it
+if TYPE_CHECKING:  # commands that only declare the options need no permissions until a file asks for them
     from kitbag.permissions.decisions.decide import Permissions
     from kitbag.permissions.rules.load import LoadedPermissions
 
@@ -30,9 +30,9 @@ class OpenedPermissions(NamedTuple):
     permissions: "Permissions"
     loaded: "LoadedPermissions"
     diagnostics: tuple[Diagnostic, ...]
-    """Of the settings and of the rules in them."""
+    """Of the settings and their rules."""
     trust: str
-    """The state of the workspace."""
+    """The trust state of the workspace."""
 
 
 def open_permissions(
@@ -42,7 +42,7 @@ def open_permissions(
     deny: tuple[str, ...] = (),
     trust_workspace: bool = False,
 ) -> OpenedPermissions:
-    """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
+    """For the working directory. Raises UsageError for an invalid rule or mode on the command line."""
     from kitbag.assembly.environment import load_environment
     from kitbag.library.scopes import find_places
     from kitbag.permissions.rules.load import PermissionFlags

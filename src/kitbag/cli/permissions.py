@@ -1,4 +1,4 @@
-"""`kitbag permissions ...`: the rules in force, and what would be decided and why. Nothing here runs what it judges."""
+"""`kitbag permissions`: lists the rules and explains decisions. Nothing here runs what it decides about."""
 
 import importlib
 import sys
@@ -19,7 +19,7 @@ from kitbag.views.permissions import EFFECT_LABELS, describe_examples, describe_
 
 _EXIT_BY_EFFECT = {"allow": 0, "ask": 1, "deny": 6}
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
-# Commands of other modules, which are imported when they are used.
+# Commands in other modules, imported on use.
 _LAZY_COMMANDS = {
     "run": ("kitbag.cli.permissions_run", "command"),
     "pending": ("kitbag.cli.permissions_pending", "pending"),
@@ -80,7 +80,7 @@ def _parse_use(use: str, given: str | None) -> tuple[str, dict[str, object]]:
     import json
 
     if subject is not None and tool == "Bash" and subject == use:
-        tool, subject = use.strip(), None  # a name that no tool here has
+        tool, subject = use.strip(), None  # no known tool has this name
     if subject is not None:
         raise UsageError("--input goes with the name of a tool alone", f"write: {tool} --input '...'")
     try:

@@ -1,4 +1,4 @@
-"""`kitbag permissions pending` and `answer`: questions of background work, seen and answered from any terminal."""
+"""`kitbag permissions pending` and `answer`: shows and answers approval questions of background tasks."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from kitbag.store.journal import journal_path
 
 @contextlib.contextmanager
 def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
-    """None when there is no journal: to look for questions makes none."""
+    """None if there is no journal: reading questions creates none."""
     home = find_places().kitbag_home
     if not os.path.lexists(journal_path(home)):
         yield None

@@ -1,4 +1,4 @@
-"""`kitbag permissions run`: decides about a command as for an agent, and runs it in the sandbox or not at all."""
+"""`kitbag permissions run`: decides about a command as for an agent, and runs it only in the sandbox."""
 
 import os
 import sys
@@ -78,7 +78,7 @@ def _confinement(
     protection = opened.permissions.sandbox_support
     if protection.kind == "none":
         raise SandboxError(f"no sandbox runs here: {protection.problem}", protection.fix)
-    # Without a sandbox only a person's yes lets it run; then as much is held as can be.
+    # A command without a sandbox runs only after a user's approval; then it is confined as far as possible.
     by_a_person = judgement.sandbox == "none" or judgement.effect == "ask"
     wanted = profile or ("workspace" if judgement.sandbox == "none" else judgement.sandbox)
     return Confinement(wanted, network or judgement.network, protects_control_paths=not by_a_person)
@@ -87,7 +87,7 @@ def _confinement(
 def _require_approval(
     text: str, judgement: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, here: str
 ) -> None:
-    """Returns when a person has said yes."""
+    """Returns if the user approves. Raises InvalidError otherwise."""
     from kitbag.cli import interruption
     from kitbag.cli.terminal_approver import TerminalApprover
     from kitbag.permissions.approvals.approval import Approvals, Denial

@@ -1,4 +1,4 @@
-"""`kitbag personas ...`: who can be chosen with --team and --persona, and what they would see."""
+"""`kitbag personas`: the choices for --team and --persona, and what each would see."""
 
 from typing import Any
 

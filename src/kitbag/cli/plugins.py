@@ -1,4 +1,4 @@
-"""`kitbag plugins ...`: install from a local directory or archive, list, switch and remove."""
+"""`kitbag plugins`: installs from a local directory or archive, lists, enables, disables and removes plugins."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The top of the command tree: names and one-line helps, so that nothing is imported that is not used."""
+"""The root of the command tree: command names and one-line helps, so that only the used command is imported."""
 
 import importlib
 from collections.abc import Callable
@@ -67,8 +67,8 @@ class _Root(CommandGroup):
         except click.BadOptionUsage as error:
             if error.option_name not in _PRINT_FLAGS:
                 raise
-            # The last word is -p, without a text. An option of click's whose value may be missing would take no text
-            # that starts with a dash, and read that as options of ours.
+            # The last argument is -p without text. A click option with an optional value would not accept text that
+            # starts with a dash, and would parse it as options.
             return super().parse_args(ctx, [*written, "-"])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -100,7 +100,7 @@ class _Root(CommandGroup):
 
 
 def _run_options(function: F) -> F:
-    """Of a request; in the order in which they are shown."""
+    """Options of a run, in the order of the help."""
     options = (
         click.option(
             *_PRINT_FLAGS,
@@ -143,14 +143,15 @@ def _run_options(function: F) -> F:
 
 
 def _reject_options_before_command(context: click.Context) -> None:
-    """What is said of a request would be lost on a command."""
+    """Options of a run would have no effect on a command."""
     if option := _first_given_option(context):
         problem = f"{option} is for requests, not for `{context.invoked_subcommand}`"
         raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
 
 
 def _option_as_prompt_note(context: click.Context) -> str:
-    """What to tell whoever expected -p without a text before other options; empty: the prompt is no option's name."""
+    """A note for users who expect -p to work without text before other options; empty if the prompt is not an option's
+    name."""
     prompt: str = context.params.get("prompt") or ""
     names = {name for one in context.command.get_params(context) for name in (*one.opts, *one.secondary_opts)}
     if prompt.partition("=")[0] not in names | {"--"}:
@@ -161,11 +162,11 @@ def _option_as_prompt_note(context: click.Context) -> str:
 
 
 _PROMPT_ONLY_OPTIONS = frozenset(("output_format", "input_format", "waits"))
-"""What says something only about `-p`."""
+"""Options that only apply to `-p`."""
 
 
 def _first_given_option(context: click.Context, only: frozenset[str] | None = None) -> str:
-    """The first option on the command line, or the first of these; empty: none is."""
+    """The first option on the command line, or the first of `only`; empty if there is none."""
     for parameter in context.command.params:
         if only is not None and parameter.name not in only:
             continue

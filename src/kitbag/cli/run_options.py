@@ -1,4 +1,4 @@
-"""From the options of the root command to those of a run, for `-p` and for the chat."""
+"""Converts options of the root command to those of a run, for `-p` and the chat."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """Raises UsageError for what can't go together, before anything is loaded."""
+    """Raises UsageError for conflicting options, before anything is loaded."""
     for name, directory in (("--cwd", options["cwd"]), *(("--dir", one) for one in options["dirs"])):
         if directory and not os.path.isdir(directory):
             raise UsageError(f"{name} {directory}: not a directory", "give an existing directory")
@@ -47,7 +47,8 @@ def build_run_options(options: dict[str, Any]) -> "Options":
 
 
 def _split_rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
-    """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times. Nothing in it would mean no limit."""
+    """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times. Rejects an option without rules, which
+    would mean no limit."""
     rules = tuple(rule for text in written for rule in split_tool_names(text))
     if written and not rules:
         raise UsageError(f"{name} names no tool", "name one, or leave the option out")

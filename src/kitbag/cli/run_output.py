@@ -1,7 +1,7 @@
-"""How a run is told without a person at hand: the answer as text, one JSON document, or one JSON line an event.
+"""Prints a non-interactive run: the answer as text, one JSON document, or one JSON line per event.
 
-Used by headless. Stdout holds the answer or JSON and nothing else; what a person should know goes to stderr. The
-values of secret variables of the environment leave by neither.
+Used by headless. Stdout gets only the answer or JSON; notices go to stderr. Values of secret environment variables
+reach neither.
 """
 
 import json
@@ -53,7 +53,7 @@ _EVENT_TYPES: Final = {
 }
 
 _ERROR_TAIL_LINES: Final = 5
-"""Lines of what a failed call printed that are shown."""
+"""Output lines of a failed call that are shown."""
 _TOOLS_WITH_PROGRESS: Final = frozenset(("Task", "Skill"))
 _DENIED_FIX: Final = (
     "--permission-mode acceptEdits allows changes to files, rules in your settings or --allowed-tools the rest; "
@@ -62,7 +62,7 @@ _DENIED_FIX: Final = (
 
 
 class RunOutput:
-    """What all have in common: nothing that is secret is shown."""
+    """The base of all formats: redacts secrets."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         self.redactor = Redactor(secrets)
@@ -70,7 +70,7 @@ class RunOutput:
         self.model = ""
         self._started_at = time.monotonic()
         self._end_reported = False
-        """The end of the request that runs."""
+        """The end of the current run has been printed."""
 
     def event(self, event: Event) -> None:
         self._end_reported = isinstance(event, RunEnded)
@@ -78,10 +78,10 @@ class RunOutput:
             self.session, self.model = event.session, event.model
 
     def fail(self, error: KitbagError) -> None:
-        """For an error outside of a run."""
+        """Prints an error outside of a run."""
 
     def internal_error(self, problem: str, trace: str) -> None:
-        """A mistake of ours: the place in the program goes to stderr, whatever the format."""
+        """Prints a bug in Kitbag, with its traceback on stderr in every format."""
         for line in self.redactor.redact_text(trace).rstrip().splitlines():
             output.remark(escape_for_terminal(line))
         if not self._end_reported:
@@ -89,7 +89,7 @@ class RunOutput:
         self.end()
 
     def end(self) -> None:
-        """When all requests are done."""
+        """Called after the last prompt."""
         sys.stdout.flush()
 
     def result(self, ended: RunEnded) -> dict[str, Any]:
@@ -113,18 +113,18 @@ class RunOutput:
 
 
 class TextOutput(RunOutput):
-    """The answer; on stderr warnings always, progress where it is a terminal, else at the end what was refused."""
+    """The answer on stdout; on stderr warnings, and progress on a terminal, else a summary of what was denied."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
         self._calls_with_progress: set[str] = set()
-        """Calls whose progress is shown: what other agents do."""
+        """Calls whose progress is shown: those of other agents."""
         self._titles: dict[str, str] = {}
-        """Of the calls that run."""
+        """Of running calls."""
         self._last_call_id = ""
-        """The call that the last line was about."""
+        """The call of the last printed line."""
         self._last_text = ""
-        """By the model, beside its calls."""
+        """The model's text next to its calls."""
         self._denied: list[str] = []
 
     def event(self, event: Event) -> None:
@@ -175,7 +175,7 @@ class TextOutput(RunOutput):
             output.remark(output.style(indent + output.clean(self.redactor.redact_text(text)), "dim", sys.stderr))
 
     def _on_tool_finished(self, event: ToolFinished) -> None:
-        """Of calls that run side by side, each result has the name of its call, unless it stands right below it."""
+        """With concurrent calls, a result carries the title of its call unless it directly follows it."""
         title = self._titles.pop(event.call_id, event.name)
         self._print_dim(
             f"    {event.summary}" if event.call_id == self._last_call_id else f"    {title}: {event.summary}"
@@ -192,7 +192,7 @@ class TextOutput(RunOutput):
         if ended.text and not was_shown:
             output.exact(self.redactor.redact_known(ended.text).rstrip("\n"))
             sys.stdout.flush()
-        if self._denied and not sys.stderr.isatty():  # where each was told when it happened
+        if self._denied and not sys.stderr.isatty():  # on a terminal each was shown when it happened
             self._print_notice("warning", f"refused, and so not done: {_format_counts(self._denied)}", _DENIED_FIX)
         self._denied = []
         if ended.status != "completed":
@@ -210,7 +210,7 @@ def _format_counts(names: list[str]) -> str:
 
 
 class JsonOutput(RunOutput):
-    """One JSON object at the end. Of several requests the last; the others are in `earlier`."""
+    """One JSON object at the end: the last result, with earlier ones in `earlier`."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
@@ -245,7 +245,7 @@ class JsonOutput(RunOutput):
 
 
 class StreamJsonOutput(RunOutput):
-    """One line for each event; the keys are those of events.py."""
+    """One line per event; the keys are those of events.py."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
@@ -275,7 +275,7 @@ class StreamJsonOutput(RunOutput):
         sys.stdout.flush()
 
     def _redact_text(self, text: str) -> str:
-        return self.redactor.redact_known(text)  # which is another one once the settings are read
+        return self.redactor.redact_known(text)  # looked up each time: it is replaced once the settings are loaded
 
     def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):

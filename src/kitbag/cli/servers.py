@@ -1,6 +1,6 @@
-"""`kitbag servers ...`: which MCP servers there are here, from where, and whether they can be used.
+"""`kitbag servers`: lists configured MCP servers with their source and state, and tests them.
 
-`list` reads files and nothing more; only `test` starts or connects to something, and only to what is trusted.
+`list` only reads files; `test` alone starts or connects to a server, and only to a trusted one.
 """
 
 import asyncio
@@ -55,13 +55,13 @@ def _cached_listing(one: "ConfiguredServer", ground: "ServerEnvironment") -> "Se
 
 class _ListedServer(NamedTuple):
     name: str
-    """To call it by: its label, behind that of an agent where it is the agent's own."""
+    """Its label, prefixed with the agent for an agent's own server."""
     agent: str
     configured: "ConfiguredServer"
 
 
 def _all_servers(ground: "ServerEnvironment") -> list[_ListedServer]:
-    """The configured ones, and those that agents describe in their files."""
+    """Configured servers, and those that agent files describe."""
     from kitbag.library.registry import Registry
     from kitbag.tools.mcp_client.configured_servers import agent_servers, configured_servers
 
@@ -75,7 +75,7 @@ def _all_servers(ground: "ServerEnvironment") -> list[_ListedServer]:
 
 
 def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[str, Any]:
-    """Names of variables and headers; never what is in them."""
+    """Names of variables and headers, never their values."""
     one = listed.configured
     server = one.server
     return {
@@ -161,7 +161,7 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
 
 
 async def _test_server(one: "ConfiguredServer", ground: "ServerEnvironment") -> "tuple[ServerListing, float]":
-    """Whatever is remembered of it. Raises ServerError."""
+    """Ignores the cached listing. Raises ServerError."""
     from kitbag.tools.mcp_client.servers import McpServers
 
     servers = McpServers(ground, [one])

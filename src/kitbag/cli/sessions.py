@@ -1,4 +1,4 @@
-"""`kitbag sessions ...`: past conversations, to find the one to go on with."""
+"""`kitbag sessions`: lists past sessions to resume."""
 
 import os
 from typing import Any
@@ -28,7 +28,7 @@ def list_(here: bool, as_json: bool) -> None:
     places = find_places()
     path = journal_path(places.kitbag_home)
     rows: list[Any] = []
-    if os.path.lexists(path):  # to look is no reason to make one
+    if os.path.lexists(path):  # reading creates no journal
         with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
             rows = list_sessions(journal, places.cwd if here else "")
     if as_json:

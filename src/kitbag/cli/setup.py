@@ -1,4 +1,4 @@
-"""`kitbag setup`: connects a model in a dialogue, shows how things stand, or removes a key that it kept."""
+"""`kitbag setup`: connects a model in a dialog, shows the current state, or removes a stored key."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ def command(forget: str, plain: bool, as_json: bool) -> None:
 
 
 async def _run_setup(places: Places, plain: bool) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     import asyncio
 
     from kitbag.chat.select_ui import make_ui
@@ -64,7 +64,7 @@ async def _run_setup(places: Places, plain: bool) -> int:
 
 
 async def _wait_for_exit(face: "ChatUI") -> int:
-    """Until the person breaks off what takes long: a question has keys of its own."""
+    """Returns when the user cancels a long operation: questions handle their own keys."""
     from kitbag.chat.ui import ExitRequested, KeyPressed
 
     while True:

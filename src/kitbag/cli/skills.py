@@ -1,4 +1,4 @@
-"""`kitbag skills ...`: what a person does with skills."""
+"""`kitbag skills`: list, show, search, validate, index, enable and disable skills."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def _origin(skill: Skill) -> str:
 
 
 def _visibility_label(verdict: Verdict) -> str:
-    """Who sees it, in a word."""
+    """Who sees it, in one or two words."""
     if verdict.state == "off":
         return "off"
     if verdict.listed:

@@ -1,4 +1,4 @@
-"""`kitbag skills show`: a card for people, or exactly what a model gets at a level."""
+"""`kitbag skills show`: a summary for the user, or exactly what a model gets at a level."""
 
 from typing import Any
 

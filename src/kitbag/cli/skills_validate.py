@@ -25,7 +25,7 @@ from kitbag.text.tokens import estimate_tokens
 
 
 def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_json: bool) -> int:
-    """Exit code 0 or 1."""
+    """Returns exit code 0 or 1."""
     paths = _paths(registry, targets)
     if not paths:
         raise NotFoundError("there is no skill to check", "give a name or a path")
@@ -61,7 +61,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
 
 
 def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
-    """Each target as the path of a skill's directory or file; a folder of skills means all in it."""
+    """The path of each target's directory or file; a folder of skills stands for all in it."""
     if not targets:
         own = [s for s in registry.skills if s.root.scope != "built-in" and not s.flags & (COMMAND | FLAT)]
         return [skill.directory for skill in own]
@@ -101,7 +101,7 @@ def _print_portable(verdicts: dict[str, list[str]]) -> None:
 
 
 def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
-    """Everything Kitbag itself has to say about one skill."""
+    """All diagnostics for one skill."""
     path = os.path.abspath(path)
     if os.path.isdir(path):
         file = next((f for n in ("SKILL.md", "skill.md") if os.path.lexists(f := os.path.join(path, n))), None)
@@ -187,7 +187,7 @@ def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dic
         "version": details.version or (known.version if known else "") or "0.0.0",
         "description": skill.description,
         "path": f"{folder}/{base}",
-        # A budget caps the skill from then on, so it is only kept, never made up.
+        # A budget limits the skill from then on, so it is only preserved, never invented.
         **({"token_budget": known.token_budget} if known and known.token_budget else {}),
         "tier": int(tier) if (tier := str(metadata.get("tier", known.tier if known else "") or 1)).isdigit() else tier,
         "references": [f"{folder}/{skill.location}"]

@@ -1,7 +1,6 @@
-"""What comes on standard input: a text beside the request, the request itself, or one request a line in JSON.
+"""Reads prompts from standard input: a text added to the prompt, the prompt itself, or one JSON prompt per line.
 
-Used by `kitbag -p`. Reads the descriptor itself: a thread that waits in Python's own buffer would hold up the end of
-the process.
+Used by headless. Reads the descriptor directly: a thread that waits in Python's buffer would block the exit.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ _FIRST_BYTE_TIMEOUT = 3.0
 _CHUNK_BYTES = 1 << 16
 _FORMAT_FIX: Final = 'write {"type": "user", "message": {"role": "user", "content": "..."}} on one line'
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
-# What is piped in is data: nothing in it may look like a block of ours.
+# Piped text is data: nothing in it may look like one of Kitbag's own blocks.
 _RESERVED_TAGS = re.compile(
     r"<(?=\s*/?\s*(?:standard-input|available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
     r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))",
@@ -37,7 +36,7 @@ class InputPrompt(NamedTuple):
 
 
 def read_prompt(prompt: str) -> InputPrompt:
-    """`-` means that standard input is the request. Raises UsageError where there is none."""
+    """`-`: standard input is the prompt. Raises UsageError if there is none."""
     given = _read_piped(required=prompt == "-")
     if prompt == "-":
         if not given.strip():
@@ -52,7 +51,7 @@ def read_prompt(prompt: str) -> InputPrompt:
 
 
 def _descriptor() -> int:
-    """-1: there is none. The number 0 may be another file by then."""
+    """-1 if closed: descriptor 0 may be another file then."""
     stream = sys.stdin
     if stream is None or stream.closed:  # pyright: ignore[reportUnnecessaryComparison]
         return -1
@@ -63,7 +62,7 @@ def _descriptor() -> int:
 
 
 def _read_piped(required: bool) -> str:
-    """A pipe that nobody writes to is waited for only where it is the request."""
+    """Waits for a silent pipe only if it is the prompt."""
     descriptor = _descriptor()
     if descriptor < 0 or (os.isatty(descriptor) and not required):
         return ""
@@ -86,7 +85,7 @@ def _read_piped(required: bool) -> str:
 
 
 class JsonPromptReader:
-    """Requests in JSON, each read when it is asked for."""
+    """Reads JSON prompts on demand."""
 
     def __init__(self) -> None:
         self._descriptor = _descriptor()
@@ -95,7 +94,7 @@ class JsonPromptReader:
         self._line_number = 0
 
     async def next(self) -> InputPrompt | None:
-        """None at the end. Raises UsageError for a line that is no request."""
+        """None at the end. Raises UsageError for a line that is not a prompt."""
         loop = asyncio.get_running_loop()
         read: asyncio.Future[bytes | None] = loop.create_future()
 
@@ -111,13 +110,13 @@ class JsonPromptReader:
                 found = None, error
             loop.call_soon_threadsafe(settle, *found)
 
-        # Of its own and a daemon: where nothing comes, nothing waits for it.
+        # A daemon thread, so that nothing waits for it if no input comes.
         threading.Thread(target=wait, daemon=True).start()
         line = await read
         return None if line is None else self._parse_prompt(line)
 
     def _read_line(self) -> bytes | None:
-        """The next that is not blank."""
+        """The next line that is not blank."""
         while True:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline or self._at_end:
@@ -151,7 +150,7 @@ class JsonPromptReader:
 
 
 def _parse_content(content: object) -> InputPrompt:
-    """A text, or blocks of text and images. Raises for anything else."""
+    """Text, or blocks of text and images. Raises for anything else."""
     if isinstance(content, str):
         return InputPrompt(content)
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""`kitbag tasks ...`: what other agents and background commands do and did, from any terminal."""
+"""`kitbag tasks`: lists, shows, watches, stops and resumes agents' tasks and background commands."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from kitbag.views.tasks import TaskCosts, compute_task_costs, describe_activity,
 
 @contextlib.contextmanager
 def open_board(*, create: bool = False) -> Generator[Board, None, None]:
-    """To look makes no journal: then there is nothing on it."""
+    """Reading creates no journal: without one there are no tasks."""
     kitbag_home = find_places().kitbag_home
     if not create and not os.path.lexists(journal_path(kitbag_home)):
         raise NotFoundError("there are no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
@@ -171,7 +171,7 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
     from kitbag.tasks.stop import stop_task, stopped_message
 
     with open_board() as board:
-        tasks = [board.find(task_id) for task_id in task_ids]  # all of them, before one is stopped
+        tasks = [board.find(task_id) for task_id in task_ids]  # find all before stopping any
         done = [interruption.run_interruptible(stop_task(board, task, "person")) for task in tasks]
     for warning in (warning for one in done for warning in one.report.warnings):
         output.remark(output.clean(warning))

@@ -1,7 +1,6 @@
-"""What a task has put out, for `kitbag tasks output`: an agent's answer, or all that a command has printed, also while
-it still does.
+"""`kitbag tasks output`: prints an agent's answer, or a command's output, even while it runs.
 
-A command's output is passed on piece by piece, however long it is.
+A command's output is copied in chunks, whatever its size.
 """
 
 import sys
@@ -20,10 +19,10 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 async def follow_output(board: Board, task_id: str, offset: int) -> None:
-    """Until it has ended; then all of it has been shown. Leaving it does nothing to the task."""
+    """Returns when the task has ended and all of its output is printed. Leaving it does not affect the task."""
     while True:
         await wait_until_finished(board, find_places().kitbag_home, task_id, _POLL_SECONDS)
-        is_over = board.find(task_id).is_finished  # before we look, so that nothing is missed
+        is_over = board.find(task_id).is_finished  # checked before reading, so that nothing is missed
         if is_over or board.find(task_id).kind == "command":
             offset = show_output(board, task_id, offset)
         if is_over:
@@ -31,7 +30,7 @@ async def follow_output(board: Board, task_id: str, offset: int) -> None:
 
 
 def show_output(board: Board, task_id: str, offset: int) -> int:
-    """From there on; where it ends by now."""
+    """Prints from the offset on, and returns the new offset."""
     task = board.find(task_id)
     if task.kind == "agent":
         text = build_report(board, task).text
@@ -41,7 +40,7 @@ def show_output(board: Board, task_id: str, offset: int) -> int:
     while True:
         piece = read_chunk(state_directory(board.journal), task_id, offset, _CHUNK_BYTES)
         if not piece.size and task.end is not None and task.end.text:
-            output.exact(task.end.text)  # of one that printed nothing, why that is
+            output.exact(task.end.text)  # it printed nothing: show why
         if not piece.text:
             return piece.next_offset
         safe = (

@@ -1,6 +1,6 @@
-"""The live board of `kitbag tasks watch`: in a terminal rows that are drawn over, in a pipe a line for each change.
+"""`kitbag tasks watch`: a live view, redrawn in place on a terminal, one line per change in a pipe.
 
-Needs nothing of a terminal but moving the cursor up.
+Needs no terminal feature but moving the cursor up.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from kitbag.views.tasks import describe_activity
 
 _POLL_SECONDS: Final = 1.0
 _WIDE_COLUMNS: Final = 110
-"""Columns below which ids and figures are shortened: what a task does says more."""
+"""Below this width, ids and figures are shortened to leave room for the activity."""
 _SHORT_ID: Final = 8
 _STYLES: Final = {"completed": "green", "failed": "red", "interrupted": "red", "waiting-approval": "yellow"}
 
 
 async def watch_board(board: Board, directory: str, as_json: bool) -> None:
-    """Until nothing runs any more."""
+    """Returns when no task is running."""
     live = sys.stdout.isatty() and not as_json
     drawn, said = 0, dict[str, str]()
     began = time.time()
@@ -47,12 +47,12 @@ async def watch_board(board: Board, directory: str, as_json: bool) -> None:
         if all(task.is_finished for task in tasks):
             return
         await board.journal.wait_async(seen, _POLL_SECONDS)
-        if live:  # not more often than an eye can follow
+        if live:  # limit the redraw rate
             await asyncio.sleep(0.1)
 
 
 def _visible_tasks(board: Board, directory: str, began: float) -> list[Task]:
-    """What runs, and what has ended since we look."""
+    """Running tasks, and those that ended since the start of the watch."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began))
     tasks = [task for task in board.all() if not directory or task.directory == directory]
     return [task for task in tasks if not task.is_finished or task.ended >= since]

@@ -1,7 +1,7 @@
-"""Asks the person at the terminal whether something may be done.
+"""Asks the user at the terminal for approval.
 
-Used by commands that run something; uses terminal_dialog. An answer is a letter and Enter, so that nobody answers by
-accident. Leaving the question is no.
+Used by commands that run something; uses terminal_dialog. An answer needs a letter and Enter, to prevent accidents.
+Leaving the question denies.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ class TerminalApprover:
         return is_available(self._terminal)
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Raises KitbagError when nobody can be asked."""
+        """Raises KitbagError if there is no terminal."""
         try:
             return await run_dialog(self._terminal, lambda dialog: _ApprovalDialog(dialog).ask(question))
         except DialogLeftError:

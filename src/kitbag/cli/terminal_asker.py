@@ -1,7 +1,7 @@
-"""Puts the questions of a model to the person at the terminal.
+"""Asks the user at the terminal a model's questions.
 
-Used by headless where somebody sits at one; uses terminal_dialog. What the model wrote stands behind a bar, so that it
-can't be taken for words of ours. Enter alone is no answer, and leaving a question leaves those behind it, too.
+Used by headless on an interactive terminal; uses terminal_dialog. The model's text is shown behind a gutter, so that it
+can't imitate Kitbag's. Enter alone is no answer; leaving a question leaves the remaining ones too.
 """
 
 import re
@@ -17,7 +17,7 @@ _NUMBERS: Final = re.compile(r"[\d\s,;]+")
 
 
 class TerminalAsker:
-    """A PersonAsker."""
+    """A UserAsker."""
 
     def __init__(self, terminal: str = TERMINAL_PATH) -> None:
         self._terminal = terminal
@@ -26,7 +26,7 @@ class TerminalAsker:
         return is_available(self._terminal)
 
     async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
-        """Raises KitbagError when nobody can be asked."""
+        """Raises KitbagError if there is no terminal."""
         answers: list[str] = []
         try:
             await run_dialog(self._terminal, lambda dialog: _ask(dialog, questions, answers))
@@ -60,7 +60,7 @@ def _quote_lines(text: str) -> list[str]:
 
 
 def _read_answer(dialog: TerminalDialog, question: UserQuestion) -> str | None:
-    """None: what was typed is no answer, and was said to be none."""
+    """None: the input was invalid, and the user was told why."""
     typed = dialog.read_line("> ").strip()
     if not typed or not question.options or not _NUMBERS.fullmatch(typed):
         return typed

@@ -1,8 +1,7 @@
-"""A conversation with the person at the terminal, also when input and output of the program are pipes: lines are shown,
-and keys are read until Enter.
+"""A dialog at the controlling terminal, even if stdin and stdout are pipes: shows lines and reads keys until Enter.
 
-Used by terminal_approver and terminal_asker. What was typed before a question appeared is thrown away, and keys are
-ours alone while it stands. Leaving it, by Ctrl-C or by closing the terminal, is LeftError.
+Used by terminal_approver and terminal_asker. Input typed before a question is discarded, and the keys belong to the
+dialog while it is open. Ctrl-C or closing the terminal raises DialogLeftError.
 """
 
 import asyncio
@@ -24,28 +23,28 @@ T = TypeVar("T")
 
 
 class DialogLeftError(Exception):
-    """No answer will come."""
+    """The user left the dialog."""
 
 
 def is_available(terminal: str) -> bool:
-    """Whether somebody can be asked: there is a terminal, and we are in its foreground."""
+    """Whether the user can be asked: there is a terminal, and this process is in its foreground."""
     with contextlib.suppress(OSError), _open_terminal(terminal):
         return True
     return False
 
 
 async def run_dialog(terminal: str, dialogue: "Callable[[TerminalDialog], T]") -> T:
-    """In a thread of its own. Raises KitbagError when nobody can be asked, and LeftError. To be cancelled leaves the
-    terminal as it was."""
+    """Runs in a thread. Raises KitbagError if there is no terminal, and DialogLeftError. Cancelling restores the
+    terminal."""
     stop, stopper = os.pipe()
     talking = asyncio.get_running_loop().run_in_executor(None, _run_in_thread, terminal, dialogue, stop)
     try:
         return await asyncio.shield(talking)
     except asyncio.CancelledError:
         os.write(stopper, b"x")
-        await asyncio.wait([talking])  # until the terminal is as it was
+        await asyncio.wait([talking])  # until the terminal is restored
         if not talking.cancelled():
-            talking.exception()  # looked at, or asyncio complains about it
+            talking.exception()  # retrieved, or asyncio logs it
         raise
     finally:
         os.close(stopper)
@@ -64,7 +63,7 @@ def _run_in_thread(terminal: str, dialogue: "Callable[[TerminalDialog], T]", sto
 def _open_terminal(path: str) -> Generator[int, None, None]:
     descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        # In the background, to read from a terminal is to be stopped.
+        # A background process that reads from the terminal is stopped.
         if os.tcgetpgrp(descriptor) != os.getpgrp():
             raise OSError(0, "in the background")
         yield descriptor
@@ -74,7 +73,7 @@ def _open_terminal(path: str) -> Generator[int, None, None]:
 
 @contextlib.contextmanager
 def _raw_input(descriptor: int) -> Generator[None, None, None]:
-    """Keys come one by one and are not echoed, Ctrl-C too. What was typed before or after is thrown away."""
+    """Reads single keys without echo, Ctrl-C included. Discards input from before and after."""
     import termios
 
     try:
@@ -105,9 +104,9 @@ class TerminalDialog:
 
     @contextlib.contextmanager
     def reading_keys(self) -> Generator[None, None, None]:
-        """Lines can be read only in here."""
+        """`read_line` works only inside."""
         with _raw_input(self._descriptor):
-            self._typed = ""  # behind the last answer, so no answer to this
+            self._typed = ""  # typed before this question
             try:
                 yield
             finally:
@@ -133,7 +132,7 @@ class TerminalDialog:
                 self.write(escape_for_terminal(key))
 
     def _skip_sequence(self) -> None:
-        """An arrow key and its like: several characters that are no text."""
+        """Skips an escape sequence, such as an arrow key."""
         if not self._typed:
             return
         if self._key() == "[":
@@ -169,18 +168,18 @@ class TerminalDialog:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Ours to do: where a terminal wraps, the rest of an action's line would start like a line of ours."""
+    """Not left to the terminal: a wrapped line of the action would look like one of Kitbag's."""
     is_ours = not line.startswith(GUTTER)
     mark = "    " if is_ours else _CONTINUATION
     lines: list[str] = []
     start, begins = 0, ""
-    while len(line) - start > (width - len(begins)) // 2:  # else it fits, however wide its characters are
+    while len(line) - start > (width - len(begins)) // 2:  # otherwise it fits even with wide characters
         end = min(len(line), start + width - len(begins))
         while end - start > 1 and text_width(line[start:end]) > width - len(begins):
             end -= 1
         if end == len(line):
             break
-        if is_ours:  # between words, where there are some
+        if is_ours:  # break between words if possible
             end = line.rfind(" ", start + (end - start) // 2, end) + 1 or end
         lines.append(begins + line[start:end])
         start, begins = end, mark

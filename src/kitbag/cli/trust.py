@@ -1,4 +1,4 @@
-"""`kitbag trust ...`: what a workspace would run or allow, shown whole; then a person's answer, kept for just that."""
+"""`kitbag trust`: shows everything a workspace would run or allow, asks, and stores trust for exactly that."""
 
 import os
 import sys
@@ -140,11 +140,11 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
     return None if gone else output.remark("no workspace was trusted")
 
 
-# --- how it looks -----------------------------------------------------------------------------------------------
+# --- printing ---------------------------------------------------------------------------------------------------
 
 
 def print_trust(trust: WorkspaceTrust) -> None:
-    """Everything that can act, whole and escaped, grouped by what it is."""
+    """Every capability, whole and escaped, grouped by kind."""
     colour = {"untrusted": "yellow", "changed": "red"}.get(trust.state, "green")
     output.echo(
         f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATE_LABELS[trust.state], colour)}"

@@ -1,4 +1,4 @@
-"""`kitbag undo`: what a turn changed is shown, then taken back, if the files are still as the agent left them."""
+"""`kitbag undo`: shows what a turn changed and reverts it, if the files are still as the agent left them."""
 
 import os
 import sys
@@ -65,7 +65,7 @@ def command(
 
     places = find_places()
     path = journal_path(places.kitbag_home)
-    if not os.path.lexists(path):  # to look is no reason to make one
+    if not os.path.lexists(path):  # reading creates no journal
         raise NotFoundError("there is no session yet, so there is nothing to undo", "start one: kitbag -p …")
     with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
         undoing = SessionUndo(journal, places, session_id)

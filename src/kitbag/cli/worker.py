@@ -1,4 +1,4 @@
-"""`kitbag worker`: hosts background work until there is none. It is started by itself where one is needed."""
+"""`kitbag worker`: runs a worker for background tasks until it is idle. Kitbag starts one on demand."""
 
 import sys
 import time

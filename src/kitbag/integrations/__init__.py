@@ -1,1 +1,1 @@
-"""Kitbag inside other programs' agents."""
+"""Integrations with other agent SDKs."""

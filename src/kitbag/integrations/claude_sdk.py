@@ -6,8 +6,8 @@
     async for message in query(prompt="Review my change", options=options(team="platform")):
         ...
 
-A compact system prompt with the catalog, the skills server with its tools allowed, and agent files as agent definitions
-(seed 002). Uses mcp_server for the server, and the library for the rest.
+A compact system prompt with the skill catalog, the MCP server with its skill tools allowed, and agent files as agent
+definitions (seed 002). Uses mcp_server for the server, and the library for the rest.
 """
 
 import os
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions
 
 SERVER_NAME: Final = "kitbag"
-"""Of the server: its tools are called `mcp__kitbag__load_skill` and so on."""
+"""The MCP server's name: its tools are `mcp__kitbag__load_skill` and so on."""
 SKILL_TOOLS: Final = ("load_skill", "list_loaded_skills", "search_skills", "read_skill_file", "unload_skill")
 OTHER_TOOLS: Final = ("Task", "TaskOutput", "TaskStop", "list_agents", "pack")
-"""What the server has besides: with the SDK its own agents do that."""
+"""The server's other tools, which the SDK's own agents replace."""
 SPAWN_TOOLS: Final = ("Task", "Agent")
 """The same tool; newer versions of the CLI call it Agent."""
 _MODELS: Final = ("inherit", "sonnet", "opus", "haiku", "fable")
@@ -54,13 +54,13 @@ def options(
     claude_code: bool = False,
     **more: Any,
 ) -> "ClaudeAgentOptions":
-    """`prompt`: your own words instead of the usual beginning. `claude_code`: behind Claude Code's own prompt.
-    `in_process`: the server runs here, for one query or client at a time; else `kitbag mcp` is started. `more`: any
-    other field of ClaudeAgentOptions; tools, servers and agents that are given there are added.
+    """`prompt`: replaces the default introduction. `claude_code`: append to Claude Code's own system prompt.
+    `in_process`: run the server here, for one query or client at a time; otherwise start `kitbag mcp`. `more`: any
+    other field of ClaudeAgentOptions; tools, servers and agents given there are added.
 
-    In a workspace that is not trusted only your own and the built-in skills and agents are there. Settings of Claude
-    Code are not read unless `setting_sources` says so: what counts is what Kitbag found.
-    Raises UsageError, and NotFoundError for a team or persona that does not exist.
+    An untrusted workspace contributes no skills and agents, only the user's own and the built-in ones are available.
+    Claude Code's settings are not read unless `setting_sources` says so: Kitbag's library counts. Raises UsageError,
+    and NotFoundError for an unknown team or persona.
     """
     from claude_agent_sdk import ClaudeAgentOptions
 
@@ -110,11 +110,12 @@ def options(
     )
 
 
-# --- the prompt -------------------------------------------------------------------------------------------------
+# --- system prompt ----------------------------------------------------------------------------------------------
 
 
 def system_prompt(prompt: str, library: Registry, trust: WorkspaceTrust | None = None) -> str:
-    """The beginning, what team and persona add, what is left out for lack of trust, and the catalog of skills."""
+    """The introduction, the additions of team and persona, a notice about an untrusted workspace, and the skill
+    catalog."""
     persona = library.persona
     parts = [
         prompt.strip() or _default_prompt(),
@@ -140,7 +141,7 @@ def _untrusted_notice(trust: WorkspaceTrust) -> str:
     )
 
 
-# --- the server -------------------------------------------------------------------------------------------------
+# --- server -----------------------------------------------------------------------------------------------------
 
 
 def _in_process_server(run_options: Options) -> Any:
@@ -148,7 +149,7 @@ def _in_process_server(run_options: Options) -> Any:
     from kitbag.mcp_server.server_state import ServerState
 
     server = KitbagServer(ServerState(run_options))
-    server.instructions = ""  # the catalog stands in the prompt, once
+    server.instructions = ""  # the catalog is in the system prompt
     return {"type": "sdk", "name": SERVER_NAME, "instance": server, "alwaysLoad": True}
 
 
@@ -175,8 +176,8 @@ def _pop_servers(more: dict[str, Any]) -> dict[str, Any]:
 
 
 def agent_definitions(library: Registry) -> "dict[str, AgentDefinition]":
-    """Of agent files, those beside skills too (`_subagents/`); not of the built-in ones, which the CLI has itself. One
-    that no tool is left for is left out, as Kitbag would refuse to start it."""
+    """Definitions of agent files, including those next to skills (`_subagents/`), but not of the built-in agents, which
+    the CLI has itself. An agent without tools is omitted, as Kitbag would refuse to start it."""
     found: dict[str, AgentDefinition] = {}
     for agent, _ in library.visible_agents():
         if agent.root.scope == "built-in" or agent.disabled or agent.tools.mode == "none":
@@ -189,8 +190,8 @@ def agent_definitions(library: Registry) -> "dict[str, AgentDefinition]":
 
 
 def agent_definition(agent: AgentFile, library: Registry) -> "AgentDefinition":
-    """Never with more rights than Kitbag gives it: a tool of which the file allows some uses only is left out, because
-    a definition can't say that, and a mode counts only where it is stricter than the usual one."""
+    """Never grants more than Kitbag does: a tool that the file allows only for some uses is omitted, because a
+    definition can't express that, and a mode applies only if it is stricter than the default."""
     from claude_agent_sdk import AgentDefinition
 
     access = agent.tools
@@ -221,7 +222,7 @@ def _sdk_tool_name(name: str) -> str:
 
 
 def _sdk_model(agent: AgentFile) -> str | None:
-    """One that the CLI can have, else whatever the conversation has."""
+    """A model that the CLI supports; None: the session's model."""
     for name in (agent.model.name, *agent.model.alternatives):
         last = name.rpartition("/")[2]
         if name in _MODELS:
@@ -232,7 +233,7 @@ def _sdk_model(agent: AgentFile) -> str | None:
 
 
 def _agent_prompt(agent: AgentFile, library: Registry) -> str:
-    """The skills it begins with, whole; its own words; and the catalog, where it may load more."""
+    """The preloaded skills, the agent's instructions, and the catalog if it may load more."""
     loaded = preload_skills(agent, library, _PRELOADED_TOKENS, estimate_tokens)
     parts = [entry.text.strip() for entry in loaded.entries]
     parts.append(reveal_hidden(agent.body()).strip())

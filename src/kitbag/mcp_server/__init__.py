@@ -1,5 +1,5 @@
-"""Skills and agents for every MCP client, over stdio and streamable HTTP: `kitbag mcp`.
+"""Serves skills and agents to MCP clients over stdio and streamable HTTP: `kitbag mcp`.
 
-Above runtime and beside the other interfaces; only `cli/mcp` imports it. The SDK is imported here and nowhere else, so
-that no other command pays for it.
+Imported only by `cli/mcp` and integrations. The MCP SDK's server is imported only here, so that other commands start
+faster.
 """

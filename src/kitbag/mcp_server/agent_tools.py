@@ -1,7 +1,7 @@
-"""The tools for agents as MCP clients know them: list_agents, Task, TaskOutput, TaskStop, and pack.
+"""The agent tools of the MCP server: list_agents, Task, TaskOutput, TaskStop and pack.
 
-Used by calls. Starting an agent over MCP is a permission like anywhere else: what would be asked is asked through the
-client where it can, and refused where nobody can be asked.
+Used by tool_calls. Starting an agent needs permission as anywhere else: Kitbag asks through the client if the client
+supports elicitation, and denies otherwise.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
 
 
 def _check_reference(reference: str, context: ToolContext) -> str:
-    """A file is read only where the rules let a model read it."""
+    """Reads a file only if the rules let a model read it. Raises InvalidError."""
     if reference == "-":
         raise UsageError("there is no standard input here", "give the id, a file, or the task itself")
     path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""

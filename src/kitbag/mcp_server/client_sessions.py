@@ -1,6 +1,6 @@
-"""Who is connected, and what each of them has loaded: one over stdio, one for each session over HTTP.
+"""Connected clients and the skills each has loaded: one over stdio, one per session over HTTP.
 
-What one client loaded is not loaded for another. Used by house and http; uses packing/session_skills.
+Clients do not share loaded skills. Used by server_state, server and http_guard; uses packing/session_skills.
 """
 
 import contextlib
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
 IDLE_SECONDS: Final = 30 * 60.0
-"""A session over HTTP of which nothing was heard for so long is over."""
+"""An HTTP session without requests for this long ends."""
 
 
 class ConnectedClient:
     def __init__(self, options: Options) -> None:
         self.id = new_session_id()
-        """Stands for the session where skills and tasks ask for one."""
+        """The session id for skills and tasks."""
         self.session: ServerSession | None = None
-        """The way to it for news that nobody asked for."""
+        """Sends notifications to the client."""
         self.last_active = time.monotonic()
         self.open_requests = 0
         self._options = options
         self._stop = threading.Event()
         self._loading = 0
         self.has_background_tasks = False
-        """It has begun work that goes on without it, and is told when that ends."""
+        """It has started background tasks and must be notified of their end."""
         self._served: ServedLibrary | None = None
         self._skills: SessionSkills | None = None
 
     def session_skills(self, served: ServedLibrary) -> SessionSkills:
-        """With what it has loaded so far, as far as it may still see it."""
+        """Keeps what was loaded before, if the client may still see it."""
         if self._skills is None or self._served is not served:
             loaded = self._skills.loaded() if self._skills is not None else []
             ground = served.environment
@@ -53,7 +53,7 @@ class ConnectedClient:
 
     @contextlib.contextmanager
     def loading(self) -> Generator[None, None, None]:
-        """While a skill is loaded, its commands can be stopped."""
+        """Within it, `stop_loading` stops the commands of a skill."""
         if not self._loading:
             self._stop.clear()
         self._loading += 1
@@ -72,7 +72,7 @@ def _can_see(skills: SessionSkills, name: str) -> bool:
     except (UntrustedItemError, InvalidError):
         return False
     except KitbagError:
-        return True  # its file is gone: what was loaded stays
+        return True  # its file is gone: the skill stays loaded
     return True
 
 
@@ -82,7 +82,7 @@ class ConnectedClients:
         self._clients: dict[str, ConnectedClient] = {}
 
     def get(self, session_id: str) -> ConnectedClient:
-        """The one of that session; a new one when it is first heard of. Over stdio the id is empty."""
+        """The client of a session, created on its first request. Over stdio the id is empty."""
         client = self._clients.get(session_id)
         if client is None:
             client = self._clients[session_id] = ConnectedClient(self._options)
@@ -90,7 +90,7 @@ class ConnectedClients:
         return client
 
     def create_anonymous(self) -> ConnectedClient:
-        """Of a request that belongs to no session: nothing of it is kept."""
+        """For a request without a session: nothing is kept."""
         return ConnectedClient(self._options)
 
     def all(self) -> list[ConnectedClient]:
@@ -98,7 +98,7 @@ class ConnectedClients:
 
     @contextlib.contextmanager
     def track_request(self, session_id: str) -> Generator[None, None, None]:
-        """While a request of a session is open, it is not idle."""
+        """A session with an open request is not idle."""
         client = self._clients.get(session_id)
         if client is not None:
             client.open_requests += 1

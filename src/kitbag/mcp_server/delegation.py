@@ -1,6 +1,6 @@
-"""Other agents for one call: on ground that is laid when the call needs it, and left when the call ends.
+"""Task delegation for one tool call: loads the agent setup on first use and releases it when the call ends.
 
-Satisfies tools/delegation.Delegation. Used by calls; uses house and tasks/delegation.
+Implements tools/delegation.Delegation. Used by tool_calls; uses server_state and tasks/delegation.
 """
 
 import contextlib

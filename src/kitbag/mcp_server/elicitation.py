@@ -1,7 +1,6 @@
-"""Asks the person through the client (elicitation), while a call of theirs goes on.
+"""Asks the user for approval through the client (elicitation) during a tool call.
 
-An Approver. Used by calls where the client says that it can; a client that can't is not asked, and what would be asked
-is refused.
+An Approver. Used by tool_calls if the client supports elicitation; otherwise Kitbag denies what it would ask.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ class ElicitationApprover:
         self._context = context
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Raises KitbagError when nobody can be asked."""
+        """Raises KitbagError if the user can't be asked."""
         choices = [_ONCE, _ALIKE, _NO]
         rule = f"\n`{question.suggestion}` is what is like it." if question.suggestion else ""
         schema: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""The server over streamable HTTP: on this machine alone unless told otherwise, and never without a token.
+"""The MCP server over streamable HTTP: on loopback by default, and always with a token.
 
-Used by serving; uses guard, and Starlette and uvicorn, which come with the SDK.
+Used by transports; uses http_guard, and Starlette and uvicorn, which come with the SDK.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ SHUTDOWN_SECONDS: Final = 1
 
 
 async def serve_http(state: ServerState, listening: HttpOptions, notify: Callable[[str], None]) -> None:
-    """Until it is cancelled. Raises UsageError for an address that needs more care, InvalidError for one in use."""
+    """Runs until cancelled. Raises UsageError for an address that needs a token file, InvalidError for one in use."""
     _check_address(listening)
     own = (_read_token_file(listening.token_file), listening.token_file) if listening.token_file else None
     with _bind_socket(listening) as bound:
@@ -39,7 +39,7 @@ async def serve_http(state: ServerState, listening: HttpOptions, notify: Callabl
         home = state.served.environment.places.kitbag_home
         with _store_token(home, port, own) as (token, place):
             server = KitbagServer(state)
-            # The guard holds the door; this is the SDK's own lock behind it.
+            # Defense in depth: the guard checks the same first.
             hosts = _allowed_hosts(listening, port)
             security = TransportSecuritySettings(
                 allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
@@ -82,11 +82,11 @@ async def _run(guard: HttpGuard, bound: socket.socket) -> None:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """They are the command's business."""
+        """The command handles signals."""
         yield
 
 
-# Where
+# Address
 
 
 def _check_address(listening: HttpOptions) -> None:
@@ -119,7 +119,7 @@ def _bind_socket(listening: HttpOptions) -> Generator[socket.socket, None, None]
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(address)
-            bound.listen()  # from now on, so that nobody who hears of it comes too early
+            bound.listen()  # before its address is announced
         except OSError as error:
             problem = f"{listening.host}:{listening.port} can't be listened at: {error.strerror or error}"
             raise InvalidError(problem, "choose another port") from error
@@ -127,12 +127,12 @@ def _bind_socket(listening: HttpOptions) -> Generator[socket.socket, None, None]
 
 
 def _allowed_hosts(listening: HttpOptions, port: int) -> frozenset[str]:
-    """What may stand in the Host header, besides nothing."""
+    """Values of the Host header that are accepted."""
     names = {_format_host(name) for name in (listening.host, *listening.names)}
     if listening.host.lower() in ("127.0.0.1", "localhost"):
         names |= {"127.0.0.1", "localhost"}
     hosts = {name if _has_port(name) else f"{name}:{port}" for name in names}
-    if port == 80:  # then clients leave it out
+    if port == 80:  # clients omit the default port
         hosts |= names
     return frozenset(host.lower() for host in hosts)
 
@@ -148,13 +148,13 @@ def _format_host(host: str) -> str:
     return host
 
 
-# The token
+# Token
 
 
 @contextlib.contextmanager
 def _store_token(home: str, port: int, own: tuple[str, str] | None) -> Generator[tuple[str, str], None, None]:
-    """And where it is. A new one for each start, unless it is the person's own, in a file that only the user can read,
-    and that is gone when the server is."""
+    """Yields the token and its path. A new token is stored in a private file that is deleted on exit, unless the user
+    brings their own."""
     if own is not None:
         yield own
         return
@@ -170,7 +170,7 @@ def _store_token(home: str, port: int, own: tuple[str, str] | None) -> Generator
 
 
 def _read_token_file(path: str) -> str:
-    """Raises UsageError for a file that others can read, or that holds no good token."""
+    """Raises UsageError for a file that others can read, or a weak token."""
     try:
         with open(path, encoding="ascii") as file:
             status = os.fstat(file.fileno())

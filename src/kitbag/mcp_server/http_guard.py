@@ -1,7 +1,7 @@
-"""What stands before every route over HTTP: who may speak to this server at all.
+"""Rejects HTTP requests before any route sees them.
 
-By the address it was called by, the page that a browser calls from, the token, and the kind of content: in this order,
-before anything of the request is looked at. Used by http; an ASGI application around another.
+Checks the Host header, the browser's origin, the token and the content type, in this order, before reading the body. An
+ASGI middleware, used by http.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MCP_PATH: Final = "/mcp"
 BODY_TIMEOUT: Final = 30.0
-"""For all of a request's body."""
+"""For the whole body of a request."""
 
 
 class HttpGuard:
     def __init__(self, inner: Application, hosts: frozenset[str], token: str, clients: ConnectedClients) -> None:
-        """`hosts`: as they stand in the Host header, in lower case."""
+        """`hosts`: values of the Host header, in lower case."""
         self._inner = inner
         self._hosts = hosts
         self._origins = frozenset(f"http://{host}" for host in hosts)
@@ -50,7 +50,7 @@ class HttpGuard:
         await self._serve(scope, receive, send, headers)
 
     def _find_rejection(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> tuple[int, str] | None:
-        """Status and reason, where the request goes no further."""
+        """Status and reason if the request is rejected."""
         hosts = headers.get(b"host", [])
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
             return 421, "this server is not called by that name"
@@ -71,7 +71,7 @@ class HttpGuard:
         return None
 
     def _has_valid_token(self, given: list[bytes]) -> bool:
-        """Compares all of it, whatever it is, so that the time tells nothing."""
+        """Compares in constant time."""
         scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         same = hmac.compare_digest(token.strip(), self._token)
         return same and scheme.lower() == b"bearer"
@@ -95,7 +95,7 @@ class HttpGuard:
 
 
 def _with_body_timeout(receive: Receive, gone: asyncio.Event) -> Receive:
-    """Waits for the body only so long, and tells when the other end has left."""
+    """Limits the time for the body, and sets `disconnected` when the client has gone."""
     end = time.monotonic() + BODY_TIMEOUT
     has_all = False
 

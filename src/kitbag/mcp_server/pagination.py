@@ -1,4 +1,4 @@
-"""Long lists in pages. A cursor names the last item that was given, so that a list may change between two pages.
+"""Paginates long lists. A cursor names the last item of a page, so the list may change between pages.
 
 Used by resources.
 """
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def paginate(items: list[tuple[str, T]], cursor: str | None, size: int) -> tuple[list[tuple[str, T]], str | None]:
-    """`items` sorted by their names. Raises MCPError for a cursor that is none of ours."""
+    """`items`: sorted by name. Raises MCPError for an invalid cursor."""
     start = bisect_right([name for name, _ in items], _decode_cursor(cursor)) if cursor is not None else 0
     shown = items[start : start + size]
     more = start + size < len(items)

@@ -1,6 +1,6 @@
-"""The resources of the server, and the methods of the skills extension: skills/list, skills/get and directories.
+"""MCP resources, and the methods of the skills extension: skills/list, skills/get and resources/directory/read.
 
-Used by server; uses skill_addresses and skill_entries. What looks at files is done off the event loop.
+Used by server; uses skill_uris and skills_extension. Files are read off the event loop.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class SkillResources:
         server.add_request_handler("resources/directory/read", _DirectoryParams, self._read_directory)
 
     async def _run_in_thread(self, read: Callable[[SkillUris], T]) -> T:
-        """Off the event loop; what can't be found or used is the request's fault."""
+        """Runs `read` off the event loop; an unknown or unusable URI is the request's fault."""
         await self._state.refreshed(MIN_REFRESH_SECONDS)
 
         def work() -> T:
@@ -108,7 +108,7 @@ class SkillResources:
 
         return await self._run_in_thread(look)
 
-    # The skills extension
+    # Skills extension
 
     async def _list_skills(self, _: Context, params: PaginatedRequestParams) -> dict[str, Any]:
         def look(addresses: SkillUris) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What is served at a moment: the library as it is, the instructions a client starts with, and how to tell a change.
+"""A snapshot of what is served: the library, the client instructions, and a fingerprint to detect changes.
 
-Laid anew as a whole, off the event loop, and put in place of the last one when something differs: whoever works with
-the old one goes on with it undisturbed. Used by house; uses assembly/ground and packing/catalog.
+Reloaded as a whole off the event loop and swapped if it differs; calls in progress keep the old one. Used by
+server_state; uses assembly/environment and packing/catalog.
 """
 
 import os
@@ -15,12 +15,12 @@ from kitbag.permissions.rules.load import PermissionFlags
 from kitbag.text.hidden_characters import collapse_whitespace, remove_hidden
 
 BRIEF_BUDGET: Final = Budget(descriptions=800, names=300, entry=160)
-"""The catalog in the description of a tool: some clients cut those at 2,048 characters."""
+"""For the catalog in a tool's description: some clients truncate it at 2,048 characters."""
 MAX_NOTICE_CHARACTERS: Final = 2_000
 MAX_ADDITION_CHARACTERS: Final = 20_000
 
 LibraryFingerprint = dict[tuple[str, str], object]
-"""What each name stands for; two that are equal are the same files unchanged."""
+"""Identifies the content behind each name; equal values mean unchanged files."""
 
 
 class ServedLibrary(NamedTuple):
@@ -30,7 +30,7 @@ class ServedLibrary(NamedTuple):
     agents_brief: str
     fingerprint: LibraryFingerprint
     notices: tuple[str, ...]
-    """What the person who started the server should know."""
+    """For the user who started the server."""
 
 
 def permission_inputs(options: Options) -> PermissionFlags:
@@ -38,7 +38,7 @@ def permission_inputs(options: Options) -> PermissionFlags:
 
 
 def load_served_library(options: Options) -> ServedLibrary:
-    """Raises UsageError for a wrong rule or mode, NotFoundError for a team or persona that does not exist."""
+    """Raises UsageError for an invalid rule or mode, NotFoundError for an unknown team or persona."""
     ground = load_environment(
         find_places(options.directory or None),
         permission_options=permission_inputs(options),
@@ -75,14 +75,14 @@ def load_served_library(options: Options) -> ServedLibrary:
 
 
 def _prompt_additions(ground: AgentEnvironment) -> list[str]:
-    """Of the team and the persona that were chosen."""
+    """From the chosen team and persona."""
     persona = ground.library.persona
     added = [ground.library.team_prompt(), persona.system_prompt_additions if persona else ""]
     return [remove_hidden(part)[:MAX_ADDITION_CHARACTERS] for part in added if part]
 
 
 def _escape_notice(note: str) -> str:
-    """Names of things that nobody vouches for."""
+    """Names from untrusted files can't inject markup."""
     return remove_hidden(collapse_whitespace(note)).replace("<", "&lt;")
 
 

@@ -1,8 +1,8 @@
-"""The MCP server itself: which request is whose, and the capabilities it declares.
+"""The MCP server: assigns requests to clients and declares capabilities.
 
-Used by stdio and http; uses calls and resources. Over stdio there is one client. Over HTTP each session is one; the
-newest protocol has no sessions there, so such clients are asked to speak the one before, and those that do not are
-served without anything being kept between their requests.
+Used by stdio and http; uses tool_calls and resources. Over stdio there is one client, over HTTP one per session. The
+newest protocol has no sessions over HTTP: such clients are asked to use the previous one, and otherwise served
+statelessly.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from kitbag.mcp_server.tool_calls import ToolCalls
 logger = logging.getLogger(__name__)
 
 NOTIFY_TIMEOUT: Final = 2.0
-"""A client that does not read is not waited for."""
+"""Don't wait for a client that does not read."""
 SESSION_HEADER: Final = "mcp-session-id"
 _NOTIFICATIONS: Final = NotificationOptions(tools_changed=True, resources_changed=True)
 Context = ServerRequestContext[Any, Any]
@@ -64,7 +64,7 @@ class KitbagServer(Server[Any]):
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self.extensions = {EXTENSION: SETTINGS}
-        # Instead of the SDK's own, which measures for a telemetry that nobody has set up.
+        # Replaces the SDK's telemetry, which has no exporter here.
         self.middleware[:] = [_declare_extension]
         SkillResources(state).register(self)
         self.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
@@ -113,7 +113,7 @@ class KitbagServer(Server[Any]):
         return await self._calls.call(self._find_client(context), context, params)
 
     async def _notify_clients(self, old: ServedLibrary, new: ServedLibrary) -> None:
-        """That the library has changed, to all who are connected."""
+        """Notifies all connected clients of a changed library."""
         self.instructions = new.instructions
         for client in self._state.clients.all():
             if client.session is None:
@@ -132,7 +132,7 @@ class KitbagServer(Server[Any]):
 
 
 async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """The SDK leaves extensions out of the handshake of older protocols; clients that know one look for it there."""
+    """The SDK omits extensions from the handshake of older protocols, where clients look for them."""
     result = await call_next(ctx)
     if ctx.method == "initialize" and isinstance(result, dict):
         result = {**result, "capabilities": {**result["capabilities"], "extensions": {EXTENSION: SETTINGS}}}

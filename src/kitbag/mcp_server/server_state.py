@@ -1,7 +1,7 @@
-"""One running server: what it serves now, who is connected, and what its agents stand on.
+"""The state of a running server: the served library, connected clients, and the setup for agents.
 
-It looks at the disk again by itself and tells its clients what changed. Used by server; uses served, clients and, when
-an agent is first asked for, the runtime of agents.
+Reloads the library when files change and notifies clients. Used by server; uses served_library, client_sessions and, on
+the first agent call, tasks.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ logger = logging.getLogger(__name__)
 
 MIN_REFRESH_SECONDS: Final = 2.0
 REFRESH_COST_FACTOR: Final = 100
-"""Of the time that passes between two looks at the disk, one part in so many is spent looking."""
+"""The server spends at most one part in this many of its time reloading."""
 ChangeCallback = Callable[[ServedLibrary, ServedLibrary], Awaitable[None]]
 
 
 class ServerState:
     def __init__(self, options: Options) -> None:
-        """Raises KitbagError for options that make no sense here."""
+        """Raises KitbagError for invalid options."""
         begun = time.monotonic()
         self.served = load_served_library(options)
-        # What the settings said when the server started: a mode that becomes stricter later counts for all clients.
+        # The mode from the settings at start; a stricter mode set later applies to all clients.
         self.options = options = options._replace(settings_mode=self.served.environment.live_rules.settings_mode)
         self._reload_seconds = time.monotonic() - begun
         self.clients = ConnectedClients(options)
@@ -48,23 +48,23 @@ class ServerState:
 
     @property
     def skill_uris(self) -> SkillUris:
-        """Of the skills as resources; worked out when somebody first asks for one."""
+        """Created on the first resource request."""
         if self._skill_uris is None or self._skill_uris[0] is not self.served:
             digests = self._skill_uris[1].digests if self._skill_uris is not None else None
             self._skill_uris = self.served, SkillUris(self.served.environment, digests)
         return self._skill_uris[1]
 
-    # What is served
+    # Library
 
     async def refreshed(self, max_age: float) -> ServedLibrary:
-        """What is served, looked at no longer ago than that."""
+        """The library, at most this many seconds old."""
         async with self._reload_lock:
             if time.monotonic() - self._reloaded_at >= max_age:
                 await self._reload()
         return self.served
 
     async def watch(self) -> None:
-        """Until it is cancelled."""
+        """Runs until cancelled."""
         while True:
             await asyncio.sleep(max(MIN_REFRESH_SECONDS, REFRESH_COST_FACTOR * self._reload_seconds))
             self.clients.remove_idle()
@@ -74,7 +74,7 @@ class ServerState:
         begun = time.monotonic()
         try:
             new = await asyncio.to_thread(load_served_library, self.options)
-        except (KitbagError, OSError) as error:  # what was served stays: a persona's file is gone, say
+        except (KitbagError, OSError) as error:  # keep the old one: e.g. a persona's file is gone
             logger.warning("looking at the library again failed: %s", error)
             return
         finally:
@@ -87,11 +87,11 @@ class ServerState:
         if self.on_change is not None:
             await self.on_change(old, new)
 
-    # What agents stand on
+    # Agents
 
     @contextlib.asynccontextmanager
     async def agent_setup(self) -> "AsyncGenerator[tuple[ParentContext, TaskHost], None]":
-        """By the rules, trust and files as they are now. Raises KitbagError."""
+        """By the current rules, trust and files. Raises KitbagError."""
         from kitbag.tasks.task import TaskRequest
 
         if self._task_hosting is None:
@@ -131,9 +131,9 @@ class ServerState:
 
 class HttpOptions(NamedTuple):
     port: int
-    """0: any that is free."""
+    """0: any free port."""
     host: str = "127.0.0.1"
     names: tuple[str, ...] = ()
-    """What clients may call it, besides the address itself."""
+    """Accepted host names, in addition to the address."""
     token_file: str = ""
     """Empty: a new token for each start."""

@@ -1,7 +1,7 @@
-"""The tools for skills as MCP clients know them: load_skill, list_loaded_skills, search_skills, read_skill_file,
-unload_skill (seed 002).
+"""The skill tools of the MCP server: load_skill, list_loaded_skills, search_skills, read_skill_file, unload_skill (seed
+002).
 
-Used by calls. Arguments and texts; what is loaded, and what may be, is decided by packing/session_skills.
+Used by tool_calls. Arguments and rendering; packing/session_skills decides what can be loaded.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ def _load_or_fork(arguments: LoadSkillArguments, context: ToolContext) -> SkillF
     if fork is not None:
         return fork
     delivered = context.skills.load(name, arguments.arguments)
-    # A receipt stands alone.
+    # A receipt for a loaded skill has no header.
     return delivered.text if delivered.loaded is None else _with_header(delivered, arguments.reason, context)
 
 
 def _check_allowed(context: ToolContext, name: str, arguments: str = "") -> None:
-    """By the rules for skills, as in a run. Raises InvalidError, also for what would be asked: nobody is here."""
+    """Applies the rules for skills. Raises InvalidError, also for what would need an approval."""
     found = context.skills.find(name).full_name
     judgement = context.permissions.decide("Skill", {"skill": found, "args": arguments})
     if judgement.effect != "allow":
@@ -84,7 +84,7 @@ def _with_header(delivered: SkillDelivery, reason: str, context: ToolContext) ->
 
 
 def _escape_line(text: str) -> str:
-    """So that nothing in it passes for another line of the header, or for the skill itself."""
+    """So that it can't forge another header line or the skill itself."""
     return remove_hidden(collapse_whitespace(text)).replace("<", "&lt;")
 
 
@@ -112,7 +112,7 @@ async def _read_file(arguments: SkillFileArguments, context: ToolContext) -> Too
 
 
 def _read_bytes(arguments: SkillFileArguments, context: ToolContext) -> tuple[bytes, str]:
-    """What leads out of the skill, by dots or by links, is not one of its files."""
+    """A path that leaves the skill, by `..` or by links, is not one of its files."""
     skill = context.skills.find(arguments.skill_name.strip().lstrip("/"))
     _check_allowed(context, skill.full_name)
     main = resolve_skill_file(skill)
@@ -146,7 +146,7 @@ def _list_file_names(context: ToolContext, name: str) -> str:
     return _escape_line(", ".join(["SKILL.md", *files]))
 
 
-# Not one that only reads: a skill may have commands that its loading runs.
+# Not read-only: loading a skill may run its commands.
 LOAD = Tool("load_skill", load_text("load_skill"), LoadSkillArguments, _load)
 LIST_LOADED = LIST_LOADED_SKILLS._replace(name="list_loaded_skills", description=load_text("list_loaded_skills"))
 SEARCH = SEARCH_SKILLS._replace(name="search_skills", description=load_text("search_skills"))

@@ -1,7 +1,7 @@
-"""Skills and their files as resources: `skill://NAME/SKILL.md`, `skill://plugin/NAME/references/a.md`.
+"""Skill files as resources: `skill://NAME/SKILL.md`, `skill://plugin/NAME/references/a.md`.
 
-Which address leads to which file of which skill, what may be read, and its bytes. A file that a link leads out of the
-skill to, or that the rules keep from being read, is not there. Used by resources and skill_entries.
+Maps URIs to files and reads them. Files outside the skill (through links) and files that the rules deny do not exist
+here. Used by resources and skills_extension.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ MAX_DEPTH: Final = 12
 MAX_DIGESTS: Final = 200_000
 _SKIPPED_DIRECTORIES: Final = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"))
 _DISAMBIGUATOR: Final = "from"
-"""Before an address that would else lie inside that of another skill."""
+"""The prefix of a path that would otherwise lie below another skill's."""
 
 
 class ServedFile(NamedTuple):
-    """A file as it is served."""
+    """A file that is served."""
 
     path: str
-    """In the skill, such as `SKILL.md` or `references/a.md`."""
+    """Relative to the skill, such as `SKILL.md` or `references/a.md`."""
     resolved: str
     stamp: tuple[int, int, int, int]
-    """Inode, size, times: two that are equal are the same bytes."""
+    """Inode, size, mtime and ctime: equal stamps mean equal content."""
 
     @property
     def size(self) -> int:
@@ -47,19 +47,19 @@ class ServedFile(NamedTuple):
 class SkillLocation(NamedTuple):
     skill: Skill
     path: str
-    """What follows the skill in the address; empty: the skill's directory."""
+    """The path after the skill in the URI; empty: the skill's directory."""
 
 
 DigestCache = dict[tuple[str, tuple[int, int, int, int]], tuple[str, int]]
 
 
 class SkillUris:
-    """Of one state of the library."""
+    """For one snapshot of the library."""
 
     def __init__(self, environment: AgentEnvironment, digests: DigestCache | None = None) -> None:
         self._environment = environment
         self._read_permissions = environment.permissions.with_mode("default")
-        """What may be read is the rules' word, whatever the mode is for agents."""
+        """Rules alone decide what is readable, whatever the agents' mode is."""
         self.digests: DigestCache = digests if digests is not None else {}
         library = environment.library
         view = library.visibility_context()
@@ -67,7 +67,7 @@ class SkillUris:
         served = [(skill, verdict.listed) for skill, verdict in verdicts if verdict.model and not skill.flags & COMMAND]
         self._by_key: dict[str, Skill] = {}
         self._paths: dict[str, str] = {}
-        # Short ones first: a longer one must not lie inside of them.
+        # Short paths first: a longer one must not lie below them.
         for skill, _ in sorted(served, key=lambda pair: (_skill_path(pair[0]).count("/"), pair[0].full_name)):
             path = _skill_path(skill)
             while self._is_taken(path):
@@ -97,7 +97,7 @@ class SkillUris:
     # Files
 
     def file(self, skill: Skill, path: str) -> ServedFile:
-        """Raises NotFoundError when there is none that is served, InvalidError when the skill is not read any more."""
+        """Raises NotFoundError if no such file is served, InvalidError if the skill can't be read any more."""
         main = resolve_skill_file(skill)
         parts = path.split("/")
         if self._read_permissions.decide("Skill", {"skill": skill.full_name}).effect != "allow":
@@ -128,7 +128,7 @@ class SkillUris:
         return self._read_permissions.decide("Read", {"file_path": resolved}).effect == "allow"
 
     def files(self, skill: Skill) -> list[ServedFile]:
-        """All that are served, sorted, the main one first. Raises InvalidError when there are too many."""
+        """All served files, the main file first, then sorted. Raises InvalidError for too many."""
         found = [self.file(skill, MAIN_FILE)]
         for file in self._walk(skill):
             found.append(file)
@@ -166,7 +166,7 @@ class SkillUris:
                     yield file
 
     def children(self, skill: Skill, folder: str) -> list[tuple[str, bool]]:
-        """What lies directly in a folder of a skill: names, and whether each is a folder. Raises NotFoundError."""
+        """The names in a directory of a skill, and whether each is a directory. Raises NotFoundError."""
         main = resolve_skill_file(skill)
         top = os.path.dirname(main)
         parts = folder.split("/") if folder else []
@@ -201,7 +201,7 @@ class SkillUris:
         return data
 
     def digest(self, file: ServedFile) -> tuple[str, int]:
-        """Of its bytes, and how many they are; reckoned once for each state of the file."""
+        """Digest and size, computed once per state of the file."""
         key = file.resolved, file.stamp
         known = self.digests.get(key)
         if known is None:
@@ -225,7 +225,7 @@ def _quote_segment(text: str) -> str:
 
 
 def _lookup_key(path: str) -> str:
-    """Some clients write the first part of an address in lower case."""
+    """Some clients write the first part of a URI in lower case."""
     return "/".join(unquote(part).casefold() for part in path.split("/"))
 
 
@@ -234,7 +234,7 @@ def _is_below(resolved: str, top: str) -> bool:
 
 
 def _is_encodable(path: str) -> bool:
-    """A name that an address can hold."""
+    """Whether a URI can hold the name."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""The MCP skills extension (`io.modelcontextprotocol/skills`): an entry for each skill, with its head to the letter and
-a complete list of its files with digests and sizes.
+"""The MCP skills extension (`io.modelcontextprotocol/skills`): an entry per skill with its verbatim frontmatter and a
+list of its files with digests and sizes.
 
-Used by server. Only skills that keep to the Agent Skills specification are served this way; the others can be loaded
-with load_skill, and read as resources.
+Used by resources and server. Only skills that follow the Agent Skills specification have entries; the others can be
+loaded with load_skill and read as resources.
 """
 
 import unicodedata
@@ -19,7 +19,7 @@ SETTINGS: Final[dict[str, Any]] = {"directoryRead": True}
 
 
 def build_entry(uris: SkillUris, skill: Skill) -> dict[str, Any]:
-    """Raises KitbagError for a skill that is not served this way, and says why."""
+    """Raises KitbagError with the reason if the skill has no entry."""
     if skill.flags & FLAT or not skill.path.endswith(f"/{MAIN_FILE}"):
         raise InvalidError(f"the skill {skill.full_name} is no directory with a {MAIN_FILE}", "")
     files = uris.files(skill)
@@ -29,7 +29,7 @@ def build_entry(uris: SkillUris, skill: Skill) -> dict[str, Any]:
     except NotVerbatimError as error:
         raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {error}", "") from None
     _check_frontmatter(skill, head)
-    # The bytes that the head was read from, whatever the file is by now.
+    # The bytes that the frontmatter was read from, even if the file has changed since.
     resources = [{"uri": uris.uri(skill), "digest": compute_digest(data), "size": len(data)}]
     for file in files[1:]:
         digest, size = uris.digest(file)
@@ -55,11 +55,11 @@ def _is_valid_name(name: str) -> bool:
 
 
 def build_entries(uris: SkillUris, skills: list[tuple[str, Skill]]) -> list[dict[str, Any]]:
-    """Those that can be served, in order."""
+    """Entries of the skills that have one, in order."""
     found: list[dict[str, Any]] = []
     for _, skill in skills:
         try:
             found.append(build_entry(uris, skill))
         except KitbagError:
-            continue  # `skills/get` says why
+            continue  # `skills/get` reports the reason
     return found

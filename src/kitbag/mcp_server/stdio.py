@@ -1,7 +1,7 @@
-"""The server over standard input and output, one message a line. Nothing but messages reaches standard output.
+"""The MCP server over standard input and output, one message per line.
 
-While it serves, whatever prints goes to the error output, and a child that reads finds nothing. Threads of its own
-read and write: a client that neither sends nor reads keeps nothing from ending. Used by cli/mcp.
+Only messages reach standard output: while it serves, prints go to stderr, and child processes get an empty stdin.
+Separate threads read and write, so that a blocked client never prevents the exit. Used by transports.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 async def serve_stdio(state: ServerState) -> None:
-    """Until the client closes its end."""
+    """Runs until the client closes its end."""
     server = KitbagServer(state)
     with _claim_standard_streams() as (source, sink):
         async with _message_streams(source, sink) as (incoming, outgoing):
@@ -37,7 +37,7 @@ async def serve_stdio(state: ServerState) -> None:
 
 @contextlib.contextmanager
 def _claim_standard_streams() -> "Any":
-    """Descriptors for the messages alone. They are never closed: a thread may still wait on one."""
+    """Descriptors for messages only. Never closed: a thread may still wait on one."""
     source, sink = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -73,7 +73,7 @@ async def _message_streams(
             async for message in leaving:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 if not await writer.write(text.encode() + b"\n"):
-                    group.cancel_scope.cancel()  # nobody reads any more
+                    group.cancel_scope.cancel()  # the client no longer reads
 
     async with anyio.create_task_group() as group:
         group.start_soon(read)
@@ -83,7 +83,7 @@ async def _message_streams(
 
 
 def _parse_line(line: bytes | None) -> tuple[Any, bytes]:
-    """The message, or what is answered to one that is none."""
+    """The message, or an error response for an invalid one."""
     if line is None:
         return None, _error_response(INVALID_REQUEST, f"the message is longer than {MAX_LINE_BYTES:,} bytes", None)
     try:
@@ -105,7 +105,7 @@ def _error_response(code: int, problem: str, request_id: str | int | None) -> by
 
 
 async def _lines(source: int) -> "AsyncGenerator[bytes | None, None]":
-    """Without empty ones. None stands for one that is too long, which is not kept."""
+    """Skips empty lines; None stands for a line that is too long, which is dropped."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
     room = threading.Semaphore(64)
@@ -113,7 +113,7 @@ async def _lines(source: int) -> "AsyncGenerator[bytes | None, None]":
 
     def put(line: bytes | None) -> None:
         room.acquire()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(arrived.put_nowait, line)
 
     threading.Thread(target=_read_lines, args=(source, put, end), daemon=True, name="kitbag-mcp-in").start()
@@ -146,7 +146,7 @@ def _read_lines(source: int, put: Callable[[bytes | None], None], end: bytes) ->
 
 
 class _Writer:
-    """A thread that writes, so that a client that does not read holds up nothing but its own answers."""
+    """Writes in a thread, so that a client that does not read delays only its own responses."""
 
     def __init__(self, sink: int) -> None:
         self._sink = sink
@@ -155,7 +155,7 @@ class _Writer:
         threading.Thread(target=self._run, daemon=True, name="kitbag-mcp-out").start()
 
     async def write(self, data: bytes) -> bool:
-        """False when nobody reads any more."""
+        """False if the client no longer reads."""
         done: asyncio.Future[bool] = self._loop.create_future()
         self._work.put((data, done))
         return await done

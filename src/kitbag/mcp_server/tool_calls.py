@@ -1,7 +1,7 @@
-"""Calls of tools: found, read, run apart from the connection, reported on, and always answered with something usable.
+"""Tool calls: parses arguments, runs the tool apart from the connection, reports progress, and always returns a result.
 
-Used by server; the tools are skill_calls and agent_calls. A call that its client cancels, or whose client is gone, is
-stopped: an agent that works in front stops with it, what runs in the background goes on.
+Used by server; the tools are in skill_tools and agent_tools. A call is stopped when its client cancels it or
+disconnects: foreground agents stop with it, background tasks continue.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from kitbag.tools.task import TASK_OUTPUT, TASK_STOP
 logger = logging.getLogger(__name__)
 
 DISCONNECTED_KEY: Final = "kitbag.gone"
-"""In the scope of an HTTP request: an event that is set when nobody reads the answer any more."""
+"""In an HTTP request's scope: an event that is set when the client disconnects."""
 PROGRESS_SECONDS: Final = 10.0
-"""At least so often, a call that takes long says that it goes on."""
+"""The longest time without a progress notification during a call."""
 CANCEL_SECONDS: Final = 4.0
 ProgressCallback = Callable[[str], None]
 _DELEGATING_TOOLS: Final = frozenset(("load_skill", "Task", "TaskOutput", "TaskStop"))
 _RELOADING_TOOLS: Final = frozenset(("load_skill", "read_skill_file", "Task", "pack"))
-"""What these were asked for may have come to the library a moment ago."""
+"""Their argument may name an item that was added to the library just now."""
 
 
 class ToolCalls:
@@ -68,7 +68,7 @@ class ToolCalls:
         self._tools = {tool.name: tool for tool in tools}
 
     def list_tools(self, served: ServedLibrary) -> list[ToolOverMcp]:
-        """The catalog stands with the tools that need it: not every client shows the server's instructions."""
+        """Tools that need the catalog carry it: not every client shows the server's instructions."""
         catalogs = {"load_skill": served.skills_brief, "Task": served.agents_brief}
         return [_tool_listing(tool, catalogs.get(tool.name, "")) for tool in self._tools.values()]
 
@@ -141,7 +141,7 @@ class ToolCalls:
 
 
 async def _with_notifications(outcome: ToolOutput, client: ConnectedClient, delegation: CallDelegation) -> ToolOutput:
-    """Nobody else tells a client of background work that has ended."""
+    """The only way a client learns that a background task has ended."""
     news = await delegation.take_notifications() if client.has_background_tasks else ""
     return outcome._replace(content=(*outcome.content, Text(news))) if news else outcome
 
@@ -149,7 +149,7 @@ async def _with_notifications(outcome: ToolOutput, client: ConnectedClient, dele
 async def _run_detached(
     work: Coroutine[Any, Any, ToolOutput], gone: asyncio.Event | None, client: ConnectedClient
 ) -> ToolOutput:
-    """In a task of its own, which is cancelled once and then left to end its business."""
+    """In a task of its own, which is cancelled once and then given time to clean up."""
     running = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(gone.wait()) if gone is not None else None
     try:
@@ -172,11 +172,11 @@ async def _cancel_call(running: "asyncio.Future[ToolOutput]", client: ConnectedC
     with anyio.move_on_after(CANCEL_SECONDS, shield=True):
         await asyncio.wait([running])
     if running.done() and not running.cancelled():
-        running.exception()  # looked at, or asyncio complains about it
+        running.exception()  # retrieved, or asyncio logs it
 
 
 class _ProgressReporter:
-    """The latest word of a call, told when it is new, and again when nothing is new for long."""
+    """Sends the latest text of a call when it changes, and periodically."""
 
     def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
         self._context = context

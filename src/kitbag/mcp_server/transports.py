@@ -1,6 +1,6 @@
-"""The way a server is reached: standard input and output, or HTTP.
+"""Runs the server over a transport: stdio or HTTP.
 
-Used by cli/mcp, which needs nothing of the rest; each way is imported when it is taken.
+Used by cli/mcp; imports a transport when it is used.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from kitbag.mcp_server.server_state import HttpOptions, ServerState
 
 
 async def serve(state: ServerState, listening: HttpOptions | None, notify: Callable[[str], None]) -> None:
-    """Until the client leaves (stdio), or until it is cancelled. `tell` says to the person where it is."""
+    """Runs until the client disconnects (stdio) or until cancelled. `notify` tells the user the address."""
     if listening is None:
         from kitbag.mcp_server.stdio import serve_stdio
 

@@ -1,7 +1,7 @@
-"""A skill's head exactly as its author wrote it, as JSON: every field, numbers and truth values as YAML 1.2 reads them.
+"""A skill's frontmatter exactly as written, as JSON: every field, with YAML 1.2 numbers and booleans.
 
-The library reads heads tolerantly and as strings; a client that compares what it is told with what it reads needs the
-letter. Used by skill_entries. A head that is no plain YAML has no such form.
+The library reads frontmatter leniently and as strings; clients that compare it with the file need the exact values.
+Used by skills_extension. Frontmatter that is not plain YAML has no such form.
 """
 
 import re
@@ -19,7 +19,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 
 class NotVerbatimError(ValueError):
-    """Says what about it can't be told as it is."""
+    """Says what can't be represented."""
 
 
 def read_verbatim_frontmatter(data: bytes) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class _OpenNode:
 
 
 class _Builder:
-    """From the parser's events, each counted before anything is made of it."""
+    """Builds values from parser events, checking limits before each node."""
 
     def __init__(self, yaml: Any) -> None:
         self._yaml = yaml
@@ -110,7 +110,7 @@ class _Builder:
 
 
 def _parse_scalar(text: str) -> Any:
-    """By the core schema. What JSON has no word for stays as it is written."""
+    """By the core schema. A value that JSON can't express stays text."""
     if text in _NULL:
         return None
     if text in _BOOLEANS:

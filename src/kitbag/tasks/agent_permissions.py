@@ -1,7 +1,7 @@
-"""What an agent's file gives it: in words for whoever has to allow its start, and as a mark, so that what starts later
-is what was allowed, and only while the rules still allow it.
+"""What an agent file permits: a description for the user who approves the start, and a fingerprint, so that a later
+start runs what was approved, and only while the rules still allow it.
 
-Used by delegation, and by runner, which may run in another process and much later.
+Used by delegation, and by runner, which may run later and in another process.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from kitbag.library.dialects.permission_modes import PermissionMode
 
 FINGERPRINT_KEY: Final = "agent_was"
-"""Its name among the options of a wish."""
+"""The key of the agent's fingerprint in a task request's options."""
 RULES_DIGEST_KEY: Final = "rules_said"
-"""There too: what the person's rules said about its start when it was requested."""
+"""The key of the digest of the rules' decision at the time of the request."""
 
 
 def describe_agent_tools(definition: AgentFile) -> str:
-    """Whatever the one who starts it has: an agent's tools are its own."""
+    """Independent of the parent's tools: an agent has its own."""
     access = definition.tools
     limited = {rule.partition("(")[0] for rule in access.specifiers}
     has = ", ".join(sorted((*(name for name in access.names if name not in limited), *access.specifiers)))
@@ -38,14 +38,14 @@ def describe_agent_tools(definition: AgentFile) -> str:
 
 
 def agent_fingerprint(definition: AgentFile) -> str:
-    """Of all that a person is shown of it, and of what its servers are."""
+    """Covers all that the user is shown before the start, and the configuration of its servers."""
     servers = json.dumps(definition.inline_servers, sort_keys=True)
     shown = "\0".join((definition.path, definition.permission_mode or "", describe_agent_tools(definition), servers))
     return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def check_agent_unchanged(definition: AgentFile, wish: TaskRequest) -> None:
-    """Raises InvalidError where it may do something else, or is another, since its start was allowed."""
+    """Raises InvalidError if the agent has changed since its start was approved."""
     was = wish.options.get(FINGERPRINT_KEY)
     if was and was != agent_fingerprint(definition):
         problem = f"the agent {definition.full_name} ({definition.path}) is not what it was when its start was allowed"
@@ -53,13 +53,13 @@ def check_agent_unchanged(definition: AgentFile, wish: TaskRequest) -> None:
 
 
 def with_rules_digest(wish: TaskRequest, permissions: Permissions) -> TaskRequest:
-    """`permissions`: the person's. Whoever started it may have been allowed more, by an answer or by a skill."""
+    """`permissions`: the user's. The parent may have been allowed more by an answer or a skill."""
     return wish._replace(options={**wish.options, RULES_DIGEST_KEY: outcome_digest(_decide_start(wish, permissions))})
 
 
 def check_start_still_allowed(wish: TaskRequest, permissions: Permissions) -> None:
-    """For the moment at which it starts, which may be much later and in another process. Raises RefusedError where the
-    rules have come to be against it."""
+    """Checked when the agent starts, maybe much later and in another process. Raises RefusedError if the rules now deny
+    it."""
     judgement = _decide_start(wish, permissions)
     denying = next((part for part in judgement.parts if part.effect == "deny" and part.rule), None)
     said = wish.options.get(RULES_DIGEST_KEY)

@@ -1,8 +1,8 @@
-"""The board: every task there ever was, who does it and how it ended, as records that many processes share.
+"""The board: every task, its owner and its result, as journal records that many processes share.
 
-A view of one stream of the journal, taken in as it grows. What is written is durable when the method returns, and a
-key decides where two processes want the same: one claims a beginning, one writes an end. Used by the worker, the tools,
-the commands, and whoever shows tasks. A fleet may stand behind the same methods.
+An in-memory view of one journal stream, refreshed as the stream grows. A write is durable when its method returns. A
+journal key decides races: one process claims a run, one writes its result. Used by the worker, the task tools, the CLI
+and the chat.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ from kitbag.tasks.version import kitbag_version
 
 TASKS_STREAM: Final = "tasks"
 TASK_STREAM_PREFIX: Final = "task/"
-"""Streams with what was asked for and long answers: read by those who need them, and by nobody else."""
+"""Per-task streams with the request and long answers: read only when needed."""
 OWNER_ENDED: Final = "the process that ran it ended before it did"
 MAX_INLINE_TEXT: Final = 4_000
-"""Characters of an answer that everybody who looks at the board has in memory."""
+"""Characters of an answer that the board keeps in memory."""
 _CHUNK_CHARACTERS = 500_000
 _POLL_SECONDS = 1.0
-"""How often an owner that may have vanished is looked for."""
+"""How often the board checks for owners that have died."""
 
 
 class Board:
-    """For one event loop at most; every process has its own."""
+    """For one event loop; each process has its own."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -50,17 +50,17 @@ class Board:
         self._tasks: dict[str, Task] = {}
         self._children: dict[str, list[str]] = {}
         self._unfinished: dict[str, None] = {}
-        """Those that have not ended, so that looking after them costs nothing for the others."""
+        """Unfinished tasks, so that scanning them does not cost a pass over all tasks."""
         self._dead_checked_at = 0.0
 
-    # Looking
+    # Reading
 
     def refresh(self) -> list[str]:
-        """Takes in what is new; the tasks it was about."""
+        """Applies new records and returns the ids of the tasks that changed."""
         changed: dict[str, None] = {}
         for record in self.journal.read(TASKS_STREAM, self._last_applied_seq, 1_000):
             self._last_applied_seq = record.seq
-            with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
+            with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # written by another version
                 known = len(self._tasks)
                 task_id = apply_record(self._tasks, record)
                 changed[task_id] = None
@@ -75,24 +75,24 @@ class Board:
 
     @property
     def last_applied_seq(self) -> int:
-        """The last record that was taken in."""
+        """The sequence number of the last record that was applied."""
         return self._last_applied_seq
 
     def known_unfinished(self) -> list[Task]:
-        """Those that have not ended, as far as is known without a look at the journal."""
+        """Unfinished tasks as of the last refresh, without reading the journal."""
         return [self._tasks[task_id] for task_id in list(self._unfinished)]
 
     def all(self) -> list[Task]:
-        """In the order in which they were created."""
+        """In order of creation."""
         self.refresh()
         return list(self._tasks.values())
 
     def of_session(self, session_id: str) -> list[Task]:
-        """All that a session has begun, its agents' included."""
+        """All tasks of a session, including those that its agents started."""
         return [task for task in self.all() if task.root == session_id]
 
     def unfinished(self) -> list[Task]:
-        """The oldest first."""
+        """Oldest first."""
         self.refresh()
         return sorted((self._tasks[task_id] for task_id in self._unfinished), key=lambda task: task.created)
 
@@ -101,9 +101,9 @@ class Board:
         return self._tasks.get(task_id)
 
     def find(self, name: str, visible: Callable[[Task], bool] | None = None) -> Task:
-        """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError.
+        """Finds a task by its id or a prefix of it. Raises NotFoundError with close matches, or AmbiguousError.
 
-        `among`: the others are as if they were not there.
+        `visible`: only these tasks are considered.
         """
         self.refresh()
         known = self._tasks if visible is None else {task.id: task for task in self._tasks.values() if visible(task)}
@@ -119,12 +119,12 @@ class Board:
         raise NotFoundError(f"there is no task {name[:80]!r}", fix)
 
     def started_by(self, parent_id: str) -> list[Task]:
-        """By a task or a session itself, without those that these began."""
+        """The direct children of a task or a session."""
         self.refresh()
         return [self._tasks[child] for child in self._children.get(parent_id, ())]
 
     def descendants(self, task_id: str) -> list[Task]:
-        """The tasks that it began, theirs too."""
+        """All tasks below this one, at any depth."""
         self.refresh()
         found: list[Task] = []
         left = list(reversed(self._children.get(task_id, ())))
@@ -135,11 +135,11 @@ class Board:
         return found
 
     def request(self, task_id: str) -> TaskRequest:
-        """What was asked for last. Raises NotFoundError."""
+        """The latest request. Raises NotFoundError."""
         return self.latest_request(task_id)[0]
 
     def latest_request(self, task_id: str) -> tuple[TaskRequest, int]:
-        """With the number of its record: what its session holds after that answers it."""
+        """The request and the sequence number of its record: later records of the session respond to it."""
         wish: TaskRequest | None = None
         seq = 0
         for record in self.journal.read(TASK_STREAM_PREFIX + task_id):
@@ -151,7 +151,7 @@ class Board:
         return wish, seq
 
     def answer(self, task: Task) -> str:
-        """All of what it ended with."""
+        """The complete final answer."""
         end = task.end
         if end is None or not end.rest:
             return end.text if end is not None else ""
@@ -163,13 +163,13 @@ class Board:
         return "".join(pieces)
 
     async def wait_for_change(self, timeout: float | None = None) -> bool:
-        """Until the journal grows, whoever writes to it; False when the time is over."""
+        """Waits until any process writes to the journal. False on timeout."""
         return await self.journal.wait_async(max(self._last_applied_seq, self.journal.last_seq()), timeout)
 
     async def wait_until(
         self, condition: Callable[[Task], bool], task_id: str, timeout: float | None = None
     ) -> Task | None:
-        """The task when that is so; None when the time is over."""
+        """The task once the condition holds; None on timeout."""
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -177,7 +177,7 @@ class Board:
                     task = self.find(task_id)
                     if condition(task):
                         return task
-                    # An owner may vanish without a word, so it is looked for from time to time.
+                    # An owner can die without writing anything, so check from time to time.
                     await self.journal.wait_async(seen, _POLL_SECONDS)
                     if time.monotonic() - self._dead_checked_at >= _POLL_SECONDS:
                         await self.end_dead_foreground_tasks()
@@ -185,14 +185,14 @@ class Board:
             return None
 
     async def follow(self) -> AsyncIterator[list[Task]]:
-        """Those that changed, again and again."""
+        """Yields the tasks that changed, indefinitely."""
         after = self._last_applied_seq
         while True:
             seen = self.journal.last_seq()
             changed: dict[str, None] = {}
             self.refresh()
             if self._last_applied_seq > after:
-                for record in self.journal.read(TASKS_STREAM, after, 1_000):  # others may have taken it in already
+                for record in self.journal.read(TASKS_STREAM, after, 1_000):  # others may have refreshed it
                     if record.seq > self._last_applied_seq:
                         break
                     after = record.seq
@@ -231,9 +231,9 @@ class Board:
         recovered: bool = False,
         foreground: bool = False,
     ) -> bool:
-        """Begins it. False when somebody else was first, or has ended it meanwhile. `again`: also when it had ended
-        before, which is for a person to want; `recovered`: it was begun before, and got nowhere; `in_front`: whoever
-        begins it waits for its answer, so nobody is told of that later."""
+        """Starts a run of the task. False if another process was first or the task has finished meanwhile. `restart`:
+        also start a finished task, which only a user may ask for; `recovered`: the previous run made no progress;
+        `foreground`: the caller waits for the answer, so no notification is sent later."""
         run = task.run + 1
         body = {
             "id": task.id,
@@ -250,20 +250,21 @@ class Board:
         return begun.run == run and not begun.is_finished
 
     async def requeue(self, task: Task, wish: TaskRequest) -> bool:
-        """For a worker: it goes on from where it was. False when somebody else was first; then nothing is asked."""
+        """Queues a finished task for a worker, which resumes it. False if another process was first; nothing is written
+        then."""
         body = {"id": task.id, "run": task.run, "version": kitbag_version()}
         entries = [_request_entry(task.id, wish), JournalEntry(TASKS_STREAM, "queued", body)]
         return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
 
     async def update_request(self, task: Task, wish: TaskRequest, session: str = "") -> None:
-        """`session`: where its conversation is from now on, if elsewhere."""
+        """`session`: the id of its new session, if it changes."""
         entries = [_request_entry(task.id, wish)]
         if session:
             entries.append(JournalEntry(TASKS_STREAM, "session", {"id": task.id, "session": session}))
         await self.journal.write_all(entries)
 
     async def finish(self, task_id: str, run: int, end: TaskResult) -> bool:
-        """False when it had ended before: the first end counts."""
+        """False if it had finished before: the first result counts."""
         end = await self._store_long_answer(task_id, end)
         body = {"id": task_id, "run": run, **TASK_RESULT_FIELDS.write(end)}
         point("end-unwritten")
@@ -271,10 +272,10 @@ class Board:
             return False
         point("end-written")
         ended = self.get(task_id)
-        return ended is not None and ended.ended_run == run  # whoever came too late has a later number
+        return ended is not None and ended.ended_run == run  # a claim that came too late has a later run number
 
     async def _store_long_answer(self, task_id: str, end: TaskResult) -> TaskResult:
-        """A long answer is on the disk before the end that tells of it, and not in everybody's memory."""
+        """A long answer is on disk before the result that refers to it, and is not kept in memory."""
         if len(end.text) <= MAX_INLINE_TEXT:
             return end
         name = os.urandom(6).hex()
@@ -296,13 +297,13 @@ class Board:
         )
 
     async def mark_notified(self, task_id: str, run: int) -> bool:
-        """False when another has told it."""
+        """False if another process has sent the notification."""
         body = {"id": task_id, "run": run}
         return await self.journal.write_once(f"notified:{task_id}:{run}", TASKS_STREAM, "notified", body) is not None
 
     async def end_dead_foreground_tasks(self) -> list[Task]:
-        """Ends what ran in front in a process that is gone, with the processes it left. Background work is left to a
-        worker, who recovers it."""
+        """Ends foreground tasks whose process has died, and kills their leftover processes. A worker recovers
+        background tasks."""
         self._dead_checked_at = time.monotonic()
         dead = [task for task in self.unfinished() if not task.background and _is_owner_gone(task)]
         if not dead:
@@ -317,7 +318,7 @@ class Board:
         return buried
 
     def unhosted_background_tasks(self) -> list[Task]:
-        """Background work that nobody does: it waits, or its process is gone."""
+        """Background tasks that are queued or whose owner has died."""
         return [
             task for task in self.unfinished() if task.background and (task.status == "queued" or _is_owner_gone(task))
         ]

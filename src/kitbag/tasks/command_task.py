@@ -1,7 +1,7 @@
-"""Carries out one background command: judged once more, run in what that says, its output in a file of its own, and its
-end on the board before anybody is told.
+"""Runs one background command: decides again, runs it in the resulting sandbox, writes its output to a file, and
+records the result before anything is notified.
 
-Used by the worker, and by delegation where no worker can be started. A command is never run twice: it has effects.
+Used by the worker, and by delegation if no worker can be started. A command never runs twice: it has side effects.
 """
 
 import asyncio
@@ -31,19 +31,20 @@ from kitbag.tools.shell.exit_status import exit_meaning, format_exit_code
 from kitbag.tools.shell.working_directory import workspace_directory
 
 TERMINATE_SECONDS: Final = 1.2
-"""Between asking its processes to end and ending them; whoever stops a task waits for little more than two seconds."""
+"""Between asking its processes to terminate and killing them; the caller that stops a task waits little more than two
+seconds."""
 _KILL_SECONDS = 2.0
 _DECISION_CHANGED = "what it would do has changed since it was allowed"
 
 
-# --- what was decided, from the one who wants it to the one who runs it -----------------------------------------------
+# --- the decision, passed from the process that asks to the one that runs ---------------------------------------------
 
 
 def with_decision(
     wish: TaskRequest, judgement: PermissionDecision, workspace: Workspace, redactor: Redactor
 ) -> TaskRequest:
-    """The wish with all that another process needs to run exactly this. Raises InvalidError for what can't be written
-    down as it is, and RefusedError for what is denied by now."""
+    """The request with all that another process needs to run exactly this command. Raises InvalidError if it can't be
+    stored verbatim, and RefusedError if it is denied now."""
     if redactor.redact_text(wish.command) != wish.command or redactor.redact_text(wish.starts_in) != wish.starts_in:
         raise InvalidError(
             "the command holds what looks like a secret, and what runs in the background is written down",
@@ -55,21 +56,21 @@ def with_decision(
         "by_person": judgement.effect == "ask",
         "root": workspace.root,
         "writable": list(workspace.extra_write_roots),
-        # By the person's rules alone. A session may know more: what was answered in it, or what a skill allows.
+        # By the user's rules alone: a session may have more, from answers or skills.
         "rules_said": outcome_digest(_decide_now(wish)[0]),
     }
     return wish._replace(options={**wish.options, "decided": decided, "environment": storable_environment(redactor)})
 
 
 def storable_environment(redactor: Redactor) -> dict[str, str]:
-    """What commands see of the environment of whoever begins a task, without what can't be written down: the worker
-    has another one."""
+    """The part of the caller's environment that commands may see and that can be stored: a worker has its own
+    environment."""
     given = scrub_environment(os.environ.items())
     return {name: value for name, value in given.items() if redactor.redact_value({name: value}) == {name: value}}
 
 
 def _decide_now(wish: TaskRequest) -> tuple[PermissionDecision, Workspace]:
-    """By the person's rules and trust as they are on the disk. Raises RefusedError where a rule denies it."""
+    """By the user's rules and trust as they are on disk. Raises RefusedError if a rule denies it."""
     _, permissions, _ = load_user_environment(wish.directory, parse_options(wish.options))
     permissions = permissions.with_mode(cast("Any", wish.parent_mode))
     arguments = {"command": wish.command, "description": wish.description, "run_in_background": True}
@@ -81,8 +82,8 @@ def _decide_now(wish: TaskRequest) -> tuple[PermissionDecision, Workspace]:
 
 
 def prepare_command(wish: TaskRequest, task_id: str) -> AgentCommand:
-    """What is to run, and in what. As long as the rules say what they said, what was decided then holds; where they
-    say something else, that counts. Raises InvalidError, RefusedError among them."""
+    """The command and its sandbox. The earlier decision holds while the rules still decide the same; otherwise the new
+    decision counts. Raises InvalidError, including RefusedError."""
     decided = cast("Mapping[str, Any]", wish.options.get("decided", {}))
     judgement, workspace = _decide_now(wish)
     if workspace.root != decided.get("root"):
@@ -109,40 +110,41 @@ def prepare_command(wish: TaskRequest, task_id: str) -> AgentCommand:
     )
 
 
-# --- running it -------------------------------------------------------------------------------------------------------
+# --- running
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _CommandResult(NamedTuple):
     ran: CommandResult
     output_tail: str
-    """The end of what it printed."""
+    """The end of the output."""
     size: int
     problem: str
     sandbox_note: str
 
 
 class CommandTask:
-    """Of the one beginning that a command has."""
+    """For the only run of a command."""
 
     def __init__(self, board: Board, task: Task, signals: StopSignals, max_output: int = MAX_BYTES) -> None:
         self.board = board
         self.task = task
         self.is_running = False
-        """In its thread; for whoever can't wait for it in the event loop."""
+        """In its thread; for code that can't await it."""
         self._signals = signals
         self._max_output = max_output
         self._stop = threading.Event()
         self._started_at = time.monotonic()
 
     def abort(self) -> None:
-        """Ends it; from any thread. Its end on the board is left to others."""
+        """Ends it, from any thread; does not record a result."""
         self._stop.set()
 
     async def run(self, wish: TaskRequest) -> TaskResult:
-        """To its end, which is written by then."""
+        """Runs it to its end; the result is recorded on return."""
         with self._signals.watch(self.task.id, self.task.run) as wanted:
             if wanted.is_set():
-                self._stop.set()  # then it does not begin
+                self._stop.set()  # so it does not start
             work = asyncio.ensure_future(run_in_own_thread(lambda _: self._run_in_thread(wish)))
             watch = asyncio.ensure_future(wanted.wait())
             try:
@@ -158,7 +160,7 @@ class CommandTask:
             return await run_to_completion(self._finish(wish, work, stopped=wanted.is_set()))
 
     async def _terminate(self, work: "asyncio.Future[_CommandResult]") -> None:
-        """All of its processes, wherever they are; then the runner ends what is left."""
+        """Asks all of its processes to terminate; then the runner kills the rest."""
         await asyncio.to_thread(terminate_processes, self.task.id)
         await asyncio.wait([work], timeout=TERMINATE_SECONDS)
         self._stop.set()
@@ -169,7 +171,7 @@ class CommandTask:
         await self._finish(wish, work, stopped=True)
 
     async def _finish(self, wish: TaskRequest, work: "asyncio.Future[_CommandResult]", *, stopped: bool) -> TaskResult:
-        """The first end counts, also when it was written by the one who stopped it."""
+        """The first result counts, even if the process that stopped the task wrote it."""
         end = self._result_of(wish, work, stopped)._replace(seconds=round(time.monotonic() - self._started_at, 3))
         if not work.done() or stopped:
             await asyncio.to_thread(kill_processes, self.task.id)

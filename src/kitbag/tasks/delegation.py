@@ -1,6 +1,7 @@
-"""Other agents for the tools of a run: in front they work in this process, in the background a worker hosts them.
+"""Starts other agents and background commands for a run's tools, and reports on them.
 
-Used by Agent and Subagent; satisfies tools/delegation. The board is where all of it is written down.
+Implements tools/delegation for Agent and Subagent. A foreground agent runs in this process, a background task in a
+worker; the board records both.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision
 from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport, TaskStopResult
 
-if TYPE_CHECKING:  # most runs start no agent, and what that takes is imported when one does
+if TYPE_CHECKING:  # most runs start no agent; imported when one does
     from kitbag.tasks.board import Board
     from kitbag.tasks.task import Task, TaskKind, TaskRequest
 
@@ -31,7 +32,7 @@ _MAX_DESCRIPTION = 60
 
 
 class TaskHost:
-    """What all agents of one process have in common."""
+    """Shared by all agents of one process: the board, stop signals and concurrency limits."""
 
     def __init__(self, board: "Board", max_concurrent: int = MAX_CONCURRENT) -> None:
         from kitbag.tasks.stop_signals import StopSignals
@@ -42,15 +43,15 @@ class TaskHost:
         self._slots = [asyncio.Semaphore(max_concurrent) for _ in range(MAX_DEPTH + 1)]
 
     def slot(self, task: "Task") -> asyncio.Semaphore:
-        """So many at once at each depth: whoever waits for what it began does not keep that from beginning."""
+        """The limit applies per depth: a task that waits for its children never blocks their start."""
         return self._slots[min(task.depth, MAX_DEPTH)]
 
     def run_locally(self, task: "Task", wish: "TaskRequest") -> None:
-        """A command that no worker can run: it ends with this process."""
+        """Runs a command that no worker can run; it ends with this process."""
         from kitbag.tasks.command_task import CommandTask
 
         async def run() -> None:
-            with contextlib.suppress(KitbagError):  # what can't be written is found as it was left
+            with contextlib.suppress(KitbagError):  # a task that can't be written stays as it was on the board
                 if await self.board.claim(task):
                     await CommandTask(self.board, self.board.find(task.id), self.signals).run(wish)
 
@@ -60,7 +61,7 @@ class TaskHost:
 
 
 class TaskDelegation:
-    """For one agent. `parent` and `depth` are those of its task; empty and 0 for the one a person talks to."""
+    """For one agent. `parent` and `depth` are those of its task; empty and 0 for the user's own agent."""
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class TaskDelegation:
         *,
         may_have_tasks: bool = True,
     ) -> None:
-        """`inherited`: what its agents get from it, at the moment when they start. `has_past`: tasks may be on the
-        board from before, e.g. of a session that is resumed."""
+        """`inherited`: returns what child agents inherit, evaluated when one starts. `may_have_tasks`: the board may
+        hold earlier tasks, e.g. of a resumed session."""
         self._may_have_tasks = may_have_tasks
         self._inherited = inherited
         self._root = root
@@ -83,7 +84,7 @@ class TaskDelegation:
 
     @property
     def host(self) -> TaskHost:
-        """Made when it is first needed: most runs start no agent."""
+        """Created on first use: most runs start no agent."""
         if self._host is None:
             from kitbag.tasks.board import Board
 
@@ -98,7 +99,7 @@ class TaskDelegation:
     def board(self) -> "Board":
         return self.host.board
 
-    # What may be started
+    # Permissions
 
     def approval_facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         from kitbag.tasks.agent_permissions import describe_agent_tools
@@ -152,7 +153,8 @@ class TaskDelegation:
         return self._report(task) if background else await self._run_foreground(task, wish, "", progress)
 
     async def _create_task(self, kind: "TaskKind", wish: "TaskRequest", background: bool) -> "Task":
-        """On the board, and where it belongs there into the hands of a worker; or, when that is cancelled, nowhere."""
+        """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
+        stopped."""
         task_id, root, parent = new_session_id(), self._root, self._parent
 
         async def put() -> "Task":
@@ -171,7 +173,7 @@ class TaskDelegation:
             raise
 
     async def _stop_unreported(self, task_id: str) -> None:
-        """Nobody has been told of it."""
+        """Stops a task whose caller was cancelled before it got the task's id."""
         from kitbag.tasks.stop import stop_task
 
         with contextlib.suppress(KitbagError):
@@ -242,16 +244,16 @@ class TaskDelegation:
                 claiming = asyncio.ensure_future(self.board.claim(task, restart=bool(request), foreground=True))
                 try:
                     await run_to_completion(asyncio.wait([claiming]))
-                finally:  # also when it was cancelled: whether it is ours has to be known
+                finally:  # also on cancellation: we must know whether we claimed it
                     claimed = not claiming.cancelled() and not claiming.exception() and claiming.result()
-                claiming.result()  # or what kept it from being claimed
+                claiming.result()  # raises what prevented the claim
                 task = self.board.find(task.id)
                 if claimed:
                     signals = self.host.signals
                     runner = TaskRunner(self.board, task, self._inherited(), signals, self._child_delegation, progress)
                     await runner.run(wish, request)
         except BaseException as error:
-            if claimed or not request:  # then it is ours, and stays open nowhere
+            if claimed or not request:  # then it is ours and must not stay unfinished
                 await run_to_completion(self._finish_after_error(task, error))
             raise
         task = self.board.find(task.id)
@@ -260,7 +262,7 @@ class TaskDelegation:
         return self._report(task)
 
     async def _finish_after_error(self, task: "Task", error: BaseException) -> None:
-        """The first end counts."""
+        """The first result counts."""
         from kitbag.tasks.owner import this_process
         from kitbag.tasks.task import TaskResult
 
@@ -298,8 +300,8 @@ class TaskDelegation:
         return self._report(await self._create_task("command", wish, background=True))
 
     async def _hand_to_worker(self, task_id: str) -> bool:
-        """What keeps a worker from doing it is said with the task, which waits on the board. False when there is none,
-        and none can be started."""
+        """Records what prevents a worker from running the task as a warning; the task stays queued. False if no worker
+        runs and none can be started."""
         from kitbag.tasks.worker_process import NO_WORKER, ensure_worker
 
         hosting = await asyncio.to_thread(ensure_worker, self._inherited().environment.places.kitbag_home)
@@ -307,7 +309,7 @@ class TaskDelegation:
             await self.board.warn(task_id, hosting.problem)
         return not hosting.problem.startswith(NO_WORKER)
 
-    # Looking
+    # Reading
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         from kitbag.tasks.worker_process import wait_until_finished
@@ -319,8 +321,8 @@ class TaskDelegation:
         return self._report(self.board.find(task.id), offset)
 
     def _visibility_filter(self) -> "Callable[[Task], bool]":
-        """A model sees the tasks of its session and of its directory, not those of a person's other work. Without a
-        session and a task it is the person who asks, and sees all."""
+        """A model sees the tasks of its session and of its directory, not the user's other work. Without a session and
+        a task, the caller is the user and sees everything."""
         here, is_person = self._inherited().environment.places.cwd, not self._root and not self._parent
         family = {task.id for task in self._related_tasks()}
         return lambda task: is_person or task.directory == here or task.id in family
@@ -346,14 +348,14 @@ class TaskDelegation:
         return bool(self._root) and bool(unnotified_tasks(self.board, self._parent or self._root))
 
     def spent(self) -> tuple[int, float]:
-        """By all others that count against the same limits: whoever began this one, and all that was begun."""
+        """Tokens and cost of all other tasks under the same limits: ancestors, siblings and descendants."""
         if not self.has_started_tasks:
             return 0, 0.0
         others = [task for task in self._related_tasks() if task.id != self._parent and task.kind == "agent"]
         reports = [self._report(task) for task in others]
         tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
         if self._parent and self._root:
-            with contextlib.suppress(KitbagError):  # of a session that can't be read nobody knows
+            with contextlib.suppress(KitbagError):  # the spending of an unreadable session is unknown
                 totals = resume(self.board.journal, self._root).totals
                 return tokens + totals.usage.total_input + totals.usage.output, cost + totals.cost
         return tokens, cost
@@ -377,7 +379,7 @@ class TaskDelegation:
 
 
 def _shorten(prompt: str) -> str:
-    """Its first words, for a list."""
+    """The beginning of the prompt, for lists."""
     words = " ".join(prompt.split())
     return words if len(words) <= _MAX_DESCRIPTION else f"{words[: _MAX_DESCRIPTION - 1]}…"
 
@@ -387,7 +389,7 @@ def _worker_options(inherited: ParentContext) -> dict[str, Any]:
 
 
 def serialize_options(options: Options) -> dict[str, Any]:
-    """What the person said, as far as it counts for agents."""
+    """The user's options that apply to child agents, as JSON values."""
     return {
         "team": options.team,
         "persona": options.persona,

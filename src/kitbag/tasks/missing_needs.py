@@ -1,6 +1,6 @@
-"""What an agent says it lacks, and what it would be started anew with: a skill, or a file that it may read.
+"""Reads which skill or file an agent reports as missing, and adds it to the request for a restart.
 
-Used by runner. Only the last line of the answer counts, and only what exists and may be had is given.
+Used by runner. Only the last line of the answer counts, and only existing items that the agent may access are added.
 """
 
 import html
@@ -14,7 +14,6 @@ from kitbag.tasks.subagent import Subagent
 from kitbag.tasks.task import TaskRequest, TaskResult
 
 MAX_FILE_BYTES: Final = 60_000
-"""Bytes."""
 _SKILL_NEED = re.compile(r"need skill:\s*`?([^\s`]+)`?\s*", re.IGNORECASE)
 _FILE_NEED = re.compile(
     r"(?:need (?:file|context):|unresolved (?:reference)?:?|missing (?:context|file|reference):)"
@@ -24,7 +23,7 @@ _FILE_NEED = re.compile(
 
 
 def request_with_missing_needs(end: TaskResult, wish: TaskRequest, agent: Subagent) -> TaskRequest | None:
-    """The wish with what was lacking; None when nothing was that could be given."""
+    """The request with the missing skill or file; None if nothing can be added."""
     if end.status not in ("completed", "failed"):
         return None
     last = (end.text.strip().splitlines() or [""])[-1].strip()

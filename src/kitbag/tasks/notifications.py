@@ -1,6 +1,6 @@
-"""Tells a session that background work which it began has ended: once, with the answer, as data.
+"""Notifies a session, once, that a background task it started has ended; the answer is included as data.
 
-Used by Agent between turns and before a request, and by the chat, which tells the person.
+Used by Agent between turns and before a message, and by the chat, which notifies the user.
 """
 
 import html
@@ -16,7 +16,7 @@ MAX_CHARACTERS: Final = 4_000
 
 
 async def take_notifications(board: Board, root: str, parent: str) -> str:
-    """Of those that have ended and were not told yet; empty when there are none."""
+    """For finished tasks that have not been announced yet; empty if there are none."""
     told = [task for task in unnotified_tasks(board, parent or root) if await board.mark_notified(task.id, task.run)]
     return "\n\n".join(_render_notification(task) for task in told)
 
@@ -26,13 +26,13 @@ def unnotified_tasks(board: Board, parent_id: str) -> list[Task]:
 
 
 def finished_background_tasks(board: Board, parent_id: str) -> list[Task]:
-    """Background work of whose end a session is told, or was."""
+    """Background tasks whose end is announced to this session, already or next."""
     begun = [*board.started_by(parent_id), *_commands_of_finished_agents(board, parent_id)]
     return [task for task in begun if task.background and task.is_finished]
 
 
 def _commands_of_finished_agents(board: Board, parent_id: str) -> list[Task]:
-    """Commands that agents began which have ended since: whoever is above them is told instead."""
+    """Background commands of agents that have finished since: their parent is notified instead."""
     found: list[Task] = []
     left = [task for task in board.started_by(parent_id) if task.is_finished]
     while left:
@@ -63,7 +63,7 @@ def _render_notification(task: Task) -> str:
 
 
 def _render_command(task: Task, lines: list[str]) -> list[str]:
-    """Its exit code, and the last that it printed."""
+    """The exit code and the end of the output."""
     end = task.end
     if end is None:
         return lines

@@ -1,7 +1,7 @@
-"""What a background command prints, in a file of its own: written while it runs, read by whoever looks, for ever.
+"""The output file of a background command: written while it runs, and kept.
 
-Plain text without terminal sequences and without secrets, in whole lines as far as there are any, bounded. Used by
-command_task, which writes, and by reports, which reads pieces by their place in bytes.
+Plain text without terminal sequences or secrets, in whole lines where possible, bounded in size. Written by
+command_task, read in chunks by byte offset by reports.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ from kitbag.tools.shell.command_output import clean_terminal_output
 
 MAX_BYTES: Final = 100_000_000
 OUTPUT_DIRECTORY: Final = "output"
-"""In the folder of the journal."""
+"""Inside the journal's directory."""
 TAIL_CHARACTERS: Final = 4_000
-"""Of the end of the output, for whoever is told of the end."""
+"""The end of the output that notifications include."""
 CHUNK_BYTES: Final = 40_000
 _BLOCK_BYTES = 1 << 14
-"""Taken at once: what repeats itself is known to hold no secret then."""
+"""Redacted in one piece: repeated content is recognized as no secret."""
 _MAX_LINE_BYTES = 1 << 16
 _MAX_KEY_BYTES = 20_000
 _TAIL_BYTES = 1 << 16
 _IDLE_SECONDS = 0.3
 _FLOOD_PAUSE = 0.002
-"""For each chunk that nobody keeps, so that a flood does not take a processor."""
+"""Per discarded chunk, so that a flood does not use a whole CPU."""
 _KEY_MARKERS = (b"-----BEGIN ", b"PRIVATE KEY", b"-----END ")
 _PLAIN_BYTES = bytes((9, 10, *range(32, 127)))
 
 
 class OutputFile:
-    """Written by one thread. What can't be kept is counted; `problem` says why."""
+    """Written by one thread. What can't be stored is counted; `problem` says why."""
 
     def __init__(self, state_directory: str, task_id: str, redactor: Redactor, max_bytes: int = MAX_BYTES) -> None:
         self.problem = ""
         self.tail = ""
-        """The end of what was printed."""
+        """The end of the output."""
         self.size = 0
         """Bytes in the file."""
         self._redactor = redactor
@@ -75,13 +75,13 @@ class OutputFile:
             self._write_long_line()
 
     def flush_idle(self) -> None:
-        """Called each second: when nothing came for a moment, half a line may be a question. What overwrites itself
-        waits on."""
+        """Called every second: after a moment without output, a partial line may be a prompt. A line that overwrites
+        itself keeps waiting."""
         if self._buffer and b"\r" not in self._buffer and time.monotonic() - self._received_at >= _IDLE_SECONDS:
             self._write(_complete_length(self._buffer))
 
     def close(self) -> None:
-        """On the disk when it returns."""
+        """The file is on disk on return."""
         self._write(len(self._buffer.rstrip(b"\r")))
         if self._dropped:
             self._write_dropped_tail()
@@ -101,12 +101,12 @@ class OutputFile:
             self._append(f"[... {format_size(self._dropped - len(end))} left out here ...]\n", always=True)
         self._append(self._clean(end), always=True)
 
-    # What is ready to be written
+    # Writing what is complete
 
     def _write_lines(self) -> None:
         end = self._buffer.rfind(b"\n") + 1
         begin = self._buffer.rfind(_KEY_MARKERS[0], 0, end)
-        # A key of several lines is known to be one only as a whole.
+        # A private key of several lines is recognized only as a whole.
         if begin >= 0 and end - begin < _MAX_KEY_BYTES:
             rest = bytes(self._buffer[begin:end])
             if _KEY_MARKERS[1] in rest and _KEY_MARKERS[2] not in rest:
@@ -115,14 +115,14 @@ class OutputFile:
 
     def _write_long_line(self) -> None:
         again = self._buffer.rfind(b"\r", 0, len(self._buffer) - 1)
-        if again >= 0:  # of what overwrites itself, the last
+        if again >= 0:  # keep only the last state of a line that overwrites itself
             del self._buffer[: again + 1]
         if len(self._buffer) > _MAX_LINE_BYTES:
             space = self._buffer.rfind(b" ", len(self._buffer) // 2)
             self._write(space + 1 if space > 0 else _complete_length(self._buffer))
 
     def _write(self, end: int) -> None:
-        """All that is held before this place, in blocks that end with a line where they can."""
+        """Writes the buffer up to this position, in blocks that end with a line where possible."""
         start = 0
         while start < end:
             stop = min(start + _BLOCK_BYTES, end)
@@ -146,7 +146,7 @@ class OutputFile:
     def _clean(self, data: bytes) -> str:
         if not data.translate(None, _PLAIN_BYTES):
             return self._redactor.redact_text(data.decode("ascii"))
-        # Line ends at the end count here, so something stands behind them for a moment.
+        # Trailing line ends matter here, so a character follows them for the moment.
         return self._redactor.redact_text(clean_terminal_output(data + b".")[0][:-1])
 
     def _append(self, text: str, always: bool = False) -> None:
@@ -175,7 +175,7 @@ class OutputFile:
 
 
 def _complete_length(data: bytearray) -> int:
-    """How much of it is whole."""
+    """The length without a partial character at the end."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte >= 0xC0:
@@ -189,25 +189,25 @@ def _complete_length(data: bytearray) -> int:
 class OutputChunk(NamedTuple):
     text: str
     next_offset: int
-    """Where what follows begins."""
+    """Where the next chunk begins."""
     size: int
-    """Of all that there is by now."""
+    """The total size so far."""
 
 
 def read_chunk(state_directory: str, task_id: str, offset: int, max_bytes: int = CHUNK_BYTES) -> OutputChunk:
-    """`state`: the folder of the journal. Empty where there is nothing. Raises StoreError for what can't be read."""
+    """`state_directory`: the journal's directory. Empty if there is no output. Raises StoreError."""
     with _open_output(state_directory, task_id) as (descriptor, size):
         at = min(offset, size)
         data = os.pread(descriptor, min(max_bytes, size - at), at) if size else b""
     skipped = 0
     while at and skipped < min(3, len(data)) and 0x80 <= data[skipped] < 0xC0:
-        skipped += 1  # the rest of a character that begins before
+        skipped += 1  # the rest of a character from the previous chunk
     end = _complete_length(bytearray(data)) if at + len(data) < size else len(data)
     return OutputChunk(data[skipped:end].decode("utf-8", "replace"), at + end, size)
 
 
 def read_tail(state_directory: str, task_id: str) -> str:
-    """The last of it, from the start of a line."""
+    """The end of the output, from the start of a line."""
     with _open_output(state_directory, task_id) as (descriptor, size):
         at = max(0, size - TAIL_CHARACTERS)
         data = os.pread(descriptor, size - at, at) if size else b""
@@ -217,7 +217,7 @@ def read_tail(state_directory: str, task_id: str) -> str:
 
 @contextlib.contextmanager
 def _open_output(state_directory: str, task_id: str) -> Generator[tuple[int, int], None, None]:
-    """A descriptor and the size of what it is of; 0 for what is not there, or is no file."""
+    """A descriptor and the file's size; 0 if there is no regular file."""
     path = os.path.join(state_directory, OUTPUT_DIRECTORY, task_id)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""Which process owns a task, and whether it still lives. A number alone does not say: it is given to others later, and
-the same number means another process in a container.
+"""Identifies the process that owns a task, and checks whether it is alive. A pid alone is not enough: pids are reused,
+and mean something else in a container.
 
-Used by the board and the worker.
+Used by the board, the worker and its lock.
 """
 
 import os
@@ -16,14 +16,14 @@ from kitbag.processes.signals import HAS_ENDED
 
 class Owner(NamedTuple):
     machine: str
-    """Its name, and the space in which its process numbers count."""
+    """The host name and the pid namespace."""
     boot: str
     pid: int
     started: str
-    """The process's start, in the kernel's ticks; empty where that can't be told."""
+    """The start time of the process in kernel ticks; empty if unknown."""
 
     def check_alive(self) -> bool | None:
-        """None where nobody here can tell: it is of another machine or container."""
+        """None if unknown: it belongs to another machine or container."""
         if not is_pid(self.pid):
             return False
         if (here := self._is_local()) is not True:
@@ -34,12 +34,12 @@ class Owner(NamedTuple):
         return info is None or (not info.has_ended and (not self.started or info.started == self.started))
 
     def is_alive(self) -> bool:
-        """What can't be told is taken to live."""
+        """Unknown counts as alive."""
         return self.check_alive() is not False
 
     def identity_problem(self) -> str:
-        """Why the process of this number may be another one than this; empty when it is this one, of this user. To be
-        asked before it is sent a signal; what can't be told is no proof."""
+        """Why the process with this pid may not be this owner; empty if it is, and belongs to this user. To be checked
+        before sending a signal; unknown is no proof."""
         info = process_info(self.pid)
         if self._is_local() is not True:
             return "was named by another machine or container, or before a restart"
@@ -50,7 +50,7 @@ class Owner(NamedTuple):
         return "" if process_user(self.pid) == os.geteuid() else "belongs to another user"
 
     def _is_local(self) -> bool | None:
-        """False: of this machine, before it was restarted; None where its numbers mean nothing here."""
+        """False: this machine, before a reboot. None: its pids mean nothing here."""
         name, _, space = self.machine.partition("/")
         here, _, space_here = _machine_id().partition("/")
         if self.boot != _boot_id():
@@ -59,11 +59,11 @@ class Owner(NamedTuple):
 
 
 GONE_OWNER = Owner("", "", 0, "")
-"""In place of an owner that can't be read: nobody, who does not live."""
+"""Stands for an owner that can't be read: never alive."""
 
 
 def parse_owner(value: object) -> Owner:
-    """As it was written down. Raises ValueError for what no process has written."""
+    """Parses a stored owner. Raises ValueError for anything that no process has written."""
     if not isinstance(value, list | tuple):
         raise ValueError("its owner is not a list")
     fields = list(cast("list[Any]", value))

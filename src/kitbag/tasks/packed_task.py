@@ -1,6 +1,6 @@
-"""A packed task as an agent's errand: its context comes from `pack`, and its answer is held against what was required.
+"""A packed task as an agent's prompt: `pack` builds the context, and the answer is checked against the output contract.
 
-Used by delegation and runner. The agent's own preloads are charged first, and never stand in the prompt twice.
+Used by delegation and runner. The agent's preloaded skills are charged first and never appear twice.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from kitbag.tasks.task import TaskRequest
 
 
 def pack_request(wish: TaskRequest, inherited: ParentContext, definition: AgentFile) -> tuple[TaskRequest, list[str]]:
-    """The wish with the packed context before what was said, and what is wrong with it. Raises what pack raises."""
+    """The request with the packed context before the prompt, and warnings. Raises what pack raises."""
     library, options = inherited.environment.library, inherited.options
     rights = ReferencePermissions(
         library.places,
@@ -35,5 +35,5 @@ def pack_request(wish: TaskRequest, inherited: ParentContext, definition: AgentF
 
 
 def contract_violations(contract: Mapping[str, Any], answer: str, workspace: str) -> tuple[str, ...]:
-    """What the answer and the files that it left lack."""
+    """What the answer and the files it left are missing."""
     return check_output(answer, OutputContract(**contract), workspace).problems

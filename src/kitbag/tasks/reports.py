@@ -1,6 +1,6 @@
-"""A task as it is now: from the board, and, while it runs, from the records of its conversation.
+"""The current state of a task: from the board and, while it runs, from its session's records.
 
-Used by delegation, by whoever stops tasks, and by the commands that show them.
+Used by delegation, by stop, and by the commands that show tasks.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from kitbag.tools.delegation import TaskReport
 
 
 def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHUNK_BYTES) -> TaskReport:
-    """`offset` and `most`: the piece of a command's output."""
+    """`offset` and `max_bytes`: the part of a command's output."""
     if task.kind == "command":
         return _build_command_report(board, task, offset, max_bytes)
     end, activity = task.end, ""
     if end is None:
         end, activity = _read_progress(board.journal, task)
-    elif not end.turns:  # written by one who did not know what it had done, such as after a crash
+    elif not end.turns:  # recorded without knowledge of the run, e.g. after a crash
         known = _read_progress(board.journal, task)[0]
         end = known._replace(text=end.text or known.text, error=end.error, seconds=end.seconds, branch=end.branch)
     return TaskReport(
@@ -55,7 +55,7 @@ def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int)
         piece = read_chunk(state_directory(board.journal), task.id, offset, max_bytes)
     except StoreError as problem:
         error = error or problem.problem
-    # It was redacted when it was written, piece by piece, by a process that may know other secrets.
+    # The output was redacted when written, by a process that may know other secrets.
     text = board.journal.redactor.redact_text(piece.text) if piece.size else end.text
     return TaskReport(
         task.id,
@@ -76,7 +76,7 @@ def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int)
 
 
 def _last_output_line(journal: Journal, task: Task) -> str:
-    """Of what has been printed so far."""
+    """The last line of the output so far."""
     try:
         lines = read_tail(state_directory(journal), task.id).split("\n")
     except StoreError:
@@ -89,7 +89,7 @@ def state_directory(journal: Journal) -> str:
 
 
 def partial_result(board: Board, task: Task, status: TaskStatus, error: str = "") -> TaskResult:
-    """What it did until now, kept by whoever has to end it in its place."""
+    """The result so far, recorded by a process that ends the task for its owner."""
     if task.kind == "command":
         with contextlib.suppress(StoreError):
             return TaskResult(status, read_tail(state_directory(board.journal), task.id), error)
@@ -98,14 +98,14 @@ def partial_result(board: Board, task: Task, status: TaskStatus, error: str = ""
 
 
 def session_ids(task: Task) -> list[str]:
-    """Its conversations, the last one too: an agent that lacked something was started anew."""
+    """All of its sessions, including the current one: a restart for missing skills or files starts a new session."""
     _, _, number = task.session.partition("-")
     last = int(number) if number.isdecimal() else 1
     return [task.id, *(f"{task.id}-{at}" for at in range(2, last + 1))]
 
 
 def earlier_spending(journal: Journal, task: Task) -> TaskResult:
-    """In conversations that it does not go on with."""
+    """Totals of all sessions but the current one."""
     totals = [session.totals for session in _resume_sessions(journal, session_ids(task)[:-1])]
     return _with_totals(TaskResult("completed"), totals)
 
@@ -114,7 +114,7 @@ def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
     end = TaskResult(task.status)
     sessions = list(_resume_sessions(journal, session_ids(task)))
     if not sessions or sessions[-1].id != task.session:
-        return _with_totals(end, [session.totals for session in sessions]), ""  # it has not begun yet
+        return _with_totals(end, [session.totals for session in sessions]), ""  # not started yet
     session = sessions[-1]
     replies = [message.text for message in session.messages() if message.role == "assistant" and message.text]
     activity = ", ".join(call.name for call in session.open_calls) or "asks the model"
@@ -127,7 +127,7 @@ def _resume_sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
         try:
             yield resume(journal, session_id)
         except KitbagError:
-            continue  # it has not begun, or can't be read
+            continue  # not started, or unreadable
 
 
 def _with_totals(end: TaskResult, totals: list[SessionTotals]) -> TaskResult:

@@ -1,4 +1,4 @@
-"""Letting a task go on that has ended, from where it was: a worker does it, told what to do now.
+"""Resumes a finished task in the background, with a new message.
 
 Used by `kitbag tasks resume` and the chat.
 """
@@ -14,15 +14,15 @@ from kitbag.tasks.task import Task
 from kitbag.tasks.worker_process import WorkerStart, ensure_worker
 
 DEFAULT_PROMPT: Final = "Go on with your task. What ran when you were interrupted may have taken effect: look first."
-"""What it is told where the person says nothing."""
+"""Used if the user gives no message."""
 
 
 async def resume_task(board: Board, task: Task, request: str, kitbag_home: str) -> WorkerStart:
-    """It is queued when this returns. Raises InvalidError for one that can't go on in the background."""
+    """The task is queued on return. Raises InvalidError if it can't be resumed in the background."""
     check_resumable(task)
     wish = board.request(task.id)
     before = resume(board.journal, task.session).totals.turns
-    # The person lets it go on, also where its agent is another one by now.
+    # The user's resume also approves a changed agent file.
     options = {name: value for name, value in wish.options.items() if name != FINGERPRINT_KEY}
     wish = wish._replace(request=request or DEFAULT_PROMPT, turns_before=before, options=options)
     if not await board.requeue(task, wish):

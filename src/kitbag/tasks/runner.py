@@ -1,7 +1,7 @@
-"""Carries out one task: starts its agent, follows it, lets it be stopped, starts it anew with what it lacked, and
-writes down how it ended. The same in front and in the worker.
+"""Runs one agent task to its end: starts the agent, watches it, stops it on request, restarts it with missing skills or
+files, and records the result. The same in the foreground and in the worker.
 
-Used by delegation and the worker. The end is in the journal before anybody is told.
+Used by delegation and the worker. The result is in the journal before anything is notified.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from kitbag.tasks.worktree import Worktree, commit_changes, create_worktree, mov
 from kitbag.tools.delegation import Delegation
 
 MAX_RESTARTS: Final = 2
-"""How often an agent is started anew because it lacked something."""
+"""How often an agent is restarted because it reported a missing skill or file."""
 STOP_GRACE_SECONDS: Final = 2.0
-"""Seconds between asking a task to stop and ending its processes."""
+"""Seconds between asking a task to stop and killing its processes."""
 
 ProgressCallback = Callable[[str], None]
 
 
 class TaskRunner:
-    """Of one beginning of one task."""
+    """For one run of one task."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TaskRunner:
         progress: ProgressCallback = lambda _: None,
         watchdog: Watchdog | None = None,
     ) -> None:
-        """`delegation_of`: what the agent itself may start, given the agent and its task."""
+        """`make_delegation`: creates what the agent uses to start other agents, given the agent and its task."""
         self.board = board
         self.task = task
         self.inherited = inherited
@@ -63,7 +63,7 @@ class TaskRunner:
         self._run: Run | None = None
 
     async def run(self, wish: TaskRequest, request: str = "", *, recovered: bool = False) -> TaskResult:
-        """To its end, which is written by then. `request`: what an agent that goes on is told."""
+        """Runs it to its end; the result is recorded on return. `message`: the new message for a resumed agent."""
         with self._signals.watch(self.task.id, self.task.run) as wanted:
             work = asyncio.ensure_future(self._run_with_restarts(wish, request, recovered))
             watch = asyncio.ensure_future(self._watch(work, wanted))
@@ -84,7 +84,7 @@ class TaskRunner:
         await self._finish(self._result_of(work))
 
     def _cancel(self, work: "asyncio.Future[TaskResult]") -> None:
-        """Through the run where there is one, so that what it said until then is kept."""
+        """Cancels through the agent's run if there is one, so that its text so far is kept."""
         if self._run is not None:
             self._run.cancel()
         else:
@@ -92,7 +92,7 @@ class TaskRunner:
 
     def _result_of(self, work: "asyncio.Future[TaskResult]") -> TaskResult:
         if not work.done():
-            work.cancel()  # whatever it still does, nobody hears of it
+            work.cancel()  # whatever it still does is ignored
             return self._with_stop_reason(self._partial_result("cancelled"))
         if work.cancelled():
             return self._with_stop_reason(self._partial_result("cancelled"))
@@ -104,10 +104,11 @@ class TaskRunner:
         return self._partial_result("failed", f"{type(error).__name__}: {error}")
 
     def _partial_result(self, status: TaskStatus, error: str = "") -> TaskResult:
-        """What it said and spent, where it can't tell us itself: that counts against limits however it ended."""
+        """Text and spending so far, when the agent can't report them itself: spending counts against limits however it
+        ends."""
         try:
             end = partial_result(self.board, self.board.find(self.task.id), status, error)
-        except KitbagError:  # a journal that can't be read, say, which is then what ended it
+        except KitbagError:  # e.g. an unreadable journal, which is then what ended it
             end = TaskResult(status, error=error)
         return end._replace(text=self._text or end.text)
 
@@ -117,7 +118,7 @@ class TaskRunner:
         return end
 
     async def _finish(self, end: TaskResult) -> TaskResult:
-        """The first end counts, also when it was written by the one who stopped it."""
+        """The first result counts, even if the process that stopped the task wrote it."""
         end = end._replace(seconds=round(time.monotonic() - self._started_at, 3))
         if end.status == "cancelled" or self._watchdog.stop_reason:
             await asyncio.to_thread(kill_processes, self.task.id)
@@ -126,7 +127,7 @@ class TaskRunner:
         return found or end
 
     async def _watch(self, work: "asyncio.Future[TaskResult]", stop_requested: asyncio.Event) -> None:
-        """Ends the work when that is wanted, by whomever, or when it has stood still for too long."""
+        """Cancels the work on a stop request or when the watchdog times out."""
         while not work.done():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop_requested.wait(), self._watchdog.check_interval)
@@ -143,7 +144,7 @@ class TaskRunner:
                 return
 
     def _is_waiting_for_user(self) -> bool:
-        """Itself, or what it began and waits for."""
+        """Whether it, or a task it started and waits for, waits for an approval."""
         waiting = self.inherited.approvals.waiting_agents()
         if not waiting:
             return False
@@ -151,7 +152,7 @@ class TaskRunner:
             requester_label(one.agent, one.id) in waiting for one in (self.task, *self.board.descendants(self.task.id))
         )
 
-    # The agent
+    # Running the agent
 
     async def _run_with_restarts(self, wish: TaskRequest, request: str, recovered: bool) -> TaskResult:
         session, spent = self.task.session, earlier_spending(self.board.journal, self.task)
@@ -164,7 +165,7 @@ class TaskRunner:
             )
             if wish_more is None or attempt == MAX_RESTARTS:
                 return end
-            # Anew, with a fresh history: what it lacked stands in its prompt now.
+            # Restart with a fresh history: what was missing is now in the prompt.
             wish, request, recovered, spent = wish_more, "", False, end
             session = f"{self.task.id}-{attempt + 2}"
             await self.board.update_request(self.task, wish, session)
@@ -201,7 +202,7 @@ class TaskRunner:
                 end = _result_from_run(run.ended, agent)
             if worktree is not None:
                 about = self.task.description or f"Work of {self.task.agent}"
-                # A command in the background may go on in it.
+                # A background command may still use it.
                 in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
                 end = end._replace(branch=await asyncio.to_thread(commit_changes, worktree, about, in_use=in_use))
             wanted = request_with_missing_needs(end, wish, agent)
@@ -222,7 +223,7 @@ class TaskRunner:
         return create_worktree(ground.workspace.root, ground.places.kitbag_home, self.task.id)
 
     def _may_continue(self) -> bool:
-        """Whether this is still what counts as the task: nobody has ended it, or wants that."""
+        """Whether this run is still current: the task has not finished and no stop is requested."""
         task = self.board.find(self.task.id)
         return task.run == self.task.run and not task.is_finished and not task.stop_wanted
 
@@ -250,7 +251,7 @@ class TaskRunner:
 def _result_from_run(ended: RunEnded, agent: Subagent) -> TaskResult:
     usage, status = ended.usage, ended.status
     cost = None if agent.session.totals.unpriced else agent.session.totals.cost
-    fix = "" if "--continue" in ended.fix else ended.fix  # which is for a person's own session
+    fix = "" if "--continue" in ended.fix else ended.fix  # that fix is for the user's own session
     error = f"{ended.error}. {fix}".strip(" .") if ended.error else ""
     return TaskResult(status, ended.text, error, agent.session.totals.turns, usage.total_input + usage.output, cost)
 

@@ -1,6 +1,6 @@
-"""What tasks have cost until now, followed as their conversations grow: each record is read once.
+"""Running cost of tasks, updated as their sessions grow: each record is read once.
 
-Used by the chat's watch over background work, which asks again and again.
+Used by the chat's status of background tasks, which polls.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class TaskSpending:
         self._costs: dict[str, _SessionCost] = {}
 
     def cost_of(self, task: Task) -> float | None:
-        """US dollars; None where a price is not known."""
+        """US dollars; None if a price is unknown."""
         if task.kind == "command":
             return 0.0
         if task.end is not None and task.end.turns:

@@ -1,6 +1,6 @@
-"""What an agent inherits where no other agent is there to inherit from: in the worker, and for `kitbag agents run`.
+"""The context of an agent that no other agent starts: in the worker, over MCP, and for `kitbag agents run`.
 
-From a directory and what the person said, by the rules, trust and files as they are now.
+Built from a directory and the user's options, with the current rules, trust and files.
 """
 
 import os
@@ -34,10 +34,10 @@ def load_standalone_setup(
     on_notice: Callable[[Notice], None],
     approver: Approver | None = None,
 ) -> ParentContext:
-    """`mode`: of whoever starts the agent; None: the person's own."""
+    """`mode`: the caller's permission mode; None: the user's own."""
     ground, permissions, notices = load_user_environment(directory, options)
     sources, problems = load_model_sources(load_settings(ground.places.kitbag_home, ()))
-    journal.add_secrets(list_key_values(sources))  # some may have come since it was opened
+    journal.add_secrets(list_key_values(sources))  # some may be newer than the journal
     notices += [Notice(found.severity, f"{found.place}: {found.problem}", found.fix) for found in problems]
     for notice in notices:
         on_notice(notice)
@@ -49,7 +49,7 @@ def load_standalone_setup(
 
 
 def load_user_environment(directory: str, options: Options) -> tuple[AgentEnvironment, Permissions, list[Notice]]:
-    """What they stand on there, and what they allow. Raises KitbagError."""
+    """The user's environment in this directory, and their permissions. Raises KitbagError."""
     if not os.path.isdir(directory):
         raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
     ground = load_run_environment(find_places(directory), options)
@@ -58,7 +58,7 @@ def load_user_environment(directory: str, options: Options) -> tuple[AgentEnviro
 
 
 def parse_options(stored: Mapping[str, Any]) -> Options:
-    """Of what was written down for a worker."""
+    """Reads options that `serialize_options` wrote for a worker."""
     return Options(
         team=str(stored.get("team", "")),
         persona=str(stored.get("persona", "")),

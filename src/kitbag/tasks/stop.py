@@ -1,7 +1,8 @@
-"""Stopping a task, whoever runs it: it is asked, then its end is written for it, and its processes are ended.
+"""Stops a task, whichever process runs it: requests the stop, records the result if the owner does not, and kills its
+processes.
 
-Used by TaskStop and the commands. What a task still does after that does not count: its end is written once, and none
-of its tools begins anything more. What it began is stopped with it, also what it begins in the meantime.
+Used by TaskStop, the CLI and the chat. What the task does afterwards has no effect: its result is final and its tools
+refuse to run. Its descendants are stopped with it, including those that start meanwhile.
 """
 
 import asyncio
@@ -19,19 +20,19 @@ from kitbag.text.human_format import format_count
 from kitbag.tools.delegation import TaskStopResult
 
 _STOP_TIMEOUT: Final = STOP_GRACE_SECONDS + 0.3
-"""Whoever runs it takes this long to write its end itself."""
+"""Time for the owner to record the result itself."""
 _KILL_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.2
 
 
 async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
-    """Within three seconds. One that has ended stays as it is."""
+    """Takes at most three seconds. A finished task stays as it is."""
     was_finished = task.is_finished
     asked: set[str] = set()
     deadline, is_late = time.monotonic() + _STOP_TIMEOUT, False
     while not was_finished and (open_ones := _unfinished_tasks(board, task.id)):
         if is_late and time.monotonic() >= deadline + 1.0:
-            break  # what is left says so in the report
+            break  # the report shows what is left
         seen = board.journal.last_seq()
         new = [one for one in open_ones if one.id not in asked]
         asked.update(one.id for one in new)
@@ -48,7 +49,7 @@ async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
 
 
 def stopped_message(stopped: TaskStopResult) -> str:
-    """For a person: what became of it, and of what it had begun."""
+    """For the user: the outcome for the task and its descendants."""
     report = stopped.report
     if stopped.was_finished:
         return f"{report.id} had ended already: {report.status}"
@@ -61,12 +62,12 @@ def _unfinished_tasks(board: Board, task_id: str) -> list[Task]:
 
 
 def _has_no_live_owner(task: Task) -> bool:
-    """It waits for somebody to begin it, or for somebody who is gone."""
+    """It is queued, or its owner has died."""
     return task.status == "queued" or task.owner is None or task.owner.check_alive() is False
 
 
 async def _finish_for_owner(board: Board, task: Task) -> None:
-    """One that waits is begun first, so that nobody else can begin it."""
+    """A queued task is claimed first, so that nothing else can start it."""
     if task.status == "queued":
         if not await board.claim(task):
             return
@@ -82,4 +83,4 @@ async def _withdraw_questions(board: Board, task_ids: set[str]) -> None:
             try:
                 await queue.withdraw(requester_label(task.agent, task.id))
             except KitbagError:
-                return  # a question that nobody needs does no harm
+                return  # a stale question does no harm

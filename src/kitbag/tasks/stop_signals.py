@@ -1,6 +1,6 @@
-"""Tells tasks that run in this process when they are to stop, whoever wants it and in whatever process.
+"""Tells tasks in this process when to stop, whichever process asked for it.
 
-One follower looks for all of them, so that a thousand tasks cost as much as one. Used by runner.
+One follower of the board serves all tasks, so a thousand cost as much as one. Used by runner and command_task.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from kitbag.tasks.board import Board
 from kitbag.tasks.task import Task
 
 _RETRY_SECONDS = 0.5
-"""Seconds before a journal that could not be read is tried again."""
+"""Seconds before a failed read of the journal is repeated."""
 
 
 class StopSignals:
@@ -25,7 +25,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def watch(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
-        """Set when this beginning of the task is to stop, or when somebody else has written its end."""
+        """Yields an event that is set when this run should stop or another process has recorded its result."""
         event = self._waiting.setdefault(task_id, {})[run] = asyncio.Event()
         if _is_over(self._board.find(task_id), run):
             event.set()
@@ -44,11 +44,11 @@ class StopSignals:
     async def _follow(self) -> None:
         while True:
             try:
-                # First all that are waited for: what came before we look is seen by nobody else.
+                # First check all watched tasks: changes before this point would be missed.
                 self._notify([self._board.find(task_id) for task_id in list(self._waiting)])
                 async for changed in self._board.follow():
                     self._notify(changed)
-            except StoreError:  # busy or full, say: whoever writes is told of it
+            except StoreError:  # e.g. busy or full; writers report it
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _notify(self, changed: list[Task]) -> None:

@@ -1,7 +1,7 @@
-"""An agent that another one started: a fresh history, its own tools, mode and model, on the ground of the first.
+"""An agent that another agent started: a fresh history and its own tools, mode and model, in the parent's environment.
 
-Used by runner, in the foreground and in the worker. All it needs comes in Inherited, so that starting one reads nothing
-but the agent's own body and the skills it begins with.
+Used by runner, in the foreground and in the worker. Starting one reads only the agent's own body and its preloaded
+skills; everything else comes from ParentContext.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     pass
 
 DEFAULT_MAX_TURNS: Final = 50
-"""Where neither the call nor the agent's file says."""
+"""If neither the call nor the agent file sets a limit."""
 START_MESSAGE: Final = "Begin with your task."
 INTERACTIVE_TOOLS: Final = frozenset(("AskUser",))
-"""Tools that an agent nobody talks to does not have."""
+"""Tools that need a user, which a subagent does not have."""
 
 
 class Subagent(BaseAgent):
@@ -62,7 +62,7 @@ class Subagent(BaseAgent):
         self._defers_first_write = True
         self._in_worktree = definition.isolation == "worktree"
         self.may_continue: Callable[[], bool] = lambda: True
-        """Asked before each effect, when its intent is written."""
+        """Checked before each side effect, when its intent is written."""
 
     async def _open(self) -> None:
         inherited, definition = self._inherited, self.definition
@@ -87,7 +87,7 @@ class Subagent(BaseAgent):
         self.user_messages = UserMessages(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
 
     def current_permissions(self) -> Permissions:
-        """A child of plan is plan, also of one that has become so since."""
+        """A child of a plan-mode agent is in plan mode, even if the parent switched after the start."""
         is_plan = self._inherited.mode_now is not None and self._inherited.mode_now() == "plan"
         return self.permissions.with_mode("plan") if is_plan and self.permissions.mode != "plan" else self.permissions
 
@@ -104,12 +104,12 @@ class Subagent(BaseAgent):
         return Toolset(tools, permissions or self.permissions)
 
     def _refresh_server_tools(self) -> None:
-        """It has the tools it began with; whoever started it hears of those that they share."""
+        """A subagent keeps its initial tools; the parent handles news of shared servers."""
         if self.agent_servers.own is not None:
             self.notices += self.agent_servers.own.take_notices()
 
     def _choose_own_model(self, inherited: ParentContext, definition: AgentFile) -> None:
-        """The call's, else the agent's own, else the one of whoever started it."""
+        """The call's model, else the agent's own, else the parent's."""
         files = () if self._wish.model else (definition.model.name, *definition.model.alternatives)
         wanted = [name for name in (self._wish.model, *files) if name not in ("", "inherit")]
         self.chosen, self.provider = inherited.chosen, inherited.provider
@@ -124,14 +124,14 @@ class Subagent(BaseAgent):
         self.chosen, self.provider = choose_model(inherited.sources, wishes, self.notices.append)
         self._exit_stack.push_async_callback(self.provider.close)
         if called and self.chosen.provider != inherited.chosen.provider:
-            # What stands in the workspace goes only where the person, or a file of theirs, lets it go.
+            # Workspace content goes only to providers that the user or the user's files have chosen.
             problem = f"{self.chosen.name} is of another provider, which only the user may choose"
             raise InvalidError(problem, f"name a model of {inherited.chosen.provider}, or leave it out")
         if self.chosen.name == inherited.chosen.name:
             self.chosen, self.provider = inherited.chosen, inherited.provider
 
     async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
-        """At first the task stands in the prompt; later on what is said is a message. Without one, it goes on."""
+        """The first run has the task in its prompt; later input is a message. Without a message it continues."""
         if not self.session.messages():
             more = f"\n\n{reveal_hidden(request)}" if request else ""
             await self.session.add_user((Text(START_MESSAGE + more),))
@@ -140,12 +140,12 @@ class Subagent(BaseAgent):
         if request:
             await self.session.add_user((Text(reveal_hidden(request)),))
         elif open_calls:
-            # Those that never began may run now; of the others nobody knows, and they are not repeated.
+            # Calls that never started may run now; the outcome of the others is unknown, so they are not repeated.
             await executor.run([call for call in open_calls if call.id not in self.session.started_calls])
 
     def _guard_tool(self, tool: Tool[Any]) -> Tool[Any]:
-        """A task that was ended by somebody else does nothing more, however late its process hears of it: of intent and
-        end, one was written first."""
+        """A task that another process ended has no further side effects, however late this process learns of it: either
+        the intent or the result was written first."""
         if tool.read_only:
             return tool
 
@@ -160,12 +160,12 @@ class Subagent(BaseAgent):
         return requester_label(self.options.agent, self.task_id)
 
     def calls_with_unknown_outcome(self) -> list[str]:
-        """Steps with effects that have begun and of which no result is known."""
+        """Calls with side effects that started and have no known result."""
         calls = self.session.open_calls
         return [f"{call.name}" for call in calls if call.id in self.session.started_calls]
 
     def previous_result(self) -> TaskResult | None:
-        """How the conversation ended, where it had when its process did: then nothing is asked again."""
+        """The result of a session that had ended before its process died: then the model is not asked again."""
         session, lines = self.session, self.session.recorded_messages()
         last = self.journal.last(session.stream)
         message = lines[-1][1] if lines else None

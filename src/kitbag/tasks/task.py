@@ -1,7 +1,7 @@
-"""What a task is, and how it follows from its records. Values and one pure function; the board reads and writes.
+"""The task model: values, and the function that folds journal records into tasks. No I/O; the board reads and writes.
 
-A task is created once. It is begun by whoever claims it, perhaps more than once: after a crash, or when it is resumed.
-Each beginning has exactly one end, and the first end that is written counts.
+A task is created once. A process that claims it starts a run; a crash or a resume leads to another run. Each run ends
+exactly once: the first result that is written counts.
 """
 
 from collections.abc import Mapping
@@ -31,35 +31,35 @@ FINISHED: Final[frozenset[TaskStatus]] = frozenset(
 
 
 class TaskRequest(NamedTuple):
-    """What was asked for, in a form that another process can carry out."""
+    """What an agent or a command should do, in a form that another process can execute."""
 
     agent: str
     prompt: str
     description: str = ""
     model: str = ""
-    """As the caller wrote it; empty: the agent's own, or the parent's."""
+    """As the caller wrote it. Empty: the agent's own model, or the parent's."""
     parent_model: str = ""
     parent_mode: str = "default"
     max_turns: int = 0
     request: str = ""
-    """Of a task that goes on: what it is told now. What it was asked at first stays in its prompt."""
+    """For a resumed task: the new message. The original prompt stays in `prompt`."""
     turns_before: int = 0
-    """Of a task that goes on: how many it had taken."""
+    """For a resumed task: the number of turns it had already taken."""
     skills: tuple[str, ...] = ()
-    """To be there from the start, besides the agent's own."""
+    """Loaded at the start, in addition to the agent's own."""
     pack: str = ""
-    """The id of a task whose packed context is to be the agent's."""
+    """The id of a task whose packed context the agent gets."""
     contract: Mapping[str, Any] = {}
-    """What the answer to a packed task must be."""
+    """The output contract of a packed task."""
     command: str = ""
-    """Of a background command: what the shell runs; `agent` is empty then."""
+    """For a background command: the shell command. `agent` is empty then."""
     seconds: float = 0.0
-    """Its time; 0: as long as it takes."""
+    """The command's timeout; 0: none."""
     starts_in: str = ""
-    """Where the shell starts, in the workspace of `directory`."""
+    """The shell's working directory, inside the workspace of `directory`."""
     directory: str = ""
     options: Mapping[str, Any] = {}
-    """What the person said when the session began: team, persona, trust, tools; of a command, what was decided."""
+    """The user's options for the session (team, persona, trust, tools); for a command, also the permission decision."""
 
 
 class TaskResult(NamedTuple):
@@ -71,13 +71,13 @@ class TaskResult(NamedTuple):
     cost: float | None = 0.0
     seconds: float = 0.0
     branch: str = ""
-    """Where the changes of an agent in a worktree of its own are."""
+    """The branch with the changes of an agent that has its own worktree."""
     length: int = 0
-    """Characters of the whole text, where `text` is only its beginning."""
+    """Length of the whole text, when `text` is truncated."""
     rest: str = ""
-    """The name under which the whole text was put away."""
+    """The name under which the whole text is stored."""
     code: int | None = None
-    """Of a command: its exit code, where it had one. `text` is the end of what it printed."""
+    """A command's exit code, if it has one. `text` is the tail of its output."""
 
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
@@ -95,36 +95,36 @@ class Task(NamedTuple):
     agent: str
     description: str
     root: str
-    """The session of the person that all of it belongs to."""
+    """The user's session at the top of the task tree."""
     parent: str
-    """The task that started this one; empty: the root did."""
+    """The task that started this one; empty: the root session did."""
     depth: int
     background: bool
-    """As it was begun last: one that is resumed may go on in the other way."""
+    """As of the latest start: a resumed task may switch between foreground and background."""
     directory: str
     created: str
     status: TaskStatus = "queued"
     owner: Owner | None = None
-    """Who does it; of one in front that waits for its turn, who will. None: whoever claims it."""
+    """The process that runs it, or that will run a queued foreground task. None: any worker may claim it."""
     run: int = 0
-    """How often it has begun."""
+    """The number of starts."""
     recoveries: int = 0
-    """How often it began again because its owner was gone, since a person last began it."""
+    """Restarts after the owner died, since a user last started it."""
     session: str = ""
-    """Where its conversation is."""
+    """The id of its session."""
     started: str = ""
     ended: str = ""
     end: TaskResult | None = None
     ended_run: int = -1
-    """Which beginning it was that ended last."""
+    """The run that ended last."""
     stop_wanted: bool = False
     warnings: tuple[str, ...] = ()
     notified: bool = False
-    """The session that began it has been told of its end."""
+    """The session that started it has been notified of its end."""
     questions: tuple[str, ...] = ()
-    """Those that wait for an answer."""
+    """Ids of questions that wait for an answer."""
     version: str = ""
-    """The Kitbag that it was created with, or last resumed with."""
+    """The Kitbag version that created it or last resumed it."""
 
     @property
     def is_finished(self) -> bool:
@@ -161,7 +161,7 @@ class Task(NamedTuple):
 
 
 def apply_record(tasks: dict[str, Task], record: JournalRecord) -> str:
-    """Takes in one record of the board's stream; the id of the task it was about. Raises for what is no such record."""
+    """Applies one record of the board's stream and returns the id of its task. Raises for an unreadable record."""
     body = cast("dict[str, Any]", record.body)
     task_id = str(body["id"])
     if record.kind == "created":
@@ -172,7 +172,7 @@ def apply_record(tasks: dict[str, Task], record: JournalRecord) -> str:
 
 
 def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
-    """Whatever a task begins after it was told to stop is to stop too."""
+    """A task that is started by a stopped task is stopped too."""
     known = {name: body[name] for name in _CREATED_FIELDS}
     parent = tasks.get(str(body["parent"]))
     stopped = parent is not None and (parent.stop_wanted or parent.status == "cancelled")
@@ -216,7 +216,7 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
 
 
 def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
-    """What has ended begins again only when a person wants that; whoever came too late has used up the number."""
+    """A finished task restarts only when a user asks for it; a claim that is too late still uses up its run number."""
     run = task.run + 1
     if task.end is not None and not body["again"]:
         return task._replace(run=run)
@@ -231,7 +231,7 @@ def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
         started=at,
         ended="",
         end=None,
-        # A wish to stop outlives the process that was to hear it.
+        # A stop request outlives the process that should have received it.
         stop_wanted=task.stop_wanted and task.end is None,
         notified=False,
         questions=(),
@@ -239,7 +239,7 @@ def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
 
 
 def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
-    """With what is wrong with it. One that can't be read is taken to be gone, or nobody could end the task."""
+    """The owner, and warnings. An unreadable owner counts as dead, or nothing could end the task."""
     try:
         return parse_owner(body.get("owner")), ()
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Which questions of the queue belong to which tasks.
+"""Maps questions in the approval queue to their tasks.
 
-Used by whoever shows tasks. A question is asked under the name of its task, also where that runs in front of one that
-a worker hosts; its number on the board may be another one after a restart.
+Used by the views and commands that show tasks. A question carries the label of its task, including foreground children
+of a worker's task; ids on the board may be outdated after a restart.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from kitbag.tasks.task import Task, requester_label
 
 
 def pending_task_questions(queue: ApprovalQueue, tasks: Iterable[Task]) -> list[tuple[Task, PendingApproval]]:
-    """The oldest first."""
+    """Oldest first."""
     waiting = queue.pending()
     if not waiting:
         return []

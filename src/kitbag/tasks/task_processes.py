@@ -1,8 +1,7 @@
-"""The processes of tasks, found by a mark in their environment or by a file that they hold, also where they have left
-their group or session.
+"""Finds and kills the processes of tasks, even if they have left their process group or session.
 
-Used when tasks are stopped or have lost their owner. Commands get the mark from the Bash tool. All of them are found in
-one look, so that a thousand tasks cost as much as one.
+A process is recognized by an environment variable that the Bash tool sets, or by a file that it holds. Used when tasks
+are stopped or their owner has died. One scan covers any number of tasks.
 """
 
 import contextlib
@@ -18,12 +17,12 @@ from kitbag.processes.signals import send_signal
 _VARIABLE_PREFIX = f"{SESSION_VARIABLE}=".encode()
 _KILL_TIMEOUT = 2.0
 _MIN_SCANS = 5
-"""Also where one look takes all of the time, as on a machine that is busy."""
+"""Even if a single scan takes all of the time, as on a busy machine."""
 _SCAN_PAUSE = 0.01
 
 
 def find_task_processes(*task_ids: str) -> list[int]:
-    """Of this user, and not this process."""
+    """Processes of this user, without this process."""
     wanted = frozenset(task_ids)
     found: list[int] = []
     with contextlib.suppress(OSError):
@@ -38,7 +37,7 @@ def terminate_processes(*task_ids: str) -> None:
 
 
 def kill_processes(*task_ids: str, timeout: float = _KILL_TIMEOUT, spare_ancestors: bool = True) -> int:
-    """Ends all of them; how many are left, which should be none but those that this process was started by."""
+    """Kills them and returns how many are left, which should be none but ancestors of this process."""
     deadline, looks = time.monotonic() + timeout, 0
     while task_ids:
         alive = find_task_processes(*task_ids)
@@ -51,7 +50,7 @@ def kill_processes(*task_ids: str, timeout: float = _KILL_TIMEOUT, spare_ancesto
 
 
 def _signal_each(pids: list[int], number: signal.Signals, task_ids: Iterable[str], spare_ancestors: bool) -> None:
-    """The mark is looked at once more when the process is pinned: until then the number may become another's."""
+    """Checks ownership again once the process is pinned: until then its pid may be reused."""
     wanted = frozenset(task_ids)
     for pid in pids:
         send_signal(
@@ -64,7 +63,7 @@ def _signal_each(pids: list[int], number: signal.Signals, task_ids: Iterable[str
 
 def _belongs_to_tasks(pid: int, task_ids: frozenset[str]) -> bool:
     sessions = (mark.partition("-")[0] for mark in _session_ids(pid))
-    if not any(session and session in task_ids for session in sessions):  # an empty id would be everybody's
+    if not any(session and session in task_ids for session in sessions):  # an empty id would match every process
         return False
     info = process_info(pid)
     return info is not None and not info.has_ended

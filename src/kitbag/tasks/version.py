@@ -1,4 +1,4 @@
-"""Which Kitbag this is, and whether another is newer: a worker does not carry out what only a newer one understands.
+"""Kitbag's version, and its comparison: a worker does not run tasks that need a newer Kitbag.
 
 Used by the board and the worker.
 """
@@ -13,12 +13,12 @@ def kitbag_version() -> str:
 
     try:
         return version("kitbag")
-    except PackageNotFoundError:  # run from its source, without being installed
+    except PackageNotFoundError:  # run from source, not installed
         return ""
 
 
 def is_newer(one: str, other: str) -> bool:
-    """By the numbers they begin with; what has none is not newer than anything."""
+    """Compares the leading numbers; a version without any is never newer."""
     return _parse_version(one) > _parse_version(other)
 
 

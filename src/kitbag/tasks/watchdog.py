@@ -1,6 +1,7 @@
-"""Watches over a task by what it does at the moment: it warns before it acts, and what was done is kept.
+"""Stops a task that makes no progress, after a warning; what it has done is kept.
 
-Used by runner. Waiting for a person is patient, a model that says nothing is not; a tool has limits of its own.
+Used by runner. The timeout depends on the phase: short for a silent model, long for an answer by the user; tools have
+timeouts of their own.
 """
 
 import time
@@ -8,10 +9,10 @@ from typing import Final, Literal, NamedTuple
 
 PhaseName = Literal["model", "tool", "answer"]
 TIMEOUTS: Final[dict[PhaseName, float]] = {"model": 900.0, "tool": 3_600.0, "answer": 7 * 86_400.0}
-"""Seconds without a sign of life."""
+"""Seconds without any activity."""
 _WARN_FRACTION = 0.5
 _CHECKS_PER_TIMEOUT = 30
-"""In the time of the shortest limit."""
+"""Within the shortest timeout."""
 _DESCRIPTIONS: Final[dict[PhaseName, str]] = {
     "model": "the model has said nothing",
     "tool": "a tool runs",
@@ -29,13 +30,13 @@ class Watchdog:
         self.timeouts = {**TIMEOUTS, **(timeouts or {})}
         self.phase = Phase("model")
         self.stop_reason = ""
-        """Why the task was ended, when it was."""
+        """Why the watchdog stopped the task; empty if it did not."""
         self._since = time.monotonic()
         self._warned = False
 
     @property
     def check_interval(self) -> float:
-        """Seconds between two looks: often enough for the shortest limit, and not more, for there may be many tasks."""
+        """Seconds between two checks: enough for the shortest timeout, but cheap for many tasks."""
         return min(max(min(self.timeouts.values()) / _CHECKS_PER_TIMEOUT, 0.05), 30.0)
 
     def enter(self, phase: Phase) -> None:
@@ -43,19 +44,19 @@ class Watchdog:
         self.touch()
 
     def set_waiting_for_user(self, waiting: bool) -> None:
-        """Whether that is so now; the time of a wait counts from when it was first seen."""
+        """Enters or leaves the waiting phase; its timeout starts when the wait is first seen."""
         if waiting and self.phase.name != "answer":
             self.enter(Phase("answer"))
         elif not waiting and self.phase.name == "answer":
             self.enter(Phase("tool"))
 
     def touch(self) -> None:
-        """A sign of life."""
+        """Records activity."""
         self._since = time.monotonic()
         self._warned = False
 
     def check(self) -> tuple[str, str]:
-        """What to warn of, and why to end it; both empty when all is well."""
+        """A warning and a reason to stop the task; both empty if all is well."""
         waited = time.monotonic() - self._since
         limit = self.timeouts[self.phase.name]
         about = f" ({self.phase.detail})" if self.phase.detail else ""

@@ -1,8 +1,8 @@
-"""The worker: a process of its own that hosts background work, so that it outlives whoever began it.
+"""The worker: a process that hosts background tasks, so that they outlive the process that started them.
 
-Started on demand and detached, one for each user's Kitbag; gone when there has been nothing to do for a while. It alone
-recovers work whose process has ended. `kitbag worker` runs one by hand. What may be done is decided by the rules and
-trust of the workspace as they are now; questions wait in the approval queue.
+Started on demand and detached, one per Kitbag home; exits when idle. Only the worker recovers tasks whose process has
+died. `kitbag worker` runs one in the foreground. Permissions follow the workspace's current rules and trust; questions
+wait in the approval queue.
 """
 
 import asyncio
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 30.0
 MAX_RECOVERIES: Final = 3
 MAX_CONCURRENT: Final = 20
-"""At each depth, so that those who wait for the tasks that they began never keep them from beginning."""
+"""Per depth, so that tasks that wait for their children never block their start."""
 MAX_CONCURRENT_COMMANDS: Final = 100
-"""Apart from those: a server that runs for days takes no agent's place."""
+"""Counted separately: a server that runs for days takes no agent's slot."""
 _COMMAND_LANE: Final = -1
 _SHUTDOWN_SECONDS: Final = 1.0
-"""For commands to end, when the worker has to."""
+"""Time for commands to end when the worker exits."""
 _MAX_JOURNAL_FAILURES: Final = 60
-"""Times in a row, a second apart, that the journal may fail before the worker gives up."""
+"""Consecutive failures of the journal, one second apart, before the worker gives up."""
 _POLL_SECONDS: Final = 1.0
 _LOG_CHECK_SECONDS: Final = 60.0
 
 
 class _TaskApprover:
-    """Puts questions into the queue, and says on the board that the task waits."""
+    """Puts questions into the approval queue and marks the task as waiting on the board."""
 
     one_at_a_time = False
 
@@ -102,12 +102,12 @@ class Worker:
         self._owner = this_process()
         self._last_scan = (-1, 0.0)
         self._killed_runs: set[tuple[str, int]] = set()
-        """Beginnings of tasks whose processes were ended because their owner was gone."""
+        """(task id, run) pairs whose processes were killed because their owner had died."""
         self._should_exit = False
-        """Somebody wants what only a newer Kitbag understands."""
+        """A queued task needs a newer Kitbag."""
 
     async def serve(self) -> None:
-        """Until there has been nothing to do for a while."""
+        """Runs until idle."""
         signs = asyncio.create_task(self._send_heartbeats())
         try:
             await self._serve()
@@ -115,7 +115,7 @@ class Worker:
             signs.cancel()
 
     async def _send_heartbeats(self) -> None:
-        """By itself: a journal that lets us wait is no reason to be taken for dead."""
+        """A separate task: a slow journal must not make the worker look dead."""
         while True:
             self._heartbeat()
             await asyncio.sleep(_POLL_SECONDS)
@@ -141,7 +141,7 @@ class Worker:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def running_task_ids(self) -> list[str]:
-        """Also what runs in front of those, as it was last seen: for a moment in which nothing may be read."""
+        """Includes foreground children, as of the last refresh: signal handlers must not read the journal."""
         return [task.id for task in self.board.known_unfinished() if task.owner == self._owner]
 
     def abort_commands(self) -> None:
@@ -155,7 +155,7 @@ class Worker:
         await self._setups.close()
 
     async def _scan_board(self) -> None:
-        """When the board has changed, and each second for what happens without a word."""
+        """Runs when the board has changed, and every second for changes that leave no record."""
         self.board.refresh()
         now = time.monotonic()
         if self._last_scan[0] == self.board.last_applied_seq and now - self._last_scan[1] < _POLL_SECONDS:
@@ -179,8 +179,8 @@ class Worker:
                 self._start(task)
 
     async def _take_over(self, tasks: Iterable[Task]) -> None:
-        """Before anything new is begun: of what is said to run, what nobody does."""
-        # What another worker did is lost, since we have the lock, even where we can't see its processes.
+        """Recovers tasks whose owner has died, before new ones start."""
+        # Another worker's tasks are lost even if we can't see its processes: we hold the lock.
         lives: dict[Owner | None, bool | None] = {self._owner: False, None: True}
         lost: list[Task] = []
         for task in tasks:
@@ -189,7 +189,8 @@ class Worker:
             lost += [] if lives[task.owner] else [task]
         survivors = {(task.id, task.run) for task in lost} - self._killed_runs
         if survivors:
-            # Nothing of them runs on while another takes their place, also where it was one of them that started us.
+            # Nothing of a lost task keeps running while it is recovered, even if one of its processes started this
+            # worker.
             self._killed_runs |= survivors
             ids = [task_id for task_id, _ in survivors]
             await asyncio.to_thread(lambda: kill_processes(*ids, spare_ancestors=False))
@@ -219,7 +220,7 @@ class Worker:
         self._running[task.id] = asyncio.create_task(self._claim_and_run(task, recovered))
 
     def _made_progress(self, task: Task) -> bool:
-        """Whether it took a step when it was last begun: then it is not what ends its process, as far as we know."""
+        """Whether the last run completed a step: then the task itself is probably not what kills its process."""
         steps = self._journal.read(STREAM_PREFIX + task.session)
         return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
 
@@ -227,7 +228,7 @@ class Worker:
         try:
             if await self.board.claim(task, recovered=recovered and not self._made_progress(task)):
                 await self._run_task(self.board.find(task.id), recovered)
-        except KitbagError as error:  # it stays as it is on the board, and is found there again
+        except KitbagError as error:  # it stays on the board and is found again
             self._log(f"task {task.id}: {error.problem}. {error.fix}")
         finally:
             self._lanes[_lane(task)] -= 1
@@ -262,7 +263,7 @@ class Worker:
             await self._withdraw_questions(task)
 
     async def _withdraw_questions(self, task: Task) -> None:
-        """Of one that has ended: nobody is to be asked what nobody needs to know."""
+        """Withdraws the questions of a finished task and its descendants."""
         for one in (task, *self.board.descendants(task.id)):
             await self._queue.withdraw(requester_label(one.agent, one.id))
 
@@ -305,7 +306,7 @@ def run_worker(
     max_concurrent: int = MAX_CONCURRENT,
     log: Callable[[str], None],
 ) -> bool:
-    """False when another one is at work already."""
+    """False if another worker is running."""
     while True:
         before = read_lock(kitbag_home)
         try:
@@ -315,7 +316,7 @@ def run_worker(
                 asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, log))
         except BlockingIOError:
             return False
-        # A task may have come while we were leaving; whoever put it there saw our lock and started nobody.
+        # A task may have been queued while we were exiting: its creator saw our lock and started no worker.
         if not _has_work(kitbag_home):
             return True
 
@@ -338,7 +339,7 @@ async def _serve_home(
             journal, idle_seconds=idle_seconds, max_concurrent=max_concurrent, log=log, heartbeat=sign_of_life
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Not through the event loop: it has to be heard also when that is held up.
+            # Not through the event loop, which may be blocked.
             signal.signal(number, lambda given, _: _exit_on_signal(worker, given))
         try:
             await worker.serve()
@@ -347,9 +348,9 @@ async def _serve_home(
 
 
 def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
-    """At once. What runs stays on the board as it is: the next worker goes on with it, as after a crash."""
+    """Exits immediately. Running tasks stay on the board; the next worker recovers them as after a crash."""
     if worker.has_running_commands():
-        # In another thread, since this one may hold what that needs.
+        # In another thread: this one may hold a lock that it needs.
         threading.Thread(target=worker.abort_commands, daemon=True).start()
         deadline = time.monotonic() + _SHUTDOWN_SECONDS
         while worker.has_running_commands() and time.monotonic() < deadline:

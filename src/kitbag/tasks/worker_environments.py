@@ -1,7 +1,7 @@
-"""What the agents of a worker stand on: laid once for all that begin alike at a time, and anew after a moment, so that
-rules, trust and files count as they are when a task begins.
+"""A short-lived cache of agent setups: tasks that start together share one; later tasks get a fresh one, so that
+current rules, trust and files apply.
 
-Used by the worker.
+Used by the worker and the MCP server.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class SetupCache:
 
     @asynccontextmanager
     async def acquire(self, wish: TaskRequest) -> AsyncGenerator[ParentContext, None]:
-        """Its provider stays open until the block is left. Raises KitbagError for what can't be laid."""
+        """Keeps the provider open until the block exits. Raises KitbagError if the setup can't be loaded."""
         key = repr((wish.directory, sorted(wish.options.items()), wish.parent_model, wish.parent_mode))
         laid = await self._get_fresh(key, wish)
         laid.users += 1
@@ -60,7 +60,7 @@ class SetupCache:
             return laid
 
     async def _close_unused(self, released: _CachedSetup) -> None:
-        """Of those that nobody uses, only what is still fresh is kept."""
+        """Closes setups that are neither used nor fresh."""
         left = [released] if not released.users and released not in self._cached.values() else []
         for key, known in list(self._cached.items()):
             if not known.users and time.monotonic() - known.at > MAX_AGE_SECONDS and not self._locks[key].locked():

@@ -1,8 +1,7 @@
-"""The worker's lock: one process for each Kitbag home has it, and says in its file which one it is.
+"""The worker's lock file: one process per Kitbag home holds the lock and writes its identity into the file.
 
-The kernel keeps the lock. The file may hold anything: what can't be a worker's own record is damage, and is never taken
-for a process. Whoever takes the lock empties the file, so that what is in it was written by the one who has it. Used by
-worker_process, which starts workers, and by the worker.
+The kernel holds the lock. Anything in the file that is not a worker's record is damage and never taken for a process.
+Taking the lock empties the file, so its content comes from the holder. Used by worker_process and the worker.
 """
 
 import contextlib
@@ -19,25 +18,25 @@ from kitbag.tasks.owner import Owner, parse_owner, this_process
 from kitbag.tasks.version import kitbag_version
 
 LOCK_DESCRIPTOR_VARIABLE: Final = "KITBAG_WORKER_LOCK"
-"""The descriptor of the lock, handed to a worker by whoever starts it."""
+"""The descriptor of the lock, inherited by a worker from the process that starts it."""
 WAIT_FOR_LOCK_VARIABLE: Final = "KITBAG_WORKER_WAITS"
 _LOCK_FILE: Final = "worker.lock"
 _NEXT_WORKER_FILE: Final = "worker.next"
-"""Held by a newer worker that waits for an older one to leave."""
+"""Held by a newer worker that waits for an older one to exit."""
 _RECORD_BYTES: Final = 400
-"""A record is filled up to this, so that whoever reads while one is written finds nothing of the one before."""
+"""Records are padded to this size, so that a concurrent reader never sees parts of the previous one."""
 _MAX_BYTES: Final = 10_000
 _MAX_VERSION_CHARACTERS: Final = 100
 _MAX_SECONDS: Final = 1e15
 
 
 class WorkerRecord(NamedTuple):
-    """What a worker says of itself in its lock file."""
+    """A worker's own entry in its lock file."""
 
     owner: Owner
     version: str
     heartbeat: float
-    """When it last gave a sign of life, by a clock that stands still while the machine sleeps."""
+    """Monotonic time of the last sign of life; the clock stops while the machine sleeps."""
 
 
 class DamagedLock(NamedTuple):
@@ -49,7 +48,7 @@ def lock_path(kitbag_home: str) -> str:
 
 
 def read_lock(kitbag_home: str) -> WorkerRecord | DamagedLock | None:
-    """What the worker that has the lock, or had it last, says of itself; None where it has said nothing yet."""
+    """The record of the current or last lock holder; None if there is none yet."""
     try:
         descriptor = os.open(lock_path(kitbag_home), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -67,13 +66,13 @@ def read_lock(kitbag_home: str) -> WorkerRecord | DamagedLock | None:
 
 
 def read_worker_record(kitbag_home: str) -> WorkerRecord | None:
-    """As `read_lock`, where that is a worker's record."""
+    """Like `read_lock`, but None for a damaged file."""
     found = read_lock(kitbag_home)
     return found if isinstance(found, WorkerRecord) else None
 
 
 def _parse_record(data: bytes) -> WorkerRecord:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError with the problem."""
     try:
         found: Any = json.loads(data) if len(data) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
@@ -91,7 +90,7 @@ def _parse_record(data: bytes) -> WorkerRecord:
 
 @contextlib.contextmanager
 def hold_worker_lock(kitbag_home: str) -> Generator[int, None, None]:
-    """Raises BlockingIOError when a worker has it. The one that was handed over is used where there is one."""
+    """Yields the lock's descriptor, the inherited one if there is one. Raises BlockingIOError if a worker holds it."""
     descriptor = _inherited_descriptor(kitbag_home)
     if descriptor is None:
         descriptor = open_state_file(kitbag_home, _LOCK_FILE)
@@ -111,10 +110,10 @@ def hold_worker_lock(kitbag_home: str) -> Generator[int, None, None]:
 
 
 def write_heartbeat(descriptor: int) -> None:
-    """Into the lock file, each second or so."""
+    """Writes the worker's record; called about every second."""
     told = {"owner": list(this_process()), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
     data = json.dumps(told).encode().ljust(_RECORD_BYTES)
-    with contextlib.suppress(OSError):  # a full disk is no reason to stop working
+    with contextlib.suppress(OSError):  # keep working on a full disk
         os.pwrite(descriptor, data, 0)
         os.ftruncate(descriptor, len(data))
 
@@ -124,7 +123,7 @@ def state_path(kitbag_home: str, name: str) -> str:
 
 
 def open_state_file(kitbag_home: str, name: str, flags: int = 0) -> int:
-    """A file of the worker's. Raises StoreError."""
+    """Opens a file in the state directory. Raises StoreError."""
     path = state_path(kitbag_home, name)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -138,7 +137,7 @@ def open_state_file(kitbag_home: str, name: str, flags: int = 0) -> int:
 
 
 def _clear_record(descriptor: int) -> None:
-    """With the time at which that was, for whoever wonders why nothing is in it."""
+    """Updates the modification time too, which tells how long the record has been empty."""
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.utime(descriptor)
@@ -159,7 +158,7 @@ def _inherited_descriptor(kitbag_home: str) -> int | None:
 
 
 def _wait_for_lock(kitbag_home: str, descriptor: int) -> None:
-    """Until the one before has left. One waits, the others need not."""
+    """Waits until the previous worker exits. Only one process waits."""
     next_one = open_state_file(kitbag_home, _NEXT_WORKER_FILE)
     try:
         fcntl.flock(next_one, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Starting the worker process: one for each Kitbag home, detached, found by a lock that the kernel keeps.
+"""Starts the worker process: one per Kitbag home, detached, found by its lock.
 
-Used by whoever puts background work on the board, or finds some that nobody does. The lock is taken before the process
-is started and handed to it, so of many who come at once one starts one. Its file says who has it.
+Used by code that queues background tasks or finds unhosted ones. The starter takes the lock and passes it to the new
+process, so of many concurrent starters only one succeeds. The lock file identifies the holder.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ from kitbag.tasks.worker_lock import (
 
 MAX_LOG_BYTES: Final = 4_000_000
 HUNG_SECONDS: Final = 60.0
-"""Without a sign of life; time in which the machine sleeps does not count."""
+"""Without a heartbeat; time asleep does not count."""
 NO_WORKER: Final = "no worker could be started"
-"""What warnings begin with that say so."""
+"""The prefix of warnings that say so."""
 _LOG_FILE: Final = "worker.log"
 _EXCLUDED_VARIABLES: Final = (SESSION_VARIABLE, "CLAUDE_SESSION_ID", LOCK_DESCRIPTOR_VARIABLE, WAIT_FOR_LOCK_VARIABLE)
-"""A worker belongs to no task, also when a task's command was what started it."""
+"""A worker belongs to no task, even if a task's command started it."""
 _EARLY_EXIT_SECONDS = 10.0
 _POLL_SECONDS = 2.0
 _TAKEOVER_SECONDS = 2.0
@@ -50,14 +50,14 @@ _children: "list[tuple[subprocess.Popen[bytes], float]]" = []
 
 class WorkerStart(NamedTuple):
     started: bool
-    """Whether a worker had to be started."""
+    """Whether a new worker was started."""
     problem: str = ""
-    """Why what waits may have to wait on: for a person and a model."""
+    """Why queued tasks may have to wait: for the user and the model."""
 
 
 def ensure_worker(kitbag_home: str) -> WorkerStart:
-    """Call it after the task is on the board: a worker that is about to leave looks at the board once more after it has
-    let go of its lock. Never raises for what can't be started: the task waits for the next who tries."""
+    """Call it after the task is on the board: an exiting worker checks the board once more after releasing its lock.
+    Never raises if no worker can be started: the task waits for the next attempt."""
     failed = _last_start_failure(kitbag_home)
     before = read_lock(kitbag_home)
     try:
@@ -72,8 +72,8 @@ def ensure_worker(kitbag_home: str) -> WorkerStart:
 
 
 async def ensure_tasks_hosted(board: Board, kitbag_home: str) -> WorkerStart:
-    """Ends what ran in front in a process that is gone, and starts a worker where there is background work that nobody
-    does. For whoever looks at tasks, so that none looks alive that is not."""
+    """Ends foreground tasks of dead processes, and starts a worker if background tasks need one. Called before tasks
+    are shown, so that no dead task looks alive."""
     await board.end_dead_foreground_tasks()
     return (
         await asyncio.to_thread(ensure_worker, kitbag_home) if board.unhosted_background_tasks() else WorkerStart(False)
@@ -81,7 +81,7 @@ async def ensure_tasks_hosted(board: Board, kitbag_home: str) -> WorkerStart:
 
 
 async def wait_until_finished(board: Board, kitbag_home: str, task_id: str, timeout: float) -> None:
-    """At most so long; meanwhile sees to it that somebody does the task, whoever ends on the way."""
+    """Returns on timeout at the latest; meanwhile makes sure that the task has a live owner."""
     deadline = time.monotonic() + timeout
     while True:
         hosting = await ensure_tasks_hosted(board, kitbag_home)
@@ -93,17 +93,17 @@ async def wait_until_finished(board: Board, kitbag_home: str, task_id: str, time
 
 
 def damaged_lock_notice(kitbag_home: str, before: WorkerRecord | DamagedLock | None) -> str:
-    """What whoever takes the lock has to say about what it found there."""
+    """What the new lock holder reports about the file it found."""
     if not isinstance(before, DamagedLock):
         return ""
     return f"ignored {lock_path(kitbag_home)}, which is damaged ({before.problem}); the new worker rewrites it"
 
 
-# --- for the worker itself --------------------------------------------------------------------------------------
+# --- in the worker ----------------------------------------------------------------------------------------------
 
 
 def rotate_log(kitbag_home: str, max_bytes: int = MAX_LOG_BYTES) -> None:
-    """When what this process prints goes to the log and that is long: begins a new one and keeps the last."""
+    """Starts a new log and keeps the last one, if this process writes to the log and it is long."""
     with contextlib.suppress(OSError):
         path = state_path(kitbag_home, _LOG_FILE)
         ours, named = os.fstat(2), os.lstat(path)
@@ -118,11 +118,11 @@ def rotate_log(kitbag_home: str, max_bytes: int = MAX_LOG_BYTES) -> None:
             os.close(log)
 
 
-# --- for those who start it -------------------------------------------------------------------------------------
+# --- starting a worker ------------------------------------------------------------------------------------------
 
 
 def _start_worker(kitbag_home: str, descriptor: int | None, *problems: str) -> WorkerStart:
-    """With the lock in its hands, or to wait for it."""
+    """Passes on the lock, or without a descriptor lets the new worker wait for it."""
     environment = {name: value for name, value in os.environ.items() if name not in _EXCLUDED_VARIABLES}
     environment["KITBAG_HOME"] = kitbag_home
     environment |= {WAIT_FOR_LOCK_VARIABLE: "1"} if descriptor is None else {LOCK_DESCRIPTOR_VARIABLE: str(descriptor)}
@@ -144,7 +144,7 @@ def _start_worker(kitbag_home: str, descriptor: int | None, *problems: str) -> W
 
 @contextlib.contextmanager
 def _open_log(kitbag_home: str) -> Generator[int, None, None]:
-    """A worker that can't write its log works all the same."""
+    """A worker that can't write its log still works."""
     try:
         path = state_path(kitbag_home, _LOG_FILE)
         with contextlib.suppress(FileNotFoundError):
@@ -161,7 +161,7 @@ def _open_log(kitbag_home: str) -> Generator[int, None, None]:
 
 
 def _check_running_worker(kitbag_home: str, failed: str) -> WorkerStart:
-    """Whoever has the lock writes into its file each second, so that what is wrong there counts when it stays so."""
+    """The holder writes to the lock file every second, so a problem counts only if it persists."""
     deadline = time.monotonic() + _TAKEOVER_SECONDS
     seen, trouble = None, None
     while not _is_healthy(kitbag_home, found := read_lock(kitbag_home)):
@@ -181,12 +181,12 @@ def _check_running_worker(kitbag_home: str, failed: str) -> WorkerStart:
 
 
 def _is_healthy(kitbag_home: str, found: WorkerRecord | DamagedLock | None) -> bool:
-    """Whether the one that has the lock says who it is, and has given a sign of life."""
+    """Whether the lock holder identifies itself and has a recent heartbeat."""
     if isinstance(found, DamagedLock) or (found is not None and found.owner.check_alive() is False):
         return False
     if found is not None and found.owner.boot == this_process().boot:
         return time.monotonic() - found.heartbeat <= HUNG_SECONDS
-    # It has only begun, or counts time as another machine does.
+    # It has just started, or its clock is another machine's.
     try:
         return time.time() - os.stat(lock_path(kitbag_home)).st_mtime <= HUNG_SECONDS
     except OSError:
@@ -194,14 +194,14 @@ def _is_healthy(kitbag_home: str, found: WorkerRecord | DamagedLock | None) -> b
 
 
 class _WorkerProblem(NamedTuple):
-    """With the one that has the lock, in words: when it is over, and as long as it stays."""
+    """A problem with the lock holder: the messages for when it is resolved and while it is not."""
 
     resolved: str
     unresolved: str
 
 
 def _resolve_problem(kitbag_home: str, found: WorkerRecord | DamagedLock | None) -> _WorkerProblem:
-    """Ends a worker that hangs, where it is proven to be that; the next one recovers what it did, as after a crash."""
+    """Kills a hanging worker if its identity is certain; the next one recovers its tasks as after a crash."""
     path = lock_path(kitbag_home)
     look = f"Kitbag sent no signal; run `fuser -v {path}` to see which process has the lock, and end it if it hangs"
     if found is None:
@@ -225,7 +225,7 @@ def _resolve_problem(kitbag_home: str, found: WorkerRecord | DamagedLock | None)
 
 
 def _last_start_failure(kitbag_home: str) -> str:
-    """Why the last one that we started ended right away, if it did. Also lets go of those that have ended."""
+    """Why the last worker that we started exited at once, if it did. Also reaps exited workers."""
     problem = ""
     for child, since in list(_children):
         status = child.poll()

@@ -1,8 +1,7 @@
-"""A git worktree of its own for an agent with `isolation: worktree`; its changes come back as a branch.
+"""A git worktree for an agent with `isolation: worktree`; its changes come back as a branch.
 
-Used by runner. Git runs here in a repository that may be hostile: its hooks, filters and monitors do not run, it
-fetches nothing, and repositories inside the worktree are left alone. A worktree with changes is never deleted unasked;
-one without is taken away again.
+Used by runner. The repository may be hostile: git runs without its hooks, filters and monitors, fetches nothing, and
+does not enter nested repositories. A worktree with changes is never deleted; one without changes is removed.
 """
 
 import contextlib
@@ -38,7 +37,7 @@ class Worktree(NamedTuple):
 
 
 def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
-    """The one of this task, which may be there from an earlier beginning. Raises InvalidError."""
+    """The task's worktree, which may exist from an earlier run. Raises InvalidError."""
     found = Worktree(repository, os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id), f"kitbag/{task_id}")
     if os.path.isdir(found.path):
         return found
@@ -52,10 +51,10 @@ def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree
 
 
 def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> str:
-    """The branch with what was changed; empty when nothing was, and then the worktree is gone, unless it is in use.
-    Raises InvalidError."""
+    """Commits the changes and returns the branch. Without changes, removes the worktree unless it is in use, and
+    returns an empty string. Raises InvalidError."""
     _check_worktree_link(worktree)
-    # Git would look into them by their own configuration, and run what that names.
+    # Git would apply their own configuration and run the programs it names.
     others = list(_nested_repositories(worktree.path))
     if len(others) > _MAX_NESTED_REPOSITORIES:
         raise InvalidError(f"there are too many git repositories in {worktree.path}", "look at it yourself")
@@ -73,7 +72,7 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
 
 
 def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentContext:
-    """The same ground, but the workspace is the worktree: the same rules hold there."""
+    """The same environment and rules, with the worktree as the workspace."""
     ground = inherited.environment
     old = ground.workspace
     inside = os.path.relpath(os.path.realpath(ground.places.cwd), old.root)
@@ -86,7 +85,7 @@ def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentCont
 
 
 def _check_worktree_link(worktree: Worktree) -> None:
-    """An agent may have put another repository in the place of ours."""
+    """An agent may have replaced our repository with another. Raises InvalidError."""
     common = os.path.join(worktree.repository, _git(worktree.repository, "rev-parse", "--git-common-dir").strip())
     link, text = os.path.join(worktree.path, ".git"), ""
     with contextlib.suppress(OSError), open(os.open(link, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
@@ -99,7 +98,7 @@ def _check_worktree_link(worktree: Worktree) -> None:
 
 
 def _nested_repositories(folder: str) -> Iterator[str]:
-    """Those inside it, as git would find them, from the folder on."""
+    """Paths of nested repositories, relative to the folder, as git would find them."""
     for place, folders, files in os.walk(folder):
         if place == folder:
             folders[:] = [name for name in folders if name != ".git"]
@@ -118,8 +117,8 @@ def _git(directory: str, *words: str, check: bool = True) -> str:
 
 
 def _filter_overrides(directory: str) -> list[str]:
-    """Programs that the repository's own configuration would have git run on contents: none of them runs. Raises
-    InvalidError for names that can't be taken back."""
+    """Options that disable every filter, diff and merge program of the repository's own configuration. Raises
+    InvalidError for names that can't be overridden."""
     words = ["config", "--null", "--show-scope", "--name-only", "--get-regexp", r"^(filter|diff|merge)\."]
     fields = _run_git(directory, words, False).split("\0")
     of_repository = [
@@ -135,7 +134,7 @@ def _filter_overrides(directory: str) -> list[str]:
 def _run_git(directory: str, words: list[str], check: bool) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
-    # Also where objects are missing that its configuration says how to fetch.
+    # Nor does git fetch missing objects as the configuration says.
     environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     try:
         done = subprocess.run(  # noqa: S603 - our own words
