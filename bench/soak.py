@@ -191,8 +191,8 @@ def _check_task(ground: Ground, board: Board, task: Task) -> list[str]:
     if done > wanted or (task.status == "completed" and done != wanted):
         wrong.append(f"task {task.id} ({task.status}) did its step {done} times")
     if task.status not in ("completed", "cancelled", "interrupted"):
-        wrong.append(f"task {task.id} is {task.status}: {task.end.error if task.end else ''}")
-    if task.status == "completed" and (task.end is None or task.end.text != "Done."):
+        wrong.append(f"task {task.id} is {task.status}: {task.result.error if task.result else ''}")
+    if task.status == "completed" and (task.result is None or task.result.text != "Done."):
         wrong.append(f"task {task.id} completed without its answer")
     return wrong
 

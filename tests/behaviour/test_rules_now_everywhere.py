@@ -227,8 +227,8 @@ def test_an_agent_that_waits_for_its_turn_does_not_start_against_the_rules_of_th
 ) -> None:
     found = started_after(workshop, AGAINST_START[change])
     assert found.status == "failed"
-    assert found.end is not None
-    assert "denied since it was allowed" in found.end.error
+    assert found.result is not None
+    assert "denied since it was allowed" in found.result.error
 
 
 def test_an_agent_that_waits_for_its_turn_starts_where_nothing_has_come_against_it(workshop: Workshop) -> None:

@@ -372,7 +372,7 @@ def test_a_flood_is_bounded_its_end_is_kept_and_the_command_goes_on_to_its_own(w
     assert "only the end of what follows is kept" in text
     assert "left out here" in text
     assert text.endswith("the end\n")
-    end = workshop.task(found.id).end
+    end = workshop.task(found.id).result
     assert end is not None
     assert end.text.endswith("the end\n")
     assert len(found.text) <= 40_000

@@ -453,7 +453,7 @@ def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_
     house.ask("Ask.", steps=script([Step(calls=(task(),)), "Done."], ["Found."]))
     with opened_board(world) as tasks:
         [done] = tasks.all()
-        buried = done._replace(status="interrupted", end=TaskResult("interrupted", error="its process ended"))
+        buried = done._replace(status="interrupted", result=TaskResult("interrupted", error="its process ended"))
         known, report = build_report(tasks, done), build_report(tasks, buried)
     assert known.tokens > 0
     assert (report.tokens, report.turns, report.text) == (known.tokens, known.turns, "Found.")
@@ -525,7 +525,7 @@ class TestAnAgentThatChanges:
             worker = Worker(agent.journal, idle_seconds=0.0, log=lambda _: None)
             await worker.serve()
             await worker.close()
-            return delegated.board.find("t1").end
+            return delegated.board.find("t1").result
 
         end = TestResuming.use(world, work)
         assert end is not None

@@ -193,8 +193,8 @@ class TestLiving:
         for task_id in bad:
             found = workshop.task(task_id)
             assert found.status == "failed"
-            assert found.end is not None
-            assert found.end.error
+            assert found.result is not None
+            assert found.result.error
 
     def test_rules_and_agents_count_as_they_are_when_a_task_begins(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch

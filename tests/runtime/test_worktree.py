@@ -33,11 +33,11 @@ def write(path: str, text: str) -> Step:
 def test_what_it_changes_is_on_a_branch_and_not_in_the_workspace(repository: World) -> None:
     house = ask(repository, write("new.txt", "new\n"))
     [found] = all_tasks(repository)
-    assert found.end is not None
-    assert found.end.branch == f"kitbag/{found.id}", found.end
-    assert git(repository, "show", f"{found.end.branch}:new.txt") == "new\n"
+    assert found.result is not None
+    assert found.result.branch == f"kitbag/{found.id}", found.result
+    assert git(repository, "show", f"{found.result.branch}:new.txt") == "new\n"
     assert not (repository.workspace / "new.txt").exists()
-    assert found.end.branch in results(house)
+    assert found.result.branch in results(house)
 
 
 def test_without_changes_nothing_is_left_of_it(repository: World) -> None:

@@ -68,7 +68,7 @@ def test_one_of_two_claims_it_and_the_first_end_counts(board: Board) -> None:
     begun = board.find(task.id)
     assert end(board, begun)
     assert not end(board, begun, TaskResult("failed"))
-    assert board.find(task.id).end == DONE
+    assert board.find(task.id).result == DONE
     assert not claim(board, begun)
 
 
@@ -119,14 +119,14 @@ def test_a_wish_to_stop_is_kept_by_a_recovery_and_not_by_a_resumption(board: Boa
     asyncio.run(board.request_stop([board.find(task.id)]))
     claim(board, board.find(task.id), recovered=True)
     stopped = board.find(task.id)
-    assert (stopped.stop_wanted, stopped.recoveries, stopped.run) == (True, 1, 2)
+    assert (stopped.stop_requested, stopped.recoveries, stopped.run) == (True, 1, 2)
     child = put(board, "aaaa00000002", parent=task.id, depth=2)
-    assert child.stop_wanted
+    assert child.stop_requested
     end(board, stopped, TaskResult("cancelled"))
-    assert put(board, "aaaa00000003", parent=task.id, depth=2).stop_wanted
+    assert put(board, "aaaa00000003", parent=task.id, depth=2).stop_requested
     asyncio.run(board.requeue(board.find(task.id), TaskRequest("doer", "Go on.")))
-    assert not board.find(task.id).stop_wanted
-    assert not put(board, "aaaa00000004", parent=task.id, depth=2).stop_wanted
+    assert not board.find(task.id).stop_requested
+    assert not put(board, "aaaa00000004", parent=task.id, depth=2).stop_requested
 
 
 def test_it_waits_until_all_its_questions_are_answered(board: Board) -> None:
@@ -168,8 +168,8 @@ def test_a_long_answer_is_put_away_whole_and_belongs_to_the_end_that_counted(boa
     for letter, counts in (("a", True), ("b", False)):
         assert end(board, begun, TaskResult("completed", letter * (MAX_INLINE_TEXT + 1))) is counts
     found = board.find(task.id)
-    assert found.end is not None
-    assert (found.end.text, found.end.length) == ("a" * MAX_INLINE_TEXT, MAX_INLINE_TEXT + 1)
+    assert found.result is not None
+    assert (found.result.text, found.result.full_length) == ("a" * MAX_INLINE_TEXT, MAX_INLINE_TEXT + 1)
     assert board.answer(found) == "a" * (MAX_INLINE_TEXT + 1)
 
 
@@ -247,7 +247,7 @@ def test_of_fifty_tasks_that_two_processes_want_each_has_one_owner_and_one_end(b
     assert sorted(won[0] + won[1]) == [task.id for task in tasks]
     for name, ids in zip(("one", "two"), won, strict=True):
         for task_id in ids:
-            found = board.find(task_id).end
+            found = board.find(task_id).result
             assert found is not None
             assert found.text == name
 
@@ -273,7 +273,7 @@ class TestAStoreThatFails:
             connection.execute("PRAGMA user_version = 1")
         connection.close()
         with Journal.open(path, Redactor([])) as journal:
-            assert Board(journal).find(task.id).end == DONE
+            assert Board(journal).find(task.id).result == DONE
 
     def test_a_damaged_one_is_set_aside_and_what_can_be_read_is_on_the_board(self, board: Board, path: str) -> None:
         for number in range(300):

@@ -58,13 +58,13 @@ def test_a_worker_that_is_killed_there_loses_nothing_and_repeats_nothing(worksho
     after = [(record.seq, record.kind, record.body) for record in workshop.journal.read()]
     assert after[: len(before)] == before
     if status == "completed":
-        assert task.end is not None
-        assert task.end.text == "Done."
-        assert task.end.turns == len(STEPS) == len(workshop.records(task_id, "reply"))
+        assert task.result is not None
+        assert task.result.text == "Done."
+        assert task.result.turns == len(STEPS) == len(workshop.records(task_id, "reply"))
     else:
-        assert task.end is not None
-        assert UNKNOWN in task.end.error
-        assert "resume" in task.end.error
+        assert task.result is not None
+        assert UNKNOWN in task.result.error
+        assert "resume" in task.result.error
 
     workshop.work()  # what has ended stays so
     assert workshop.task(task_id) == task
@@ -78,7 +78,7 @@ def test_what_was_interrupted_goes_on_when_a_person_wants_it_and_the_model_is_to
     workshop.work()
     task = workshop.task(task_id)
     assert task.status == "interrupted"
-    assert asyncio.run(workshop.board.requeue(task, workshop.wish()._replace(request="Go on.")))
+    assert asyncio.run(workshop.board.requeue(task, workshop.wish()._replace(message="Go on.")))
     workshop.work()
     assert workshop.task(task_id).status == "completed"
     assert effects(workshop) == ("one\n", True)
@@ -92,13 +92,13 @@ def test_what_a_resumed_task_was_told_is_not_lost_either(workshop: Workshop, mom
     task_id = workshop.put()
     workshop.work()
     assert asyncio.run(
-        workshop.board.requeue(workshop.task(task_id), workshop.wish()._replace(request="And the second?"))
+        workshop.board.requeue(workshop.task(task_id), workshop.wish()._replace(message="And the second?"))
     )
     assert workshop.nursery.wait(workshop.worker(moment)) == -signal.SIGKILL
     workshop.work()
     task = workshop.task(task_id)
-    assert task.end is not None
-    assert (task.status, task.end.text) == ("completed", "Second.")
+    assert task.result is not None
+    assert (task.status, task.result.text) == ("completed", "Second.")
     said = [str(record.body["message"]) for record in workshop.records(task_id, "user")]
     assert len(said) == 2
     assert "And the second?" in said[1]
@@ -125,8 +125,8 @@ def test_what_never_gets_anywhere_is_not_tried_for_ever(workshop: Workshop) -> N
     workshop.work()
     task = workshop.task(task_id)
     assert task.status == "interrupted"
-    assert task.end is not None
-    assert "resume" in task.end.error
+    assert task.result is not None
+    assert "resume" in task.result.error
 
 
 def test_what_gets_on_a_little_each_time_is_tried_on(workshop: Workshop) -> None:

@@ -81,9 +81,9 @@ def test_a_long_answer_is_whole_page_by_page_and_in_nobody_s_memory(workshop: Wo
     task = begun(workshop)
     text = "".join(f"{number:07} of a long answer\n" for number in range(400_000))
     assert asyncio.run(workshop.board.finish(task.id, task.run, TaskResult("completed", text)))
-    end = Board(workshop.journal).find(task.id).end
+    end = Board(workshop.journal).find(task.id).result
     assert end is not None
-    assert (end.text, end.length) == (text[:MAX_INLINE_TEXT], len(text))
+    assert (end.text, end.full_length) == (text[:MAX_INLINE_TEXT], len(text))
     report = build_report(workshop.board, workshop.task(task.id))
     assert report.text == text
     for offset in (0, 1_000_000, len(text) - 10, len(text), len(text) + 5):

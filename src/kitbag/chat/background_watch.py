@@ -103,7 +103,7 @@ def _end_key(task: Task) -> tuple[str, int]:
 
 
 def _describe_end(task: Task) -> NoticeBlock:
-    end = task.end
+    end = task.result
     is_ok = task.status in ("completed", "empty", "cancelled")
     about = f" ({task.description})" if task.description else ""
     seconds = seconds_since(task.started, task.ended) if task.started else 0.0

@@ -147,8 +147,8 @@ def task_detail_blocks(board: Board, task: Task) -> list[Block]:
     blocks.append(
         VerbatimBlock(task_request.command or task_request.prompt, "Command" if report.is_command else "Asked")
     )
-    if task_request.request:
-        blocks.append(VerbatimBlock(task_request.request, "And then"))
+    if task_request.message:
+        blocks.append(VerbatimBlock(task_request.message, "And then"))
     steps = read_last_steps(board.journal, task) if not report.is_command else []
     if steps:
         blocks.append(LinesBlock(((Span("Did last", "strong"),), *(_step_line(step) for step in steps))))

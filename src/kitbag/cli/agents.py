@@ -64,8 +64,8 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
         catalog = render_agents(registry.visible_agents(), catalog_budget(registry.settings), form)
         return output.as_json(catalog._asdict()) if as_json else output.exact(catalog.text)
     view = registry.visibility_context("agents")
-    judged = [(agent, registry.evaluate(agent, view)) for agent in registry.agents]
-    shown = [pair for pair in judged if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
+    verdicts = [(agent, registry.evaluate(agent, view)) for agent in registry.agents]
+    shown = [pair for pair in verdicts if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
     if as_json:
         return output.as_json([agent_json(agent, verdict) for agent, verdict in shown])
     output.table(
@@ -82,7 +82,7 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
             for agent, _ in shown
         ],
     )
-    output.footer("agent", len(shown), len(judged) - len(shown), registry.problem_count())
+    output.footer("agent", len(shown), len(verdicts) - len(shown), registry.problem_count())
     return None
 
 
@@ -118,9 +118,9 @@ def show(
     verdict = registry.evaluate(agent)
     problems = [d for d in registry.diagnostics() if d.file == agent.path]
     if as_json:
-        found = {**agent_json(agent, verdict), "body": text, "body_tokens": estimate_tokens(text)}
-        found["shadows"] = [loser.path for winner, loser in registry.agents.shadowed if winner is agent]
-        return output.as_json({**found, "problems": [output.diagnostic_json(d) for d in problems]})
+        details = {**agent_json(agent, verdict), "body": text, "body_tokens": estimate_tokens(text)}
+        details["shadows"] = [loser.path for winner, loser in registry.agents.shadowed if winner is agent]
+        return output.as_json({**details, "problems": [output.diagnostic_json(d) for d in problems]})
     output.echo(output.style(output.clean(agent.full_name), "bold"))
     output.fields(agent_fields(registry, agent, verdict, text))
     for problem in problems:

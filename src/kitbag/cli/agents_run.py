@@ -58,7 +58,7 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
     from kitbag.tasks.delegation import TaskDelegation
     from kitbag.tasks.standalone_setup import load_standalone_setup
 
-    given = Options(
+    run_options = Options(
         directory=os.getcwd(),
         mode=options["permission_mode"],
         trust_workspace=options["trust_workspace"],
@@ -67,10 +67,10 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
     asker = approver if approver.is_available() and not options["as_json"] else None
     # Only a user may choose a script or another provider: it becomes the parent's model.
     model = str(options["model"])
-    inherited = load_standalone_setup(find_places().cwd, given, model, None, journal, _print_notice, asker)
+    inherited = load_standalone_setup(find_places().cwd, run_options, model, None, journal, _print_notice, asker)
     try:
-        delegated = TaskDelegation(lambda: inherited, "")
-        errand = DelegationRequest(
+        delegation = TaskDelegation(lambda: inherited, "")
+        request = DelegationRequest(
             name,
             prompt,
             "",
@@ -80,7 +80,7 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
             options["resume"],
             options["pack"],
         )
-        return await delegated.start(errand, _print_progress)
+        return await delegation.start(request, _print_progress)
     finally:
         await inherited.provider.close()
 

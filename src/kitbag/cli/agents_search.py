@@ -19,14 +19,14 @@ def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str
     registry = open_registry(dirs, team, persona)
     visible = {agent.full_name: agent for agent, _ in registry.visible_agents()}
     candidates = [AgentCandidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
-    found = rank_agents(candidates, " ".join(request))[:most]
+    matches = rank_agents(candidates, " ".join(request))[:most]
     if as_json:
-        return output.as_json([_match_json(match) for match in found])
+        return output.as_json([_match_json(match) for match in matches])
     output.table(
         ("NAME", "WHY", "DESCRIPTION"),
-        [(match.name, _format_match(match), visible[match.name].description) for match in found],
+        [(match.name, _format_match(match), visible[match.name].description) for match in matches],
     )
-    if not found:
+    if not matches:
         output.remark("nothing found")
     return None
 

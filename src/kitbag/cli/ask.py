@@ -12,7 +12,7 @@ def ask(options: dict[str, Any]) -> int:
     """Returns the exit code."""
     try:
         check_options(options)
-        wanted = HeadlessOptions(
+        headless_options = HeadlessOptions(
             options["prompt"],
             build_run_options(options),
             options["output_format"],
@@ -22,4 +22,4 @@ def ask(options: dict[str, Any]) -> int:
     except KitbagError as error:
         create_run_output(options["output_format"]).fail(error)
         return error.exit_code
-    return run_headless(wanted)
+    return run_headless(headless_options)

@@ -107,26 +107,28 @@ def _print_report(
         if show_all or finding.severity != "info":
             by_item.setdefault(finding.item, []).append(finding)
     quiet = 0
-    for one in report.examined:
-        listed = by_item.get(one.item.path, [])
+    for examined in report.examined:
+        listed = by_item.get(examined.item.path, [])
         lines = (
-            manifest_lines(one.manifest)
-            if changes is None and (show_all or listed or one.manifest.has_capabilities)
+            manifest_lines(examined.manifest)
+            if changes is None and (show_all or listed or examined.manifest.has_capabilities)
             else []
         )
         if not listed and not lines:
             quiet += 1
             continue
-        name = item_name(one) or "(settings, memory and other files that steer agents)"
-        head = f"{output.style(one.item.kind, 'bold')} {output.clean(name)}  {output.clean(one.item.path)}"
+        name = item_name(examined) or "(settings, memory and other files that steer agents)"
+        head = f"{output.style(examined.item.kind, 'bold')} {output.clean(name)}  {output.clean(examined.item.path)}"
         output.echo(head)
         if lines:
             output.block("\n".join(lines))
-        told: set[str] = set()
+        explained: set[str] = set()
         for finding in listed:
             # Explain each rule once; rules of low severity only with --all.
-            _print_finding(finding, finding.rule not in told and (show_all or finding.severity in FAILING_SEVERITIES))
-            told.add(finding.rule)
+            _print_finding(
+                finding, finding.rule not in explained and (show_all or finding.severity in FAILING_SEVERITIES)
+            )
+            explained.add(finding.rule)
         output.echo()
     if changes is not None:
         _print_removed(changes)
@@ -172,8 +174,8 @@ def _print_summary(
         output.echo("There is nothing to audit here: no skill, agent, command, plugin or settings.")
     elif quiet and changes is None:
         output.echo(f"{output.format_count(quiet, 'more item')} can do nothing beyond the text and have no findings.")
-    found = ", ".join(f"{counted[severity]} {severity}" for severity in SEVERITIES)
-    parts = [found, f"{counted['suppressed']} suppressed", output.format_count(counted["items"], "item")]
+    severities = ", ".join(f"{counted[severity]} {severity}" for severity in SEVERITIES)
+    parts = [severities, f"{counted['suppressed']} suppressed", output.format_count(counted["items"], "item")]
     parts += [output.format_count(counted["files"], "file"), f"{counted['not_read']} not read"]
     output.echo(" · ".join(parts))
     output.echo(CAUTION)

@@ -23,31 +23,31 @@ async def wait_for_background(agent: Agent, notify: Callable[[str], None]) -> li
     delegation = agent.delegation
     if delegation is None:
         return []
-    told, begun = "", time.monotonic()
+    announced, started = "", time.monotonic()
     warned: set[str] = set()
-    while (left := delegation.unfinished()) and not delegation.has_notifications():
-        late = time.monotonic() - begun > MAX_COMMAND_WAIT
-        for warning in (warning for one in left for warning in one.warnings if warning not in warned):
+    while (unfinished := delegation.unfinished()) and not delegation.has_notifications():
+        late = time.monotonic() - started > MAX_COMMAND_WAIT
+        for warning in (warning for task in unfinished for warning in task.warnings if warning not in warned):
             warned.add(warning)
             notify(warning)
-        if all((late and one.name == "Bash") or _is_blocked(one) for one in left):
-            return left
-        names = ", ".join(f"{one.name} {one.id}" for one in left)
-        if names != told:
-            notify(f"waiting for {len(left)} in the background (Ctrl-C leaves, and the work goes on): {names}")
-            told = names
-        await delegation.report(left[0].id, _POLL_SECONDS)
+        if all((late and task.name == "Bash") or _is_blocked(task) for task in unfinished):
+            return unfinished
+        names = ", ".join(f"{task.name} {task.id}" for task in unfinished)
+        if names != announced:
+            notify(f"waiting for {len(unfinished)} in the background (Ctrl-C leaves, and the work goes on): {names}")
+            announced = names
+        await delegation.report(unfinished[0].id, _POLL_SECONDS)
     return []
 
 
 def _is_blocked(task: TaskReport) -> bool:
-    has_nobody = task.status == "queued" and any(warning.startswith(NO_WORKER) for warning in task.warnings)
-    return has_nobody or task.status == "waiting-approval"
+    has_no_worker = task.status == "queued" and any(warning.startswith(NO_WORKER) for warning in task.warnings)
+    return has_no_worker or task.status == "waiting-approval"
 
 
 def still_running_message(unfinished: list[TaskReport]) -> str:
     """For the user: what still runs, and what to do about it."""
-    waiting = [one for one in unfinished if one.status == "waiting-approval"]
-    names = ", ".join(f"{one.name} {one.id} ({one.status})" for one in unfinished)
+    waiting = [task for task in unfinished if task.status == "waiting-approval"]
+    names = ", ".join(f"{task.name} {task.id} ({task.status})" for task in unfinished)
     fix = "answer with `kitbag permissions pending`" if waiting else "watch it with `kitbag tasks watch`"
     return f"still at work in the background: {names}; {fix}, then go on with --continue"

@@ -48,12 +48,12 @@ def get(key: str | None, as_json: bool) -> None:
         (f"{VARIABLES_GROUP}.{name}", value, "a value") for name, value in sorted(settings.sourced_variables().items())
     ]
     if key is not None:
-        wanted = [row for row in rows if row[0].lower() == key.lower()]
-        if not wanted and key.partition(".")[0] in STATE_GROUPS and "." in key:
-            wanted = [(key, settings.get_sourced("team")._replace(value="on", source="default"), "state")]
-        if not wanted:
+        matching = [row for row in rows if row[0].lower() == key.lower()]
+        if not matching and key.partition(".")[0] in STATE_GROUPS and "." in key:
+            matching = [(key, settings.get_sourced("team")._replace(value="on", source="default"), "state")]
+        if not matching:
             settings.get_sourced(key)  # raises with close matches
-        rows = wanted
+        rows = matching
     if as_json:
         return output.as_json([{"key": k, "value": s.value, "source": s.source, "meaning": m} for k, s, m in rows])
     if key is not None:

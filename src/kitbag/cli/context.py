@@ -22,43 +22,43 @@ def command(session_id: str, as_json: bool) -> None:
     """What a session's next request would carry: every section, tool, skill, memory file and turn, and its cost."""
     from kitbag.runtime.context_report import report_session_context
 
-    found = report_session_context(find_places(), session_id)
+    report = report_session_context(find_places(), session_id)
     if as_json:
-        return output.as_json(found)
-    for warning in found["warnings"]:
+        return output.as_json(report)
+    for warning in report["warnings"]:
         output.remark(f"{output.style('warning', 'yellow')}: {output.clean(warning)}")
-    _print_report(found)
+    _print_report(report)
     return None
 
 
-def _print_report(found: dict[str, Any]) -> None:
-    turns = output.format_count(len(found["turns"]), "turn")
-    who = [output.clean(found[name]) for name in ("session", "model", "mode", "persona") if found[name]]
-    output.echo(f"session {', '.join(who)}, {turns}")
-    window, used = found["window"], found["tokens"]
+def _print_report(report: dict[str, Any]) -> None:
+    turns = output.format_count(len(report["turns"]), "turn")
+    details = [output.clean(report[name]) for name in ("session", "model", "mode", "persona") if report[name]]
+    output.echo(f"session {', '.join(details)}, {turns}")
+    window, used = report["window"], report["tokens"]
     full = min(1.0, used / window) if window else 0.0
     output.echo(f"{'█' * round(full * 30):░<30} {used:,} of {window:,} tokens, {full:.1%} of the window")
-    output.echo(f"{found['left']:,} tokens are left until it is compacted at {found['compacted_at']:,}\n")
-    _print_groups(found)
-    _print_skills(found["skills"])
-    _print_tools(found["tools"])
-    if found["turns"]:
-        _print_turns(found["turns"])
-    last = found["last_request"]
+    output.echo(f"{report['left']:,} tokens are left until it is compacted at {report['compacted_at']:,}\n")
+    _print_groups(report)
+    _print_skills(report["skills"])
+    _print_tools(report["tools"])
+    if report["turns"]:
+        _print_turns(report["turns"])
+    last = report["last_request"]
     if last["provider"]:
         counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
         output.echo(f"\nlast request: {counted} ({last['residual']:+,})")
 
 
-def _print_groups(found: dict[str, Any]) -> None:
-    most = max((row["tokens"] for row in found["groups"]), default=0) or 1
+def _print_groups(report: dict[str, Any]) -> None:
+    most = max((row["tokens"] for row in report["groups"]), default=0) or 1
     rows = [
         (row["kind"], f"{row['tokens']:,}", _bar(row["tokens"], most), f"{row['bytes']:,}", _format_name(row))
-        for row in found["groups"]
+        for row in report["groups"]
     ]
     output.table(("KIND", "TOKENS", "SHARE", "BYTES", "WHAT"), rows)
     output.echo(
-        f"{output.format_count(found['tokens'], 'token')} in {found['bytes']:,} bytes: all the text of the next"
+        f"{output.format_count(report['tokens'], 'token')} in {report['bytes']:,} bytes: all the text of the next"
         " request\n"
     )
 
@@ -79,8 +79,8 @@ def _print_skills(skills: dict[str, Any]) -> None:
     shown = ordered[: max(_MAX_ROWS, sum(1 for one in ordered if one["loaded"]))]
     rows = [(one["name"], *(_format_count(one[key]) for key in ("listed", "loaded", "possible"))) for one in shown]
     output.table(("SKILL", "LISTED", "LOADED", "POSSIBLE"), rows)
-    left = len(ordered) - len(shown)
-    more = f"; {output.format_count(left, 'more skill')} in --json" if left else ""
+    omitted = len(ordered) - len(shown)
+    more = f"; {output.format_count(omitted, 'more skill')} in --json" if omitted else ""
     output.echo(
         f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were{more}\n"
     )

@@ -22,33 +22,35 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
 
     Exit 1 when there is an error, 0 when there are only warnings and remarks.
     """
-    found = diagnose(open_registry(dirs, team, persona))
+    diagnosis = diagnose(open_registry(dirs, team, persona))
     if as_json:
         output.as_json(
             {
-                "counts": found.counts,
-                "roots": [root._asdict() for root in found.roots],
-                "protection": _protection_json(found.protection),
-                "diagnostics": [output.diagnostic_json(d) for d in found.diagnostics],
+                "counts": diagnosis.counts,
+                "roots": [root._asdict() for root in diagnosis.roots],
+                "protection": _protection_json(diagnosis.protection),
+                "diagnostics": [output.diagnostic_json(d) for d in diagnosis.diagnostics],
             }
         )
     else:
-        rows = [(output.shorten_path(root.path), root.kind, root.scope, str(root.items)) for root in found.roots]
+        rows = [(output.shorten_path(root.path), root.kind, root.scope, str(root.items)) for root in diagnosis.roots]
         output.table(("FOUND IN", "KIND", "SCOPE", "ITEMS"), rows)
         output.echo()
-        words = describe_protection(found.protection)
-        output.fields((("sandbox", words), ("note", found.protection.problem), ("better", found.protection.fix)))
+        words = describe_protection(diagnosis.protection)
+        output.fields(
+            (("sandbox", words), ("note", diagnosis.protection.problem), ("better", diagnosis.protection.fix))
+        )
         output.echo()
-        for diagnostic in found.diagnostics:
+        for diagnostic in diagnosis.diagnostics:
             for line in output.diagnostic_lines(diagnostic):
                 output.echo(line)
-        if found.diagnostics:
+        if diagnosis.diagnostics:
             output.echo()
-        verdict = f" · {output.style('all good', 'green')}" if found.is_healthy else ""
-        output.echo(f"{found.summarize()}{verdict}")
-    sys.exit(1 if found.counts["errors"] else 0)
+        verdict = f" · {output.style('all good', 'green')}" if diagnosis.is_healthy else ""
+        output.echo(f"{diagnosis.summarize()}{verdict}")
+    sys.exit(1 if diagnosis.counts["errors"] else 0)
 
 
-def _protection_json(found: SandboxSupport) -> dict[str, object]:
-    holds = {profile: found.supports(profile) for profile in ("read-only", "workspace")}
-    return {**found._asdict(), "holds": holds, "meaning": PROTECTION_LABELS[found.kind]}
+def _protection_json(support: SandboxSupport) -> dict[str, object]:
+    holds = {profile: support.supports(profile) for profile in ("read-only", "workspace")}
+    return {**support._asdict(), "holds": holds, "meaning": PROTECTION_LABELS[support.kind]}

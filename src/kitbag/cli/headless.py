@@ -49,38 +49,38 @@ class HeadlessOptions(NamedTuple):
     """Whether to wait for background tasks that outlast the answer."""
 
 
-def run_headless(wanted: HeadlessOptions) -> int:
+def run_headless(options: HeadlessOptions) -> int:
     """Returns the exit code."""
     # Startup leaves no garbage worth collecting, and a run may be long.
     gc.freeze()
     gc.enable()
-    report = create_run_output(wanted.output_format)
+    run_output = create_run_output(options.output_format)
     with Interruption() as interruption:
         try:
-            first = _first_prompt(wanted)
-            return run_hearing(_run_all(wanted, first, report, interruption))
+            first = _first_prompt(options)
+            return run_hearing(_run_all(options, first, run_output, interruption))
         except KitbagError as error:
-            report.fail(error)
+            run_output.fail(error)
             return error.exit_code
         except (InterruptedRunError, asyncio.CancelledError):
             if not interruption.signal_number:
                 raise
-            report.fail(KitbagError("cancelled"))
+            run_output.fail(KitbagError("cancelled"))
             return interruption.exit_code
         except BrokenPipeError:
             return BROKEN_PIPE  # here, because click would turn it into a 1
         except OSError:
             raise  # from our own output: main reports it
         except Exception as error:  # noqa: BLE001 - the outermost place that can tell it without a secret in it
-            report.internal_error(f"{type(error).__name__}: {error}", traceback.format_exc())
+            run_output.internal_error(f"{type(error).__name__}: {error}", traceback.format_exc())
             return 1
 
 
-def _first_prompt(wanted: HeadlessOptions) -> InputPrompt | None:
+def _first_prompt(options: HeadlessOptions) -> InputPrompt | None:
     """Read before anything is started. None: prompts come line by line."""
-    if wanted.input_format == "text":
-        return read_prompt(wanted.prompt)
-    if wanted.prompt != "-":
+    if options.input_format == "text":
+        return read_prompt(options.prompt)
+    if options.prompt != "-":
         fix = "the prompts come on standard input: put -p last without a text, or write -p -"
         raise UsageError("-p with a text and --input-format stream-json", fix)
     return None
@@ -91,45 +91,45 @@ async def _prompts(first: InputPrompt | None) -> AsyncIterator[InputPrompt]:
         yield first
         return
     lines = JsonPromptReader()
-    while (request := await lines.next()) is not None:
-        yield request
+    while (prompt := await lines.next()) is not None:
+        yield prompt
 
 
 async def _run_all(
-    wanted: HeadlessOptions, first: InputPrompt | None, report: RunOutput, interruption: Interruption
+    options: HeadlessOptions, first: InputPrompt | None, run_output: RunOutput, interruption: Interruption
 ) -> int:
     task = asyncio.current_task()
     assert task is not None
     interruption.on_signal(task.cancel)
     code, count = 0, 0
-    approver, person = _terminal_approver_and_asker(wanted)
-    async with Agent(options=wanted.options, approver=approver, person=person) as agent:
-        report.redactor = agent.journal.redactor
+    approver, asker = _terminal_approver_and_asker(options)
+    async with Agent(options=options.options, approver=approver, person=asker) as agent:
+        run_output.redactor = agent.journal.redactor
 
-        async def answer(request: InputPrompt) -> int:
-            async with agent.run(request.text, request.images) as run:
+        async def answer(prompt: InputPrompt) -> int:
+            async with agent.run(prompt.text, prompt.images) as run:
                 interruption.on_signal(run.cancel)
                 async for event in run:
-                    report.event(event)
+                    run_output.event(event)
                 if not interruption.signal_number:  # otherwise the signal's cancel has been called
                     interruption.on_signal(task.cancel)
             return _exit_code(run)
 
-        async for request in _prompts(first):
+        async for prompt in _prompts(first):
             count += 1
-            code = await answer(request)
+            code = await answer(prompt)
             if code or interruption.signal_number:
                 break
         if not count:
             raise UsageError("there is no request", "send one on standard input, as JSON on one line")
         if not code and not interruption.signal_number:
-            code = await _finish_background(agent, wanted, answer)
-        report.end()
+            code = await _finish_background(agent, options, answer)
+        run_output.end()
     return interruption.exit_code if interruption.signal_number else code
 
 
 async def _finish_background(
-    agent: Agent, wanted: HeadlessOptions, answer: Callable[[InputPrompt], Awaitable[int]]
+    agent: Agent, options: HeadlessOptions, answer: Callable[[InputPrompt], Awaitable[int]]
 ) -> int:
     """Waits for background tasks that outlast the answer: the model is notified of each end and may continue."""
     delegation = agent.delegation
@@ -143,18 +143,18 @@ async def _finish_background(
             if code:
                 return code
             continue
-        left = delegation.unfinished()
-        if left and wanted.wait_for_background:
+        unfinished = delegation.unfinished()
+        if unfinished and options.wait_for_background:
             try:
-                left = await wait_for_background(agent, _remark)
+                unfinished = await wait_for_background(agent, _remark)
             except asyncio.CancelledError:
-                if left := delegation.unfinished():
-                    _remark(still_running_message(left))
+                if unfinished := delegation.unfinished():
+                    _remark(still_running_message(unfinished))
                 raise
-            if not left:
+            if not unfinished:
                 continue
-        if left:
-            _remark(still_running_message(left))
+        if unfinished:
+            _remark(still_running_message(unfinished))
             return STILL_RUNNING
         return 0
 
@@ -163,10 +163,10 @@ def _remark(text: str) -> None:
     output.remark(output.clean(text))
 
 
-def _terminal_approver_and_asker(wanted: HeadlessOptions) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
+def _terminal_approver_and_asker(options: HeadlessOptions) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
     """Only if the user typed the command and reads its answer: a script must never wait for input."""
     streams: tuple[object, ...] = (sys.stdin, sys.stdout, sys.stderr)  # None if closed
-    if wanted.output_format != "text" or not all(isinstance(one, TextIOBase) and one.isatty() for one in streams):
+    if options.output_format != "text" or not all(isinstance(one, TextIOBase) and one.isatty() for one in streams):
         return None, None
     from kitbag.cli.terminal_approver import TerminalApprover
     from kitbag.cli.terminal_asker import TerminalAsker

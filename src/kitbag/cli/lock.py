@@ -47,16 +47,18 @@ def command(path: str | None, target: str | None, check: bool, as_json: bool) ->
 
 
 def _check_lock(report: AuditReport, file: str, as_json: bool) -> None:
-    found = list_differences(report, read_lock(file))
+    differences = list_differences(report, read_lock(file))
     if as_json:
-        listed = [{"path": path, "what": what} for path, what in found]
-        output.as_json({"file": file, "same": not found, "differences": listed})
+        listed = [{"path": path, "what": what} for path, what in differences]
+        output.as_json({"file": file, "same": not differences, "differences": listed})
     else:
-        for path, what in found:
+        for path, what in differences:
             output.echo(f"{output.clean(path)}: {output.clean(what)}")
-        output.echo(f"{output.format_count(len(found), 'difference')}" if found else "all as the lock file says")
+        output.echo(
+            f"{output.format_count(len(differences), 'difference')}" if differences else "all as the lock file says"
+        )
     _print_unread(report)
-    sys.exit(1 if found else 0)
+    sys.exit(1 if differences else 0)
 
 
 def _print_unread(report: AuditReport) -> None:

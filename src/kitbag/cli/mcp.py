@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option("--allowed-tools", multiple=True, metavar="RULES", help="Of agents: only these, and without asking.")
 @click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Of agents: never these.")
-def command(port: int | None, **given: Any) -> None:
+def command(port: int | None, **options: Any) -> None:
     """Serve skills and agents to an MCP client.
 
     Over stdio unless --http is given: the client starts this command and talks to it. docs/clients.md shows how to
@@ -45,60 +45,64 @@ def command(port: int | None, **given: Any) -> None:
         raise UsageError("the MCP server needs the extra `mcp`", "pip install 'kitbag[mcp]'")
     from kitbag.mcp_server.server_state import HttpOptions
 
-    if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
+    if port is None and (options["names"] or options["token_file"] or options["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
-    listening = HttpOptions(port, given["host"], given["names"], given["token_file"]) if port is not None else None
+    http_options = (
+        HttpOptions(port, options["host"], options["names"], options["token_file"]) if port is not None else None
+    )
     if port is None and sys.stdin is not None and sys.stdin.isatty():
         _notify("an MCP client starts this command and talks to it; docs/clients.md shows how, Ctrl-C ends it")
-    over = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
-    with interruption.Interruption() as interrupted, over:
-        interruption.run_interruptible(_serve(_server_options(given), listening, interrupted))
+    if_cancelled = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
+    with interruption.Interruption() as interrupted, if_cancelled:
+        interruption.run_interruptible(_serve(_server_options(options), http_options, interrupted))
     if interrupted.signal_number:
         sys.exit(interrupted.exit_code)
 
 
-async def _serve(options: "Options", listening: "HttpOptions | None", interrupted: interruption.Interruption) -> None:
+async def _serve(
+    options: "Options", http_options: "HttpOptions | None", interrupted: interruption.Interruption
+) -> None:
     from kitbag.mcp_server.server_state import ServerState
     from kitbag.mcp_server.transports import serve
 
     running = asyncio.current_task()
     assert running is not None
     interrupted.on_signal(running.cancel)
-    house = ServerState(options)
-    for note in house.served.notices:
-        _notify(note)
-    await serve(house, listening, _notify)
+    state = ServerState(options)
+    for notice in state.served.notices:
+        _notify(notice)
+    await serve(state, http_options, _notify)
 
 
 def _notify(text: str) -> None:
     output.remark(output.clean(f"kitbag mcp: {text}"))
 
 
-def _server_options(given: dict[str, Any]) -> "Options":
+def _server_options(options: dict[str, Any]) -> "Options":
     from kitbag.assembly.run_options import Options
 
-    directory = os.path.abspath(given["cwd"]) if given["cwd"] else os.getcwd()
-    for option, place in (("--cwd", directory), *(("--dir", one) for one in given["dirs"])):
-        if not os.path.isdir(place):
-            raise UsageError(f"{option} {place}: not a directory", "give an existing directory")
+    directory = os.path.abspath(options["cwd"]) if options["cwd"] else os.getcwd()
+    for option, path in (("--cwd", directory), *(("--dir", one) for one in options["dirs"])):
+        if not os.path.isdir(path):
+            raise UsageError(f"{option} {path}: not a directory", "give an existing directory")
     return Options(
         directory=directory,
-        model=given["model"],
-        mode=given["permission_mode"],
-        team=given["team"],
-        persona=given["persona"],
-        only_tools=_split_rules("--allowed-tools", given["allowed_tools"]),
-        no_tools=_split_rules("--disallowed-tools", given["disallowed_tools"]),
-        trust_workspace=given["trust_workspace"],
-        extra=tuple(os.path.abspath(one) for one in given["dirs"]),
+        model=options["model"],
+        mode=options["permission_mode"],
+        team=options["team"],
+        persona=options["persona"],
+        only_tools=_split_rules("--allowed-tools", options["allowed_tools"]),
+        no_tools=_split_rules("--disallowed-tools", options["disallowed_tools"]),
+        trust_workspace=options["trust_workspace"],
+        extra=tuple(os.path.abspath(one) for one in options["dirs"]),
     )
 
 
-def _split_rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+def _split_rules(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     """Rejects an option without rules, which would mean no limit."""
     from kitbag.library.dialects.tool_aliases import split_tool_names
 
-    rules = tuple(rule for text in written for rule in split_tool_names(text))
-    if written and not rules:
+    rules = tuple(rule for text in values for rule in split_tool_names(text))
+    if values and not rules:
         raise UsageError(f"{name} names no tool", "name one, or leave the option out")
     return rules

@@ -31,8 +31,8 @@ def command(model: str, as_json: bool) -> None:
     about = {**model_to_json(chosen), "usable": usable, "problem": fix}
     providers = providers_to_json(sources)
     if as_json:
-        found = [output.diagnostic_json(problem) for problem in problems]
-        return output.as_json({"chosen": about, "providers": providers, "problems": found})
+        diagnostics = [output.diagnostic_json(problem) for problem in problems]
+        return output.as_json({"chosen": about, "providers": providers, "problems": diagnostics})
     _print_model(about)
     output.echo()
     output.table(

@@ -36,14 +36,14 @@ def open_chat(options: dict[str, Any]) -> int:
 async def _run_chat(options: dict[str, Any]) -> int:
     places = find_places(options["cwd"] or None)
     agents: list[Agent] = []
-    face = make_ui(places, lambda: agents[-1] if agents else None, plain=options["plain"])
+    ui = make_ui(places, lambda: agents[-1] if agents else None, plain=options["plain"])
     try:
-        await draw_first_frame(face, places.cwd)
+        await draw_first_frame(ui, places.cwd)
         # In a thread, so that the UI echoes what is typed meanwhile.
         start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
-        code: int = await start.run_chat(face, places, build_run_options(options), agents.append)
+        code: int = await start.run_chat(ui, places, build_run_options(options), agents.append)
     finally:
-        await face.close()
+        await ui.close()
         _exit_on_signal(signal.SIGINT, _INTERRUPTED)  # everything is closed: another Ctrl-C exits cleanly
     _exit_on_signal(signal.SIGALRM, code)
     signal.setitimer(signal.ITIMER_REAL, _EXIT_TIMEOUT)

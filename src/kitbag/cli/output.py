@@ -150,8 +150,8 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
     if as_json:
         import json
 
-        found = {"code": error.exit_code, "problem": error.problem, "fix": error.fix}
-        return remark(json.dumps({"error": found}, indent=2))
+        error_json = {"code": error.exit_code, "problem": error.problem, "fix": error.fix}
+        return remark(json.dumps({"error": error_json}, indent=2))
     remark(f"{style('error', 'red', sys.stderr)}: {clean(error.problem)}")
     if error.fix:
         remark(f"  {clean(error.fix)}")

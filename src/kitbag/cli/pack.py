@@ -71,7 +71,7 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
         progress=_print_progress,
         ask=_confirm if asks else None,
     )
-    wanted = PackOptions(
+    pack_options = PackOptions(
         skills=_parse_names(options["names"]),
         strategy=options["strategy"],
         output=options["kind"],
@@ -90,18 +90,18 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     payloads: list[Payload] = []
     for one in tasks:
         try:
-            payloads.append(packer.pack(one, wanted, None if payloads else warnings))
+            payloads.append(packer.pack(one, pack_options, None if payloads else warnings))
         except KitbagError as error:
             if options["children"]:
                 error.problem = f"{one.id}: {error.problem}"
             raise
     if as_json:
         cache = {"skill_reads": packer.reads, "skill_uses": packer.uses}
-        found = [payload.to_json() for payload in payloads]
+        packed = [payload.to_json() for payload in payloads]
         return output.as_json(
-            {"epic": loaded.id, "children": found, "cache": cache}
+            {"epic": loaded.id, "children": packed, "cache": cache}
             if options["children"]
-            else {**found[0], "cache": cache}
+            else {**packed[0], "cache": cache}
         )
     for payload in payloads:
         if options["children"]:
@@ -151,9 +151,9 @@ def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:
     return click.confirm(f"Allow {'it' if len(requests) == 1 else f'all {len(requests)}'}?", err=True)
 
 
-def _parse_names(written: str | None) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in (written or "").split(",") if name.strip())
-    if written is not None and not names:
+def _parse_names(value: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
+    if value is not None and not names:
         raise UsageError("--skills names no skill", "leave it out, and skills are selected")
     return names
 

@@ -65,17 +65,17 @@ def test(use: str, given: str | None, as_json: bool, **options: Any) -> None:
     """
     tool, arguments = _parse_use(use, given)
     opened = open_permissions(**options)
-    judgement = opened.permissions.decide(tool, arguments)
+    decision = opened.permissions.decide(tool, arguments)
     if as_json:
-        output.as_json(_decision_json(tool, arguments, opened, judgement))
+        output.as_json(_decision_json(tool, arguments, opened, decision))
     else:
-        _print_decision(judgement, opened)
-    sys.exit(_EXIT_BY_EFFECT[judgement.effect])
+        _print_decision(decision, opened)
+    sys.exit(_EXIT_BY_EFFECT[decision.effect])
 
 
-def _parse_use(use: str, given: str | None) -> tuple[str, dict[str, object]]:
+def _parse_use(use: str, json_input: str | None) -> tuple[str, dict[str, object]]:
     tool, subject = parse_tool_use(use)
-    if given is None:
+    if json_input is None:
         return tool, {} if subject is None else arguments_from_subject(tool, subject)
     import json
 
@@ -84,7 +84,7 @@ def _parse_use(use: str, given: str | None) -> tuple[str, dict[str, object]]:
     if subject is not None:
         raise UsageError("--input goes with the name of a tool alone", f"write: {tool} --input '...'")
     try:
-        arguments: object = json.loads(given)
+        arguments: object = json.loads(json_input)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--input is not JSON: {error}", 'write an object, such as \'{"command": "ls"}\'') from error
     if not isinstance(arguments, dict):
@@ -93,28 +93,28 @@ def _parse_use(use: str, given: str | None) -> tuple[str, dict[str, object]]:
 
 
 def _decision_json(
-    tool: str, arguments: dict[str, object], opened: OpenedPermissions, judgement: PermissionDecision
+    tool: str, arguments: dict[str, object], opened: OpenedPermissions, decision: PermissionDecision
 ) -> dict[str, Any]:
     return {
         "tool": tool,
         "arguments": arguments,
         "mode": opened.loaded.mode,
         "mode_source": opened.loaded.mode_source,
-        "effect": judgement.effect,
-        "reason": judgement.reason,
-        "parts": [part._asdict() for part in judgement.parts],
-        "sandbox": judgement.sandbox,
-        "network": judgement.network,
+        "effect": decision.effect,
+        "reason": decision.reason,
+        "parts": [part._asdict() for part in decision.parts],
+        "sandbox": decision.sandbox,
+        "network": decision.network,
         "protection": opened.permissions.sandbox_support._asdict(),
         "trust": opened.trust,
         "diagnostics": [output.diagnostic_json(one) for one in opened.diagnostics],
     }
 
 
-def _print_decision(judgement: PermissionDecision, opened: OpenedPermissions) -> None:
-    verdict = output.style(EFFECT_LABELS[judgement.effect], _STYLES[judgement.effect])
-    output.echo(f"{verdict}: {output.clean(judgement.reason)}")
-    for part in judgement.parts:
+def _print_decision(decision: PermissionDecision, opened: OpenedPermissions) -> None:
+    verdict = output.style(EFFECT_LABELS[decision.effect], _STYLES[decision.effect])
+    output.echo(f"{verdict}: {output.clean(decision.reason)}")
+    for part in decision.parts:
         mark = output.style(part.effect.ljust(5), _STYLES[part.effect])
         output.echo(f"  {mark}  {output.clean(part.what)}")
         rule = f" `{part.rule}` ({output.shorten_path(part.source)})" if part.rule else ""
@@ -123,7 +123,7 @@ def _print_decision(judgement: PermissionDecision, opened: OpenedPermissions) ->
     output.fields(
         (
             ("mode", f"{opened.loaded.mode} ({source})"),
-            ("sandbox", describe_sandbox(judgement, opened.permissions.sandbox_support)),
+            ("sandbox", describe_sandbox(decision, opened.permissions.sandbox_support)),
         )
     )
     _print_diagnostics(opened)

@@ -48,27 +48,27 @@ def command(
     """Run a command for Bash as an agent would: decided by the rules and the mode, and only in the sandbox."""
     opened = open_permissions(**options)
     here = os.path.realpath(os.getcwd())
-    judgement = opened.permissions.decide("Bash", {"command": text}, here)
+    decision = opened.permissions.decide("Bash", {"command": text}, here)
     for diagnostic in () if as_json else opened.diagnostics:
         for line in output.diagnostic_lines(diagnostic, sys.stderr):
             output.remark(line)
-    if judgement.effect == "deny":
+    if decision.effect == "deny":
         fix = "`kitbag permissions test` with the same words shows every part of the decision"
-        raise InvalidError(f"denied: {_describe_reason(judgement)}", fix)
-    confinement = _confinement(judgement, opened, profile, network)
-    if judgement.effect == "ask" and not yes:
-        _require_approval(text, judgement, opened, confinement, here)
+        raise InvalidError(f"denied: {_describe_reason(decision)}", fix)
+    confinement = _confinement(decision, opened, profile, network)
+    if decision.effect == "ask" and not yes:
+        _require_approval(text, decision, opened, confinement, here)
     given = ShellCommand(text, here, dict(os.environ), seconds, MAX_OUTPUT_CHARACTERS)
     ran = run_confined(given, confinement=confinement, workspace=opened.permissions.workspace)
     if as_json:
-        output.as_json(_result_json(text, judgement, opened, confinement, ran))
+        output.as_json(_result_json(text, decision, opened, confinement, ran))
     else:
         _print_result(confinement, ran, seconds)
     sys.exit(_exit_status(ran))
 
 
 def _confinement(
-    judgement: PermissionDecision,
+    decision: PermissionDecision,
     opened: OpenedPermissions,
     profile: Literal["read-only", "workspace"] | None,
     network: bool,
@@ -79,13 +79,13 @@ def _confinement(
     if protection.kind == "none":
         raise SandboxError(f"no sandbox runs here: {protection.problem}", protection.fix)
     # A command without a sandbox runs only after a user's approval; then it is confined as far as possible.
-    by_a_person = judgement.sandbox == "none" or judgement.effect == "ask"
-    wanted = profile or ("workspace" if judgement.sandbox == "none" else judgement.sandbox)
-    return Confinement(wanted, network or judgement.network, protects_control_paths=not by_a_person)
+    by_a_person = decision.sandbox == "none" or decision.effect == "ask"
+    wanted = profile or ("workspace" if decision.sandbox == "none" else decision.sandbox)
+    return Confinement(wanted, network or decision.network, protects_control_paths=not by_a_person)
 
 
 def _require_approval(
-    text: str, judgement: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, here: str
+    text: str, decision: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, here: str
 ) -> None:
     """Returns if the user approves. Raises InvalidError otherwise."""
     from kitbag.cli import interruption
@@ -95,7 +95,7 @@ def _require_approval(
     approver = TerminalApprover()
     if not approver.is_available():
         fix = "run it in a terminal, answer with --yes, or give a rule such as --allow 'Bash(...)'"
-        raise InvalidError(f"nobody can be asked here, and it has to be: {_describe_reason(judgement)}", fix)
+        raise InvalidError(f"nobody can be asked here, and it has to be: {_describe_reason(decision)}", fix)
     settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
     approvals = Approvals(approver, settings_file)
     given, facts = {"command": text}, (("runs in", describe_confinement(confinement)),)
@@ -107,9 +107,9 @@ def _require_approval(
         output.remark(output.clean(found.notice))
 
 
-def _describe_reason(judgement: PermissionDecision) -> str:
-    deciding = [part for part in judgement.parts if part.effect == judgement.effect and part.rule]
-    return f"{judgement.reason} `{deciding[0].rule}` ({deciding[0].source})" if deciding else judgement.reason
+def _describe_reason(decision: PermissionDecision) -> str:
+    deciding = [part for part in decision.parts if part.effect == decision.effect and part.rule]
+    return f"{decision.reason} `{deciding[0].rule}` ({deciding[0].source})" if deciding else decision.reason
 
 
 def _print_result(confinement: Confinement, ran: CommandResult, seconds: float) -> None:
@@ -132,13 +132,13 @@ def _exit_status(ran: CommandResult) -> int:
 
 
 def _result_json(
-    text: str, judgement: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, ran: CommandResult
+    text: str, decision: PermissionDecision, opened: OpenedPermissions, confinement: Confinement, ran: CommandResult
 ) -> dict[str, Any]:
     return {
         "command": text,
-        "effect": judgement.effect,
-        "reason": judgement.reason,
-        "parts": [part._asdict() for part in judgement.parts],
+        "effect": decision.effect,
+        "reason": decision.reason,
+        "parts": [part._asdict() for part in decision.parts],
         "sandbox": confinement.profile,
         "network": confinement.network,
         "protection": opened.permissions.sandbox_support._asdict(),

@@ -46,10 +46,10 @@ def build_run_options(options: dict[str, Any]) -> "Options":
     )
 
 
-def _split_rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+def _split_rules(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times. Rejects an option without rules, which
     would mean no limit."""
-    rules = tuple(rule for text in written for rule in split_tool_names(text))
-    if written and not rules:
+    rules = tuple(rule for text in values for rule in split_tool_names(text))
+    if values and not rules:
         raise UsageError(f"{name} names no tool", "name one, or leave the option out")
     return rules

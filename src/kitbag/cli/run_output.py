@@ -199,8 +199,8 @@ class TextOutput(RunOutput):
             self._print_notice("error", describe_outcome(ended), ended.fix)
 
     def _print_notice(self, severity: str, text: str, fix: str) -> None:
-        colour = "red" if severity == "error" else "yellow"
-        output.remark(f"{output.style(severity, colour, sys.stderr)}: {output.clean(self.redactor.redact_text(text))}")
+        color = "red" if severity == "error" else "yellow"
+        output.remark(f"{output.style(severity, color, sys.stderr)}: {output.clean(self.redactor.redact_text(text))}")
         if fix:
             output.remark(f"  fix: {output.clean(self.redactor.redact_text(fix))}")
 

@@ -47,10 +47,10 @@ def _load_environment(trust_workspace: bool) -> "ServerEnvironment":
     return ServerEnvironment(places, trust, load_settings(places.kitbag_home, ()))
 
 
-def _cached_listing(one: "ConfiguredServer", ground: "ServerEnvironment") -> "ServerListing | None":
+def _cached_listing(configured: "ConfiguredServer", environment: "ServerEnvironment") -> "ServerListing | None":
     from kitbag.tools.mcp_client.listing_cache import load_listing
 
-    return load_listing(ground.places.kitbag_home, one.server)[0] if one.state == "ready" else None
+    return load_listing(environment.places.kitbag_home, configured.server)[0] if configured.state == "ready" else None
 
 
 class _ListedServer(NamedTuple):
@@ -60,24 +60,24 @@ class _ListedServer(NamedTuple):
     configured: "ConfiguredServer"
 
 
-def _all_servers(ground: "ServerEnvironment") -> list[_ListedServer]:
+def _all_servers(environment: "ServerEnvironment") -> list[_ListedServer]:
     """Configured servers, and those that agent files describe."""
     from kitbag.library.registry import Registry
     from kitbag.tools.mcp_client.configured_servers import agent_servers, configured_servers
 
-    configured = configured_servers(*ground)
-    found = [_ListedServer(one.server.label, "", one) for one in configured]
-    for agent in Registry(ground.places).agents:
+    configured = configured_servers(*environment)
+    servers = [_ListedServer(one.server.label, "", one) for one in configured]
+    for agent in Registry(environment.places).agents:
         if agent.inline_servers:
-            own = agent_servers(agent, ground.places, ground.trust, configured)
-            found += [_ListedServer(f"{agent.full_name}:{one.server.label}", agent.full_name, one) for one in own]
-    return found
+            own = agent_servers(agent, environment.places, environment.trust, configured)
+            servers += [_ListedServer(f"{agent.full_name}:{one.server.label}", agent.full_name, one) for one in own]
+    return servers
 
 
 def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[str, Any]:
     """Names of variables and headers, never their values."""
-    one = listed.configured
-    server = one.server
+    configured = listed.configured
+    server = configured.server
     return {
         "name": server.name,
         "label": server.label,
@@ -88,9 +88,9 @@ def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[
         "command": server.display_target,
         "environment": [name for name, _ in server.environment],
         "headers": [name for name, _ in server.headers],
-        "state": one.state,
-        "reason": one.reason,
-        "fix": one.fix,
+        "state": configured.state,
+        "reason": configured.reason,
+        "fix": configured.fix,
         "tools": None if listing is None else [tool.name for tool in listing.tools],
         "prompts": None if listing is None else [prompt.name for prompt in listing.prompts],
     }
@@ -101,10 +101,10 @@ def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[
 @json_option
 def list_(trust_workspace: bool, as_json: bool) -> None:
     """Servers of your settings, of this project and of agents. Nothing is started."""
-    ground = _load_environment(trust_workspace)
-    found = [(listed, _cached_listing(listed.configured, ground)) for listed in _all_servers(ground)]
+    environment = _load_environment(trust_workspace)
+    rows = [(listed, _cached_listing(listed.configured, environment)) for listed in _all_servers(environment)]
     if as_json:
-        return output.as_json([server_json(listed, listing) for listed, listing in found])
+        return output.as_json([server_json(listed, listing) for listed, listing in rows])
     output.table(
         ("NAME", "STATE", "TOOLS", "FROM", "STARTS"),
         [
@@ -115,13 +115,13 @@ def list_(trust_workspace: bool, as_json: bool) -> None:
                 output.shorten_path(listed.configured.server.source),
                 listed.configured.server.display_target,
             )
-            for listed, listing in found
+            for listed, listing in rows
         ],
     )
-    for (name, _, one), _ in found:
-        if one.reason:
-            output.remark(output.clean(f"{name}: {one.reason}{f'; {one.fix}' if one.fix else ''}"))
-    output.footer("server", len(found), 0, 0)
+    for (name, _, configured), _ in rows:
+        if configured.reason:
+            output.remark(output.clean(f"{name}: {configured.reason}{f'; {configured.fix}' if configured.fix else ''}"))
+    output.footer("server", len(rows), 0, 0)
     return None
 
 
@@ -131,43 +131,47 @@ def list_(trust_workspace: bool, as_json: bool) -> None:
 @json_option
 def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     """Start or connect to one, and show what it offers. AGENT:NAME is one that an agent's file describes."""
-    ground = _load_environment(trust_workspace)
-    every = _all_servers(ground)
-    found = [
+    environment = _load_environment(trust_workspace)
+    servers = _all_servers(environment)
+    matches = [
         listed
-        for listed in every
+        for listed in servers
         if name in (listed.name, "" if listed.agent else listed.configured.server.name)
         and listed.configured.state != "hidden"
     ]
-    if not found:
-        names = ", ".join(listed.name for listed in every)
+    if not matches:
+        names = ", ".join(listed.name for listed in servers)
         raise NotFoundError(f"there is no server {name!r}", f"there are {names}" if names else "there are none")
-    one = found[0].configured
-    if one.state in ("untrusted", "changed"):
-        raise UntrustedItemError(f"the server {one.server.label} is not started: {one.reason}", one.fix)
-    if one.state != "ready":
-        raise InvalidError(f"the server {one.server.label} can't be used: {one.reason}", one.fix)
-    listing, seconds = asyncio.run(_test_server(one, ground))
+    configured = matches[0].configured
+    if configured.state in ("untrusted", "changed"):
+        raise UntrustedItemError(
+            f"the server {configured.server.label} is not started: {configured.reason}", configured.fix
+        )
+    if configured.state != "ready":
+        raise InvalidError(f"the server {configured.server.label} can't be used: {configured.reason}", configured.fix)
+    listing, seconds = asyncio.run(_test_server(configured, environment))
     if as_json:
-        return output.as_json({**server_json(found[0], listing), "seconds": round(seconds, 3)})
-    output.echo(f"{output.clean(one.server.label)} answered after {seconds:.1f} s.")
+        return output.as_json({**server_json(matches[0], listing), "seconds": round(seconds, 3)})
+    output.echo(f"{output.clean(configured.server.label)} answered after {seconds:.1f} s.")
     output.table(("TOOL", "DESCRIPTION"), [(tool.name, tool.description.partition("\n")[0]) for tool in listing.tools])
     for prompt in listing.prompts:
         words = " ".join(f"<{word}>" if word in prompt.needed else f"[{word}]" for word in prompt.arguments)
-        output.echo(output.clean(f"/mcp__{one.server.label}__{prompt.name} {words}".rstrip()))
+        output.echo(output.clean(f"/mcp__{configured.server.label}__{prompt.name} {words}".rstrip()))
     for problem in listing.problems:
         output.remark(output.clean(problem))
     return None
 
 
-async def _test_server(one: "ConfiguredServer", ground: "ServerEnvironment") -> "tuple[ServerListing, float]":
+async def _test_server(
+    configured: "ConfiguredServer", environment: "ServerEnvironment"
+) -> "tuple[ServerListing, float]":
     """Ignores the cached listing. Raises ServerError."""
     from kitbag.tools.mcp_client.servers import McpServers
 
-    servers = McpServers(ground, [one])
-    begun = time.monotonic()
+    servers = McpServers(environment, [configured])
+    started = time.monotonic()
     try:
-        listing = await servers.fetch_listing(one.server.label)
+        listing = await servers.fetch_listing(configured.server.label)
     finally:
         await servers.close()
-    return listing, time.monotonic() - begun
+    return listing, time.monotonic() - started

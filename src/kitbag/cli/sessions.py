@@ -33,9 +33,9 @@ def list_(here: bool, as_json: bool) -> None:
             rows = list_sessions(journal, places.cwd if here else "")
     if as_json:
         return output.as_json([row._asdict() for row in rows])
-    who = any(row.persona for row in rows)
+    has_personas = any(row.persona for row in rows)
     output.table(
-        ("ID", "LAST", "TURNS", "COST", "MODEL", *(("PERSONA",) if who else ()), "DIRECTORY", "ABOUT"),
+        ("ID", "LAST", "TURNS", "COST", "MODEL", *(("PERSONA",) if has_personas else ()), "DIRECTORY", "ABOUT"),
         [
             (
                 row.id,
@@ -43,7 +43,7 @@ def list_(here: bool, as_json: bool) -> None:
                 str(row.turns),
                 f"${row.cost:.4f}" if isinstance(row.cost, int | float) else "?",
                 row.model,
-                *((row.persona,) if who else ()),
+                *((row.persona,) if has_personas else ()),
                 output.shorten_path(row.directory),
                 row.problem or row.about,
             )

@@ -47,9 +47,9 @@ async def _run_setup(places: Places, plain: bool) -> int:
     from kitbag.chat.select_ui import make_ui
     from kitbag.chat.setup import run_setup
 
-    face = make_ui(places, lambda: None, plain=plain)
-    work = asyncio.create_task(run_setup(face, places.kitbag_home))
-    leaving = asyncio.create_task(_wait_for_exit(face))
+    ui = make_ui(places, lambda: None, plain=plain)
+    work = asyncio.create_task(run_setup(ui, places.kitbag_home))
+    leaving = asyncio.create_task(_wait_for_exit(ui))
     try:
         await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -60,43 +60,43 @@ async def _run_setup(places: Places, plain: bool) -> int:
         work.cancel()
         leaving.cancel()
         await asyncio.wait({work, leaving})
-        await face.close()
+        await ui.close()
 
 
-async def _wait_for_exit(face: "ChatUI") -> int:
+async def _wait_for_exit(ui: "ChatUI") -> int:
     """Returns when the user cancels a long operation: questions handle their own keys."""
     from kitbag.chat.ui import ExitRequested, KeyPressed
 
     while True:
-        deed = await face.next()
-        if isinstance(deed, ExitRequested):
-            return deed.exit_code or 130
-        if deed == KeyPressed("cancel"):
+        action = await ui.next()
+        if isinstance(action, ExitRequested):
+            return action.exit_code or 130
+        if action == KeyPressed("cancel"):
             return 130
 
 
 def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
     from kitbag.runtime.connect_model import remove_provider_key
 
-    gone = remove_provider_key(kitbag_home, provider)
+    removed = remove_provider_key(kitbag_home, provider)
     if as_json:
-        return output.as_json({"provider": provider, **gone._asdict()})
+        return output.as_json({"provider": provider, **removed._asdict()})
     output.echo(f"the key for {output.clean(provider)} is forgotten")
-    if gone.model:
-        output.echo(f"`model` is no longer set: {output.clean(gone.model)} can't be used without it")
+    if removed.model:
+        output.echo(f"`model` is no longer set: {output.clean(removed.model)} can't be used without it")
     return None
 
 
-def _status_json(standing: "ModelStatus") -> dict[str, Any]:
-    chosen = standing.chosen
+def _status_json(status: "ModelStatus") -> dict[str, Any]:
+    chosen = status.chosen
     return {
         "chosen": {"name": chosen.name, "why": chosen.reason} if chosen is not None else None,
-        "usable": not standing.problem,
-        "problem": standing.problem,
-        "fix": standing.fix,
-        "providers": [{**state._asdict(), "has_key": state.has_key} for state in standing.providers],
-        "local": standing.local,
-        "settings_file": standing.settings_file,
-        "keys_file": standing.keys_file,
-        "problems": [output.diagnostic_json(found) for found in standing.diagnostics],
+        "usable": not status.problem,
+        "problem": status.problem,
+        "fix": status.fix,
+        "providers": [{**state._asdict(), "has_key": state.has_key} for state in status.providers],
+        "local": status.local,
+        "settings_file": status.settings_file,
+        "keys_file": status.keys_file,
+        "problems": [output.diagnostic_json(diagnostic) for diagnostic in status.diagnostics],
     }

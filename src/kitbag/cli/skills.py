@@ -32,15 +32,15 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
     if form:
         return _print_catalog(registry, form, as_json)
     view = registry.visibility_context()
-    judged = [(skill, registry.evaluate(skill, view)) for skill in registry.skills]
-    shown = [pair for pair in judged if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
+    verdicts = [(skill, registry.evaluate(skill, view)) for skill in registry.skills]
+    shown = [pair for pair in verdicts if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
     if as_json:
         return output.as_json([skill_to_json(skill, verdict) for skill, verdict in shown])
     output.table(
         ("NAME", "SCOPE", "SHOWN", "DESCRIPTION"),
         [(skill.full_name, _origin(skill), _visibility_label(verdict), skill.summary) for skill, verdict in shown],
     )
-    output.footer("skill", len(shown), len(judged) - len(shown), registry.problem_count())
+    output.footer("skill", len(shown), len(verdicts) - len(shown), registry.problem_count())
     return None
 
 

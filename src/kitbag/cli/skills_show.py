@@ -17,10 +17,10 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
     text = skill_level_text(registry, skill, level)
     tokens = estimate_tokens(text)
     if as_json:
-        found: dict[str, Any] = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
+        details: dict[str, Any] = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
         if level == 2:
-            found["files"] = list_skill_files(skill)
-        return output.as_json(found)
+            details["files"] = list_skill_files(skill)
+        return output.as_json(details)
     if text:
         output.exact(text)
     elif level == 0:
@@ -31,15 +31,15 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
 
 
 def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
-    found = skill_card(registry, skill)
+    details = skill_card(registry, skill)
     if as_json:
-        return output.as_json(found)
+        return output.as_json(details)
     output.echo(output.style(output.clean(skill.full_name), "bold"))
-    output.fields(skill_card_fields(registry, skill, found))
-    if found["files"]:
+    output.fields(skill_card_fields(registry, skill, details))
+    if details["files"]:
         output.echo()
-        output.table(("FILE", "BYTES", "TOKENS"), skill_file_rows(found))
-    for problem in found["problems"]:
+        output.table(("FILE", "BYTES", "TOKENS"), skill_file_rows(details))
+    for problem in details["problems"]:
         for line in output.diagnostic_lines(Diagnostic(**problem)):
             output.echo(line)
     return None

@@ -33,12 +33,14 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
         verdicts = {path: check_portable(path) for path in paths}
         bad = {path: messages for path, messages in verdicts.items() if messages}
         if as_json:
-            output.as_json([{"path": path, "valid": not found, "errors": found} for path, found in verdicts.items()])
+            output.as_json(
+                [{"path": path, "valid": not results, "errors": results} for path, results in verdicts.items()]
+            )
         else:
             _print_portable(verdicts)
         return 1 if bad else 0
-    found = {path: _check_skill(registry, path) for path in paths}
-    failed = any(d.severity != "info" for diagnostics in found.values() for d in diagnostics)
+    results = {path: _check_skill(registry, path) for path in paths}
+    failed = any(d.severity != "info" for diagnostics in results.values() for d in diagnostics)
     if as_json:
         output.as_json(
             [
@@ -47,11 +49,11 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
                     "valid": not any(d.severity != "info" for d in diagnostics),
                     "problems": [output.diagnostic_json(d) for d in diagnostics],
                 }
-                for path, diagnostics in found.items()
+                for path, diagnostics in results.items()
             ]
         )
         return 1 if failed else 0
-    for path, diagnostics in found.items():
+    for path, diagnostics in results.items():
         if not diagnostics:
             output.echo(f"{output.style('ok', 'green')}: {output.clean(output.shorten_path(path))}")
         for diagnostic in diagnostics:
@@ -127,29 +129,31 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
 
 
 def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     tokens = estimate_tokens(body)
     if not body.strip():
-        found.append(
+        diagnostics.append(
             Diagnostic("warning", "empty-body", skill.path, 0, "has no instructions", "write them below the head")
         )
     elif tokens > 5000 or body.count("\n") > 500:
         what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; under 5,000 and 500 is recommended"
-        found.append(Diagnostic("info", "long-body", skill.path, 0, what, "move detail to references/"))
+        diagnostics.append(Diagnostic("info", "long-body", skill.path, 0, what, "move detail to references/"))
     if len(skill.description) > 1024:
         what = f"the description has {len(skill.description):,} characters; other tools allow 1,024"
-        found.append(Diagnostic("info", "long-description", skill.path, 2, what, "say what it does and when, briefly"))
-    return found
+        diagnostics.append(
+            Diagnostic("info", "long-description", skill.path, 2, what, "say what it does and when, briefly")
+        )
+    return diagnostics
 
 
 def write_index(root: str | None, target: str | None, as_json: bool) -> None:
-    given = _index_root(root)
-    file = target or os.path.join(given.path, "manifest.json")
-    for path in (given.path, os.path.dirname(file)):
+    source = _index_root(root)
+    file = target or os.path.join(source.path, "manifest.json")
+    for path in (source.path, os.path.dirname(file)):
         check_path_links(path)
-    scan = scan_root(given)
-    known = read_manifest(given)[0]
-    manifest = {"skills": [_manifest_entry(skill, given.path, known.get(skill.name.lower())) for skill in scan.skills]}
+    scan = scan_root(source)
+    known = read_manifest(source)[0]
+    manifest = {"skills": [_manifest_entry(skill, source.path, known.get(skill.name.lower())) for skill in scan.skills]}
     for diagnostic in scan.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
             output.remark(line)

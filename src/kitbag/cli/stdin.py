@@ -37,16 +37,16 @@ class InputPrompt(NamedTuple):
 
 def read_prompt(prompt: str) -> InputPrompt:
     """`-`: standard input is the prompt. Raises UsageError if there is none."""
-    given = _read_piped(required=prompt == "-")
+    piped = _read_piped(required=prompt == "-")
     if prompt == "-":
-        if not given.strip():
+        if not piped.strip():
             raise UsageError("there is no request", "write it behind -p, or send it on standard input")
-        return InputPrompt(given)
+        return InputPrompt(piped)
     if not prompt.strip():
         raise UsageError("the request is empty", "write it behind -p")
-    if not given.strip():
+    if not piped.strip():
         return InputPrompt(prompt)
-    data = _RESERVED_TAGS.sub("&lt;", given).strip("\n")
+    data = _RESERVED_TAGS.sub("&lt;", piped).strip("\n")
     return InputPrompt(f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
 
 
@@ -103,12 +103,12 @@ class JsonPromptReader:
                 read.set_result(line) if error is None else read.set_exception(error)
 
         def wait() -> None:
-            found: tuple[bytes | None, Exception | None]
+            outcome: tuple[bytes | None, Exception | None]
             try:
-                found = self._read_line(), None
+                outcome = self._read_line(), None
             except (OSError, UsageError) as error:
-                found = None, error
-            loop.call_soon_threadsafe(settle, *found)
+                outcome = None, error
+            loop.call_soon_threadsafe(settle, *outcome)
 
         # A daemon thread, so that nothing waits for it if no input comes.
         threading.Thread(target=wait, daemon=True).start()
@@ -141,12 +141,12 @@ class JsonPromptReader:
             if value.get("type", "user") != "user":
                 raise TypeError
             message = value.get("message", value)
-            request = _parse_content(message["content"])
-            if message.get("role", "user") != "user" or not (request.text.strip() or request.images):
+            prompt = _parse_content(message["content"])
+            if message.get("role", "user") != "user" or not (prompt.text.strip() or prompt.images):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"line {self._line_number} of standard input is no request", _FORMAT_FIX) from error
-        return request
+        return prompt
 
 
 def _parse_content(content: object) -> InputPrompt:

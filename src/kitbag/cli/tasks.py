@@ -33,9 +33,9 @@ def open_board(*, create: bool = False) -> Generator[Board, None, None]:
 async def _ensure_hosted(board: Board) -> None:
     from kitbag.tasks.worker_process import ensure_tasks_hosted
 
-    hosting = await ensure_tasks_hosted(board, find_places().kitbag_home)
-    if hosting.problem:
-        output.remark(output.clean(hosting.problem))
+    start = await ensure_tasks_hosted(board, find_places().kitbag_home)
+    if start.problem:
+        output.remark(output.clean(start.problem))
 
 
 @click.group(cls=CommandGroup)
@@ -52,12 +52,12 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
     here = find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
-        found = [task for task in board.all() if everything or task.directory == here]
-        found = [task for task in reversed(found) if not running or not task.is_finished]
-        views = report_tasks(board, found)
+        tasks = [task for task in board.all() if everything or task.directory == here]
+        tasks = [task for task in reversed(tasks) if not running or not task.is_finished]
+        views = report_tasks(board, tasks)
         if as_json:
             return output.as_json(
-                [{**task.to_json(), **view.to_json()} for task, view in zip(found, views, strict=True)]
+                [{**task.to_json(), **view.to_json()} for task, view in zip(tasks, views, strict=True)]
             )
         output.table(
             ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "STARTED", "WHAT"),
@@ -72,10 +72,10 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
                     (task.started or task.created)[:16].replace("T", " "),
                     describe_activity(board, task, view),
                 )
-                for task, view in zip(found, views, strict=True)
+                for task, view in zip(tasks, views, strict=True)
             ],
         )
-        output.footer("task", len(found), 0, 0)
+        output.footer("task", len(tasks), 0, 0)
         return None
     if as_json:
         return output.as_json([])
@@ -93,24 +93,24 @@ def show(task_id: str, as_json: bool) -> None:
         task = board.find(task_id)
         [view] = report_tasks(board, [task])
         costs = compute_task_costs(board, task)
-        wish = board.request(task.id)
+        request = board.request(task.id)
         if as_json:
             return output.as_json(
                 {
                     **task.to_json(),
                     **view.to_json(),
-                    "prompt": wish.prompt,
-                    "request": wish.request,
-                    "command": wish.command,
+                    "prompt": request.prompt,
+                    "request": request.message,
+                    "command": request.command,
                     "costs": costs.to_json(),
                 }
             )
         output.fields(task_fields(board, task, view))
         output.echo(f"\n{output.style('Command' if view.is_command else 'Asked', 'bold')}")
-        output.block(wish.command or wish.prompt)
-        if wish.request:
+        output.block(request.command or request.prompt)
+        if request.message:
             output.echo(f"\n{output.style('And then', 'bold')}")
-            output.block(wish.request)
+            output.block(request.message)
         if view.text:
             name = "So far" if not task.is_finished else "Output" if view.is_command else "Answer"
             output.echo(f"\n{output.style(name, 'bold')}")
@@ -172,21 +172,21 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 
     with open_board() as board:
         tasks = [board.find(task_id) for task_id in task_ids]  # find all before stopping any
-        done = [interruption.run_interruptible(stop_task(board, task, "person")) for task in tasks]
-    for warning in (warning for one in done for warning in one.report.warnings):
+        stopped = [interruption.run_interruptible(stop_task(board, task, "person")) for task in tasks]
+    for warning in (warning for result in stopped for warning in result.report.warnings):
         output.remark(output.clean(warning))
     if not as_json:
-        return output.echo("\n".join(output.clean(stopped_message(one)) for one in done))
+        return output.echo("\n".join(output.clean(stopped_message(result)) for result in stopped))
     return output.as_json(
         [
             {
-                "id": one.report.id,
-                "status": one.report.status,
-                "was_finished": one.was_finished,
-                "others": one.subtask_count,
-                "processes": one.process_count,
+                "id": result.report.id,
+                "status": result.report.status,
+                "was_finished": result.was_finished,
+                "others": result.subtask_count,
+                "processes": result.process_count,
             }
-            for one in done
+            for result in stopped
         ]
     )
 
@@ -201,12 +201,12 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
 
     with open_board() as board:
         task = board.find(task_id)
-        hosting = interruption.run_interruptible(resume_task(board, task, prompt, find_places().kitbag_home))
+        start = interruption.run_interruptible(resume_task(board, task, prompt, find_places().kitbag_home))
     if as_json:
         return output.as_json({"id": task.id, "status": "queued"})
     output.echo(f"{task.id} goes on in the background; watch it: kitbag tasks watch")
-    if hosting.problem:
-        output.remark(output.clean(hosting.problem))
+    if start.problem:
+        output.remark(output.clean(start.problem))
     return None
 
 

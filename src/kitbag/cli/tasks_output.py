@@ -38,16 +38,16 @@ def show_output(board: Board, task_id: str, offset: int) -> int:
             output.exact(text[offset:])
         return max(offset, len(text))
     while True:
-        piece = read_chunk(state_directory(board.journal), task_id, offset, _CHUNK_BYTES)
-        if not piece.size and task.end is not None and task.end.text:
-            output.exact(task.end.text)  # it printed nothing: show why
-        if not piece.text:
-            return piece.next_offset
+        chunk = read_chunk(state_directory(board.journal), task_id, offset, _CHUNK_BYTES)
+        if not chunk.size and task.result is not None and task.result.text:
+            output.exact(task.result.text)  # it printed nothing: show why
+        if not chunk.text:
+            return chunk.next_offset
         safe = (
-            "\n".join(escape_for_terminal(line) for line in piece.text.split("\n"))
+            "\n".join(escape_for_terminal(line) for line in chunk.text.split("\n"))
             if sys.stdout.isatty()
-            else piece.text
+            else chunk.text
         )
         sys.stdout.write(safe)
         sys.stdout.flush()
-        offset = piece.next_offset
+        offset = chunk.next_offset

@@ -30,20 +30,20 @@ _STYLES: Final = {"completed": "green", "failed": "red", "interrupted": "red", "
 async def watch_board(board: Board, directory: str, as_json: bool) -> None:
     """Returns when no task is running."""
     live = sys.stdout.isatty() and not as_json
-    drawn, said = 0, dict[str, str]()
-    began = time.time()
+    drawn, printed = 0, dict[str, str]()
+    started_at = time.time()
     kitbag_home = find_places().kitbag_home
     while True:
         seen = board.journal.last_seq()
         problem = (await ensure_tasks_hosted(board, kitbag_home)).problem
-        tasks = _visible_tasks(board, directory, began)
+        tasks = _visible_tasks(board, directory, started_at)
         if live:
             drawn = _draw(board, tasks, drawn, problem)
         else:
-            if problem and said.get("") != problem:
-                said[""] = problem
+            if problem and printed.get("") != problem:
+                printed[""] = problem
                 output.remark(output.clean(problem))
-            _print_changes(board, tasks, said, as_json)
+            _print_changes(board, tasks, printed, as_json)
         if all(task.is_finished for task in tasks):
             return
         await board.journal.wait_async(seen, _POLL_SECONDS)
@@ -51,9 +51,9 @@ async def watch_board(board: Board, directory: str, as_json: bool) -> None:
             await asyncio.sleep(0.1)
 
 
-def _visible_tasks(board: Board, directory: str, began: float) -> list[Task]:
+def _visible_tasks(board: Board, directory: str, started_at: float) -> list[Task]:
     """Running tasks, and those that ended since the start of the watch."""
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began))
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(started_at))
     tasks = [task for task in board.all() if not directory or task.directory == directory]
     return [task for task in tasks if not task.is_finished or task.ended >= since]
 

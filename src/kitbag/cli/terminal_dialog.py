@@ -37,14 +37,14 @@ async def run_dialog(terminal: str, dialogue: "Callable[[TerminalDialog], T]") -
     """Runs in a thread. Raises KitbagError if there is no terminal, and DialogLeftError. Cancelling restores the
     terminal."""
     stop, stopper = os.pipe()
-    talking = asyncio.get_running_loop().run_in_executor(None, _run_in_thread, terminal, dialogue, stop)
+    running = asyncio.get_running_loop().run_in_executor(None, _run_in_thread, terminal, dialogue, stop)
     try:
-        return await asyncio.shield(talking)
+        return await asyncio.shield(running)
     except asyncio.CancelledError:
         os.write(stopper, b"x")
-        await asyncio.wait([talking])  # until the terminal is restored
-        if not talking.cancelled():
-            talking.exception()  # retrieved, or asyncio logs it
+        await asyncio.wait([running])  # until the terminal is restored
+        if not running.cancelled():
+            running.exception()  # retrieved, or asyncio logs it
         raise
     finally:
         os.close(stopper)
@@ -122,9 +122,9 @@ class TerminalDialog:
             if key == "\x03" or (key == "\x04" and not text):
                 raise DialogLeftError
             if key in "\x7f\b\x15":
-                gone = text if key == "\x15" else text[-1:]
-                text = text[: len(text) - len(gone)]
-                self.write("\b \b" * sum(max(text_width(escape_for_terminal(char)), 0) for char in gone))
+                erased = text if key == "\x15" else text[-1:]
+                text = text[: len(text) - len(erased)]
+                self.write("\b \b" * sum(max(text_width(escape_for_terminal(char)), 0) for char in erased))
             elif key == "\x1b":
                 self._skip_sequence()
             elif key.isprintable():

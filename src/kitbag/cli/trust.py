@@ -130,14 +130,14 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
         roots = [name for name in dict.fromkeys(names) if name in known][:1]
         if not roots:
             raise NotFoundError(f"{path} is not trusted", "kitbag trust list")
-    gone, remark = revoke_trust(places, roots)
+    removed, remark = revoke_trust(places, roots)
     if remark:
         output.remark(output.clean(remark))
     if as_json:
-        return output.as_json({"removed": gone})
-    for root in gone:
+        return output.as_json({"removed": removed})
+    for root in removed:
         output.echo(f"no longer trusted: {output.clean(root)}")
-    return None if gone else output.remark("no workspace was trusted")
+    return None if removed else output.remark("no workspace was trusted")
 
 
 # --- printing ---------------------------------------------------------------------------------------------------
@@ -145,9 +145,9 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
 
 def print_trust(trust: WorkspaceTrust) -> None:
     """Every capability, whole and escaped, grouped by kind."""
-    colour = {"untrusted": "yellow", "changed": "red"}.get(trust.state, "green")
+    color = {"untrusted": "yellow", "changed": "red"}.get(trust.state, "green")
     output.echo(
-        f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATE_LABELS[trust.state], colour)}"
+        f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATE_LABELS[trust.state], color)}"
     )
     if trust.items:
         output.echo(f"It brings {words.count_items(trust.items)}.")
@@ -174,13 +174,13 @@ def _heading(text: str, number: int) -> None:
 
 
 def _print_entries(entries: Iterable[words.TrustEntry]) -> None:
-    said = ""
+    printed = ""
     for entry in entries:
         place = output.clean(entry.place)
         head = f"  {output.style(place, 'cyan')}{output.style(f'  ({entry.note})' if entry.note else '', 'dim')}"
-        if head != said:
+        if head != printed:
             output.echo(head)
-            said = head
+            printed = head
         for line in words.safe_lines(entry.text):
             output.echo(f"    {line}")
 
@@ -190,9 +190,9 @@ def _print_changes(changes: Sequence[TrustChange]) -> None:
     for change in changes:
         place, what = words.describe_change(change)
         output.echo(f"  {output.style(output.clean(place), 'cyan')} {what}")
-        for sign, text, colour in (("-", change.old, "red"), ("+", change.new, "green")):
+        for sign, text, color in (("-", change.old, "red"), ("+", change.new, "green")):
             for line in words.safe_lines(text) if text else ():
-                output.echo(output.style(f"    {sign} {line}", colour))
+                output.echo(output.style(f"    {sign} {line}", color))
 
 
 def trust_json(trust: WorkspaceTrust) -> dict[str, Any]:

@@ -68,37 +68,37 @@ def command(
     if not os.path.lexists(path):  # reading creates no journal
         raise NotFoundError("there is no session yet, so there is nothing to undo", "start one: kitbag -p …")
     with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
-        undoing = SessionUndo(journal, places, session_id)
-        if undoing.recovered:
+        undo = SessionUndo(journal, places, session_id)
+        if undo.recovered:
             output.remark(INTERRUPTED_NOTICE)
-        printing = _UndoCommand(undoing, as_json)
+        undo_command = _UndoCommand(undo, as_json)
         if as_list:
-            return printing.list_turns()
-        planned = undoing.make_plan(turn, redo)
+            return undo_command.list_turns()
+        planned = undo.make_plan(turn, redo)
         if show:
-            return printing.show(planned)
-        return printing.restore(planned, force=force, yes=yes)
+            return undo_command.show(planned)
+        return undo_command.restore(planned, force=force, yes=yes)
 
 
 class _UndoCommand:
-    def __init__(self, undoing: "SessionUndo", as_json: bool) -> None:
-        self.undoing = undoing
+    def __init__(self, undo: "SessionUndo", as_json: bool) -> None:
+        self.undo = undo
         self.as_json = as_json
 
     def list_turns(self) -> None:
         from kitbag.agent.undo.plan import list_net_effects
         from kitbag.runtime.undo import ACTION_VERBS
 
-        session_id = self.undoing.session_id
-        rows = [(turn, list_net_effects(turn.changes)) for turn in self.undoing.turns]
+        session_id = self.undo.session_id
+        rows = [(turn, list_net_effects(turn.changes)) for turn in self.undo.turns]
         if self.as_json:
             listed = [_turn_json(turn, net) for turn, net in rows]
             return output.as_json({"session": session_id, "turns": listed})
         table: list[tuple[str, ...]] = []
         for turn, net in rows:
             done = list(net.values())
-            said = [f"{done.count(kind):,} {kind}" for kind in ACTION_VERBS if kind in done]
-            what = ", ".join(said) if said else turn.problem or "nothing in the end"
+            counts = [f"{done.count(kind):,} {kind}" for kind in ACTION_VERBS if kind in done]
+            what = ", ".join(counts) if counts else turn.problem or "nothing in the end"
             state = "undone" if turn.undone else ""
             table.append((str(turn.number), turn.at[:16].replace("T", " "), what, state, turn.about))
         output.table(("TURN", "AT", "FILES", "STATE", "ABOUT"), table)
@@ -113,14 +113,12 @@ class _UndoCommand:
             return output.as_json({**self._summary_json(planned), "files": files})
         self._print_plan(planned)
         for step in planned.steps:
-            diff = self.undoing.diff_step(step)
+            diff = self.undo.diff_step(step)
             if diff is not None and diff.text:
                 output.echo()
                 for line in diff.text.split("\n"):
-                    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-                    output.echo(
-                        output.style(escape_for_terminal(line), colour) if colour else escape_for_terminal(line)
-                    )
+                    color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+                    output.echo(output.style(escape_for_terminal(line), color) if color else escape_for_terminal(line))
         return None
 
     def _print_plan(self, planned: "UndoPlan") -> None:
@@ -136,7 +134,7 @@ class _UndoCommand:
         shown = steps if output.terminal_width() is None else steps[:_MAX_SHOWN]
         for step in shown:
             word = output.style(ACTION_VERBS[step.effect].ljust(width), _COLOURS[step.effect])
-            detail = self.undoing.describe_step(step)
+            detail = self.undo.describe_step(step)
             detail = output.style(detail if detail == "/" else f"  {detail}", "dim")
             mark = output.style(f"  {output.clean(step.problem)}", "red") if step.problem else ""
             output.echo(f"  {word}  {output.clean(output.shorten_path(step.path))}{detail}{mark}")
@@ -147,11 +145,11 @@ class _UndoCommand:
         if planned.steps and not planned.turn.problem and not self.as_json:
             self._print_plan(planned)
             sys.stdout.flush()
-        self.undoing.check(planned, force=force)
+        self.undo.check(planned, force=force)
         if not yes and not self._confirm():
             output.remark("nothing was changed")
             sys.exit(1)
-        self._print_result(planned, self.undoing.restore(planned))
+        self._print_result(planned, self.undo.restore(planned))
 
     def _confirm(self) -> bool:
         if self.as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
@@ -183,14 +181,14 @@ class _UndoCommand:
     def _summary_json(self, planned: "UndoPlan") -> dict[str, Any]:
         turn = planned.turn
         return {
-            "session": self.undoing.session_id,
+            "session": self.undo.session_id,
             "turn": turn.number,
             "about": turn.about,
             "redo": planned.redo,
         }
 
     def _step_json(self, step: "UndoStep", *, with_diff: bool) -> dict[str, Any]:
-        diff = self.undoing.diff_step(step)
+        diff = self.undo.diff_step(step)
         return {
             "path": step.path,
             "change": step.effect,

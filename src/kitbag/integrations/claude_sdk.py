@@ -67,43 +67,43 @@ def options(
     from kitbag.library.scopes import find_places
     from kitbag.permissions.rules.load import PermissionFlags
 
-    taken = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
-    if taken:
-        raise UsageError(f"{taken[0]} is made here", "give your own words as `prompt`")
-    here = os.path.abspath(directory or str(more.get("cwd") or "") or os.getcwd())
-    given = Options(
-        directory=here,
+    conflicting = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
+    if conflicting:
+        raise UsageError(f"{conflicting[0]} is made here", "give your own words as `prompt`")
+    cwd = os.path.abspath(directory or str(more.get("cwd") or "") or os.getcwd())
+    run_options = Options(
+        directory=cwd,
         team=team,
         persona=persona,
         extra=tuple(map(os.path.abspath, extra)),
         trust_workspace=trust_workspace,
     )
-    ground = load_environment(
-        find_places(here),
+    environment = load_environment(
+        find_places(cwd),
         permission_options=PermissionFlags(),
         trust_workspace=trust_workspace,
-        extra=given.extra,
+        extra=run_options.extra,
         team=team,
         persona=persona,
     )
-    library = ground.library
-    text = system_prompt(prompt, library, ground.trust)
-    found = agent_definitions(library)
-    agents = {**found, **cast("Mapping[str, AgentDefinition]", more.pop("agents", None) or {})}
+    library = environment.library
+    text = system_prompt(prompt, library, environment.trust)
+    definitions = agent_definitions(library)
+    agents = {**definitions, **cast("Mapping[str, AgentDefinition]", more.pop("agents", None) or {})}
     allowed = [f"mcp__{SERVER_NAME}__{tool}" for tool in SKILL_TOOLS] + (list(SPAWN_TOOLS) if agents else [])
-    refused = ["Skill", *(f"mcp__{SERVER_NAME}__{tool}" for tool in OTHER_TOOLS)]
+    disallowed = ["Skill", *(f"mcp__{SERVER_NAME}__{tool}" for tool in OTHER_TOOLS)]
     servers = {
         **_pop_servers(more),
-        SERVER_NAME: _in_process_server(given) if in_process else _subprocess_server(given),
+        SERVER_NAME: _in_process_server(run_options) if in_process else _subprocess_server(run_options),
     }
     allowed += more.pop("allowed_tools", ())
-    refused += more.pop("disallowed_tools", ())
-    rest: dict[str, Any] = {"setting_sources": [], "cwd": here, **more}
+    disallowed += more.pop("disallowed_tools", ())
+    rest: dict[str, Any] = {"setting_sources": [], "cwd": cwd, **more}
     return ClaudeAgentOptions(
         system_prompt={"type": "preset", "preset": "claude_code", "append": text} if claude_code else text,
         mcp_servers=servers,
         allowed_tools=list(dict.fromkeys(allowed)),
-        disallowed_tools=list(dict.fromkeys(refused)),
+        disallowed_tools=list(dict.fromkeys(disallowed)),
         agents=agents or None,
         strict_mcp_config=True,
         **rest,
@@ -154,13 +154,13 @@ def _in_process_server(run_options: Options) -> Any:
 
 
 def _subprocess_server(run_options: Options) -> Any:
-    words = ["-m", "kitbag", "mcp", "--cwd", run_options.directory]
-    words += [word for one in run_options.extra for word in ("--dir", one)]
-    words += ["--team", run_options.team] if run_options.team else []
-    words += ["--persona", run_options.persona] if run_options.persona else []
-    words += ["--trust-workspace"] if run_options.trust_workspace else []
+    arguments = ["-m", "kitbag", "mcp", "--cwd", run_options.directory]
+    arguments += [word for one in run_options.extra for word in ("--dir", one)]
+    arguments += ["--team", run_options.team] if run_options.team else []
+    arguments += ["--persona", run_options.persona] if run_options.persona else []
+    arguments += ["--trust-workspace"] if run_options.trust_workspace else []
     # Without `alwaysLoad` the CLI hides the tools behind a search.
-    return {"type": "stdio", "command": sys.executable, "args": words, "alwaysLoad": True}
+    return {"type": "stdio", "command": sys.executable, "args": arguments, "alwaysLoad": True}
 
 
 def _pop_servers(more: dict[str, Any]) -> dict[str, Any]:
@@ -178,15 +178,15 @@ def _pop_servers(more: dict[str, Any]) -> dict[str, Any]:
 def agent_definitions(library: Registry) -> "dict[str, AgentDefinition]":
     """Definitions of agent files, including those next to skills (`_subagents/`), but not of the built-in agents, which
     the CLI has itself. An agent without tools is omitted, as Kitbag would refuse to start it."""
-    found: dict[str, AgentDefinition] = {}
+    definitions: dict[str, AgentDefinition] = {}
     for agent, _ in library.visible_agents():
         if agent.root.scope == "built-in" or agent.disabled or agent.tools.mode == "none":
             continue
         definition = agent_definition(agent, library)
         if definition.tools is None or definition.tools:
-            name = re.sub(r"[^A-Za-z0-9_-]", "-", agent.name if agent.name not in found else agent.full_name)
-            found[name] = definition
-    return found
+            name = re.sub(r"[^A-Za-z0-9_-]", "-", agent.name if agent.name not in definitions else agent.full_name)
+            definitions[name] = definition
+    return definitions
 
 
 def agent_definition(agent: AgentFile, library: Registry) -> "AgentDefinition":

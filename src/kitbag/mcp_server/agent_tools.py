@@ -68,15 +68,15 @@ def pack_tool(options: Options) -> Tool[PackArguments]:
 
 def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> ToolOutput:
     library, permissions = context.library, context.permissions
-    rights = ReferencePermissions(
+    reference_permissions = ReferencePermissions(
         library.places,
         library.settings,
         trust_workspace=options.trust_workspace,
         live=permissions.live_rules,
         mode=permissions.mode,
     )
-    packer = Packer(library, policy=rights)
-    wanted = PackOptions(
+    packer = Packer(library, policy=reference_permissions)
+    pack_options = PackOptions(
         skills=arguments.skills,
         strategy=arguments.strategy or None,
         output=arguments.output_requirements,
@@ -90,8 +90,10 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
         task, problems = load_task("-", packer.source(), arguments.task)
     else:
         task, problems = load_task(_check_reference(written, context), packer.source())
-    payload = packer.pack(task, wanted, problems)
-    warnings = [f"Warning: {found.place}: {found.problem}" for found in payload.warnings if found.severity != "info"]
+    payload = packer.pack(task, pack_options, problems)
+    warnings = [
+        f"Warning: {warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"
+    ]
     return text_output("\n".join([payload.text.rstrip("\n"), *warnings]), f"{payload.tokens:,} tokens")
 
 
@@ -101,9 +103,9 @@ def _check_reference(reference: str, context: ToolContext) -> str:
         raise UsageError("there is no standard input here", "give the id, a file, or the task itself")
     path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""
     if path and os.path.exists(path):
-        judgement = context.permissions.with_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
-        if judgement.effect != "allow":
-            raise InvalidError(f"{reference[:300]} is not read: {judgement.reason}", "give the task itself")
+        decision = context.permissions.with_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
+        if decision.effect != "allow":
+            raise InvalidError(f"{reference[:300]} is not read: {decision.reason}", "give the task itself")
     return reference
 
 

@@ -44,10 +44,10 @@ class ConnectedClient:
         """Keeps what was loaded before, if the client may still see it."""
         if self._skills is None or self._served is not served:
             loaded = self._skills.loaded() if self._skills is not None else []
-            ground = served.environment
-            skills = build_session_skills(ground, self._options, lambda: ground.permissions.mode, self._stop)
+            environment = served.environment
+            skills = build_session_skills(environment, self._options, lambda: environment.permissions.mode, self._stop)
             skills.session_id = self.id
-            skills.restore(one for one in loaded if _can_see(skills, one.name))
+            skills.restore(skill for skill in loaded if _can_see(skills, skill.name))
             self._skills, self._served = skills, served
         return self._skills
 

@@ -36,10 +36,10 @@ class CallDelegation:
         if self._delegation is None:
             from kitbag.tasks.delegation import TaskDelegation
 
-            inherited, shared = await self._stack.enter_async_context(self._state.agent_setup())
+            inherited, host = await self._stack.enter_async_context(self._state.agent_setup())
             settings_file = inherited.environment.library.settings.user_file
             inherited = inherited._replace(approvals=Approvals(self._approver, settings_file))
-            self._delegation = TaskDelegation(lambda: inherited, self._client.id, host=shared)
+            self._delegation = TaskDelegation(lambda: inherited, self._client.id, host=host)
         return self._delegation
 
     @property

@@ -48,9 +48,9 @@ class ElicitationApprover:
             raise InvalidError("the question was not answered in time", "") from None
         except MCPError as error:
             raise InvalidError(f"the client could not ask: {error.error.message}", "") from None
-        given = (result.content or {}).get("answer") if result.action == "accept" else None
-        if given == _ONCE:
+        answer = (result.content or {}).get("answer") if result.action == "accept" else None
+        if answer == _ONCE:
             return ApprovalAnswer("allow")
-        if given == _ALIKE:
+        if answer == _ALIKE:
             return ApprovalAnswer("allow", "session", question.suggestion)
         return ApprovalAnswer("deny")

@@ -30,17 +30,17 @@ MIN_TOKEN_LENGTH: Final = 32
 SHUTDOWN_SECONDS: Final = 1
 
 
-async def serve_http(state: ServerState, listening: HttpOptions, notify: Callable[[str], None]) -> None:
+async def serve_http(state: ServerState, options: HttpOptions, notify: Callable[[str], None]) -> None:
     """Runs until cancelled. Raises UsageError for an address that needs a token file, InvalidError for one in use."""
-    _check_address(listening)
-    own = (_read_token_file(listening.token_file), listening.token_file) if listening.token_file else None
-    with _bind_socket(listening) as bound:
-        port = bound.getsockname()[1]
+    _check_address(options)
+    user_token = (_read_token_file(options.token_file), options.token_file) if options.token_file else None
+    with _bind_socket(options) as listener:
+        port = listener.getsockname()[1]
         home = state.served.environment.places.kitbag_home
-        with _store_token(home, port, own) as (token, place):
+        with _store_token(home, port, user_token) as (token, token_path):
             server = KitbagServer(state)
             # Defense in depth: the guard checks the same first.
-            hosts = _allowed_hosts(listening, port)
+            hosts = _allowed_hosts(options, port)
             security = TransportSecuritySettings(
                 allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
             )
@@ -50,14 +50,14 @@ async def serve_http(state: ServerState, listening: HttpOptions, notify: Callabl
                 session_idle_timeout=IDLE_SECONDS,
                 max_sessions=MAX_SESSIONS,
                 transport_security=security,
-                host=listening.host,
+                host=options.host,
             )
             guard = HttpGuard(cast("Application", inner), hosts, token, state.clients)
-            notify(f"at http://{_format_host(listening.host)}:{port}{MCP_PATH}; the token is in {place}")
-            await _run(guard, bound)
+            notify(f"at http://{_format_host(options.host)}:{port}{MCP_PATH}; the token is in {token_path}")
+            await _run(guard, listener)
 
 
-async def _run(guard: HttpGuard, bound: socket.socket) -> None:
+async def _run(guard: HttpGuard, listener: socket.socket) -> None:
     config = uvicorn.Config(
         cast("Any", guard),
         log_config=None,
@@ -70,7 +70,7 @@ async def _run(guard: HttpGuard, bound: socket.socket) -> None:
         h11_max_incomplete_event_size=64 * 1024,
     )
     server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=[bound]))
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
@@ -89,10 +89,10 @@ class _Server(uvicorn.Server):
 # Address
 
 
-def _check_address(listening: HttpOptions) -> None:
-    if _is_loopback(listening.host) or listening.token_file:
+def _check_address(options: HttpOptions) -> None:
+    if _is_loopback(options.host) or options.token_file:
         return
-    problem = f"{listening.host} can be reached from other machines"
+    problem = f"{options.host} can be reached from other machines"
     fix = "say with --token-file which token they must have, or leave out --host"
     raise UsageError(problem, fix)
 
@@ -107,29 +107,29 @@ def _is_loopback(host: str) -> bool:
 
 
 @contextlib.contextmanager
-def _bind_socket(listening: HttpOptions) -> Generator[socket.socket, None, None]:
-    host = "127.0.0.1" if listening.host.lower() == "localhost" else listening.host.strip("[]")
+def _bind_socket(options: HttpOptions) -> Generator[socket.socket, None, None]:
+    host = "127.0.0.1" if options.host.lower() == "localhost" else options.host.strip("[]")
     try:
-        found = socket.getaddrinfo(host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        bound = socket.socket(family, kind, protocol)
+        infos = socket.getaddrinfo(host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = infos[0]
+        listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise UsageError(f"--host {listening.host}: {error}", "give an address of this machine") from error
-    with bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        raise UsageError(f"--host {options.host}: {error}", "give an address of this machine") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind(address)
-            bound.listen()  # before its address is announced
+            listener.bind(address)
+            listener.listen()  # before its address is announced
         except OSError as error:
-            problem = f"{listening.host}:{listening.port} can't be listened at: {error.strerror or error}"
+            problem = f"{options.host}:{options.port} can't be listened at: {error.strerror or error}"
             raise InvalidError(problem, "choose another port") from error
-        yield bound
+        yield listener
 
 
-def _allowed_hosts(listening: HttpOptions, port: int) -> frozenset[str]:
+def _allowed_hosts(options: HttpOptions, port: int) -> frozenset[str]:
     """Values of the Host header that are accepted."""
-    names = {_format_host(name) for name in (listening.host, *listening.names)}
-    if listening.host.lower() in ("127.0.0.1", "localhost"):
+    names = {_format_host(name) for name in (options.host, *options.names)}
+    if options.host.lower() in ("127.0.0.1", "localhost"):
         names |= {"127.0.0.1", "localhost"}
     hosts = {name if _has_port(name) else f"{name}:{port}" for name in names}
     if port == 80:  # clients omit the default port
@@ -152,21 +152,21 @@ def _format_host(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _store_token(home: str, port: int, own: tuple[str, str] | None) -> Generator[tuple[str, str], None, None]:
+def _store_token(home: str, port: int, user_token: tuple[str, str] | None) -> Generator[tuple[str, str], None, None]:
     """Yields the token and its path. A new token is stored in a private file that is deleted on exit, unless the user
     brings their own."""
-    if own is not None:
-        yield own
+    if user_token is not None:
+        yield user_token
         return
     token = secrets.token_urlsafe(32)
     path = f"mcp/{port}.token"
     private_files.write(home, path, token.encode())
-    place = os.path.join(home, path)
+    full_path = os.path.join(home, path)
     try:
-        yield token, place
+        yield token, full_path
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(place)
+            os.unlink(full_path)
 
 
 def _read_token_file(path: str) -> str:

@@ -43,9 +43,9 @@ class HttpGuard:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.lower(), []).append(value)
-        refused = self._find_rejection(scope, headers)
-        if refused is not None:
-            await _send_rejection(send, *refused)
+        rejection = self._find_rejection(scope, headers)
+        if rejection is not None:
+            await _send_rejection(send, *rejection)
             return
         await self._serve(scope, receive, send, headers)
 
@@ -70,14 +70,14 @@ class HttpGuard:
             return 403, "the content must be application/json"
         return None
 
-    def _has_valid_token(self, given: list[bytes]) -> bool:
+    def _has_valid_token(self, authorization: list[bytes]) -> bool:
         """Compares in constant time."""
-        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        scheme, _, token = authorization[0].partition(b" ") if len(authorization) == 1 else (b"", b"", b"")
         same = hmac.compare_digest(token.strip(), self._token)
         return same and scheme.lower() == b"bearer"
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, list[bytes]]) -> None:
-        gone = scope[DISCONNECTED_KEY] = asyncio.Event()
+        disconnected = scope[DISCONNECTED_KEY] = asyncio.Event()
         session_id = headers.get(b"mcp-session-id", [b""])[0].decode("latin-1")
         status = 0
 
@@ -89,12 +89,12 @@ class HttpGuard:
             await send(message)
 
         with self._clients.track_request(session_id):
-            await self._inner(scope, _with_body_timeout(receive, gone), watched)
+            await self._inner(scope, _with_body_timeout(receive, disconnected), watched)
         if scope["method"] == "DELETE" and status < 400:
             self._clients.remove(session_id)
 
 
-def _with_body_timeout(receive: Receive, gone: asyncio.Event) -> Receive:
+def _with_body_timeout(receive: Receive, disconnected: asyncio.Event) -> Receive:
     """Limits the time for the body, and sets `disconnected` when the client has gone."""
     end = time.monotonic() + BODY_TIMEOUT
     has_all = False
@@ -107,7 +107,7 @@ def _with_body_timeout(receive: Receive, gone: asyncio.Event) -> Receive:
         except TimeoutError:
             message = {"type": "http.disconnect"}
         if message["type"] == "http.disconnect":
-            gone.set()
+            disconnected.set()
         has_all = has_all or not message.get("more_body", False)
         return message
 

@@ -49,7 +49,7 @@ class _DirectoryParams(PaginatedRequestParams):
     uri: str
 
 
-class SkillResources:
+class SkillResourceHandlers:
     def __init__(self, state: ServerState) -> None:
         self._state = state
 
@@ -76,12 +76,12 @@ class SkillResources:
             raise MCPError(INTERNAL_ERROR, f"it could not be read: {error}") from None
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
-        def look(addresses: SkillUris) -> ListResourcesResult:
-            shown, cursor = paginate(addresses.listed, params.cursor, RESOURCES_PAGE_SIZE)
-            found = [_skill_resource(addresses, skill) for _, skill in shown]
-            return ListResourcesResult(resources=found, next_cursor=cursor)
+        def read(uris: SkillUris) -> ListResourcesResult:
+            shown, cursor = paginate(uris.listed, params.cursor, RESOURCES_PAGE_SIZE)
+            resources = [_skill_resource(uris, skill) for _, skill in shown]
+            return ListResourcesResult(resources=resources, next_cursor=cursor)
 
-        return await self._run_in_thread(look)
+        return await self._run_in_thread(read)
 
     async def _list_templates(self, _: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
         template = ResourceTemplate(
@@ -94,10 +94,10 @@ class SkillResources:
     async def _read(self, _: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
 
-        def look(addresses: SkillUris) -> ReadResourceResult:
-            found = addresses.find(uri)
-            data = addresses.read(addresses.file(found.skill, found.path))
-            kind = media_type(found.path)
+        def read(uris: SkillUris) -> ReadResourceResult:
+            location = uris.find(uri)
+            data = uris.read(uris.file(location.skill, location.path))
+            kind = media_type(location.path)
             try:
                 text = TextResourceContents(uri=uri, mime_type=kind, text=data.decode())
                 return ReadResourceResult(contents=[text])
@@ -106,54 +106,54 @@ class SkillResources:
                 blob = base64.b64encode(data).decode()
                 return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=kind, blob=blob)])
 
-        return await self._run_in_thread(look)
+        return await self._run_in_thread(read)
 
     # Skills extension
 
     async def _list_skills(self, _: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        def look(addresses: SkillUris) -> dict[str, Any]:
-            shown, cursor = paginate(addresses.listed, params.cursor, SKILLS_PAGE_SIZE)
+        def read(uris: SkillUris) -> dict[str, Any]:
+            shown, cursor = paginate(uris.listed, params.cursor, SKILLS_PAGE_SIZE)
             more = {"nextCursor": cursor} if cursor is not None else {}
-            return {"resultType": "complete", "skills": build_entries(addresses, shown), **more, **CACHE_HINTS}
+            return {"resultType": "complete", "skills": build_entries(uris, shown), **more, **CACHE_HINTS}
 
-        return await self._run_in_thread(look)
+        return await self._run_in_thread(read)
 
     async def _get_skill(self, _: Context, params: _SkillParams) -> dict[str, Any]:
-        def look(addresses: SkillUris) -> dict[str, Any]:
-            found = addresses.find(params.uri)
-            if found.path != MAIN_FILE:
+        def read(uris: SkillUris) -> dict[str, Any]:
+            location = uris.find(params.uri)
+            if location.path != MAIN_FILE:
                 raise NotFoundError(f"no skill is served at {params.uri[:300]}", f"name the skill's {MAIN_FILE}")
-            return {"resultType": "complete", "skill": build_entry(addresses, found.skill), **CACHE_HINTS}
+            return {"resultType": "complete", "skill": build_entry(uris, location.skill), **CACHE_HINTS}
 
-        return await self._run_in_thread(look)
+        return await self._run_in_thread(read)
 
     async def _read_directory(self, _: Context, params: _DirectoryParams) -> dict[str, Any]:
-        def look(addresses: SkillUris) -> dict[str, Any]:
-            found = addresses.find(params.uri)
-            children = addresses.children(found.skill, found.path)
+        def read(uris: SkillUris) -> dict[str, Any]:
+            location = uris.find(params.uri)
+            children = uris.children(location.skill, location.path)
             shown, cursor = paginate(
                 [(name, is_folder) for name, is_folder in children], params.cursor, RESOURCES_PAGE_SIZE
             )
             more = {"nextCursor": cursor} if cursor is not None else {}
             listed: list[dict[str, Any]] = []
             for name, is_folder in shown:
-                path = f"{found.path}/{name}" if found.path else name
+                path = f"{location.path}/{name}" if location.path else name
                 if path == MAIN_FILE:
-                    resource = _skill_resource(addresses, found.skill).model_dump(
+                    resource = _skill_resource(uris, location.skill).model_dump(
                         by_alias=True, mode="json", exclude_none=True
                     )
                     listed.append(resource)
                     continue
                 kind = DIRECTORY_MEDIA_TYPE if is_folder else media_type(path)
-                listed.append({"uri": addresses.uri(found.skill, path), "name": name, "mimeType": kind})
+                listed.append({"uri": uris.uri(location.skill, path), "name": name, "mimeType": kind})
             return {"resultType": "complete", "resources": listed, **more}
 
-        return await self._run_in_thread(look)
+        return await self._run_in_thread(read)
 
 
-def _skill_resource(addresses: SkillUris, skill: Skill) -> Resource:
+def _skill_resource(uris: SkillUris, skill: Skill) -> Resource:
     return Resource(
-        uri=addresses.uri(skill), name=skill.name, description=skill.description or None, mime_type="text/markdown"
+        uri=uris.uri(skill), name=skill.name, description=skill.description or None, mime_type="text/markdown"
     )
 
 

@@ -39,7 +39,7 @@ def permission_inputs(options: Options) -> PermissionFlags:
 
 def load_served_library(options: Options) -> ServedLibrary:
     """Raises UsageError for an invalid rule or mode, NotFoundError for an unknown team or persona."""
-    ground = load_environment(
+    environment = load_environment(
         find_places(options.directory or None),
         permission_options=permission_inputs(options),
         trust_workspace=options.trust_workspace,
@@ -48,42 +48,42 @@ def load_served_library(options: Options) -> ServedLibrary:
         persona=options.persona,
         settings_mode=options.settings_mode,
     )
-    library = ground.library
+    library = environment.library
     skills, agents = library.visible_skills(), library.visible_agents()
-    whole = catalog_budget(library.settings)
-    brief = Budget(*map(min, BRIEF_BUDGET, whole))
-    rest = whole._replace(descriptions=whole.descriptions - brief.descriptions, names=whole.names - brief.names)
-    left_out = [f"{notice.text}. {notice.fix}" for notice in untrusted_notices(ground)]
-    parts = [load_text("instructions"), *(_escape_notice(note[:MAX_NOTICE_CHARACTERS]) for note in left_out)]
+    budget = catalog_budget(library.settings)
+    brief = Budget(*map(min, BRIEF_BUDGET, budget))
+    rest = budget._replace(descriptions=budget.descriptions - brief.descriptions, names=budget.names - brief.names)
+    untrusted = [f"{notice.text}. {notice.fix}" for notice in untrusted_notices(environment)]
+    parts = [load_text("instructions"), *(_escape_notice(note[:MAX_NOTICE_CHARACTERS]) for note in untrusted)]
     parts += [
         render_skills(skills, rest, over_mcp=True).text,
         render_agents(agents, rest).text,
-        *_prompt_additions(ground),
+        *_prompt_additions(environment),
     ]
-    mark: LibraryFingerprint = {("trust", ""): (ground.trust.state, ground.trust.items)}
-    mark |= {("skill", skill.full_name): (skill.path, skill.stamp) for skill, _ in skills}
-    mark |= {("agent", agent.full_name): (agent.path, agent.frontmatter_stamp) for agent, _ in agents}
-    notes = (*left_out, *(f"{found.place}: {found.problem}" for found in ground.diagnostics))
+    fingerprint: LibraryFingerprint = {("trust", ""): (environment.trust.state, environment.trust.items)}
+    fingerprint |= {("skill", skill.full_name): (skill.path, skill.stamp) for skill, _ in skills}
+    fingerprint |= {("agent", agent.full_name): (agent.path, agent.frontmatter_stamp) for agent, _ in agents}
+    notices = (*untrusted, *(f"{diagnostic.place}: {diagnostic.problem}" for diagnostic in environment.diagnostics))
     return ServedLibrary(
-        ground,
+        environment,
         "\n\n".join(part for part in parts if part),
         render_skills(skills, brief, over_mcp=True).text,
         render_agents(agents, brief).text,
-        mark,
-        notes,
+        fingerprint,
+        notices,
     )
 
 
-def _prompt_additions(ground: AgentEnvironment) -> list[str]:
+def _prompt_additions(environment: AgentEnvironment) -> list[str]:
     """From the chosen team and persona."""
-    persona = ground.library.persona
-    added = [ground.library.team_prompt(), persona.system_prompt_additions if persona else ""]
+    persona = environment.library.persona
+    added = [environment.library.team_prompt(), persona.system_prompt_additions if persona else ""]
     return [remove_hidden(part)[:MAX_ADDITION_CHARACTERS] for part in added if part]
 
 
-def _escape_notice(note: str) -> str:
+def _escape_notice(notice: str) -> str:
     """Names from untrusted files can't inject markup."""
-    return remove_hidden(collapse_whitespace(note)).replace("<", "&lt;")
+    return remove_hidden(collapse_whitespace(notice)).replace("<", "&lt;")
 
 
 def load_text(name: str) -> str:

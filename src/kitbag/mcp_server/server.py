@@ -31,7 +31,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from kitbag.mcp_server.client_sessions import ConnectedClient
-from kitbag.mcp_server.resources import SkillResources
+from kitbag.mcp_server.resources import SkillResourceHandlers
 from kitbag.mcp_server.served_library import ServedLibrary
 from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
 from kitbag.mcp_server.skills_extension import EXTENSION, SETTINGS
@@ -66,7 +66,7 @@ class KitbagServer(Server[Any]):
         self.extensions = {EXTENSION: SETTINGS}
         # Replaces the SDK's telemetry, which has no exporter here.
         self.middleware[:] = [_declare_extension]
-        SkillResources(state).register(self)
+        SkillResourceHandlers(state).register(self)
         self.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
         self.add_request_handler("server/discover", RequestParams, self._discover)
         self.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
@@ -118,17 +118,17 @@ class KitbagServer(Server[Any]):
         for client in self._state.clients.all():
             if client.session is None:
                 continue
-            gone = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
-            with gone, anyio.move_on_after(NOTIFY_TIMEOUT):
+            if_connected = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
+            with if_connected, anyio.move_on_after(NOTIFY_TIMEOUT):
                 await client.session.send_tool_list_changed()
                 await client.session.send_resource_list_changed()
         await self._bus.publish(ToolsListChanged())
         await self._bus.publish(ResourcesListChanged())
-        addresses = self._state.skill_uris
-        for _, skill in addresses.listed:
+        uris = self._state.skill_uris
+        for _, skill in uris.listed:
             key = ("skill", skill.full_name)
             if key in old.fingerprint and old.fingerprint[key] != new.fingerprint.get(key):
-                await self._bus.publish(ResourceUpdated(addresses.uri(skill)))
+                await self._bus.publish(ResourceUpdated(uris.uri(skill)))
 
 
 async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:

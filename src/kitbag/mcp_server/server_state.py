@@ -33,11 +33,11 @@ ChangeCallback = Callable[[ServedLibrary, ServedLibrary], Awaitable[None]]
 class ServerState:
     def __init__(self, options: Options) -> None:
         """Raises KitbagError for invalid options."""
-        begun = time.monotonic()
+        started = time.monotonic()
         self.served = load_served_library(options)
         # The mode from the settings at start; a stricter mode set later applies to all clients.
         self.options = options = options._replace(settings_mode=self.served.environment.live_rules.settings_mode)
-        self._reload_seconds = time.monotonic() - begun
+        self._reload_seconds = time.monotonic() - started
         self.clients = ConnectedClients(options)
         self.on_change: ChangeCallback | None = None
         self._skill_uris: tuple[ServedLibrary, SkillUris] | None = None
@@ -71,7 +71,7 @@ class ServerState:
             await self.refreshed(MIN_REFRESH_SECONDS)
 
     async def _reload(self) -> None:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             new = await asyncio.to_thread(load_served_library, self.options)
         except (KitbagError, OSError) as error:  # keep the old one: e.g. a persona's file is gone
@@ -79,7 +79,7 @@ class ServerState:
             return
         finally:
             self._reloaded_at = time.monotonic()
-            self._reload_seconds = self._reloaded_at - begun
+            self._reload_seconds = self._reloaded_at - started
         old = self.served
         if new.fingerprint == old.fingerprint and new.instructions == old.instructions:
             return
@@ -96,9 +96,9 @@ class ServerState:
 
         if self._task_hosting is None:
             self._task_hosting = self._open_task_hosting()
-        grounds, shared = self._task_hosting
-        async with grounds.acquire(TaskRequest("", "", directory=self.served.environment.places.cwd)) as inherited:
-            yield inherited, shared
+        setups, host = self._task_hosting
+        async with setups.acquire(TaskRequest("", "", directory=self.served.environment.places.cwd)) as inherited:
+            yield inherited, host
 
     def _open_task_hosting(self) -> "tuple[SetupCache, TaskHost]":
         from kitbag.assembly.model_sources import load_model_sources
@@ -115,15 +115,15 @@ class ServerState:
         journal = open_journal(home, load_model_sources(load_settings(home, ()))[0])
         self._exit_stack.callback(journal.close)
 
-        def note(notice: Notice) -> None:
+        def log_notice(notice: Notice) -> None:
             logger.warning("%s", notice.text)
 
-        def lay(wish: TaskRequest) -> "ParentContext":
-            return load_standalone_setup(wish.directory, self.options, self.options.model, None, journal, note)
+        def load(request: TaskRequest) -> "ParentContext":
+            return load_standalone_setup(request.directory, self.options, self.options.model, None, journal, log_notice)
 
-        grounds = SetupCache(lay)
-        self._exit_stack.push_async_callback(grounds.close)
-        return grounds, TaskHost(Board(journal))
+        setups = SetupCache(load)
+        self._exit_stack.push_async_callback(setups.close)
+        return setups, TaskHost(Board(journal))
 
     async def close(self) -> None:
         await self._exit_stack.aclose()

@@ -43,11 +43,11 @@ class SkillFileArguments(Arguments, frozen=True):
 
 
 async def _load(arguments: LoadSkillArguments, context: ToolContext) -> ToolOutput:
-    found = await asyncio.to_thread(_load_or_fork, arguments, context)
-    if isinstance(found, str):
-        return text_output(found, arguments.skill_name)
+    loaded = await asyncio.to_thread(_load_or_fork, arguments, context)
+    if isinstance(loaded, str):
+        return text_output(loaded, arguments.skill_name)
     assert context.delegation is not None, "the server gives it to every call of this tool"
-    return await run_forked_skill(found, context, context.delegation)
+    return await run_forked_skill(loaded, context, context.delegation)
 
 
 def _load_or_fork(arguments: LoadSkillArguments, context: ToolContext) -> SkillFork | str:
@@ -63,12 +63,12 @@ def _load_or_fork(arguments: LoadSkillArguments, context: ToolContext) -> SkillF
 
 def _check_allowed(context: ToolContext, name: str, arguments: str = "") -> None:
     """Applies the rules for skills. Raises InvalidError, also for what would need an approval."""
-    found = context.skills.find(name).full_name
-    judgement = context.permissions.decide("Skill", {"skill": found, "args": arguments})
-    if judgement.effect != "allow":
-        part = next(part for part in judgement.parts if part.effect == judgement.effect)
+    full_name = context.skills.find(name).full_name
+    decision = context.permissions.decide("Skill", {"skill": full_name, "args": arguments})
+    if decision.effect != "allow":
+        part = next(part for part in decision.parts if part.effect == decision.effect)
         rule = f" (`{_escape_line(part.rule)}`)" if part.rule else ""
-        raise InvalidError(f"the skill {found} is not allowed: {judgement.reason}{rule}", "use another, or none")
+        raise InvalidError(f"the skill {full_name} is not allowed: {decision.reason}{rule}", "use another, or none")
 
 
 def _with_header(delivered: SkillDelivery, reason: str, context: ToolContext) -> str:
@@ -103,11 +103,15 @@ async def _read_file(arguments: SkillFileArguments, context: ToolContext) -> Too
         fix = "use it from the skill's directory, or read it as a resource"
         raise InvalidError(f"{_escape_line(arguments.path)} is no text ({len(data):,} bytes): {path}", fix) from None
     shown = whole[arguments.offset : arguments.offset + MAX_READ_CHARACTERS]
-    left = len(whole) - arguments.offset - len(shown)
+    remaining = len(whole) - arguments.offset - len(shown)
     if not shown:
         end = "the file is empty" if not whole else f"the file ends at {len(whole):,}"
         return text_output(f"[{end}]", end)
-    more = f"\n[{left:,} more characters. Go on with offset={arguments.offset + len(shown)}.]" if left > 0 else ""
+    more = (
+        f"\n[{remaining:,} more characters. Go on with offset={arguments.offset + len(shown)}.]"
+        if remaining > 0
+        else ""
+    )
     return text_output(reveal_hidden(shown) + more, f"{len(shown):,} characters")
 
 
@@ -117,22 +121,22 @@ def _read_bytes(arguments: SkillFileArguments, context: ToolContext) -> tuple[by
     _check_allowed(context, skill.full_name)
     main = resolve_skill_file(skill)
     top = os.path.dirname(main)
-    wanted = arguments.path.removeprefix("./")
-    if wanted.startswith(f"{skill.directory}/"):
-        wanted = wanted[len(skill.directory) + 1 :]
-    if "\0" in wanted:
+    relative = arguments.path.removeprefix("./")
+    if relative.startswith(f"{skill.directory}/"):
+        relative = relative[len(skill.directory) + 1 :]
+    if "\0" in relative:
         raise InvalidError("the path has a NUL character", "")
-    resolved = main if wanted == "SKILL.md" else os.path.realpath(os.path.join(top, wanted))
-    alone = bool(skill.flags & FLAT) and resolved != main
-    if not is_inside(resolved, top) or alone or not os.path.exists(resolved):
+    resolved = main if relative == "SKILL.md" else os.path.realpath(os.path.join(top, relative))
+    is_outside_flat_file = bool(skill.flags & FLAT) and resolved != main
+    if not is_inside(resolved, top) or is_outside_flat_file or not os.path.exists(resolved):
         for link in list_resources(skill).problems:
-            if f"{skill.directory}/{wanted}/".startswith(f"{link.file}/"):
+            if f"{skill.directory}/{relative}/".startswith(f"{link.file}/"):
                 raise InvalidError(f"{_escape_line(arguments.path)}: {_escape_line(link.problem)}", link.fix)
         problem = f"the skill {skill.full_name} has no file {_escape_line(arguments.path)}"
         raise NotFoundError(problem, f"it has {_list_file_names(context, skill.full_name)}")
-    judgement = context.permissions.with_mode("default").decide("Read", {"file_path": resolved})
-    if judgement.effect != "allow":
-        raise InvalidError(f"{_escape_line(arguments.path)} is not read: {judgement.reason}", "")
+    decision = context.permissions.with_mode("default").decide("Read", {"file_path": resolved})
+    if decision.effect != "allow":
+        raise InvalidError(f"{_escape_line(arguments.path)} is not read: {decision.reason}", "")
     descriptor = open_for_reading(resolved, context.workspace, expected_resolved=resolved)
     with open(descriptor, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)

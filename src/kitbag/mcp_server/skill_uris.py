@@ -110,10 +110,10 @@ class SkillUris:
             resolved = os.path.realpath(os.path.join(os.path.dirname(main), path))
             if not _is_below(resolved, os.path.dirname(main)) or any(part in _SKIPPED_DIRECTORIES for part in parts):
                 resolved = ""
-        found = self._stat_file(path, resolved) if resolved else None
-        if found is None:
+        file = self._stat_file(path, resolved) if resolved else None
+        if file is None:
             raise NotFoundError(f"the skill {skill.full_name} has no file {path[:300]!r}", "its entry lists its files")
-        return found
+        return file
 
     def _stat_file(self, path: str, resolved: str) -> ServedFile | None:
         try:
@@ -129,36 +129,36 @@ class SkillUris:
 
     def files(self, skill: Skill) -> list[ServedFile]:
         """All served files, the main file first, then sorted. Raises InvalidError for too many."""
-        found = [self.file(skill, MAIN_FILE)]
+        files = [self.file(skill, MAIN_FILE)]
         for file in self._walk(skill):
-            found.append(file)
-            if len(found) > MAX_FILES or sum(one.size for one in found) > MAX_BYTES:
+            files.append(file)
+            if len(files) > MAX_FILES or sum(one.size for one in files) > MAX_BYTES:
                 limit = f"{MAX_FILES} files or {MAX_BYTES:,} bytes"
                 raise InvalidError(f"the skill {skill.full_name} has more than {limit}", "make it smaller")
-        return [found[0], *sorted(found[1:])]
+        return [files[0], *sorted(files[1:])]
 
     def _walk(self, skill: Skill) -> Iterator[ServedFile]:
         main = resolve_skill_file(skill)
         top = os.path.dirname(main)
         pending = [""] if not skill.flags & FLAT else []
-        looked_at = 0
+        visited = 0
         while pending:
             folder = pending.pop()
             try:
                 names = sorted(os.listdir(os.path.join(top, folder)))
             except OSError:
                 continue
-            looked_at += len(names)
-            if looked_at > 20 * MAX_FILES:
+            visited += len(names)
+            if visited > 20 * MAX_FILES:
                 raise InvalidError(f"the skill {skill.full_name} has too many files", "make it smaller")
             for name in names:
                 path = f"{folder}/{name}" if folder else name
-                place = os.path.join(top, path)
-                if os.path.isdir(place) and not os.path.islink(place):
+                full_path = os.path.join(top, path)
+                if os.path.isdir(full_path) and not os.path.islink(full_path):
                     if name not in _SKIPPED_DIRECTORIES and path.count("/") < MAX_DEPTH:
                         pending.append(path)
                     continue
-                resolved = os.path.realpath(place)
+                resolved = os.path.realpath(full_path)
                 if path == MAIN_FILE or resolved == main or not _is_below(resolved, top) or not _is_encodable(path):
                     continue
                 file = self._stat_file(path, resolved)
@@ -170,24 +170,29 @@ class SkillUris:
         main = resolve_skill_file(skill)
         top = os.path.dirname(main)
         parts = folder.split("/") if folder else []
-        place = os.path.join(top, folder)
+        directory = os.path.join(top, folder)
         wrong = any(part in ("", ".", "..") or part in _SKIPPED_DIRECTORIES or "\0" in part for part in parts)
         if not folder and skill.flags & FLAT:
             return [(MAIN_FILE, False)]
-        if wrong or skill.flags & FLAT or not os.path.isdir(place) or os.path.realpath(place) != place.rstrip("/"):
+        if (
+            wrong
+            or skill.flags & FLAT
+            or not os.path.isdir(directory)
+            or os.path.realpath(directory) != directory.rstrip("/")
+        ):
             raise NotFoundError(f"{self.uri(skill, folder)} is not a directory resource", "")
-        found: set[tuple[str, bool]] = set()
-        for name in os.listdir(place):
+        children: set[tuple[str, bool]] = set()
+        for name in os.listdir(directory):
             path = f"{folder}/{name}" if folder else name
             if os.path.isdir(os.path.join(top, path)):
                 if name not in _SKIPPED_DIRECTORIES and not os.path.islink(os.path.join(top, path)):
-                    found.add((name, True))
+                    children.add((name, True))
             elif os.path.realpath(os.path.join(top, path)) == main:
-                found.add((MAIN_FILE, False))
+                children.add((MAIN_FILE, False))
             elif _is_encodable(path):
                 with contextlib.suppress(NotFoundError):
-                    found.add((self.file(skill, path).path.rpartition("/")[2], False))
-        return sorted(found)
+                    children.add((self.file(skill, path).path.rpartition("/")[2], False))
+        return sorted(children)
 
     def read(self, file: ServedFile) -> bytes:
         """Raises InvalidError."""

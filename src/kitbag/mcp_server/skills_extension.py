@@ -25,27 +25,27 @@ def build_entry(uris: SkillUris, skill: Skill) -> dict[str, Any]:
     files = uris.files(skill)
     data = uris.read(files[0])
     try:
-        head = read_verbatim_frontmatter(data)
+        frontmatter = read_verbatim_frontmatter(data)
     except NotVerbatimError as error:
         raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {error}", "") from None
-    _check_frontmatter(skill, head)
+    _check_frontmatter(skill, frontmatter)
     # The bytes that the frontmatter was read from, even if the file has changed since.
     resources = [{"uri": uris.uri(skill), "digest": compute_digest(data), "size": len(data)}]
     for file in files[1:]:
         digest, size = uris.digest(file)
         resources.append({"uri": uris.uri(skill, file.path), "digest": digest, "size": size})
-    return {"uri": uris.uri(skill), "frontmatter": head, "resources": resources}
+    return {"uri": uris.uri(skill), "frontmatter": frontmatter, "resources": resources}
 
 
 def _check_frontmatter(skill: Skill, frontmatter: dict[str, Any]) -> None:
     name, description = frontmatter.get("name"), frontmatter.get("description")
-    wrong = ""
+    problem = ""
     if not isinstance(name, str) or not _is_valid_name(name) or name != skill.name:
-        wrong = "its `name` is not one of lower-case letters, digits and single hyphens"
+        problem = "its `name` is not one of lower-case letters, digits and single hyphens"
     elif not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
-        wrong = f"its `description` is missing or longer than {MAX_DESCRIPTION} characters"
-    if wrong:
-        raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {wrong}", "")
+        problem = f"its `description` is missing or longer than {MAX_DESCRIPTION} characters"
+    if problem:
+        raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {problem}", "")
 
 
 def _is_valid_name(name: str) -> bool:
@@ -56,10 +56,10 @@ def _is_valid_name(name: str) -> bool:
 
 def build_entries(uris: SkillUris, skills: list[tuple[str, Skill]]) -> list[dict[str, Any]]:
     """Entries of the skills that have one, in order."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for _, skill in skills:
         try:
-            found.append(build_entry(uris, skill))
+            entries.append(build_entry(uris, skill))
         except KitbagError:
             continue  # `skills/get` reports the reason
-    return found
+    return entries

@@ -61,9 +61,9 @@ async def _message_streams(
     async def read() -> None:
         async with arriving:
             async for line in _lines(source):
-                message, wrong = _parse_line(line)
+                message, error_response = _parse_line(line)
                 if message is None:
-                    await writer.write(wrong)
+                    await writer.write(error_response)
                     continue
                 with contextlib.suppress(anyio.BrokenResourceError):
                     await arriving.send(SessionMessage(message))
@@ -91,10 +91,10 @@ def _parse_line(line: bytes | None) -> tuple[Any, bytes]:
     except ValidationError:
         pass
     try:
-        given: Any = json.loads(line)
+        parsed: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None, _error_response(PARSE_ERROR, "the message is not JSON", None)
-    request_id = cast("dict[str, Any]", given).get("id") if isinstance(given, dict) else None
+    request_id = cast("dict[str, Any]", parsed).get("id") if isinstance(parsed, dict) else None
     known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
     return None, _error_response(INVALID_REQUEST, "the message is not a JSON-RPC 2.0 message", known)
 

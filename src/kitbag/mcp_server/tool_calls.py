@@ -77,28 +77,32 @@ class ToolCalls:
         return tool.spec.schema if tool is not None else None
 
     async def call(
-        self, client: ConnectedClient, given: ServerRequestContext[Any, Any], params: CallToolRequestParams
+        self, client: ConnectedClient, context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult:
         tool = self._tools.get(params.name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(self._tools)}")
         try:
-            outcome = await self._run(tool, params.arguments or {}, client, given)
+            output = await self._run(tool, params.arguments or {}, client, context)
         except msgspec.ValidationError as error:
-            outcome = error_output(f"the arguments of {tool.name} are wrong: {error}")
+            output = error_output(f"the arguments of {tool.name} are wrong: {error}")
         except KitbagError as error:
-            outcome = error_output(error.problem, error.fix)
+            output = error_output(error.problem, error.fix)
         except Exception as error:
             logger.exception("%s failed", tool.name)
-            outcome = error_output(
+            output = error_output(
                 f"{tool.name} failed inside Kitbag ({type(error).__name__})", "Its error output says more."
             )
-        return _call_result(outcome)
+        return _call_result(output)
 
     async def _run(
-        self, tool: Tool[Any], given: dict[str, Any], client: ConnectedClient, context: ServerRequestContext[Any, Any]
+        self,
+        tool: Tool[Any],
+        raw_arguments: dict[str, Any],
+        client: ConnectedClient,
+        context: ServerRequestContext[Any, Any],
     ) -> ToolOutput:
-        arguments = tool.parse_arguments(given)
+        arguments = tool.parse_arguments(raw_arguments)
         served = self._state.served
         try:
             return await self._attempt(tool, arguments, client, context, served)
@@ -116,42 +120,42 @@ class ToolCalls:
         context: ServerRequestContext[Any, Any],
         served: ServedLibrary,
     ) -> ToolOutput:
-        ground = served.environment
+        environment = served.environment
         async with _report_progress(context, tool) as progress:
 
             async def work() -> ToolOutput:
                 async with CallDelegation(self._state, client, create_approver(context)) as delegation:
                     run = ToolContext(
-                        ground.workspace,
-                        ground.places.cwd,
-                        ground.permissions,
-                        ground.library,
+                        environment.workspace,
+                        environment.places.cwd,
+                        environment.permissions,
+                        environment.library,
                         client.session_skills(served),
                         session_id=client.id,
                         delegation=delegation if tool.name in _DELEGATING_TOOLS else None,
                         progress=progress,
                     )
                     with client.loading():
-                        outcome = await tool.run(arguments, run)
-                    return await _with_notifications(outcome, client, delegation)
+                        output = await tool.run(arguments, run)
+                    return await _with_notifications(output, client, delegation)
 
             request = context.request
-            gone = request.scope.get(DISCONNECTED_KEY) if request is not None else None
-            return await _run_detached(work(), gone, client)
+            disconnected = request.scope.get(DISCONNECTED_KEY) if request is not None else None
+            return await _run_detached(work(), disconnected, client)
 
 
-async def _with_notifications(outcome: ToolOutput, client: ConnectedClient, delegation: CallDelegation) -> ToolOutput:
+async def _with_notifications(output: ToolOutput, client: ConnectedClient, delegation: CallDelegation) -> ToolOutput:
     """The only way a client learns that a background task has ended."""
-    news = await delegation.take_notifications() if client.has_background_tasks else ""
-    return outcome._replace(content=(*outcome.content, Text(news))) if news else outcome
+    notifications = await delegation.take_notifications() if client.has_background_tasks else ""
+    return output._replace(content=(*output.content, Text(notifications))) if notifications else output
 
 
 async def _run_detached(
-    work: Coroutine[Any, Any, ToolOutput], gone: asyncio.Event | None, client: ConnectedClient
+    work: Coroutine[Any, Any, ToolOutput], disconnected: asyncio.Event | None, client: ConnectedClient
 ) -> ToolOutput:
     """In a task of its own, which is cancelled once and then given time to clean up."""
     running = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(gone.wait()) if gone is not None else None
+    leaving = asyncio.ensure_future(disconnected.wait()) if disconnected is not None else None
     try:
         await asyncio.wait([task for task in (running, leaving) if task is not None], return_when="FIRST_COMPLETED")
         if not running.done():
@@ -228,11 +232,11 @@ def _tool_listing(tool: Tool[Any], catalog: str) -> ToolOverMcp:
     return ToolOverMcp(name=tool.name, description=described, input_schema=spec.schema, annotations=hints)
 
 
-def _call_result(outcome: ToolOutput) -> CallToolResult:
+def _call_result(output: ToolOutput) -> CallToolResult:
     content = [
         TextContent(text=part.text)
         if isinstance(part, Text)
         else ImageContent(data=part.data, mime_type=part.media_type)
-        for part in outcome.content
+        for part in output.content
     ]
-    return CallToolResult(content=[*content], is_error=outcome.is_error)
+    return CallToolResult(content=[*content], is_error=output.is_error)

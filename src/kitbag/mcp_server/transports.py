@@ -8,13 +8,13 @@ from collections.abc import Callable
 from kitbag.mcp_server.server_state import HttpOptions, ServerState
 
 
-async def serve(state: ServerState, listening: HttpOptions | None, notify: Callable[[str], None]) -> None:
+async def serve(state: ServerState, http_options: HttpOptions | None, notify: Callable[[str], None]) -> None:
     """Runs until the client disconnects (stdio) or until cancelled. `notify` tells the user the address."""
-    if listening is None:
+    if http_options is None:
         from kitbag.mcp_server.stdio import serve_stdio
 
         await serve_stdio(state)
     else:
         from kitbag.mcp_server.http import serve_http
 
-        await serve_http(state, listening, notify)
+        await serve_http(state, http_options, notify)

@@ -90,7 +90,7 @@ class _Builder:
         if event.tag is not None or event.anchor is not None:
             raise NotVerbatimError("a tag or an anchor")
 
-    def _attach(self, value: Any, written: str) -> None:
+    def _attach(self, value: Any, source: str) -> None:
         if not self._stack:
             self._result = value
             return
@@ -101,7 +101,7 @@ class _Builder:
         elif parent.key is None:
             if isinstance(value, list | dict):
                 raise NotVerbatimError("a key that is no text")
-            parent.key = written
+            parent.key = source
         else:
             if parent.key in container:
                 raise NotVerbatimError(f"`{parent.key[:80]}` twice")

@@ -29,12 +29,12 @@ def describe_agent_tools(definition: AgentFile) -> str:
     """Independent of the parent's tools: an agent has its own."""
     access = definition.tools
     limited = {rule.partition("(")[0] for rule in access.specifiers}
-    has = ", ".join(sorted((*(name for name in access.names if name not in limited), *access.specifiers)))
+    text = ", ".join(sorted((*(name for name in access.names if name not in limited), *access.specifiers)))
     if access.mode != "allow":
-        has = f"all that your rules leave{', of some only ' if has else ''}{has}"
-    has = f"{has}; not {', '.join(sorted(access.denied))}" if access.denied else has
-    own = ", ".join(map(collapse_whitespace, definition.inline_servers))
-    return f"{has}; it brings the servers {own}" if own else has
+        text = f"all that your rules leave{', of some only ' if text else ''}{text}"
+    text = f"{text}; not {', '.join(sorted(access.denied))}" if access.denied else text
+    servers = ", ".join(map(collapse_whitespace, definition.inline_servers))
+    return f"{text}; it brings the servers {servers}" if servers else text
 
 
 def agent_fingerprint(definition: AgentFile) -> str:
@@ -44,35 +44,39 @@ def agent_fingerprint(definition: AgentFile) -> str:
     return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def check_agent_unchanged(definition: AgentFile, wish: TaskRequest) -> None:
+def check_agent_unchanged(definition: AgentFile, request: TaskRequest) -> None:
     """Raises InvalidError if the agent has changed since its start was approved."""
-    was = wish.options.get(FINGERPRINT_KEY)
-    if was and was != agent_fingerprint(definition):
+    approved = request.options.get(FINGERPRINT_KEY)
+    if approved and approved != agent_fingerprint(definition):
         problem = f"the agent {definition.full_name} ({definition.path}) is not what it was when its start was allowed"
         raise InvalidError(problem, "look at its mode and tools, and start it again")
 
 
-def with_rules_digest(wish: TaskRequest, permissions: Permissions) -> TaskRequest:
+def with_rules_digest(request: TaskRequest, permissions: Permissions) -> TaskRequest:
     """`permissions`: the user's. The parent may have been allowed more by an answer or a skill."""
-    return wish._replace(options={**wish.options, RULES_DIGEST_KEY: outcome_digest(_decide_start(wish, permissions))})
+    return request._replace(
+        options={**request.options, RULES_DIGEST_KEY: outcome_digest(_decide_start(request, permissions))}
+    )
 
 
-def check_start_still_allowed(wish: TaskRequest, permissions: Permissions) -> None:
+def check_start_still_allowed(request: TaskRequest, permissions: Permissions) -> None:
     """Checked when the agent starts, maybe much later and in another process. Raises RefusedError if the rules now deny
     it."""
-    judgement = _decide_start(wish, permissions)
-    denying = next((part for part in judgement.parts if part.effect == "deny" and part.rule), None)
-    said = wish.options.get(RULES_DIGEST_KEY)
-    if said is None:
-        is_refused = denying is not None
+    decision = _decide_start(request, permissions)
+    denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
+    approved_digest = request.options.get(RULES_DIGEST_KEY)
+    if approved_digest is None:
+        is_denied = denying is not None
     else:
-        is_refused = judgement.effect != "allow" and outcome_digest(judgement) != said
-    if is_refused:
+        is_denied = decision.effect != "allow" and outcome_digest(decision) != approved_digest
+    if is_denied:
         rule = f" (`{denying.rule}`)" if denying is not None else ""
-        problem = f"the agent {wish.agent} is not started: denied since it was allowed: {judgement.reason}{rule}"
+        problem = f"the agent {request.agent} is not started: denied since it was allowed: {decision.reason}{rule}"
         raise PermitError(problem, "leave it, or change the rule and start it again")
 
 
-def _decide_start(wish: TaskRequest, permissions: Permissions) -> PermissionDecision:
-    arguments = {"subagent_type": wish.agent, "prompt": wish.prompt, "description": wish.description}
-    return permissions.with_mode(cast("PermissionMode", wish.parent_mode or permissions.mode)).decide("Task", arguments)
+def _decide_start(request: TaskRequest, permissions: Permissions) -> PermissionDecision:
+    arguments = {"subagent_type": request.agent, "prompt": request.prompt, "description": request.description}
+    return permissions.with_mode(cast("PermissionMode", request.parent_mode or permissions.mode)).decide(
+        "Task", arguments
+    )

@@ -109,11 +109,11 @@ class Board:
         known = self._tasks if visible is None else {task.id: task for task in self._tasks.values() if visible(task)}
         if name in known:
             return known[name]
-        found = [task_id for task_id in known if len(name) >= 3 and task_id.startswith(name)]
-        if len(found) > 1:
-            raise AmbiguousError(f"several tasks begin with {name[:80]!r}", f"write one of {', '.join(found[:10])}")
-        if found:
-            return known[found[0]]
+        matches = [task_id for task_id in known if len(name) >= 3 and task_id.startswith(name)]
+        if len(matches) > 1:
+            raise AmbiguousError(f"several tasks begin with {name[:80]!r}", f"write one of {', '.join(matches[:10])}")
+        if matches:
+            return known[matches[0]]
         close = get_close_matches(name[:80], known, 3, 0.6)
         fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag tasks list` shows those there are"
         raise NotFoundError(f"there is no task {name[:80]!r}", fix)
@@ -126,13 +126,13 @@ class Board:
     def descendants(self, task_id: str) -> list[Task]:
         """All tasks below this one, at any depth."""
         self.refresh()
-        found: list[Task] = []
-        left = list(reversed(self._children.get(task_id, ())))
-        while left:
-            child = left.pop()
-            found.append(self._tasks[child])
-            left += reversed(self._children.get(child, ()))
-        return found
+        descendants: list[Task] = []
+        pending = list(reversed(self._children.get(task_id, ())))
+        while pending:
+            child = pending.pop()
+            descendants.append(self._tasks[child])
+            pending += reversed(self._children.get(child, ()))
+        return descendants
 
     def request(self, task_id: str) -> TaskRequest:
         """The latest request. Raises NotFoundError."""
@@ -140,27 +140,27 @@ class Board:
 
     def latest_request(self, task_id: str) -> tuple[TaskRequest, int]:
         """The request and the sequence number of its record: later records of the session respond to it."""
-        wish: TaskRequest | None = None
+        request: TaskRequest | None = None
         seq = 0
         for record in self.journal.read(TASK_STREAM_PREFIX + task_id):
             if record.kind == "wish":
-                found = TASK_REQUEST_FIELDS.read(record.body)
-                wish, seq = found._replace(skills=tuple(found.skills)), record.seq
-        if wish is None:
+                stored = TASK_REQUEST_FIELDS.read(record.body)
+                request, seq = stored._replace(skills=tuple(stored.skills)), record.seq
+        if request is None:
             raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
-        return wish, seq
+        return request, seq
 
     def answer(self, task: Task) -> str:
         """The complete final answer."""
-        end = task.end
-        if end is None or not end.rest:
-            return end.text if end is not None else ""
-        pieces = [
+        result = task.result
+        if result is None or not result.stored_name:
+            return result.text if result is not None else ""
+        chunks = [
             str(record.body["text"])
             for record in self.journal.read(TASK_STREAM_PREFIX + task.id)
-            if record.kind == "answer" and record.body["name"] == end.rest
+            if record.kind == "answer" and record.body["name"] == result.stored_name
         ]
-        return "".join(pieces)
+        return "".join(chunks)
 
     async def wait_for_change(self, timeout: float | None = None) -> bool:
         """Waits until any process writes to the journal. False on timeout."""
@@ -203,22 +203,30 @@ class Board:
     # Writing
 
     async def create(
-        self, task_id: str, kind: TaskKind, wish: TaskRequest, *, root: str, parent: str, depth: int, background: bool
+        self,
+        task_id: str,
+        kind: TaskKind,
+        request: TaskRequest,
+        *,
+        root: str,
+        parent: str,
+        depth: int,
+        background: bool,
     ) -> Task:
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
-            "agent": wish.agent,
-            "description": wish.description,
+            "agent": request.agent,
+            "description": request.description,
             "root": root,
             "parent": parent,
             "depth": depth,
             "background": background,
-            "directory": wish.directory,
+            "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else list(this_process()),
         }
-        await self.journal.write_all([_request_entry(task_id, wish), JournalEntry(TASKS_STREAM, "created", body)])
+        await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
         point("task-created")
         return self.find(task_id)
 
@@ -246,44 +254,46 @@ class Board:
         if await self.journal.write_once(f"begun:{task.id}:{run}", TASKS_STREAM, "begun", body) is None:
             return False
         point("task-claimed")
-        begun = self.find(task.id)
-        return begun.run == run and not begun.is_finished
+        claimed = self.find(task.id)
+        return claimed.run == run and not claimed.is_finished
 
-    async def requeue(self, task: Task, wish: TaskRequest) -> bool:
+    async def requeue(self, task: Task, request: TaskRequest) -> bool:
         """Queues a finished task for a worker, which resumes it. False if another process was first; nothing is written
         then."""
         body = {"id": task.id, "run": task.run, "version": kitbag_version()}
-        entries = [_request_entry(task.id, wish), JournalEntry(TASKS_STREAM, "queued", body)]
+        entries = [_request_entry(task.id, request), JournalEntry(TASKS_STREAM, "queued", body)]
         return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
 
-    async def update_request(self, task: Task, wish: TaskRequest, session: str = "") -> None:
+    async def update_request(self, task: Task, request: TaskRequest, session: str = "") -> None:
         """`session`: the id of its new session, if it changes."""
-        entries = [_request_entry(task.id, wish)]
+        entries = [_request_entry(task.id, request)]
         if session:
             entries.append(JournalEntry(TASKS_STREAM, "session", {"id": task.id, "session": session}))
         await self.journal.write_all(entries)
 
-    async def finish(self, task_id: str, run: int, end: TaskResult) -> bool:
+    async def finish(self, task_id: str, run: int, result: TaskResult) -> bool:
         """False if it had finished before: the first result counts."""
-        end = await self._store_long_answer(task_id, end)
-        body = {"id": task_id, "run": run, **TASK_RESULT_FIELDS.write(end)}
+        result = await self._store_long_answer(task_id, result)
+        body = {"id": task_id, "run": run, **TASK_RESULT_FIELDS.write(result)}
         point("end-unwritten")
         if await self.journal.write_once(f"ended:{task_id}:{run}", TASKS_STREAM, "ended", body) is None:
             return False
         point("end-written")
-        ended = self.get(task_id)
-        return ended is not None and ended.ended_run == run  # a claim that came too late has a later run number
+        finished = self.get(task_id)
+        return finished is not None and finished.ended_run == run  # a claim that came too late has a later run number
 
-    async def _store_long_answer(self, task_id: str, end: TaskResult) -> TaskResult:
+    async def _store_long_answer(self, task_id: str, result: TaskResult) -> TaskResult:
         """A long answer is on disk before the result that refers to it, and is not kept in memory."""
-        if len(end.text) <= MAX_INLINE_TEXT:
-            return end
+        if len(result.text) <= MAX_INLINE_TEXT:
+            return result
         name = os.urandom(6).hex()
-        pieces = [end.text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(end.text), _CHUNK_CHARACTERS)]
+        chunks = [
+            result.text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(result.text), _CHUNK_CHARACTERS)
+        ]
         await self.journal.write_all(
-            [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": piece}) for piece in pieces]
+            [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": chunk}) for chunk in chunks]
         )
-        return end._replace(text=end.text[:MAX_INLINE_TEXT], length=len(end.text), rest=name)
+        return result._replace(text=result.text[:MAX_INLINE_TEXT], full_length=len(result.text), stored_name=name)
 
     async def request_stop(self, tasks: Iterable[Task], by: str = "") -> None:
         await self.journal.write_all([JournalEntry(TASKS_STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
@@ -309,13 +319,13 @@ class Board:
         if not dead:
             return []
         await asyncio.to_thread(kill_processes, *(task.id for task in dead))
-        buried: list[Task] = []
+        ended: list[Task] = []
         for task in dead:
             with contextlib.suppress(StoreError):
-                status = "cancelled" if task.stop_wanted else "interrupted"
+                status = "cancelled" if task.stop_requested else "interrupted"
                 if await self.finish(task.id, task.run, TaskResult(status, error=OWNER_ENDED)):
-                    buried.append(task)
-        return buried
+                    ended.append(task)
+        return ended
 
     def unhosted_background_tasks(self) -> list[Task]:
         """Background tasks that are queued or whose owner has died."""
@@ -328,6 +338,6 @@ def _is_owner_gone(task: Task) -> bool:
     return task.owner is not None and not task.owner.is_alive()
 
 
-def _request_entry(task_id: str, wish: TaskRequest) -> JournalEntry:
-    plain = wish._replace(options=dict(wish.options), contract=dict(wish.contract))
-    return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(plain))
+def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
+    stored = request._replace(options=dict(request.options), contract=dict(request.contract))
+    return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))

@@ -46,14 +46,14 @@ class TaskHost:
         """The limit applies per depth: a task that waits for its children never blocks their start."""
         return self._slots[min(task.depth, MAX_DEPTH)]
 
-    def run_locally(self, task: "Task", wish: "TaskRequest") -> None:
+    def run_locally(self, task: "Task", request: "TaskRequest") -> None:
         """Runs a command that no worker can run; it ends with this process."""
         from kitbag.tasks.command_task import CommandTask
 
         async def run() -> None:
             with contextlib.suppress(KitbagError):  # a task that can't be written stays as it was on the board
                 if await self.board.claim(task):
-                    await CommandTask(self.board, self.board.find(task.id), self.signals).run(wish)
+                    await CommandTask(self.board, self.board.find(task.id), self.signals).run(request)
 
         running = asyncio.create_task(run())
         self._local_commands.add(running)
@@ -121,13 +121,13 @@ class TaskDelegation:
         return definition
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
-        asked = {"subagent_type": request.agent, "prompt": request.prompt, "description": request.description}
+        arguments = {"subagent_type": request.agent, "prompt": request.prompt, "description": request.description}
         facts = self.approval_facts(request.agent, "")
         approvals = self._inherited().approvals
-        permit = await approvals.authorize(permissions, "Task", asked, directory, "", facts)
+        permit = await approvals.authorize(permissions, "Task", arguments, directory, "", facts)
         if isinstance(permit, Denial):
             return permit.reason
-        permit.use("Task", asked, directory, approvals.with_session_rules(permissions))
+        permit.use("Task", arguments, directory, approvals.with_session_rules(permissions))
         return ""
 
     # Starting
@@ -135,24 +135,24 @@ class TaskDelegation:
     async def start(self, request: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
         definition = self._find_usable_agent(request.agent)
         background = request.background or definition.background
-        wish = self._make_request(request, definition)
+        task_request = self._make_request(request, definition)
         if background:
             from kitbag.tasks.command_task import storable_environment
 
             environment = self._inherited().command_env or storable_environment(self.board.journal.redactor)
-            wish = wish._replace(options={**wish.options, "environment": dict(environment)})
+            task_request = task_request._replace(options={**task_request.options, "environment": dict(environment)})
         if request.resume:
-            return await self._resume(request, wish, background, progress)
-        if wish.pack:
+            return await self._resume(request, task_request, background, progress)
+        if task_request.pack:
             from kitbag.tasks.packed_task import pack_request
 
-            wish, warnings = await asyncio.to_thread(pack_request, wish, self._inherited(), definition)
+            task_request, warnings = await asyncio.to_thread(pack_request, task_request, self._inherited(), definition)
             for warning in warnings:
                 progress(warning)
-        task = await self._create_task("agent", wish, background)
-        return self._report(task) if background else await self._run_foreground(task, wish, "", progress)
+        task = await self._create_task("agent", task_request, background)
+        return self._report(task) if background else await self._run_foreground(task, task_request, "", progress)
 
-    async def _create_task(self, kind: "TaskKind", wish: "TaskRequest", background: bool) -> "Task":
+    async def _create_task(self, kind: "TaskKind", request: "TaskRequest", background: bool) -> "Task":
         """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
         stopped."""
         task_id, root, parent = new_session_id(), self._root, self._parent
@@ -160,10 +160,10 @@ class TaskDelegation:
         async def put() -> "Task":
             depth = self._depth + 1
             task = await self.board.create(
-                task_id, kind, wish, root=root, parent=parent, depth=depth, background=background
+                task_id, kind, request, root=root, parent=parent, depth=depth, background=background
             )
             if background and not await self._hand_to_worker(task_id) and kind == "command":
-                self.host.run_locally(task, wish)
+                self.host.run_locally(task, request)
             return self.board.find(task_id)
 
         try:
@@ -179,69 +179,69 @@ class TaskDelegation:
         with contextlib.suppress(KitbagError):
             await stop_task(self.board, self.board.find(task_id), "cancelled")
 
-    def _make_request(self, errand: DelegationRequest, definition: AgentFile) -> "TaskRequest":
+    def _make_request(self, delegated: DelegationRequest, definition: AgentFile) -> "TaskRequest":
         from kitbag.tasks.agent_permissions import FINGERPRINT_KEY, agent_fingerprint, with_rules_digest
         from kitbag.tasks.task import TaskRequest
 
         inherited = self._inherited()
-        wish = TaskRequest(
+        request = TaskRequest(
             definition.full_name,
-            errand.prompt,
-            errand.description or _shorten(errand.prompt),
-            errand.model,
+            delegated.prompt,
+            delegated.description or _shorten(delegated.prompt),
+            delegated.model,
             inherited.chosen.reference,
             inherited.mode,
-            errand.max_turns,
-            pack=errand.pack,
+            delegated.max_turns,
+            pack=delegated.pack,
             directory=inherited.environment.places.cwd,
             options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
         )
-        return with_rules_digest(wish, inherited.permissions)
+        return with_rules_digest(request, inherited.permissions)
 
     async def _resume(
-        self, errand: DelegationRequest, wish: "TaskRequest", background: bool, progress: Callable[[str], None]
+        self, delegated: DelegationRequest, request: "TaskRequest", background: bool, progress: Callable[[str], None]
     ) -> TaskReport:
-        task = self.board.find(errand.resume, self._visibility_filter())
+        task = self.board.find(delegated.resume, self._visibility_filter())
         if task.kind != "agent":
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
-        if task.directory != wish.directory:
+        if task.directory != request.directory:
             raise InvalidError(f"task {task.id} works in {task.directory}", "resume it from there, or start another")
         if background and self._root and task.root != self._root:
             problem = f"task {task.id} belongs to another session, which would be told of its end"
             raise InvalidError(problem, "resume it in the foreground, or start another")
         if task.depth <= self._depth:
             raise InvalidError(f"task {task.id} was begun by those that began you, or beside you", "do it yourself")
-        if task.agent.lower() != wish.agent.lower():
+        if task.agent.lower() != request.agent.lower():
             raise InvalidError(f"task {task.id} is of the agent {task.agent}", f"resume it with {task.agent}")
         if not task.is_finished:
             raise InvalidError(f"task {task.id} is {task.status}", "wait for its end with TaskOutput, or stop it")
-        before = self.board.request(task.id)
-        wish = wish._replace(
-            prompt=before.prompt,
-            description=before.description,
-            skills=before.skills,
-            pack=before.pack,
-            contract=before.contract,
-            request=errand.prompt,
-            turns_before=resume(self.board.journal, task.session).totals.turns,
+        previous = self.board.request(task.id)
+        request = request._replace(
+            prompt=previous.prompt,
+            description=previous.description,
+            skills=previous.skills,
+            pack=previous.pack,
+            contract=previous.contract,
+            message=delegated.prompt,
+            previous_turns=resume(self.board.journal, task.session).totals.turns,
         )
         if background:
-            if not await self.board.requeue(task, wish):
+            if not await self.board.requeue(task, request):
                 raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it with TaskOutput")
             await self._hand_to_worker(task.id)
             return self._report(self.board.find(task.id))
-        await self.board.update_request(task, wish)
-        return await self._run_foreground(task, wish, errand.prompt, progress)
+        await self.board.update_request(task, request)
+        return await self._run_foreground(task, request, delegated.prompt, progress)
 
     async def _run_foreground(
-        self, task: "Task", wish: "TaskRequest", request: str, progress: Callable[[str], None]
+        self, task: "Task", request: "TaskRequest", message: str, progress: Callable[[str], None]
     ) -> TaskReport:
         from kitbag.tasks.runner import TaskRunner
 
         claimed = False
         try:
             async with self.host.slot(task):
-                claiming = asyncio.ensure_future(self.board.claim(task, restart=bool(request), foreground=True))
+                claiming = asyncio.ensure_future(self.board.claim(task, restart=bool(message), foreground=True))
                 try:
                     await run_to_completion(asyncio.wait([claiming]))
                 finally:  # also on cancellation: we must know whether we claimed it
@@ -251,9 +251,9 @@ class TaskDelegation:
                 if claimed:
                     signals = self.host.signals
                     runner = TaskRunner(self.board, task, self._inherited(), signals, self._child_delegation, progress)
-                    await runner.run(wish, request)
+                    await runner.run(request, message)
         except BaseException as error:
-            if claimed or not request:  # then it is ours and must not stay unfinished
+            if claimed or not message:  # then it is ours and must not stay unfinished
                 await run_to_completion(self._finish_after_error(task, error))
             raise
         task = self.board.find(task.id)
@@ -284,30 +284,30 @@ class TaskDelegation:
         from kitbag.tasks.task import TaskRequest
 
         inherited = self._inherited()
-        wish = TaskRequest(
+        request = TaskRequest(
             "",
             "",
             description,
             parent_mode=inherited.mode,
             command=command,
-            seconds=timeout_seconds,
-            starts_in=directory,
+            timeout_seconds=timeout_seconds,
+            start_directory=directory,
             directory=inherited.environment.places.cwd,
             options=_worker_options(inherited),
         )
         redactor = self.board.journal.redactor
-        wish = await asyncio.to_thread(with_decision, wish, decision, inherited.environment.workspace, redactor)
-        return self._report(await self._create_task("command", wish, background=True))
+        request = await asyncio.to_thread(with_decision, request, decision, inherited.environment.workspace, redactor)
+        return self._report(await self._create_task("command", request, background=True))
 
     async def _hand_to_worker(self, task_id: str) -> bool:
         """Records what prevents a worker from running the task as a warning; the task stays queued. False if no worker
         runs and none can be started."""
         from kitbag.tasks.worker_process import NO_WORKER, ensure_worker
 
-        hosting = await asyncio.to_thread(ensure_worker, self._inherited().environment.places.kitbag_home)
-        if hosting.problem:
-            await self.board.warn(task_id, hosting.problem)
-        return not hosting.problem.startswith(NO_WORKER)
+        start = await asyncio.to_thread(ensure_worker, self._inherited().environment.places.kitbag_home)
+        if start.problem:
+            await self.board.warn(task_id, start.problem)
+        return not start.problem.startswith(NO_WORKER)
 
     # Reading
 
@@ -323,9 +323,9 @@ class TaskDelegation:
     def _visibility_filter(self) -> "Callable[[Task], bool]":
         """A model sees the tasks of its session and of its directory, not the user's other work. Without a session and
         a task, the caller is the user and sees everything."""
-        here, is_person = self._inherited().environment.places.cwd, not self._root and not self._parent
-        family = {task.id for task in self._related_tasks()}
-        return lambda task: is_person or task.directory == here or task.id in family
+        here, is_user = self._inherited().environment.places.cwd, not self._root and not self._parent
+        related = {task.id for task in self._related_tasks()}
+        return lambda task: is_user or task.directory == here or task.id in related
 
     def _report(self, task: "Task", offset: int = 0) -> TaskReport:
         from kitbag.tasks.reports import build_report
@@ -369,8 +369,8 @@ class TaskDelegation:
         return [top, *self.board.descendants(top.id)]
 
     def unfinished(self) -> list[TaskReport]:
-        begun = self.board.descendants(self._parent or self._root) if self.has_started_tasks else []
-        return [self._report(task) for task in begun if task.background and not task.is_finished]
+        started = self.board.descendants(self._parent or self._root) if self.has_started_tasks else []
+        return [self._report(task) for task in started if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> TaskStopResult:
         from kitbag.tasks.stop import stop_task

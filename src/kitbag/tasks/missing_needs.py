@@ -22,31 +22,31 @@ _FILE_NEED = re.compile(
 )
 
 
-def request_with_missing_needs(end: TaskResult, wish: TaskRequest, agent: Subagent) -> TaskRequest | None:
+def request_with_missing_needs(result: TaskResult, request: TaskRequest, agent: Subagent) -> TaskRequest | None:
     """The request with the missing skill or file; None if nothing can be added."""
-    if end.status not in ("completed", "failed"):
+    if result.status not in ("completed", "failed"):
         return None
-    last = (end.text.strip().splitlines() or [""])[-1].strip()
+    last = (result.text.strip().splitlines() or [""])[-1].strip()
     skill, file = _SKILL_NEED.fullmatch(last), _FILE_NEED.fullmatch(last)
     if skill is not None:
-        return _add_skill(wish, skill[1], agent)
-    return _add_file(wish, file[1].rstrip("."), agent) if file is not None else None
+        return _add_skill(request, skill[1], agent)
+    return _add_file(request, file[1].rstrip("."), agent) if file is not None else None
 
 
-def _add_skill(wish: TaskRequest, name: str, agent: Subagent) -> TaskRequest | None:
+def _add_skill(request: TaskRequest, name: str, agent: Subagent) -> TaskRequest | None:
     try:
         skill = agent.skills.find(name)
     except KitbagError:
         return None
-    known = agent.definition.skills if agent.definition is not None else ()
-    return None if skill.full_name in known else wish._replace(skills=(*wish.skills, skill.full_name))
+    loaded = agent.definition.skills if agent.definition is not None else ()
+    return None if skill.full_name in loaded else request._replace(skills=(*request.skills, skill.full_name))
 
 
-def _add_file(wish: TaskRequest, path: str, agent: Subagent) -> TaskRequest | None:
+def _add_file(request: TaskRequest, path: str, agent: Subagent) -> TaskRequest | None:
     context = agent.context
-    judgement = agent.permissions.decide("Read", {"file_path": path}, context.directory)
-    mark = f'<file path="{html.escape(path)}">'
-    if judgement.effect != "allow" or mark in wish.prompt:
+    decision = agent.permissions.decide("Read", {"file_path": path}, context.directory)
+    tag = f'<file path="{html.escape(path)}">'
+    if decision.effect != "allow" or tag in request.prompt:
         return None
     try:
         facts = examine_path(path, context.workspace, context.directory)
@@ -55,5 +55,5 @@ def _add_file(wish: TaskRequest, path: str, agent: Subagent) -> TaskRequest | No
             text = file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
     except (KitbagError, OSError):
         return None
-    inert = text.replace("</file", "<\\/file")
-    return wish._replace(prompt=f"{wish.prompt}\n\n{mark}\n{inert}\n</file>")
+    escaped = text.replace("</file", "<\\/file")
+    return request._replace(prompt=f"{request.prompt}\n\n{tag}\n{escaped}\n</file>")

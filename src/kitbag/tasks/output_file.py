@@ -114,9 +114,9 @@ class OutputFile:
         self._write(end)
 
     def _write_long_line(self) -> None:
-        again = self._buffer.rfind(b"\r", 0, len(self._buffer) - 1)
-        if again >= 0:  # keep only the last state of a line that overwrites itself
-            del self._buffer[: again + 1]
+        start = self._buffer.rfind(b"\r", 0, len(self._buffer) - 1)
+        if start >= 0:  # keep only the last state of a line that overwrites itself
+            del self._buffer[: start + 1]
         if len(self._buffer) > _MAX_LINE_BYTES:
             space = self._buffer.rfind(b" ", len(self._buffer) // 2)
             self._write(space + 1 if space > 0 else _complete_length(self._buffer))
@@ -227,7 +227,7 @@ def _open_output(state_directory: str, task_id: str) -> Generator[tuple[int, int
     except OSError as error:
         raise storage_error("read", path, error) from error
     try:
-        found = os.fstat(descriptor)
-        yield descriptor, found.st_size if stat.S_ISREG(found.st_mode) else 0
+        status = os.fstat(descriptor)
+        yield descriptor, status.st_size if stat.S_ISREG(status.st_mode) else 0
     finally:
         os.close(descriptor)

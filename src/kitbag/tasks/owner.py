@@ -51,11 +51,11 @@ class Owner(NamedTuple):
 
     def _is_local(self) -> bool | None:
         """False: this machine, before a reboot. None: its pids mean nothing here."""
-        name, _, space = self.machine.partition("/")
-        here, _, space_here = _machine_id().partition("/")
+        name, _, namespace = self.machine.partition("/")
+        here, _, namespace_here = _machine_id().partition("/")
         if self.boot != _boot_id():
             return False if name == here else None
-        return None if space != space_here or (not self.boot and name != here) else True
+        return None if namespace != namespace_here or (not self.boot and name != here) else True
 
 
 GONE_OWNER = Owner("", "", 0, "")
@@ -93,10 +93,10 @@ os.register_at_fork(after_in_child=_owner_of_pid.cache_clear)
 @cache
 def _machine_id() -> str:
     try:
-        space = os.readlink("/proc/self/ns/pid")
+        namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        space = ""
-    return f"{socket.gethostname()}/{space}"
+        namespace = ""
+    return f"{socket.gethostname()}/{namespace}"
 
 
 @cache

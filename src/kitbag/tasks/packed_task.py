@@ -15,23 +15,25 @@ from kitbag.packing.task_sources import load_task
 from kitbag.tasks.task import TaskRequest
 
 
-def pack_request(wish: TaskRequest, inherited: ParentContext, definition: AgentFile) -> tuple[TaskRequest, list[str]]:
+def pack_request(
+    request: TaskRequest, inherited: ParentContext, definition: AgentFile
+) -> tuple[TaskRequest, list[str]]:
     """The request with the packed context before the prompt, and warnings. Raises what pack raises."""
     library, options = inherited.environment.library, inherited.options
-    rights = ReferencePermissions(
+    permissions = ReferencePermissions(
         library.places,
         library.settings,
         trust_workspace=options.trust_workspace,
         live=inherited.environment.live_rules,
         mode=inherited.mode,
     )
-    packer = Packer(library, policy=rights)
-    loaded, problems = load_task(wish.pack, packer.source())
+    packer = Packer(library, policy=permissions)
+    loaded, problems = load_task(request.pack, packer.source())
     payload = packer.pack(loaded, PackOptions(agent=definition, model=inherited.chosen.name), problems)
-    text = "\n\n".join(part for part in (payload.text.rstrip("\n"), wish.prompt) if part)
-    description = wish.description or payload.task.title
+    text = "\n\n".join(part for part in (payload.text.rstrip("\n"), request.prompt) if part)
+    description = request.description or payload.task.title
     warnings = [f"{warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"]
-    return wish._replace(prompt=text, description=description, contract=payload.contract._asdict()), warnings
+    return request._replace(prompt=text, description=description, contract=payload.contract._asdict()), warnings
 
 
 def contract_violations(contract: Mapping[str, Any], answer: str, workspace: str) -> tuple[str, ...]:

@@ -23,40 +23,42 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
     """`offset` and `max_bytes`: the part of a command's output."""
     if task.kind == "command":
         return _build_command_report(board, task, offset, max_bytes)
-    end, activity = task.end, ""
-    if end is None:
-        end, activity = _read_progress(board.journal, task)
-    elif not end.turns:  # recorded without knowledge of the run, e.g. after a crash
+    result, activity = task.result, ""
+    if result is None:
+        result, activity = _read_progress(board.journal, task)
+    elif not result.turns:  # recorded without knowledge of the run, e.g. after a crash
         known = _read_progress(board.journal, task)[0]
-        end = known._replace(text=end.text or known.text, error=end.error, seconds=end.seconds, branch=end.branch)
+        result = known._replace(
+            text=result.text or known.text, error=result.error, seconds=result.seconds, branch=result.branch
+        )
     return TaskReport(
         task.id,
         task.agent or "Bash",
         task.status,
         task.is_finished,
-        (board.answer(task) if task.is_finished else "") or end.text,
-        end.error,
+        (board.answer(task) if task.is_finished else "") or result.text,
+        result.error,
         task.description,
-        end.turns,
-        end.tokens,
-        end.cost,
-        end.seconds,
+        result.turns,
+        result.tokens,
+        result.cost,
+        result.seconds,
         activity,
-        end.branch,
+        result.branch,
         task.warnings,
     )
 
 
 def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int) -> TaskReport:
-    end = task.end or TaskResult(task.status)
-    piece, error = OutputChunk("", 0, 0), end.error
+    result = task.result or TaskResult(task.status)
+    chunk, error = OutputChunk("", 0, 0), result.error
     activity = "" if task.is_finished else _last_output_line(board.journal, task)
     try:
-        piece = read_chunk(state_directory(board.journal), task.id, offset, max_bytes)
+        chunk = read_chunk(state_directory(board.journal), task.id, offset, max_bytes)
     except StoreError as problem:
         error = error or problem.problem
     # The output was redacted when written, by a process that may know other secrets.
-    text = board.journal.redactor.redact_text(piece.text) if piece.size else end.text
+    text = board.journal.redactor.redact_text(chunk.text) if chunk.size else result.text
     return TaskReport(
         task.id,
         "Bash",
@@ -65,13 +67,13 @@ def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int)
         text,
         error,
         task.description,
-        seconds=end.seconds,
+        seconds=result.seconds,
         activity=activity,
         warnings=task.warnings,
         is_command=True,
-        exit_code=end.code,
-        next_offset=piece.next_offset,
-        output_size=piece.size,
+        exit_code=result.exit_code,
+        next_offset=chunk.next_offset,
+        output_size=chunk.size,
     )
 
 
@@ -111,15 +113,15 @@ def earlier_spending(journal: Journal, task: Task) -> TaskResult:
 
 
 def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
-    end = TaskResult(task.status)
+    result = TaskResult(task.status)
     sessions = list(_resume_sessions(journal, session_ids(task)))
     if not sessions or sessions[-1].id != task.session:
-        return _with_totals(end, [session.totals for session in sessions]), ""  # not started yet
+        return _with_totals(result, [session.totals for session in sessions]), ""  # not started yet
     session = sessions[-1]
     replies = [message.text for message in session.messages() if message.role == "assistant" and message.text]
     activity = ", ".join(call.name for call in session.open_calls) or "asks the model"
-    end = end._replace(text=replies[-1] if replies else "")
-    return _with_totals(end, [one.totals for one in sessions]), activity
+    result = result._replace(text=replies[-1] if replies else "")
+    return _with_totals(result, [one.totals for one in sessions]), activity
 
 
 def _resume_sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
@@ -130,9 +132,9 @@ def _resume_sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
             continue  # not started, or unreadable
 
 
-def _with_totals(end: TaskResult, totals: list[SessionTotals]) -> TaskResult:
+def _with_totals(result: TaskResult, totals: list[SessionTotals]) -> TaskResult:
     unpriced = any(one.unpriced for one in totals)
-    return end._replace(
+    return result._replace(
         turns=sum(one.turns for one in totals),
         tokens=sum(one.usage.total_input + one.usage.output for one in totals),
         cost=None if unpriced else sum(one.cost for one in totals),

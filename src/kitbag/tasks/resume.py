@@ -17,15 +17,15 @@ DEFAULT_PROMPT: Final = "Go on with your task. What ran when you were interrupte
 """Used if the user gives no message."""
 
 
-async def resume_task(board: Board, task: Task, request: str, kitbag_home: str) -> WorkerStart:
+async def resume_task(board: Board, task: Task, message: str, kitbag_home: str) -> WorkerStart:
     """The task is queued on return. Raises InvalidError if it can't be resumed in the background."""
     check_resumable(task)
-    wish = board.request(task.id)
-    before = resume(board.journal, task.session).totals.turns
+    request = board.request(task.id)
+    previous_turns = resume(board.journal, task.session).totals.turns
     # The user's resume also approves a changed agent file.
-    options = {name: value for name, value in wish.options.items() if name != FINGERPRINT_KEY}
-    wish = wish._replace(request=request or DEFAULT_PROMPT, turns_before=before, options=options)
-    if not await board.requeue(task, wish):
+    options = {name: value for name, value in request.options.items() if name != FINGERPRINT_KEY}
+    request = request._replace(message=message or DEFAULT_PROMPT, previous_turns=previous_turns, options=options)
+    if not await board.requeue(task, request):
         raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it: kitbag tasks show")
     return await asyncio.to_thread(ensure_worker, kitbag_home)
 

@@ -62,11 +62,11 @@ class TaskRunner:
         self._started_at = time.monotonic()
         self._run: Run | None = None
 
-    async def run(self, wish: TaskRequest, request: str = "", *, recovered: bool = False) -> TaskResult:
+    async def run(self, request: TaskRequest, message: str = "", *, recovered: bool = False) -> TaskResult:
         """Runs it to its end; the result is recorded on return. `message`: the new message for a resumed agent."""
-        with self._signals.watch(self.task.id, self.task.run) as wanted:
-            work = asyncio.ensure_future(self._run_with_restarts(wish, request, recovered))
-            watch = asyncio.ensure_future(self._watch(work, wanted))
+        with self._signals.watch(self.task.id, self.task.run) as stop_event:
+            work = asyncio.ensure_future(self._run_with_restarts(request, message, recovered))
+            watch = asyncio.ensure_future(self._watch(work, stop_event))
             try:
                 await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
                 if not work.done():
@@ -107,24 +107,24 @@ class TaskRunner:
         """Text and spending so far, when the agent can't report them itself: spending counts against limits however it
         ends."""
         try:
-            end = partial_result(self.board, self.board.find(self.task.id), status, error)
+            result = partial_result(self.board, self.board.find(self.task.id), status, error)
         except KitbagError:  # e.g. an unreadable journal, which is then what ended it
-            end = TaskResult(status, error=error)
-        return end._replace(text=self._text or end.text)
+            result = TaskResult(status, error=error)
+        return result._replace(text=self._text or result.text)
 
-    def _with_stop_reason(self, end: TaskResult) -> TaskResult:
-        if end.status == "cancelled" and self._watchdog.stop_reason:
-            return end._replace(status="failed", error=self._watchdog.stop_reason)
-        return end
+    def _with_stop_reason(self, result: TaskResult) -> TaskResult:
+        if result.status == "cancelled" and self._watchdog.stop_reason:
+            return result._replace(status="failed", error=self._watchdog.stop_reason)
+        return result
 
-    async def _finish(self, end: TaskResult) -> TaskResult:
+    async def _finish(self, result: TaskResult) -> TaskResult:
         """The first result counts, even if the process that stopped the task wrote it."""
-        end = end._replace(seconds=round(time.monotonic() - self._started_at, 3))
-        if end.status == "cancelled" or self._watchdog.stop_reason:
+        result = result._replace(seconds=round(time.monotonic() - self._started_at, 3))
+        if result.status == "cancelled" or self._watchdog.stop_reason:
             await asyncio.to_thread(kill_processes, self.task.id)
-        await self.board.finish(self.task.id, self.task.run, end)
-        found = self.board.find(self.task.id).end
-        return found or end
+        await self.board.finish(self.task.id, self.task.run, result)
+        recorded = self.board.find(self.task.id).result
+        return recorded or result
 
     async def _watch(self, work: "asyncio.Future[TaskResult]", stop_requested: asyncio.Event) -> None:
         """Cancels the work on a stop request or when the watchdog times out."""
@@ -154,61 +154,63 @@ class TaskRunner:
 
     # Running the agent
 
-    async def _run_with_restarts(self, wish: TaskRequest, request: str, recovered: bool) -> TaskResult:
+    async def _run_with_restarts(self, request: TaskRequest, message: str, recovered: bool) -> TaskResult:
         session, spent = self.task.session, earlier_spending(self.board.journal, self.task)
         for attempt in range(len(session_ids(self.task)) - 1, MAX_RESTARTS + 1):
-            end, wish_more = await self._run_agent(wish, session, request, recovered)
-            end = end._replace(
-                turns=end.turns + spent.turns,
-                tokens=end.tokens + spent.tokens,
-                cost=None if end.cost is None or spent.cost is None else end.cost + spent.cost,
+            result, restart = await self._run_agent(request, session, message, recovered)
+            result = result._replace(
+                turns=result.turns + spent.turns,
+                tokens=result.tokens + spent.tokens,
+                cost=None if result.cost is None or spent.cost is None else result.cost + spent.cost,
             )
-            if wish_more is None or attempt == MAX_RESTARTS:
-                return end
+            if restart is None or attempt == MAX_RESTARTS:
+                return result
             # Restart with a fresh history: what was missing is now in the prompt.
-            wish, request, recovered, spent = wish_more, "", False, end
+            request, message, recovered, spent = restart, "", False, result
             session = f"{self.task.id}-{attempt + 2}"
-            await self.board.update_request(self.task, wish, session)
+            await self.board.update_request(self.task, request, session)
         raise AssertionError("not reached")
 
     async def _run_agent(
-        self, wish: TaskRequest, session: str, request: str, recovered: bool
+        self, request: TaskRequest, session: str, message: str, recovered: bool
     ) -> tuple[TaskResult, TaskRequest | None]:
-        definition = self.inherited.environment.library.find_agent(wish.agent)
-        check_agent_unchanged(definition, wish)
-        check_start_still_allowed(wish, self.inherited.permissions)
-        goes_on = self.board.journal.last(STREAM_PREFIX + session) is not None
+        definition = self.inherited.environment.library.find_agent(request.agent)
+        check_agent_unchanged(definition, request)
+        check_start_still_allowed(request, self.inherited.permissions)
+        is_resumed = self.board.journal.last(STREAM_PREFIX + session) is not None
         inherited, worktree = self.inherited, None
         if definition.isolation == "worktree":
             worktree = await asyncio.to_thread(self._create_worktree)
             inherited = move_to_worktree(inherited, worktree)
-        agent = Subagent(inherited, definition, wish, self.task.id, session)
+        agent = Subagent(inherited, definition, request, self.task.id, session)
         agent.delegation = self._make_delegation(agent, self.task)
         agent.may_continue = self._may_continue
         if worktree is None:
             agent.undo_session_id = self.task.root
         async with agent:
-            doubtful = agent.calls_with_unknown_outcome() if recovered and goes_on else []
-            if doubtful:
-                problem = f"interrupted (unknown outcome): {', '.join(doubtful)} had begun when its process ended"
+            unknown = agent.calls_with_unknown_outcome() if recovered and is_resumed else []
+            if unknown:
+                problem = f"interrupted (unknown outcome): {', '.join(unknown)} had begun when its process ended"
                 return _interrupted_result(agent, f"{problem}; it is not repeated unless you resume the task"), None
-            end = agent.previous_result() if recovered and goes_on and not request else None
-            if end is None:
-                async with agent.run(request) as run:
+            result = agent.previous_result() if recovered and is_resumed and not message else None
+            if result is None:
+                async with agent.run(message) as run:
                     self._run = run
                     async for event in run:
                         self._on_event(event)
                 self._run = None
-                end = _result_from_run(run.ended, agent)
+                result = _result_from_run(run.ended, agent)
             if worktree is not None:
-                about = self.task.description or f"Work of {self.task.agent}"
+                message_text = self.task.description or f"Work of {self.task.agent}"
                 # A background command may still use it.
                 in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
-                end = end._replace(branch=await asyncio.to_thread(commit_changes, worktree, about, in_use=in_use))
-            wanted = request_with_missing_needs(end, wish, agent)
-            if wish.contract and wanted is None and end.status == "completed":
-                await self._check_contract(wish.contract, end.text)
-            return end, wanted
+                result = result._replace(
+                    branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
+                )
+            restart = request_with_missing_needs(result, request, agent)
+            if request.contract and restart is None and result.status == "completed":
+                await self._check_contract(request.contract, result.text)
+            return result, restart
 
     async def _check_contract(self, contract: Mapping[str, Any], answer: str) -> None:
         from kitbag.tasks.packed_task import contract_violations
@@ -219,13 +221,13 @@ class TaskRunner:
             await self.board.warn(self.task.id, f"not as required: {problem}")
 
     def _create_worktree(self) -> Worktree:
-        ground = self.inherited.environment
-        return create_worktree(ground.workspace.root, ground.places.kitbag_home, self.task.id)
+        environment = self.inherited.environment
+        return create_worktree(environment.workspace.root, environment.places.kitbag_home, self.task.id)
 
     def _may_continue(self) -> bool:
         """Whether this run is still current: the task has not finished and no stop is requested."""
         task = self.board.find(self.task.id)
-        return task.run == self.task.run and not task.is_finished and not task.stop_wanted
+        return task.run == self.task.run and not task.is_finished and not task.stop_requested
 
     def _on_event(self, event: Event) -> None:
         match event:

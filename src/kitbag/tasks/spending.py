@@ -26,21 +26,21 @@ class TaskSpending:
         """US dollars; None if a price is unknown."""
         if task.kind == "command":
             return 0.0
-        if task.end is not None and task.end.turns:
-            return task.end.cost
+        if task.result is not None and task.result.turns:
+            return task.result.cost
         parts = [self._session_cost(session) for session in session_ids(task)]
         return None if any(part.unpriced for part in parts) else sum(part.cost for part in parts)
 
     def _session_cost(self, session_id: str) -> _SessionCost:
-        found = self._costs.get(session_id, _SessionCost())
-        for record in self._journal.read(STREAM_PREFIX + session_id, found.seq):
-            found = found._replace(seq=record.seq)
+        known = self._costs.get(session_id, _SessionCost())
+        for record in self._journal.read(STREAM_PREFIX + session_id, known.seq):
+            known = known._replace(seq=record.seq)
             if record.kind not in ("reply", "compacted"):
                 continue
             cost = record.body.get("cost")
             if isinstance(cost, int | float):
-                found = found._replace(cost=found.cost + cost)
+                known = known._replace(cost=known.cost + cost)
             else:
-                found = found._replace(unpriced=True)
-        self._costs[session_id] = found
-        return found
+                known = known._replace(unpriced=True)
+        self._costs[session_id] = known
+        return known

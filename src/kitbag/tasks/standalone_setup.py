@@ -35,16 +35,16 @@ def load_standalone_setup(
     approver: Approver | None = None,
 ) -> ParentContext:
     """`mode`: the caller's permission mode; None: the user's own."""
-    ground, permissions, notices = load_user_environment(directory, options)
-    sources, problems = load_model_sources(load_settings(ground.places.kitbag_home, ()))
+    environment, permissions, notices = load_user_environment(directory, options)
+    sources, problems = load_model_sources(load_settings(environment.places.kitbag_home, ()))
     journal.add_secrets(list_key_values(sources))  # some may be newer than the journal
-    notices += [Notice(found.severity, f"{found.place}: {found.problem}", found.fix) for found in problems]
+    notices += [Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix) for problem in problems]
     for notice in notices:
         on_notice(notice)
     chosen, provider = choose_model(sources, ModelPreferences(model), on_notice)
-    approvals = Approvals(approver, ground.library.settings.user_file)
+    approvals = Approvals(approver, environment.library.settings.user_file)
     return ParentContext(
-        ground, journal, sources, approvals, permissions, mode or permissions.mode, options, chosen, provider
+        environment, journal, sources, approvals, permissions, mode or permissions.mode, options, chosen, provider
     )
 
 
@@ -52,9 +52,9 @@ def load_user_environment(directory: str, options: Options) -> tuple[AgentEnviro
     """The user's environment in this directory, and their permissions. Raises KitbagError."""
     if not os.path.isdir(directory):
         raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
-    ground = load_run_environment(find_places(directory), options)
-    permissions, notices = load_user_permissions(ground, options, [tool.name for tool in all_tools()])
-    return ground, permissions, notices
+    environment = load_run_environment(find_places(directory), options)
+    permissions, notices = load_user_permissions(environment, options, [tool.name for tool in all_tools()])
+    return environment, permissions, notices
 
 
 def parse_options(stored: Mapping[str, Any]) -> Options:

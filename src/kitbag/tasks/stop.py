@@ -28,24 +28,24 @@ _POLL_SECONDS: Final = 0.2
 async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
     """Takes at most three seconds. A finished task stays as it is."""
     was_finished = task.is_finished
-    asked: set[str] = set()
+    requested: set[str] = set()
     deadline, is_late = time.monotonic() + _STOP_TIMEOUT, False
-    while not was_finished and (open_ones := _unfinished_tasks(board, task.id)):
+    while not was_finished and (unfinished := _unfinished_tasks(board, task.id)):
         if is_late and time.monotonic() >= deadline + 1.0:
             break  # the report shows what is left
         seen = board.journal.last_seq()
-        new = [one for one in open_ones if one.id not in asked]
-        asked.update(one.id for one in new)
+        new = [one for one in unfinished if one.id not in requested]
+        requested.update(one.id for one in new)
         if new:
             await board.request_stop(new, by)
         is_late = time.monotonic() >= deadline
-        ended = [await _finish_for_owner(board, one) for one in open_ones if is_late or _has_no_live_owner(one)]
+        ended = [await _finish_for_owner(board, one) for one in unfinished if is_late or _has_no_live_owner(one)]
         if not ended:
             await board.journal.wait_async(seen, min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.01)))
-    ids = {task.id, *asked}
+    ids = {task.id, *requested}
     left = await asyncio.to_thread(lambda: kill_processes(*ids, timeout=_KILL_SECONDS))
-    await _withdraw_questions(board, asked)
-    return TaskStopResult(build_report(board, board.find(task.id)), was_finished, len(asked - {task.id}), left)
+    await _withdraw_questions(board, requested)
+    return TaskStopResult(build_report(board, board.find(task.id)), was_finished, len(requested - {task.id}), left)
 
 
 def stopped_message(stopped: TaskStopResult) -> str:

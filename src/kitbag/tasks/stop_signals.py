@@ -51,12 +51,12 @@ class StopSignals:
             except StoreError:  # e.g. busy or full; writers report it
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    def _notify(self, changed: list[Task]) -> None:
-        for task in changed:
+    def _notify(self, tasks: list[Task]) -> None:
+        for task in tasks:
             for run, event in self._waiting.get(task.id, {}).items():
                 if _is_over(task, run):
                     event.set()
 
 
 def _is_over(task: Task, run: int) -> bool:
-    return task.stop_wanted or task.is_finished or task.run != run
+    return task.stop_requested or task.is_finished or task.run != run

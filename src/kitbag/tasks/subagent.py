@@ -41,23 +41,23 @@ class Subagent(BaseAgent):
         self,
         inherited: ParentContext,
         definition: AgentFile,
-        wish: TaskRequest,
+        request: TaskRequest,
         task_id: str,
         session_id: str,
     ) -> None:
-        given = inherited.options
-        turns = wish.turns_before + (wish.max_turns or definition.max_turns or DEFAULT_MAX_TURNS)
-        caps = given.limits._replace(turns=turns)
+        parent_options = inherited.options
+        turns = request.previous_turns + (request.max_turns or definition.max_turns or DEFAULT_MAX_TURNS)
+        limits = parent_options.limits._replace(turns=turns)
         self.user_permissions = inherited.permissions
-        options = given._replace(agent=definition.full_name, limits=caps, resume="", fork=False, append="")
+        options = parent_options._replace(agent=definition.full_name, limits=limits, resume="", fork=False, append="")
         super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy)
         self._inherited = inherited
         self.command_env = inherited.command_env
-        self._wish = wish
+        self._request = request
         self.task_id = task_id
         self._session_id = session_id
-        self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *wish.skills))))
-        self._task_prompt = reveal_hidden(wish.prompt)
+        self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *request.skills))))
+        self._task_prompt = reveal_hidden(request.prompt)
         self._is_resumed = False
         self._defers_first_write = True
         self._in_worktree = definition.isolation == "worktree"
@@ -110,20 +110,20 @@ class Subagent(BaseAgent):
 
     def _choose_own_model(self, inherited: ParentContext, definition: AgentFile) -> None:
         """The call's model, else the agent's own, else the parent's."""
-        files = () if self._wish.model else (definition.model.name, *definition.model.alternatives)
-        wanted = [name for name in (self._wish.model, *files) if name not in ("", "inherit")]
+        file_models = () if self._request.model else (definition.model.name, *definition.model.alternatives)
+        wanted = [name for name in (self._request.model, *file_models) if name not in ("", "inherit")]
         self.chosen, self.provider = inherited.chosen, inherited.provider
         if not wanted:
             return
-        called = self._wish.model if self._wish.model != "inherit" else ""
-        if called == inherited.chosen.reference:
+        call_model = self._request.model if self._request.model != "inherit" else ""
+        if call_model == inherited.chosen.reference:
             return
-        if called.startswith("scripted"):
+        if call_model.startswith("scripted"):
             raise InvalidError("a model can't choose a script", "name a model, or leave it out")
-        wishes = ModelPreferences(called, "", files, inherited.chosen)
-        self.chosen, self.provider = choose_model(inherited.sources, wishes, self.notices.append)
+        preferences = ModelPreferences(call_model, "", file_models, inherited.chosen)
+        self.chosen, self.provider = choose_model(inherited.sources, preferences, self.notices.append)
         self._exit_stack.push_async_callback(self.provider.close)
-        if called and self.chosen.provider != inherited.chosen.provider:
+        if call_model and self.chosen.provider != inherited.chosen.provider:
             # Workspace content goes only to providers that the user or the user's files have chosen.
             problem = f"{self.chosen.name} is of another provider, which only the user may choose"
             raise InvalidError(problem, f"name a model of {inherited.chosen.provider}, or leave it out")

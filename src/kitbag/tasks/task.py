@@ -41,9 +41,9 @@ class TaskRequest(NamedTuple):
     parent_model: str = ""
     parent_mode: str = "default"
     max_turns: int = 0
-    request: str = ""
+    message: str = ""
     """For a resumed task: the new message. The original prompt stays in `prompt`."""
-    turns_before: int = 0
+    previous_turns: int = 0
     """For a resumed task: the number of turns it had already taken."""
     skills: tuple[str, ...] = ()
     """Loaded at the start, in addition to the agent's own."""
@@ -53,9 +53,9 @@ class TaskRequest(NamedTuple):
     """The output contract of a packed task."""
     command: str = ""
     """For a background command: the shell command. `agent` is empty then."""
-    seconds: float = 0.0
+    timeout_seconds: float = 0.0
     """The command's timeout; 0: none."""
-    starts_in: str = ""
+    start_directory: str = ""
     """The shell's working directory, inside the workspace of `directory`."""
     directory: str = ""
     options: Mapping[str, Any] = {}
@@ -72,21 +72,23 @@ class TaskResult(NamedTuple):
     seconds: float = 0.0
     branch: str = ""
     """The branch with the changes of an agent that has its own worktree."""
-    length: int = 0
+    full_length: int = 0
     """Length of the whole text, when `text` is truncated."""
-    rest: str = ""
+    stored_name: str = ""
     """The name under which the whole text is stored."""
-    code: int | None = None
+    exit_code: int | None = None
     """A command's exit code, if it has one. `text` is the tail of its output."""
 
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
-    TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "request",
-    "turns_before", "skills", "pack", "contract", "command", "seconds", "starts_in", "directory", "options",
+    TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "skills",
+    "pack", "contract", "command", "directory", "options", message="request", previous_turns="turns_before",
+    timeout_seconds="seconds", start_directory="starts_in",
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
-    TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch", "length", "rest", "code"
-)
+    TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch",
+    full_length="length", stored_name="rest", exit_code="code",
+)  # fmt: skip
 
 
 class Task(NamedTuple):
@@ -114,10 +116,10 @@ class Task(NamedTuple):
     """The id of its session."""
     started: str = ""
     ended: str = ""
-    end: TaskResult | None = None
+    result: TaskResult | None = None
     ended_run: int = -1
     """The run that ended last."""
-    stop_wanted: bool = False
+    stop_requested: bool = False
     warnings: tuple[str, ...] = ()
     notified: bool = False
     """The session that started it has been notified of its end."""
@@ -131,7 +133,7 @@ class Task(NamedTuple):
         return self.status in FINISHED
 
     def to_json(self) -> dict[str, Any]:
-        end = self.end or TaskResult(self.status)
+        result = self.result or TaskResult(self.status)
         return {
             "id": self.id,
             "kind": self.kind,
@@ -149,13 +151,13 @@ class Task(NamedTuple):
             "ended": self.ended,
             "run": self.run,
             "recoveries": self.recoveries,
-            "turns": end.turns,
-            "tokens": end.tokens,
-            "cost": end.cost,
-            "seconds": end.seconds,
-            "error": end.error,
-            "code": end.code,
-            "branch": end.branch,
+            "turns": result.turns,
+            "tokens": result.tokens,
+            "cost": result.cost,
+            "seconds": result.seconds,
+            "error": result.error,
+            "code": result.exit_code,
+            "branch": result.branch,
             "warnings": list(self.warnings),
         }
 
@@ -173,13 +175,13 @@ def apply_record(tasks: dict[str, Task], record: JournalRecord) -> str:
 
 def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
     """A task that is started by a stopped task is stopped too."""
-    known = {name: body[name] for name in _CREATED_FIELDS}
+    fields = {name: body[name] for name in _CREATED_FIELDS}
     parent = tasks.get(str(body["parent"]))
-    stopped = parent is not None and (parent.stop_wanted or parent.status == "cancelled")
+    stopped = parent is not None and (parent.stop_requested or parent.status == "cancelled")
     version = str(body.get("version", ""))
     owner, warnings = _parse_owner(body) if body.get("owner", []) != [] else (None, ())
-    made = Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, owner=owner, **known)
-    return made._replace(warnings=warnings)
+    task = Task(created=at, session=str(body["id"]), stop_requested=stopped, version=version, owner=owner, **fields)
+    return task._replace(warnings=warnings)
 
 
 def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
@@ -188,12 +190,14 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
             return _start_task(task, body, at) if int(body["run"]) == task.run + 1 else task
         case "queued":
             if task.is_finished:
-                fresh = task._replace(status="queued", owner=None, end=None, ended="", stop_wanted=False, recoveries=0)
-                return fresh._replace(background=True, version=str(body.get("version", "")))
+                queued = task._replace(
+                    status="queued", owner=None, result=None, ended="", stop_requested=False, recoveries=0
+                )
+                return queued._replace(background=True, version=str(body.get("version", "")))
         case "waiting":
             if task.status in ("running", "waiting-approval"):
-                asked = (*task.questions, str(body["question"]))
-                return task._replace(status="waiting-approval", questions=asked)
+                questions = (*task.questions, str(body["question"]))
+                return task._replace(status="waiting-approval", questions=questions)
         case "answered":
             left = tuple(question for question in task.questions if question != str(body["question"]))
             status = "running" if task.status == "waiting-approval" and not left else task.status
@@ -201,15 +205,15 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
         case "session":
             return task._replace(session=str(body["session"]))
         case "stop":
-            return task._replace(stop_wanted=not task.is_finished or task.stop_wanted)
+            return task._replace(stop_requested=not task.is_finished or task.stop_requested)
         case "warning":
             return task._replace(warnings=(*task.warnings, str(body["text"]))[-_MAX_WARNINGS:])
         case "notified":
             return task._replace(notified=True)
         case "ended":
-            if task.end is None and int(body["run"]) == task.run:
-                end = TASK_RESULT_FIELDS.read(body)
-                return task._replace(status=end.status, end=end, ended=at, ended_run=task.run, questions=())
+            if task.result is None and int(body["run"]) == task.run:
+                result = TASK_RESULT_FIELDS.read(body)
+                return task._replace(status=result.status, result=result, ended=at, ended_run=task.run, questions=())
         case _:
             pass
     return task
@@ -218,7 +222,7 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
 def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
     """A finished task restarts only when a user asks for it; a claim that is too late still uses up its run number."""
     run = task.run + 1
-    if task.end is not None and not body["again"]:
+    if task.result is not None and not body["again"]:
         return task._replace(run=run)
     owner, warnings = _parse_owner(body)
     return task._replace(
@@ -230,9 +234,9 @@ def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
         recoveries=task.recoveries + 1 if body.get("recovered") else 0,
         started=at,
         ended="",
-        end=None,
+        result=None,
         # A stop request outlives the process that should have received it.
-        stop_wanted=task.stop_wanted and task.end is None,
+        stop_requested=task.stop_requested and task.result is None,
         notified=False,
         questions=(),
     )

@@ -38,24 +38,26 @@ def terminate_processes(*task_ids: str) -> None:
 
 def kill_processes(*task_ids: str, timeout: float = _KILL_TIMEOUT, spare_ancestors: bool = True) -> int:
     """Kills them and returns how many are left, which should be none but ancestors of this process."""
-    deadline, looks = time.monotonic() + timeout, 0
+    deadline, scans = time.monotonic() + timeout, 0
     while task_ids:
         alive = find_task_processes(*task_ids)
-        if not alive or (looks >= _MIN_SCANS and time.monotonic() >= deadline):
+        if not alive or (scans >= _MIN_SCANS and time.monotonic() >= deadline):
             return len(alive)
-        looks += 1
+        scans += 1
         _signal_each(alive, signal.SIGKILL, task_ids, spare_ancestors)
         time.sleep(_SCAN_PAUSE)
     return 0
 
 
-def _signal_each(pids: list[int], number: signal.Signals, task_ids: Iterable[str], spare_ancestors: bool) -> None:
+def _signal_each(
+    pids: list[int], signal_number: signal.Signals, task_ids: Iterable[str], spare_ancestors: bool
+) -> None:
     """Checks ownership again once the process is pinned: until then its pid may be reused."""
     wanted = frozenset(task_ids)
     for pid in pids:
         send_signal(
             pid,
-            number,
+            signal_number,
             lambda found: "" if _belongs_to_tasks(found, wanted) else "belongs to none of these tasks",
             spare_ancestors=spare_ancestors,
         )

@@ -17,11 +17,11 @@ def kitbag_version() -> str:
         return ""
 
 
-def is_newer(one: str, other: str) -> bool:
+def is_newer(version: str, other: str) -> bool:
     """Compares the leading numbers; a version without any is never newer."""
-    return _parse_version(one) > _parse_version(other)
+    return _parse_version(version) > _parse_version(other)
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
-    found = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
-    return tuple(int(number) for number in found[0].split(".")) if found else ()
+    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
+    return tuple(int(number) for number in match[0].split(".")) if match else ()

@@ -59,14 +59,14 @@ class Watchdog:
         """A warning and a reason to stop the task; both empty if all is well."""
         waited = time.monotonic() - self._since
         limit = self.timeouts[self.phase.name]
-        about = f" ({self.phase.detail})" if self.phase.detail else ""
+        detail = f" ({self.phase.detail})" if self.phase.detail else ""
         if waited >= limit:
             return (
                 "",
-                f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{about}: it was ended, what it did until"
+                f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{detail}: it was ended, what it did until"
                 " then is kept",
             )
         if waited >= limit * _WARN_FRACTION and not self._warned:
             self._warned = True
-            return f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{about}; it is ended after {limit:.0f} s", ""
+            return f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{detail}; it is ended after {limit:.0f} s", ""
         return "", ""

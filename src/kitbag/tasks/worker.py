@@ -108,11 +108,11 @@ class Worker:
 
     async def serve(self) -> None:
         """Runs until idle."""
-        signs = asyncio.create_task(self._send_heartbeats())
+        heartbeats = asyncio.create_task(self._send_heartbeats())
         try:
             await self._serve()
         finally:
-            signs.cancel()
+            heartbeats.cancel()
 
     async def _send_heartbeats(self) -> None:
         """A separate task: a slow journal must not make the worker look dead."""
@@ -121,7 +121,7 @@ class Worker:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _serve(self) -> None:
-        idle_since, trouble = time.monotonic(), 0
+        idle_since, failures = time.monotonic(), 0
         while True:
             try:
                 seen = self._journal.last_seq()
@@ -132,11 +132,11 @@ class Worker:
                 elif self._should_exit or now - idle_since >= self._idle_seconds:
                     return
                 await self._journal.wait_async(seen, min(max(self._idle_seconds, 0.02), _POLL_SECONDS))
-                trouble = 0
+                failures = 0
             except StoreError as error:
-                trouble += 1
+                failures += 1
                 self._log(f"{error.problem}. {error.fix}")
-                if trouble >= _MAX_JOURNAL_FAILURES:
+                if failures >= _MAX_JOURNAL_FAILURES:
                     raise
                 await asyncio.sleep(_POLL_SECONDS)
 
@@ -172,7 +172,7 @@ class Worker:
                 continue
             if is_newer(task.version, kitbag_version()):
                 self._should_exit = True
-            elif task.stop_wanted:
+            elif task.stop_requested:
                 if await self.board.claim(task):
                     await self.board.finish(task.id, task.run + 1, TaskResult("cancelled"))
             elif not self._should_exit and self._has_free_slot(task):
@@ -181,18 +181,18 @@ class Worker:
     async def _take_over(self, tasks: Iterable[Task]) -> None:
         """Recovers tasks whose owner has died, before new ones start."""
         # Another worker's tasks are lost even if we can't see its processes: we hold the lock.
-        lives: dict[Owner | None, bool | None] = {self._owner: False, None: True}
+        alive: dict[Owner | None, bool | None] = {self._owner: False, None: True}
         lost: list[Task] = []
         for task in tasks:
-            if task.owner not in lives:
-                lives[task.owner] = task.owner.check_alive() if task.owner is not None else True
-            lost += [] if lives[task.owner] else [task]
-        survivors = {(task.id, task.run) for task in lost} - self._killed_runs
-        if survivors:
+            if task.owner not in alive:
+                alive[task.owner] = task.owner.check_alive() if task.owner is not None else True
+            lost += [] if alive[task.owner] else [task]
+        to_kill = {(task.id, task.run) for task in lost} - self._killed_runs
+        if to_kill:
             # Nothing of a lost task keeps running while it is recovered, even if one of its processes started this
             # worker.
-            self._killed_runs |= survivors
-            ids = [task_id for task_id, _ in survivors]
+            self._killed_runs |= to_kill
+            ids = [task_id for task_id, _ in to_kill]
             await asyncio.to_thread(lambda: kill_processes(*ids, spare_ancestors=False))
         for task in lost:
             await self._recover(task)
@@ -201,7 +201,7 @@ class Worker:
         return self._lanes[_lane(task)] < (MAX_CONCURRENT_COMMANDS if task.kind == "command" else self._max_concurrent)
 
     async def _recover(self, task: Task) -> None:
-        if task.stop_wanted:
+        if task.stop_requested:
             await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
         elif task.kind == "command":
             problem = "interrupted (unknown outcome): the process that ran it ended; it is not run again by itself"
@@ -236,22 +236,24 @@ class Worker:
 
     async def _run_task(self, task: Task, recovered: bool) -> None:
         try:
-            wish, asked = self.board.latest_request(task.id)
+            request, request_seq = self.board.latest_request(task.id)
             if task.kind == "command":
-                return await self._run_command(task, wish)
+                return await self._run_command(task, request)
             watchdog = Watchdog()
-            async with self._setups.acquire(wish) as inherited:
+            async with self._setups.acquire(request) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
                 settings_file = inherited.environment.library.settings.user_file
                 inherited = inherited._replace(
-                    approvals=Approvals(approver, settings_file), command_env=wish.options.get("environment")
+                    approvals=Approvals(approver, settings_file), command_env=request.options.get("environment")
                 )
-                heard = any(record.kind == "user" for record in self._journal.read(STREAM_PREFIX + task.session, asked))
+                is_delivered = any(
+                    record.kind == "user" for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                )
                 runner = TaskRunner(
                     self.board, task, inherited, self._host.signals, self._child_delegation(task), watchdog=watchdog
                 )
-                end = await runner.run(wish, "" if heard else wish.request, recovered=recovered)
-            self._log(f"task {task.id} ({task.agent}): {end.status}")
+                result = await runner.run(request, "" if is_delivered else request.message, recovered=recovered)
+            self._log(f"task {task.id} ({task.agent}): {result.status}")
         except KitbagError as error:
             await self.board.finish(
                 task.id, task.run, TaskResult("failed", error=f"{error.problem}. {error.fix}".strip())
@@ -267,13 +269,13 @@ class Worker:
         for one in (task, *self.board.descendants(task.id)):
             await self._queue.withdraw(requester_label(one.agent, one.id))
 
-    async def _run_command(self, task: Task, wish: TaskRequest) -> None:
+    async def _run_command(self, task: Task, request: TaskRequest) -> None:
         self._commands[task.id] = CommandTask(self.board, task, self._host.signals)
         try:
-            end = await self._commands[task.id].run(wish)
+            result = await self._commands[task.id].run(request)
         finally:
             del self._commands[task.id]
-        self._log(f"task {task.id} (command): {end.status}")
+        self._log(f"task {task.id} (command): {result.status}")
 
     def _child_delegation(self, task: Task) -> "Callable[[BaseAgent, Task], Delegation | None]":
         def made(agent: "BaseAgent", _: Task) -> "Delegation | None":
@@ -285,10 +287,15 @@ class Worker:
 
         return made
 
-    def _load_setup(self, wish: TaskRequest) -> ParentContext:
-        mode: Any = wish.parent_mode
+    def _load_setup(self, request: TaskRequest) -> ParentContext:
+        mode: Any = request.parent_mode
         return load_standalone_setup(
-            wish.directory, parse_options(wish.options), wish.parent_model, mode, self._journal, self._log_notice
+            request.directory,
+            parse_options(request.options),
+            request.parent_model,
+            mode,
+            self._journal,
+            self._log_notice,
         )
 
     def _log_notice(self, notice: Notice) -> None:
@@ -308,10 +315,10 @@ def run_worker(
 ) -> bool:
     """False if another worker is running."""
     while True:
-        before = read_lock(kitbag_home)
+        previous = read_lock(kitbag_home)
         try:
             with hold_worker_lock(kitbag_home) as lock:
-                if damage := damaged_lock_notice(kitbag_home, before):
+                if damage := damaged_lock_notice(kitbag_home, previous):
                     log(damage)
                 asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, log))
         except BlockingIOError:
@@ -324,13 +331,13 @@ def run_worker(
 async def _serve_home(
     kitbag_home: str, lock: int, idle_seconds: float, max_concurrent: int, log: Callable[[str], None]
 ) -> None:
-    looked = time.monotonic()
+    log_checked_at = time.monotonic()
 
     def sign_of_life() -> None:
-        nonlocal looked
+        nonlocal log_checked_at
         write_heartbeat(lock)
-        if time.monotonic() - looked >= _LOG_CHECK_SECONDS:
-            looked = time.monotonic()
+        if time.monotonic() - log_checked_at >= _LOG_CHECK_SECONDS:
+            log_checked_at = time.monotonic()
             rotate_log(kitbag_home)
 
     write_heartbeat(lock)
@@ -361,5 +368,5 @@ def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
 
 def _has_work(kitbag_home: str) -> bool:
     with open_journal(kitbag_home) as journal:
-        found = Board(journal).unfinished()
-        return any(task.background and not is_newer(task.version, kitbag_version()) for task in found)
+        tasks = Board(journal).unfinished()
+        return any(task.background and not is_newer(task.version, kitbag_version()) for task in tasks)

@@ -32,39 +32,39 @@ class SetupCache:
         self._locks: dict[str, asyncio.Lock] = {}
 
     @asynccontextmanager
-    async def acquire(self, wish: TaskRequest) -> AsyncGenerator[ParentContext, None]:
+    async def acquire(self, request: TaskRequest) -> AsyncGenerator[ParentContext, None]:
         """Keeps the provider open until the block exits. Raises KitbagError if the setup can't be loaded."""
-        key = repr((wish.directory, sorted(wish.options.items()), wish.parent_model, wish.parent_mode))
-        laid = await self._get_fresh(key, wish)
-        laid.users += 1
+        key = repr((request.directory, sorted(request.options.items()), request.parent_model, request.parent_mode))
+        setup = await self._get_fresh(key, request)
+        setup.users += 1
         try:
-            yield laid.inherited
+            yield setup.inherited
         finally:
-            laid.users -= 1
-            await self._close_unused(laid)
+            setup.users -= 1
+            await self._close_unused(setup)
 
     async def close(self) -> None:
-        for laid in self._cached.values():
-            await laid.inherited.provider.close()
+        for setup in self._cached.values():
+            await setup.inherited.provider.close()
         self._cached.clear()
 
-    async def _get_fresh(self, key: str, wish: TaskRequest) -> _CachedSetup:
+    async def _get_fresh(self, key: str, request: TaskRequest) -> _CachedSetup:
         async with self._locks.setdefault(key, asyncio.Lock()):
-            begun = time.monotonic()
-            laid = self._cached.get(key)
-            if laid is None or begun - laid.at > MAX_AGE_SECONDS:
-                old, laid = laid, _CachedSetup(await asyncio.to_thread(self._load, wish), begun)
-                self._cached[key] = laid
+            now = time.monotonic()
+            setup = self._cached.get(key)
+            if setup is None or now - setup.at > MAX_AGE_SECONDS:
+                old, setup = setup, _CachedSetup(await asyncio.to_thread(self._load, request), now)
+                self._cached[key] = setup
                 if old is not None:
                     await self._close_unused(old)
-            return laid
+            return setup
 
     async def _close_unused(self, released: _CachedSetup) -> None:
         """Closes setups that are neither used nor fresh."""
-        left = [released] if not released.users and released not in self._cached.values() else []
-        for key, known in list(self._cached.items()):
-            if not known.users and time.monotonic() - known.at > MAX_AGE_SECONDS and not self._locks[key].locked():
+        unused_setups = [released] if not released.users and released not in self._cached.values() else []
+        for key, cached in list(self._cached.items()):
+            if not cached.users and time.monotonic() - cached.at > MAX_AGE_SECONDS and not self._locks[key].locked():
                 del self._cached[key], self._locks[key]
-                left.append(known)
-        for unused in left:
+                unused_setups.append(cached)
+        for unused in unused_setups:
             await unused.inherited.provider.close()

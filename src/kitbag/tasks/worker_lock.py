@@ -67,25 +67,25 @@ def read_lock(kitbag_home: str) -> WorkerRecord | DamagedLock | None:
 
 def read_worker_record(kitbag_home: str) -> WorkerRecord | None:
     """Like `read_lock`, but None for a damaged file."""
-    found = read_lock(kitbag_home)
-    return found if isinstance(found, WorkerRecord) else None
+    record = read_lock(kitbag_home)
+    return record if isinstance(record, WorkerRecord) else None
 
 
 def _parse_record(data: bytes) -> WorkerRecord:
     """Raises ValueError with the problem."""
     try:
-        found: Any = json.loads(data) if len(data) <= _MAX_BYTES else None
+        parsed: Any = json.loads(data) if len(data) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ValueError("it is not a JSON object, or too long")
-    fields = cast("dict[str, Any]", found)
-    owner, version, beat = parse_owner(fields.get("owner")), fields.get("version"), fields.get("beat")
+    fields = cast("dict[str, Any]", parsed)
+    owner, version, heartbeat = parse_owner(fields.get("owner")), fields.get("version"), fields.get("beat")
     if not isinstance(version, str) or len(version) > _MAX_VERSION_CHARACTERS:
         raise ValueError("its version is not a version")
-    if isinstance(beat, bool) or not isinstance(beat, int | float) or not abs(beat) <= _MAX_SECONDS:
+    if isinstance(heartbeat, bool) or not isinstance(heartbeat, int | float) or not abs(heartbeat) <= _MAX_SECONDS:
         raise ValueError("its time is not a number of seconds")
-    return WorkerRecord(owner, version, float(beat))
+    return WorkerRecord(owner, version, float(heartbeat))
 
 
 @contextlib.contextmanager
@@ -111,8 +111,8 @@ def hold_worker_lock(kitbag_home: str) -> Generator[int, None, None]:
 
 def write_heartbeat(descriptor: int) -> None:
     """Writes the worker's record; called about every second."""
-    told = {"owner": list(this_process()), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
-    data = json.dumps(told).encode().ljust(_RECORD_BYTES)
+    record = {"owner": list(this_process()), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
+    data = json.dumps(record).encode().ljust(_RECORD_BYTES)
     with contextlib.suppress(OSError):  # keep working on a full disk
         os.pwrite(descriptor, data, 0)
         os.ftruncate(descriptor, len(data))
@@ -144,17 +144,17 @@ def _clear_record(descriptor: int) -> None:
 
 
 def _inherited_descriptor(kitbag_home: str) -> int | None:
-    given = os.environ.pop(LOCK_DESCRIPTOR_VARIABLE, "")
-    if not given.isdecimal() or len(given) > 9:
+    value = os.environ.pop(LOCK_DESCRIPTOR_VARIABLE, "")
+    if not value.isdecimal() or len(value) > 9:
         return None
     try:
-        ours, named = os.fstat(int(given)), os.lstat(lock_path(kitbag_home))
+        ours, named = os.fstat(int(value)), os.lstat(lock_path(kitbag_home))
     except OSError:
         return None
     if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino):
         return None
-    os.set_inheritable(int(given), False)
-    return int(given)
+    os.set_inheritable(int(value), False)
+    return int(value)
 
 
 def _wait_for_lock(kitbag_home: str, descriptor: int) -> None:

@@ -58,14 +58,14 @@ class WorkerStart(NamedTuple):
 def ensure_worker(kitbag_home: str) -> WorkerStart:
     """Call it after the task is on the board: an exiting worker checks the board once more after releasing its lock.
     Never raises if no worker can be started: the task waits for the next attempt."""
-    failed = _last_start_failure(kitbag_home)
-    before = read_lock(kitbag_home)
+    start_failure = _last_start_failure(kitbag_home)
+    previous = read_lock(kitbag_home)
     try:
         try:
             with hold_worker_lock(kitbag_home) as descriptor:
-                return _start_worker(kitbag_home, descriptor, failed, damaged_lock_notice(kitbag_home, before))
+                return _start_worker(kitbag_home, descriptor, start_failure, damaged_lock_notice(kitbag_home, previous))
         except BlockingIOError:
-            return _check_running_worker(kitbag_home, failed)
+            return _check_running_worker(kitbag_home, start_failure)
     except (OSError, StoreError) as error:
         reason = error.problem if isinstance(error, StoreError) else error.strerror or str(error)
         return WorkerStart(False, f"{NO_WORKER} ({reason}); it waits until one is: `kitbag worker`")
@@ -84,19 +84,19 @@ async def wait_until_finished(board: Board, kitbag_home: str, task_id: str, time
     """Returns on timeout at the latest; meanwhile makes sure that the task has a live owner."""
     deadline = time.monotonic() + timeout
     while True:
-        hosting = await ensure_tasks_hosted(board, kitbag_home)
-        if hosting.problem and hosting.problem not in board.find(task_id).warnings:
-            await board.warn(task_id, hosting.problem)
+        start = await ensure_tasks_hosted(board, kitbag_home)
+        if start.problem and start.problem not in board.find(task_id).warnings:
+            await board.warn(task_id, start.problem)
         left = deadline - time.monotonic()
         if left <= 0 or await board.wait_until(lambda task: task.is_finished, task_id, min(left, _POLL_SECONDS)):
             return
 
 
-def damaged_lock_notice(kitbag_home: str, before: WorkerRecord | DamagedLock | None) -> str:
+def damaged_lock_notice(kitbag_home: str, previous: WorkerRecord | DamagedLock | None) -> str:
     """What the new lock holder reports about the file it found."""
-    if not isinstance(before, DamagedLock):
+    if not isinstance(previous, DamagedLock):
         return ""
-    return f"ignored {lock_path(kitbag_home)}, which is damaged ({before.problem}); the new worker rewrites it"
+    return f"ignored {lock_path(kitbag_home)}, which is damaged ({previous.problem}); the new worker rewrites it"
 
 
 # --- in the worker ----------------------------------------------------------------------------------------------
@@ -160,32 +160,32 @@ def _open_log(kitbag_home: str) -> Generator[int, None, None]:
         os.close(log)
 
 
-def _check_running_worker(kitbag_home: str, failed: str) -> WorkerStart:
+def _check_running_worker(kitbag_home: str, start_failure: str) -> WorkerStart:
     """The holder writes to the lock file every second, so a problem counts only if it persists."""
     deadline = time.monotonic() + _TAKEOVER_SECONDS
-    seen, trouble = None, None
-    while not _is_healthy(kitbag_home, found := read_lock(kitbag_home)):
-        if trouble is None or found != seen:
-            seen, trouble = found, _resolve_problem(kitbag_home, found)
+    seen, problem = None, None
+    while not _is_healthy(kitbag_home, record := read_lock(kitbag_home)):
+        if problem is None or record != seen:
+            seen, problem = record, _resolve_problem(kitbag_home, record)
         try:
             with hold_worker_lock(kitbag_home) as descriptor:
-                return _start_worker(kitbag_home, descriptor, failed, trouble.resolved)
+                return _start_worker(kitbag_home, descriptor, start_failure, problem.resolved)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                return WorkerStart(False, trouble.unresolved)
+                return WorkerStart(False, problem.unresolved)
         time.sleep(0.02)
     if (other := read_worker_record(kitbag_home)) is not None and is_newer(kitbag_version(), other.version):
         _start_worker(kitbag_home, None)
         return WorkerStart(True, f"a worker of Kitbag {other.version} finishes its work first, then a newer one begins")
-    return WorkerStart(False, failed)
+    return WorkerStart(False, start_failure)
 
 
-def _is_healthy(kitbag_home: str, found: WorkerRecord | DamagedLock | None) -> bool:
+def _is_healthy(kitbag_home: str, record: WorkerRecord | DamagedLock | None) -> bool:
     """Whether the lock holder identifies itself and has a recent heartbeat."""
-    if isinstance(found, DamagedLock) or (found is not None and found.owner.check_alive() is False):
+    if isinstance(record, DamagedLock) or (record is not None and record.owner.check_alive() is False):
         return False
-    if found is not None and found.owner.boot == this_process().boot:
-        return time.monotonic() - found.heartbeat <= HUNG_SECONDS
+    if record is not None and record.owner.boot == this_process().boot:
+        return time.monotonic() - record.heartbeat <= HUNG_SECONDS
     # It has just started, or its clock is another machine's.
     try:
         return time.time() - os.stat(lock_path(kitbag_home)).st_mtime <= HUNG_SECONDS
@@ -200,28 +200,28 @@ class _WorkerProblem(NamedTuple):
     unresolved: str
 
 
-def _resolve_problem(kitbag_home: str, found: WorkerRecord | DamagedLock | None) -> _WorkerProblem:
+def _resolve_problem(kitbag_home: str, record: WorkerRecord | DamagedLock | None) -> _WorkerProblem:
     """Kills a hanging worker if its identity is certain; the next one recovers its tasks as after a crash."""
     path = lock_path(kitbag_home)
-    look = f"Kitbag sent no signal; run `fuser -v {path}` to see which process has the lock, and end it if it hangs"
-    if found is None:
-        return _WorkerProblem("", f"{NO_WORKER}: the process that has {path} does not write its number there. {look}")
-    if isinstance(found, DamagedLock):
-        stays = f"{NO_WORKER}: {path} is damaged ({found.problem}). {look}"
-        return _WorkerProblem(damaged_lock_notice(kitbag_home, found), stays)
+    advice = f"Kitbag sent no signal; run `fuser -v {path}` to see which process has the lock, and end it if it hangs"
+    if record is None:
+        return _WorkerProblem("", f"{NO_WORKER}: the process that has {path} does not write its number there. {advice}")
+    if isinstance(record, DamagedLock):
+        unresolved = f"{NO_WORKER}: {path} is damaged ({record.problem}). {advice}"
+        return _WorkerProblem(damaged_lock_notice(kitbag_home, record), unresolved)
 
     def check(pid: int) -> str:
-        if reason := found.owner.identity_problem():
+        if reason := record.owner.identity_problem():
             return reason
         if has_file_open(pid, path) is False:
             return "does not have the lock"
-        return "" if read_lock(kitbag_home) == found else "answers again"
+        return "" if read_lock(kitbag_home) == record else "answers again"
 
-    pid = found.owner.pid
-    if reason := found.owner.identity_problem() or send_signal(pid, signal.SIGKILL, check):
-        return _WorkerProblem("", f"{NO_WORKER}: {path} names process {pid}, which {reason}. {look}")
-    over = "the worker did not answer any more, and was replaced"
-    return _WorkerProblem(over, f"{NO_WORKER}: the worker, process {pid}, does not answer; end it: kill -9 {pid}")
+    pid = record.owner.pid
+    if reason := record.owner.identity_problem() or send_signal(pid, signal.SIGKILL, check):
+        return _WorkerProblem("", f"{NO_WORKER}: {path} names process {pid}, which {reason}. {advice}")
+    resolved = "the worker did not answer any more, and was replaced"
+    return _WorkerProblem(resolved, f"{NO_WORKER}: the worker, process {pid}, does not answer; end it: kill -9 {pid}")
 
 
 def _last_start_failure(kitbag_home: str) -> str:

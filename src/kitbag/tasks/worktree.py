@@ -38,16 +38,18 @@ class Worktree(NamedTuple):
 
 def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
     """The task's worktree, which may exist from an earlier run. Raises InvalidError."""
-    found = Worktree(repository, os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id), f"kitbag/{task_id}")
-    if os.path.isdir(found.path):
-        return found
+    worktree = Worktree(
+        repository, os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id), f"kitbag/{task_id}"
+    )
+    if os.path.isdir(worktree.path):
+        return worktree
     if not os.path.exists(os.path.join(repository, ".git")):
         raise InvalidError(
             f"{repository} is no git repository, so an agent can't have a worktree of it", "use git init"
         )
-    os.makedirs(os.path.dirname(found.path), mode=0o700, exist_ok=True)
-    _git(repository, "worktree", "add", "--quiet", "-b", found.branch, found.path, "HEAD")
-    return found
+    os.makedirs(os.path.dirname(worktree.path), mode=0o700, exist_ok=True)
+    _git(repository, "worktree", "add", "--quiet", "-b", worktree.branch, worktree.path, "HEAD")
+    return worktree
 
 
 def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> str:
@@ -55,16 +57,18 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
     returns an empty string. Raises InvalidError."""
     _check_worktree_link(worktree)
     # Git would apply their own configuration and run the programs it names.
-    others = list(_nested_repositories(worktree.path))
-    if len(others) > _MAX_NESTED_REPOSITORIES:
+    nested = list(_nested_repositories(worktree.path))
+    if len(nested) > _MAX_NESTED_REPOSITORIES:
         raise InvalidError(f"there are too many git repositories in {worktree.path}", "look at it yourself")
-    _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in others))
+    _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in nested))
     changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
     if changed:
-        who = ("-c", "user.name=Kitbag", "-c", "user.email=kitbag@localhost") if not _has_identity(worktree) else ()
-        _git(worktree.path, *who, "commit", "--quiet", "--no-verify", f"--message={message or 'Work of an agent'}")
+        identity = (
+            ("-c", "user.name=Kitbag", "-c", "user.email=kitbag@localhost") if not _has_identity(worktree) else ()
+        )
+        _git(worktree.path, *identity, "commit", "--quiet", "--no-verify", f"--message={message or 'Work of an agent'}")
     base = _git(worktree.repository, "rev-parse", "HEAD").strip()
-    if changed or others or in_use or _git(worktree.path, "rev-parse", "HEAD").strip() != base:
+    if changed or nested or in_use or _git(worktree.path, "rev-parse", "HEAD").strip() != base:
         return worktree.branch
     _git(worktree.repository, "worktree", "remove", worktree.path)
     _git(worktree.repository, "branch", "--quiet", "-D", worktree.branch)
@@ -73,15 +77,15 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
 
 def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentContext:
     """The same environment and rules, with the worktree as the workspace."""
-    ground = inherited.environment
-    old = ground.workspace
-    inside = os.path.relpath(os.path.realpath(ground.places.cwd), old.root)
-    here = os.path.normpath(os.path.join(worktree.path, inside))
-    cwd = here if os.path.isdir(here) else worktree.path
+    environment = inherited.environment
+    old = environment.workspace
+    inside = os.path.relpath(os.path.realpath(environment.places.cwd), old.root)
+    same_directory = os.path.normpath(os.path.join(worktree.path, inside))
+    cwd = same_directory if os.path.isdir(same_directory) else worktree.path
     workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.extra_read_roots)
     permissions = inherited.permissions.with_workspace(workspace)
-    ground = ground._replace(workspace=workspace, places=ground.places._replace(cwd=cwd))
-    return inherited._replace(environment=ground, permissions=permissions)
+    environment = environment._replace(workspace=workspace, places=environment.places._replace(cwd=cwd))
+    return inherited._replace(environment=environment, permissions=permissions)
 
 
 def _check_worktree_link(worktree: Worktree) -> None:
@@ -99,28 +103,28 @@ def _check_worktree_link(worktree: Worktree) -> None:
 
 def _nested_repositories(folder: str) -> Iterator[str]:
     """Paths of nested repositories, relative to the folder, as git would find them."""
-    for place, folders, files in os.walk(folder):
-        if place == folder:
+    for directory, folders, files in os.walk(folder):
+        if directory == folder:
             folders[:] = [name for name in folders if name != ".git"]
         elif ".git" in folders or ".git" in files:
             folders.clear()
-            yield os.path.relpath(place, folder)
+            yield os.path.relpath(directory, folder)
 
 
 def _has_identity(worktree: Worktree) -> bool:
     return bool(_git(worktree.path, "config", "user.email", check=False).strip())
 
 
-def _git(directory: str, *words: str, check: bool = True) -> str:
+def _git(directory: str, *arguments: str, check: bool = True) -> str:
     options = [word for setting in (*_SAFE_CONFIG, *_filter_overrides(directory)) for word in ("-c", setting)]
-    return _run_git(directory, [*options, *words], check)
+    return _run_git(directory, [*options, *arguments], check)
 
 
 def _filter_overrides(directory: str) -> list[str]:
     """Options that disable every filter, diff and merge program of the repository's own configuration. Raises
     InvalidError for names that can't be overridden."""
-    words = ["config", "--null", "--show-scope", "--name-only", "--get-regexp", r"^(filter|diff|merge)\."]
-    fields = _run_git(directory, words, False).split("\0")
+    arguments = ["config", "--null", "--show-scope", "--name-only", "--get-regexp", r"^(filter|diff|merge)\."]
+    fields = _run_git(directory, arguments, False).split("\0")
     of_repository = [
         name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in _REPOSITORY_SCOPES
     ]
@@ -131,14 +135,14 @@ def _filter_overrides(directory: str) -> list[str]:
     return [*(f"{name}=" for name in names), *(f"{driver}.required=false" for driver in sorted(drivers))]
 
 
-def _run_git(directory: str, words: list[str], check: bool) -> str:
+def _run_git(directory: str, arguments: list[str], check: bool) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
     # Nor does git fetch missing objects as the configuration says.
     environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     try:
         done = subprocess.run(  # noqa: S603 - our own words
-            ["git", *words],  # noqa: S607 - the user's git
+            ["git", *arguments],  # noqa: S607 - the user's git
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -149,6 +153,6 @@ def _run_git(directory: str, words: list[str], check: bool) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InvalidError(f"git did not run: {error}", "install git, and look at the repository") from error
     if check and done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise InvalidError(f"git {words[-1]} failed in {directory}: {said[:500]}", "look at the repository")
+        stderr = done.stderr.decode(errors="replace").strip()
+        raise InvalidError(f"git {arguments[-1]} failed in {directory}: {stderr[:500]}", "look at the repository")
     return done.stdout.decode(errors="replace")

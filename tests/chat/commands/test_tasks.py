@@ -146,7 +146,7 @@ class TestInWords:
                 )
                 output = workshop.world.write(f"~/.kitbag/state/output/{task.id}", "")
                 output.write_text("".join(f"{number}\n" for number in range(1, 100_001)))
-                await workshop.board.finish(task.id, 0, TaskResult("completed", code=0))
+                await workshop.board.finish(task.id, 0, TaskResult("completed", exit_code=0))
                 await tasks_command(chat.chat, "")
                 pages = [
                     block for block in chat.face.blocks if isinstance(block, VerbatimBlock) and "bytes" in block.title
@@ -218,7 +218,7 @@ class TestResuming:
                 face.pressed = [("r", task_id)]
                 await tasks_command(chat.chat, "" if in_panel else f"resume {task_id[:6]} Look again.")
                 assert f"{task_id} goes on" in chat.face.seen()
-                assert workshop.board.request(task_id).request == "Look again."
+                assert workshop.board.request(task_id).message == "Look again."
                 ended = await workshop.board.wait_until(lambda task: task.ended_run == 2, task_id)
                 assert ended is not None
                 assert ended.status == "completed"
