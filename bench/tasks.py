@@ -382,7 +382,8 @@ async def recovery(house: House, count: int) -> list[Row]:
             second.wait()
         wrong = [task for task in (board.find(name) for name in names) if task.status != "completed"]
         if wrong:
-            raise SystemExit(f"{len(wrong)} tasks were not recovered, the first as {wrong[0].status}: {wrong[0].result}")
+            first = wrong[0]
+            raise SystemExit(f"{len(wrong)} tasks were not recovered, the first as {first.status}: {first.result}")
     return [
         (f"kill -9 of a worker with {count:,} tasks, until all have begun again", claimed, "s", claimed / started),
         ("  until all have ended", ended, "s", ended / started),
