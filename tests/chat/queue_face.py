@@ -23,7 +23,7 @@ class QueueFace(TalkingFace):
 
     def do(self, *deeds: UserAction | str) -> None:
         for deed in deeds:
-            self.deeds.put_nowait(Submitted(deed) if isinstance(deed, str) else deed)
+            self.deeds.put_nowait(Submitted(text=deed) if isinstance(deed, str) else deed)
 
     async def next(self) -> UserAction:
         return await self.deeds.get()

@@ -173,6 +173,6 @@ async def started(shown: Seen) -> None:
     """Ready for keys, and no key has come lately."""
     from kitbag.chat.ui import ChatStatus, LiveState
 
-    shown.terminal.draw(LiveState(), ChatStatus("model-x", "default"))
+    shown.terminal.draw(LiveState(), ChatStatus(model="model-x", mode="default"))
     await shown.until_seen("> ", "model-x")
     shown.pass_time()

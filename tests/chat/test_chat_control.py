@@ -99,7 +99,7 @@ async def test_esc_stops_a_command_that_works_beside(world: World, monkeypatch: 
 async def test_lines_of_a_pipe_are_done_one_after_the_other_also_exit(world: World) -> None:
     async with conversing(world, Step(text="First.", delay=0.2), "Second.") as here:
         lines = ("one", "/mode plan", "two", "/exit", "never said")
-        here.face.do(*(Submitted(line, is_piped=True) for line in lines))
+        here.face.do(*(Submitted(text=line, is_piped=True) for line in lines))
         assert await here.left(ExitRequested(immediately=False)) == 0
         assert here.face.said() == ["one", "/mode plan", "two", "/exit"]
         assert "Second." in here.face.seen()

@@ -25,7 +25,7 @@ def test_a_file_outside_is_taken_as_named_by_the_person_only_where_they_typed_it
     path = at_home.write("other.txt", "OUTSIDE\n", at_home.outside)
 
     async def go() -> str:
-        face = Sent(Submitted(f"look at @{path}", is_piped=from_pipe))
+        face = Sent(Submitted(text=f"look at @{path}", is_piped=from_pipe))
         async with talking(at_home, "Done.", face=face) as talk:
             await talk.chat.run()
             return f"{talk.last_request()}\n{face.seen()}"

@@ -20,18 +20,18 @@ pytestmark = pytest.mark.usefixtures("at_home")
 
 @pytest.mark.parametrize(("text", "command"), [("!ls -la", "ls -la"), ("! git status ", "git status")])
 def test_what_begins_with_an_exclamation_mark_is_a_command_of_the_person(text: str, command: str) -> None:
-    assert Submitted(text).shell_command == command
+    assert Submitted(text=text).shell_command == command
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        Submitted("!"),
-        Submitted("!!! look"),
-        Submitted("!important\nplease do it"),
-        Submitted("look !ls"),
-        Submitted("!ls", is_piped=True),
-        Submitted("!ls", (Image("image/png", "aGk="),)),
+        Submitted(text="!"),
+        Submitted(text="!!! look"),
+        Submitted(text="!important\nplease do it"),
+        Submitted(text="look !ls"),
+        Submitted(text="!ls", is_piped=True),
+        Submitted(text="!ls", images=(Image("image/png", "aGk="),)),
     ],
 )
 def test_everything_else_is_a_message_and_so_is_each_line_of_a_pipe(said: Submitted) -> None:

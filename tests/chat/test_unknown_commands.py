@@ -26,7 +26,7 @@ def test_a_slip_of_the_fingers_is_told_and_not_sent(at_home: World, line: str, f
 
     async def talk() -> None:
         async with talking(at_home, "An answer.") as here:
-            await here.chat._run_turn(Submitted(line))
+            await here.chat._run_turn(Submitted(text=line))
             (told,) = here.shown(NoticeBlock)
             assert told == NoticeBlock(
                 "error", f"no command or skill is called {line.split()[0]}; nothing was sent", fix
@@ -42,7 +42,7 @@ def test_what_names_a_skill_or_a_path_is_sent(at_home: World, line: str) -> None
 
     async def talk() -> None:
         async with talking(at_home, "An answer.") as here:
-            await here.chat._run_turn(Submitted(line))
+            await here.chat._run_turn(Submitted(text=line))
             assert len(here.model.requests) == 1
 
     asyncio.run(talk())
@@ -53,7 +53,7 @@ def test_what_was_pasted_is_shown_as_the_words_that_stood_for_it(at_home: World)
         async with talking(at_home, "An answer.") as here:
             pasted = "\n".join(f"line {number}" for number in range(120))
             await here.chat._run_turn(
-                Submitted(f"{pasted} what is it?", typed="[pasted text #1, 120 lines] what is it?")
+                Submitted(text=f"{pasted} what is it?", typed="[pasted text #1, 120 lines] what is it?")
             )
             assert here.shown(UserBlock) == [UserBlock("[pasted text #1, 120 lines] what is it?")]
             assert "line 119 what is it?" in here.last_request()
@@ -65,7 +65,7 @@ def test_what_waits_comes_back_as_it_was_typed(at_home: World) -> None:
     async def talk() -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
-            here.chat.queue.append(Submitted("a\n" * 120, typed="[pasted text #1, 120 lines]"))
+            here.chat.queue.append(Submitted(text="a\n" * 120, typed="[pasted text #1, 120 lines]"))
             here.chat._unqueue()
             assert face.inserted == ["[pasted text #1, 120 lines]"]
 
@@ -88,7 +88,7 @@ def test_from_a_pipe_such_a_word_is_a_word(at_home: World) -> None:
     async def talk() -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
-            face.do(Submitted("exit", is_piped=True), ExitRequested(immediately=False))
+            face.do(Submitted(text="exit", is_piped=True), ExitRequested(immediately=False))
             await asyncio.wait_for(here.chat.run(), TEST_TIMEOUT)
             assert len(here.model.requests) == 1
 

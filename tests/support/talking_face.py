@@ -36,7 +36,7 @@ class TalkingFace(AnsweringFace):
         """What is typed once somebody reads."""
 
     async def next(self) -> UserAction:
-        return Submitted(self.lines.pop(0)) if self.lines else ExitRequested(immediately=False)
+        return Submitted(text=self.lines.pop(0)) if self.lines else ExitRequested(immediately=False)
 
     async def open(self, panel: Panel) -> bool:
         if self.is_plain:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from kitbag.chat.change_preview import NO_PREVIEW, SHOWN_IN_DIFF, ChangePreview, preview_change
 from kitbag.chat.ui import ChatUI, FlushEvents, Form, FormAnswer, FormOption, no_flush
 from kitbag.errors import KitbagError
@@ -58,8 +60,11 @@ async def ask_approval(
             if answer is not None:
                 return answer
         # Ask again without repeating the blocks above, unless the user wants the full text.
-        form = form._replace(
-            above=_request_blocks(build_approval_view(question, max_characters=None)) if "e" in form_answer.keys else ()
+        form = msgspec.structs.replace(
+            form,
+            above=_request_blocks(build_approval_view(question, max_characters=None))
+            if "e" in form_answer.keys
+            else (),
         )
 
 
@@ -73,7 +78,9 @@ def approval_form(question: ApprovalRequest, *, can_allow: bool = True, can_wait
         options.append(FormOption("e", "show exactly what it was asked for" if changes.diff else "show all of it"))
     prompt = "Allow it?" if can_allow else "It can only be denied."
     cancel_effect = "lets it wait" if can_wait else "is no"
-    return Form(prompt, tuple(options), _request_blocks(view, changes), cancel_effect=cancel_effect)
+    return Form(
+        prompt=prompt, options=tuple(options), above=_request_blocks(view, changes), cancel_effect=cancel_effect
+    )
 
 
 def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> ApprovalAnswer | None:
@@ -99,7 +106,7 @@ async def _ask_for_text(ui: ChatUI, question: ApprovalRequest, form_answer: Form
     if form_answer.keys == ("r",):
         return await _ask_for_rule(ui, question)
     if form_answer.keys == ("w",):
-        reason = await ui.ask(Form("Why not, or what to do instead:", free_text_hint="the model is told this"))
+        reason = await ui.ask(Form(prompt="Why not, or what to do instead:", free_text_hint="the model is told this"))
         return parse_answer(question, FormAnswer(("w",), reason.text)) if reason is not None else None
     return None
 
@@ -108,7 +115,10 @@ async def _ask_for_rule(ui: ChatUI, question: ApprovalRequest) -> ApprovalAnswer
     text, above = question.suggestion, ()
     while True:
         form = Form(
-            f"{RULE_PROMPT.capitalize()}:", above=above, free_text_hint=f"such as `{RULE_EXAMPLE}`", initial_text=text
+            prompt=f"{RULE_PROMPT.capitalize()}:",
+            above=above,
+            free_text_hint=f"such as `{RULE_EXAMPLE}`",
+            initial_text=text,
         )
         form_answer = await ui.ask(form)
         text = form_answer.text.strip() if form_answer is not None else ""

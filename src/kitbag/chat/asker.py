@@ -42,7 +42,12 @@ def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Fo
     multiple = question.multi_select and bool(options)
     prompt = "Your answer, one or several:" if multiple else "Your answer:"
     return Form(
-        prompt, options, above, free_text_hint=_FREE_TEXT_HINT, multiple=multiple, cancel_effect="gives no answer"
+        prompt=prompt,
+        options=options,
+        above=above,
+        free_text_hint=_FREE_TEXT_HINT,
+        multiple=multiple,
+        cancel_effect="gives no answer",
     )
 
 

@@ -6,7 +6,9 @@ permissions/approvals.
 
 import json
 import time
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.agent.execute import describe_call
 from kitbag.permissions.approvals.queue import ApprovalQueue, PendingApproval
@@ -27,7 +29,7 @@ _MAX_CHECK_SECONDS: Final = 60.0
 """Longest interval, if workers keep exiting."""
 
 
-class BackgroundSnapshot(NamedTuple):
+class BackgroundSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     questions: int
     cost: float | None
@@ -69,11 +71,11 @@ class BackgroundWatcher:
         costs = [self._spending.cost_of(task) for task in tasks]
         known = [cost for cost in costs if cost is not None]
         return BackgroundSnapshot(
-            sum(task.background and not task.is_finished for task in tasks),
-            len(pending),
-            sum(known) if len(known) == len(costs) else None,
-            any(not task.notified and task.status != "cancelled" for task in ended),
-            (*self._new_ends(ended), *self._new_questions(pending)),
+            running=sum(task.background and not task.is_finished for task in tasks),
+            questions=len(pending),
+            cost=sum(known) if len(known) == len(costs) else None,
+            has_unreported=any(not task.notified and task.status != "cancelled" for task in ended),
+            blocks=(*self._new_ends(ended), *self._new_questions(pending)),
         )
 
     def _new_ends(self, ended: list[Task]) -> list[Block]:

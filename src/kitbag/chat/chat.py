@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.agent.run import Run
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.run_options import Options
@@ -120,7 +122,7 @@ class Chat:
 
     async def run_activity(self, activity: str, work: Coroutine[Any, Any, None]) -> None:
         """Awaits `work` with a spinner and the elapsed time; Esc cancels it."""
-        self._draw(LiveState(activity, time.monotonic()))
+        self._draw(LiveState(activity=activity, started_at=time.monotonic()))
         try:
             await work
         finally:
@@ -128,7 +130,7 @@ class Chat:
 
     def submit(self, text: str, images: Sequence[Image] = ()) -> None:
         """Handles a text as if the user had typed it."""
-        self._events.put_nowait(Submitted(text, tuple(images)))
+        self._events.put_nowait(Submitted(text=text, images=tuple(images)))
 
     async def cancel(self) -> bool:
         """Cancels the foreground task and waits until it ends. False: nothing was running."""
@@ -258,7 +260,7 @@ class Chat:
     def _accept(self, submitted: Submitted) -> None:
         """Starts a submission, or queues it behind the running task."""
         if submitted.text.strip().lower() in _EXIT_WORDS and not submitted.is_piped:
-            submitted = Submitted("/exit")
+            submitted = Submitted(text="/exit")
         command = _parse_command(submitted.text)
         runs_now = command is not None and command.while_working and not submitted.is_piped
         if command is not None and runs_now and self._side is None:
@@ -276,7 +278,7 @@ class Chat:
         if self.queue:
             self._start(self.queue.popleft())
         elif self._exit is None and not self._holds_background and self.background.has_news():
-            self._start_foreground(self._run_turn(Submitted("")))
+            self._start_foreground(self._run_turn(Submitted(text="")))
         self.refresh()
 
     def _start(self, submitted: Submitted) -> None:
@@ -397,7 +399,10 @@ class Chat:
     def _draw(self, live: LiveState) -> None:
         self._live = live
         queued = tuple(" ".join(submitted.display_text.split())[:_MAX_QUEUED_LENGTH] for submitted in self.queue)
-        self.ui.draw(live._replace(queued=queued), chat_status(self.agent, self.view.used_tokens, self.background))
+        self.ui.draw(
+            msgspec.structs.replace(live, queued=queued),
+            chat_status(self.agent, self.view.used_tokens, self.background),
+        )
 
 
 def _parse_command(text: str) -> ChatCommand | None:

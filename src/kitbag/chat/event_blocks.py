@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+import msgspec
+
 from kitbag.agent.session import Session
 from kitbag.chat.tool_titles import call_summary, call_title, parse_todos, progress_text
 from kitbag.chat.ui import LiveState, RunningCall
@@ -103,7 +105,9 @@ class EventView:
                 self._add_thinking(text)
             case ToolProgress(call_id, text):
                 if call_id in self._running:
-                    self._running[call_id] = self._running[call_id]._replace(progress=progress_text(text))
+                    self._running[call_id] = msgspec.structs.replace(
+                        self._running[call_id], progress=progress_text(text)
+                    )
                     self._update(self._live.activity)
             case RunStarted(directory=directory):
                 self._directory = directory
@@ -146,7 +150,8 @@ class EventView:
         self._draw(self._live)
 
     def _update(self, activity: str) -> None:
-        self._live = self._live._replace(
+        self._live = msgspec.structs.replace(
+            self._live,
             activity=activity,
             tokens=self._characters // _CHARACTERS_PER_TOKEN,
             tail=self._stream.tail,
@@ -221,7 +226,7 @@ class EventView:
     def _tool_started(self, event: ToolStarted) -> None:
         about = call_title(event.name, event.arguments, event.title, self._directory)
         self._started[event.call_id] = event
-        self._running[event.call_id] = RunningCall(event.name, about, "", self._clock())
+        self._running[event.call_id] = RunningCall(name=event.name, title=about, progress="", started_at=self._clock())
         self._update("working")
 
     def _tool_finished(self, event: ToolFinished) -> None:

@@ -39,6 +39,6 @@ async def draw_first_frame(ui: ChatUI, directory: str) -> None:
         return
     from kitbag.chat.terminal.terminal_ui import TerminalUI
 
-    ui.draw(LiveState("starting", time.monotonic()), ChatStatus(directory=directory))
+    ui.draw(LiveState(activity="starting", started_at=time.monotonic()), ChatStatus(directory=directory))
     while isinstance(ui, TerminalUI) and not ui.is_drawn:
         await asyncio.sleep(0)

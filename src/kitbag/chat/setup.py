@@ -276,7 +276,7 @@ class _SetupDialog:
         above: tuple[Block, ...] = ()
         while True:
             form = Form(
-                "The key (what you type is not shown):", above=above, free_text_hint="the key alone", secret=True
+                prompt="The key (what you type is not shown):", above=above, free_text_hint="the key alone", secret=True
             )
             form_answer = await self._ui.ask(form)
             if form_answer is None:
@@ -334,14 +334,16 @@ class _SetupDialog:
         self, prompt: str, options: Sequence[FormOption], default: str = "", above: tuple[Block, ...] = ()
     ) -> str:
         form_answer = await self._ui.ask(
-            Form(prompt, tuple(options), above, default=default, cancel_effect=_CANCEL_EFFECT)
+            Form(prompt=prompt, options=tuple(options), above=above, default=default, cancel_effect=_CANCEL_EFFECT)
         )
         if form_answer is None or not form_answer.keys:
             raise _CanceledError
         return form_answer.keys[0]
 
     async def _ask_text(self, prompt: str, free_text_hint: str, text: str = "", above: tuple[Block, ...] = ()) -> str:
-        form_answer = await self._ui.ask(Form(prompt, above=above, free_text_hint=free_text_hint, initial_text=text))
+        form_answer = await self._ui.ask(
+            Form(prompt=prompt, above=above, free_text_hint=free_text_hint, initial_text=text)
+        )
         if form_answer is None or not form_answer.text.strip():
             raise _BackError
         return form_answer.text.strip()

@@ -32,7 +32,11 @@ async def ask_for_model(ui: ChatUI, kitbag_home: str, model_setup: ModelSetup) -
     while True:
         options = tuple(FormOption(str(at), name) for at, name in enumerate(shown[:_MAX_SHOWN], 1))
         form = Form(
-            "Which model?", options, above, free_text_hint="its name, or a part of it", default="1" if options else ""
+            prompt="Which model?",
+            options=options,
+            above=above,
+            free_text_hint="its name, or a part of it",
+            default="1" if options else "",
         )
         form_answer = await ui.ask(form)
         if form_answer is None:

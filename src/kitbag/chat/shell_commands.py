@@ -26,7 +26,13 @@ async def run_shell_command(
     loop, started_at = asyncio.get_running_loop(), time.monotonic()
 
     def progress(line: str) -> None:
-        draw(LiveState("running", started_at, running=(RunningCall("!", command, line, started_at),)))
+        draw(
+            LiveState(
+                activity="running",
+                started_at=started_at,
+                running=(RunningCall(name="!", title=command, progress=line, started_at=started_at),),
+            )
+        )
 
     user_command = UserCommand(command, agent.environment.places.cwd)
     progress("")

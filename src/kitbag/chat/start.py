@@ -36,7 +36,7 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
         if chat is not None:
             await chat.flush()
 
-    ui.draw(LiveState("starting", time.monotonic()), ChatStatus(directory=places.cwd))
+    ui.draw(LiveState(activity="starting", started_at=time.monotonic()), ChatStatus(directory=places.cwd))
     agent = make_agent(ui, options, flush)
     try:
         early_actions = await _open_agent(agent, ui)

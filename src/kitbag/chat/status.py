@@ -16,15 +16,15 @@ def chat_status(agent: Agent, used_tokens: int, background: BackgroundMonitor) -
     totals = agent.session.totals
     background_cost = background.cost
     return ChatStatus(
-        agent.chosen.name,
-        agent.permissions.current_mode,
-        (persona.full_name if persona is not None else agent.environment.library.team) or agent.options.agent,
-        used_tokens,
-        agent.chosen.info.window,
-        None if totals.unpriced or background_cost is None else totals.cost + background_cost,
-        background.running,
-        background.questions,
-        agent.environment.places.cwd,
+        model=agent.chosen.name,
+        mode=agent.permissions.current_mode,
+        persona=(persona.full_name if persona is not None else agent.environment.library.team) or agent.options.agent,
+        used=used_tokens,
+        window=agent.chosen.info.window,
+        cost=None if totals.unpriced or background_cost is None else totals.cost + background_cost,
+        tasks=background.running,
+        questions=background.questions,
+        directory=agent.environment.places.cwd,
     )
 
 

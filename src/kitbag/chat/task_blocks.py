@@ -6,6 +6,8 @@ Used by commands/tasks. Uses views/tasks and tasks/reports.
 import threading
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.chat.panel_columns import PanelCells, align_rows
 from kitbag.chat.ui import PanelRow
 from kitbag.tasks.board import Board
@@ -59,7 +61,7 @@ _STATUS_TONES: Final[dict[str, Tone]] = {
 _STATUS_LABELS: Final = {"waiting-approval": "asks you"}
 
 
-class ListedTask(NamedTuple):
+class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
     task: Task
     report: TaskReport
     activity: str
@@ -95,7 +97,12 @@ class TaskList:
 
     def _list_task(self, task: Task) -> ListedTask:
         report = self._reports.get(task)
-        return ListedTask(task, report, describe_activity(self._board, task, report), task.root == self._session)
+        return ListedTask(
+            task=task,
+            report=report,
+            activity=describe_activity(self._board, task, report),
+            in_this_session=task.root == self._session,
+        )
 
     def rows(self) -> tuple[PanelRow, ...]:
         """As of the last refresh."""
@@ -131,7 +138,9 @@ def _figures(task: Task, report: TaskReport) -> tuple[str, str, str, str]:
 def task_table(listed: tuple[ListedTask, ...], omitted: int) -> Block:
     if not listed:
         return text_block("there are no tasks here; `/tasks all` shows those of other directories", "dim")
-    rows = tuple((one.task.id, one.report.name, one.task.status, *_figures(*one[:2]), one.activity) for one in listed)
+    rows = tuple(
+        (one.task.id, one.report.name, one.task.status, *_figures(one.task, one.report), one.activity) for one in listed
+    )
     foot = f"{omitted:,} older ones: kitbag tasks list --all" if omitted else "read one: /tasks show ID"
     return TableBlock(_HEADERS, rows, foot=foot)
 

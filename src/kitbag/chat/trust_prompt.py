@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.chat.ui import ChatUI, Form, FormOption
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Places
@@ -50,13 +52,15 @@ async def ask_for_trust(ui: ChatUI, places: Places) -> TrustAnswer:
                     return TrustAnswer("trusted")
                 # Saving would fail again.
                 trust = trust._replace(is_complete=False)
-                form = form._replace(above=(), options=_options(trust, is_truncated=True))
+                form = msgspec.structs.replace(form, above=(), options=_options(trust, is_truncated=True))
             case ("o",):
                 return TrustAnswer("once", trust.fingerprint)
             case ("q",):
                 return TrustAnswer("leave")
             case ("e",):
-                form = form._replace(above=trust_blocks(trust, whole=True), options=_options(trust, is_truncated=False))
+                form = msgspec.structs.replace(
+                    form, above=trust_blocks(trust, whole=True), options=_options(trust, is_truncated=False)
+                )
             case _:
                 return TrustAnswer("without")
 
@@ -72,7 +76,9 @@ def _save(places: Places, trust: WorkspaceTrust) -> NoticeBlock | None:
 def trust_form(trust: WorkspaceTrust) -> Form:
     above = trust_blocks(trust, whole=False)
     options = _options(trust, is_truncated=above != trust_blocks(trust, whole=True))
-    return Form("Trust what this folder brings?", options, above, cancel_effect="goes on without it")
+    return Form(
+        prompt="Trust what this folder brings?", options=options, above=above, cancel_effect="goes on without it"
+    )
 
 
 def _options(trust: WorkspaceTrust, *, is_truncated: bool) -> tuple[FormOption, ...]:

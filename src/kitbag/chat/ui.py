@@ -7,13 +7,15 @@ LiveState, ChatStatus, Form and Panel, and gets user actions back. A UI sanitize
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
+
 from kitbag.messages import Image
 from kitbag.views.blocks import Block, StyledLine
 
 # User actions
 
 
-class Submitted(NamedTuple):
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """A message, a `/command`, or a `!command` for the user's shell."""
 
     text: str
@@ -57,7 +59,7 @@ UserAction = Submitted | KeyPressed | ExitRequested
 # What the UI redraws
 
 
-class RunningCall(NamedTuple):
+class RunningCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call without a result yet."""
 
     name: str
@@ -67,7 +69,7 @@ class RunningCall(NamedTuple):
     """time.monotonic()"""
 
 
-class LiveState(NamedTuple):
+class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     """State of the running turn, redrawn above the input line. All fields empty: idle."""
 
     activity: str = ""
@@ -85,7 +87,7 @@ class LiveState(NamedTuple):
     """(status, text) pairs from TodoWrite; status is pending, in_progress or completed."""
 
 
-class ChatStatus(NamedTuple):
+class ChatStatus(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     mode: str = ""
     persona: str = ""
@@ -110,7 +112,7 @@ class FormOption(NamedTuple):
     note: str = ""
 
 
-class Form(NamedTuple):
+class Form(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the user. The blocks in `above` are shown first and stay in the scrollback."""
 
     prompt: str
@@ -146,7 +148,7 @@ class PanelAction(NamedTuple):
     label: str
 
 
-class Panel(NamedTuple):
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """A live list. Rows are requested every second and after each action; Esc and q close it."""
 
     title: str

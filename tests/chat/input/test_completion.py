@@ -40,12 +40,12 @@ class Typing:
 
     def completer(self, library: Callable[[], Registry] | None = None, directory: str = "") -> ChatCompleter:
         around = CompletionSources(
-            library or self.library,
-            self.workspace,
-            directory or str(self.world.workspace),
-            lambda: self.sessions,
-            lambda: self.tasks,
-            lambda: self.prompts,
+            library=library or self.library,
+            workspace=self.workspace,
+            directory=directory or str(self.world.workspace),
+            sessions=lambda: self.sessions,
+            tasks=lambda: self.tasks,
+            prompts=lambda: self.prompts,
         )
         return ChatCompleter(around)
 
@@ -283,7 +283,9 @@ def test_whatever_files_are_called_what_is_offered_means_one_of_them(tmp_path_fa
         if name not in ("", ".", "..") and len(name.encode()) < 200:
             (root / name).write_text("")
             made.add(os.fsdecode(os.fsencode(name)))
-    completer = ChatCompleter(CompletionSources(_no_library, Workspace(str(root), "/h", "/h/.kitbag"), str(root)))
+    completer = ChatCompleter(
+        CompletionSources(library=_no_library, workspace=Workspace(str(root), "/h", "/h/.kitbag"), directory=str(root))
+    )
     found = completer._mentions("", [], TEST_TIMEOUT)  # pyright: ignore[reportPrivateUsage]
     completer.close()
     for offer in found:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
 import pytest
 
 from kitbag.chat.plain.plain_ui import PlainUI
@@ -47,7 +48,7 @@ from kitbag.views.blocks import (
 from support.waiting import TEST_TIMEOUT, until_true
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b5n\u202e"
-YES_NO = Form("Allow it?", (FormOption("y", "yes", "once"), FormOption("n", "no")))
+YES_NO = Form(prompt="Allow it?", options=(FormOption("y", "yes", "once"), FormOption("n", "no")))
 
 
 def lines(block: Block) -> list[str]:
@@ -216,10 +217,10 @@ def test_lines_of_a_pipe_are_messages_in_their_order_and_then_the_input_is_at_it
     pipe.end()
     found = during(pipe.face, lambda: deeds(pipe.face, 5))
     assert found == [
-        Submitted("one", is_piped=True),
-        Submitted("two \nand a half", is_piped=True),
-        Submitted("über", is_piped=True),
-        Submitted("last", is_piped=True),
+        Submitted(text="one", is_piped=True),
+        Submitted(text="two \nand a half", is_piped=True),
+        Submitted(text="über", is_piped=True),
+        Submitted(text="last", is_piped=True),
         ExitRequested(immediately=False),
     ]
 
@@ -233,16 +234,18 @@ def test_a_line_that_comes_later_is_waited_for_while_others_work(pipe: Pipe) -> 
             pipe.send(half)
         return await waiting
 
-    assert during(pipe.face, work) == Submitted("early", is_piped=True)
+    assert during(pipe.face, work) == Submitted(text="early", is_piped=True)
 
 
 def test_a_question_takes_no_line_of_a_pipe(pipe: Pipe) -> None:
     pipe.send("y\n")
 
     async def work() -> tuple[FormAnswer | None, UserAction]:
-        return await pipe.face.ask(YES_NO._replace(above=(NoticeBlock("info", "about this"),))), await pipe.face.next()
+        return await pipe.face.ask(
+            msgspec.structs.replace(YES_NO, above=(NoticeBlock("info", "about this"),))
+        ), await pipe.face.next()
 
-    assert during(pipe.face, work) == (None, Submitted("y", is_piped=True))
+    assert during(pipe.face, work) == (None, Submitted(text="y", is_piped=True))
     assert pipe.written().startswith("note: about this\nquestion: Allow it?\nwarning: nobody can answer")
 
 
@@ -252,8 +255,8 @@ def test_a_file_is_read_as_it_is_answered(tmp_path: Path) -> None:
     with many.open() as stdin, (tmp_path / "out").open("w") as stdout:
         face = PlainUI(stdin, stdout)
         found = during(face, lambda: deeds(face, 5_001))
-    assert found[0] == Submitted("line 0", is_piped=True)
-    assert found[4_999:] == [Submitted("line 4999", is_piped=True), ExitRequested(immediately=False)]
+    assert found[0] == Submitted(text="line 0", is_piped=True)
+    assert found[4_999:] == [Submitted(text="line 4999", is_piped=True), ExitRequested(immediately=False)]
 
 
 def test_no_more_lines_are_taken_while_many_wait_to_be_answered(pipe: Pipe) -> None:
@@ -261,16 +264,16 @@ def test_no_more_lines_are_taken_while_many_wait_to_be_answered(pipe: Pipe) -> N
 
     async def work() -> UserAction:
         first = await pipe.face.next()
-        pipe.face.draw(LiveState("writing", queued=("waits",) * 100), ChatStatus())
+        pipe.face.draw(LiveState(activity="writing", queued=("waits",) * 100), ChatStatus())
         waiting = asyncio.create_task(pipe.face.next())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not waiting.done()
-        pipe.face.draw(LiveState("writing", queued=("waits",) * 99), ChatStatus())
-        assert first == Submitted("one", is_piped=True)
+        pipe.face.draw(LiveState(activity="writing", queued=("waits",) * 99), ChatStatus())
+        assert first == Submitted(text="one", is_piped=True)
         return await waiting
 
-    assert during(pipe.face, work) == Submitted("two", is_piped=True)
+    assert during(pipe.face, work) == Submitted(text="two", is_piped=True)
 
 
 def test_a_signal_is_heard_after_the_end_of_the_input(pipe: Pipe) -> None:
@@ -283,7 +286,7 @@ def test_a_signal_is_heard_after_the_end_of_the_input(pipe: Pipe) -> None:
         return [*found, await pipe.face.next()]
 
     assert during(pipe.face, work) == [
-        Submitted("one", is_piped=True),
+        Submitted(text="one", is_piped=True),
         ExitRequested(immediately=False),
         ExitRequested(immediately=True, exit_code=143),
     ]
@@ -310,7 +313,7 @@ def test_without_any_input_it_is_at_its_end_at_once(tmp_path: Path) -> None:
 def test_what_is_shown_is_written_at_once(pipe: Pipe) -> None:
     pipe.face.show(ReplyBlock("One.\n\n"), ReplyBlock("Two.\n", False))
     assert pipe.written() == "kitbag: One.\n\nTwo.\n"
-    pipe.face.draw(LiveState("writing", 0.0, tail="not whole"), ChatStatus())
+    pipe.face.draw(LiveState(activity="writing", started_at=0.0, tail="not whole"), ChatStatus())
     pipe.face.show(UserBlock("next"))
     assert pipe.written() == "you: next\n"
 
@@ -323,7 +326,9 @@ def test_secrets_are_hidden(pipe: Pipe) -> None:
 
 def test_where_nobody_can_agree_also_what_is_asked_is_shown_without_secrets(pipe: Pipe) -> None:
     pipe.face.redact = lambda text: text.replace("tok-1", "[REDACTED]")
-    form = YES_NO._replace(above=(VerbatimBlock("curl tok-1", "command", exact=True), DiffBlock("+tok-1", exact=True)))
+    form = msgspec.structs.replace(
+        YES_NO, above=(VerbatimBlock("curl tok-1", "command", exact=True), DiffBlock("+tok-1", exact=True))
+    )
     assert during(pipe.face, lambda: pipe.face.ask(form)) is None
     written = pipe.written()
     assert "curl [REDACTED]" in written
@@ -350,7 +355,7 @@ def test_it_has_no_panels_and_says_what_it_can_not_put_back(pipe: Pipe) -> None:
     async def work() -> bool:
         pipe.face.insert("my words")
         pipe.face.clear()
-        return await pipe.face.open(Panel("x", lambda: (), (), act))
+        return await pipe.face.open(Panel(title="x", rows=lambda: (), actions=(), run_action=act))
 
     face: ChatUI = pipe.face
     assert face.is_plain
@@ -407,7 +412,7 @@ def test_at_a_terminal_what_was_typed_is_not_said_again(terminal: Terminal) -> N
         waiting = asyncio.create_task(face.next())
         await terminal.until("you: ")
         terminal.type("hello\n")
-        assert await waiting == Submitted("hello")
+        assert await waiting == Submitted(text="hello")
         face.show(UserBlock("hello"), ReplyBlock("Hi."))
         face.show(UserBlock("queued"))
         await terminal.until("you: queued\n")
@@ -449,11 +454,15 @@ def answered(terminal: Terminal, form: Form, *typed: str) -> FormAnswer | None:
         (YES_NO, ["NO\n"], FormAnswer(("n",))),
         (YES_NO, ["maybe\n", "\n", "n\n"], FormAnswer(("n",))),
         (YES_NO, ["\x04"], None),
-        (YES_NO._replace(default="n"), ["\n"], FormAnswer(("n",))),
-        (YES_NO._replace(free_text_hint="why"), ["because I say so\n"], FormAnswer(text="because I say so")),
-        (Form("Why?", free_text_hint="a reason"), ["y\n"], FormAnswer(text="y")),
-        (Form("Name?", free_text_hint="a name", initial_text="old"), ["\n"], FormAnswer(text="old")),
-        (YES_NO._replace(multiple=True), ["n, y\n"], FormAnswer(("n", "y"))),
+        (msgspec.structs.replace(YES_NO, default="n"), ["\n"], FormAnswer(("n",))),
+        (
+            msgspec.structs.replace(YES_NO, free_text_hint="why"),
+            ["because I say so\n"],
+            FormAnswer(text="because I say so"),
+        ),
+        (Form(prompt="Why?", free_text_hint="a reason"), ["y\n"], FormAnswer(text="y")),
+        (Form(prompt="Name?", free_text_hint="a name", initial_text="old"), ["\n"], FormAnswer(text="old")),
+        (msgspec.structs.replace(YES_NO, multiple=True), ["n, y\n"], FormAnswer(("n", "y"))),
     ],
 )
 def test_a_question_is_answered_by_a_line(
@@ -481,13 +490,13 @@ def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal)
         assert not asking.done()
         terminal.type("n\n")
         assert await asking == FormAnswer(("n",))
-        assert await face.next() == Submitted("y")
+        assert await face.next() == Submitted(text="y")
 
     during(face, work)
 
 
 def test_a_secret_is_not_echoed(terminal: Terminal) -> None:
-    assert answered(terminal, Form("Key?", free_text_hint="the key", secret=True), "hush-hush\n") == FormAnswer(
+    assert answered(terminal, Form(prompt="Key?", free_text_hint="the key", secret=True), "hush-hush\n") == FormAnswer(
         text="hush-hush"
     )
     assert "hush" not in terminal.screen
@@ -497,12 +506,12 @@ def test_what_was_pasted_behind_a_secret_becomes_no_message(terminal: Terminal) 
     face = terminal.face
 
     async def work() -> None:
-        asking = asyncio.create_task(face.ask(Form("Key?", free_text_hint="the key", secret=True)))
+        asking = asyncio.create_task(face.ask(Form(prompt="Key?", free_text_hint="the key", secret=True)))
         await terminal.until("answer: ")
         terminal.type("hush-hush\nthe rest of it\nand mo")
         assert await asking == FormAnswer(text="hush-hush")
         terminal.type("hello\n")
-        assert await face.next() == Submitted("hello")
+        assert await face.next() == Submitted(text="hello")
 
     during(face, work)
     assert "the rest" not in terminal.screen
@@ -512,8 +521,8 @@ def test_questions_wait_for_one_another(terminal: Terminal) -> None:
     face = terminal.face
 
     async def work() -> None:
-        one = asyncio.create_task(face.ask(Form("First?", free_text_hint="x")))
-        two = asyncio.create_task(face.ask(Form("Second?", free_text_hint="x")))
+        one = asyncio.create_task(face.ask(Form(prompt="First?", free_text_hint="x")))
+        two = asyncio.create_task(face.ask(Form(prompt="Second?", free_text_hint="x")))
         await terminal.until("answer: ")
         assert "Second?" not in terminal.screen
         terminal.type("a\n")
@@ -536,7 +545,7 @@ def test_a_question_that_is_taken_away_takes_no_more_lines(terminal: Terminal) -
         with pytest.raises(asyncio.CancelledError):
             await asking
         terminal.type("y\n")
-        assert await face.next() == Submitted("y")
+        assert await face.next() == Submitted(text="y")
 
     during(face, work)
 
@@ -545,7 +554,7 @@ def test_long_work_says_so_at_a_terminal(terminal: Terminal, monkeypatch: pytest
     monkeypatch.setattr("kitbag.chat.plain.plain_ui._PROGRESS_SECONDS", 0.02)
 
     async def work() -> None:
-        terminal.face.draw(LiveState("thinking", 0.0), ChatStatus())
+        terminal.face.draw(LiveState(activity="thinking", started_at=0.0), ChatStatus())
         await terminal.until(", thinking\n")
         terminal.face.draw(LiveState(), ChatStatus())
         assert terminal.screen.startswith("working: ")
@@ -565,7 +574,7 @@ def test_ctrl_c_cancels_the_work_and_twice_leaves(terminal: Terminal) -> None:
     face = terminal.face
 
     async def work() -> None:
-        face.draw(LiveState("thinking"), ChatStatus())
+        face.draw(LiveState(activity="thinking"), ChatStatus())
         waiting = asyncio.create_task(face.next())
         await asyncio.sleep(0)
         interrupt()
@@ -600,7 +609,7 @@ def test_ctrl_c_leaves_a_question_and_nothing_else(terminal: Terminal) -> None:
         interrupt()
         assert await asking is None
         terminal.type("hello\n")
-        assert await face.next() == Submitted("hello")
+        assert await face.next() == Submitted(text="hello")
 
     during(face, work)
 

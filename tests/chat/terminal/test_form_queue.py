@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from chat.seen_terminal import ENTER, ESCAPE, UP, Seen, seen, started
@@ -49,7 +50,9 @@ async def asked(shown: Seen, form: Form) -> "asyncio.Task[FormAnswer | None]":
 
 def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO, (VerbatimBlock("rm -rf build", "command"),)))
+        asking = await asked(
+            shown, Form(prompt="May it?", options=YES_NO, above=(VerbatimBlock("rm -rf build", "command"),))
+        )
         assert "rm -rf build" in shown.text()
         shown.type("s")
         assert await asking == FormAnswer(("s",))
@@ -62,7 +65,7 @@ def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
 @pytest.mark.parametrize("typed", ["stop it now", "yesterday it did", "Investigate incident", "no, not there"])
 def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO))
+        asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         for char in typed:
             shown.type(char)
         await shown.until_seen("that looked like words")
@@ -76,11 +79,16 @@ def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
 
 def test_a_key_with_enter_behind_it_answers_at_once_and_words_go_where_they_are_free() -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO))
+        asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         shown.type("s", ENTER)
         assert await asking == FormAnswer(("s",))
         asking = await asked(
-            shown, Form("Which one?", (FormOption("1", "red"), FormOption("2", "blue")), free_text_hint="your own")
+            shown,
+            Form(
+                prompt="Which one?",
+                options=(FormOption("1", "red"), FormOption("2", "blue")),
+                free_text_hint="your own",
+            ),
         )
         shown.type("2", " ", "o", "f", " ", "3", ENTER)
         assert await asking == FormAnswer((), "2 of 3")
@@ -90,12 +98,12 @@ def test_a_key_with_enter_behind_it_answers_at_once_and_words_go_where_they_are_
 
 def test_enter_alone_chooses_nothing_until_the_mark_was_moved() -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO))
+        asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         shown.type(ENTER)
         await shown.until_seen("nothing is chosen yet")
         shown.type(UP, UP, ENTER)
         assert await asking == FormAnswer(("s",))
-        with_default = await asked(shown, Form("Again?", YES_NO, default="n"))
+        with_default = await asked(shown, Form(prompt="Again?", options=YES_NO, default="n"))
         assert "› n  no" in shown.text()
         shown.type(ENTER)
         assert await with_default == FormAnswer(("n",))
@@ -106,7 +114,7 @@ def test_enter_alone_chooses_nothing_until_the_mark_was_moved() -> None:
 @pytest.mark.parametrize("key", [ESCAPE, "\x03"])
 def test_a_question_is_left_by_escape_and_control_c(key: str) -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO))
+        asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         await shown.press(key)
         assert await asking is None
         await shown.until_seen("left without an answer")
@@ -119,7 +127,7 @@ def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
         shown.stop_clock()
         shown.type("please do not sa")
         await shown.until_seen("> please do not sa")
-        asking = asyncio.ensure_future(shown.terminal.ask(Form("May it?", YES_NO)))
+        asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="May it?", options=YES_NO)))
         await shown.until_seen("May it?", "stop typing for a moment", "> please do not sa")
         shown.type("y yes")
         await shown.until_seen("> please do not say yes")
@@ -130,7 +138,7 @@ def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
         assert await asking == FormAnswer(("n",))
         await shown.until_seen("> please do not say yes")
         shown.type(ENTER)
-        assert await shown.next() == Submitted("please do not say yes")
+        assert await shown.next() == Submitted(text="please do not say yes")
 
     at_terminal(scene)
 
@@ -141,7 +149,7 @@ def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
         shown.type("wh")
         await shown.until_seen("> wh")
         shown.pass_time()  # and has not thought of the next word yet when it is asked
-        asking = asyncio.ensure_future(shown.terminal.ask(Form("Allow it?", YES_NO)))
+        asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Allow it?", options=YES_NO)))
         await shown.until_seen("? Allow it?")
         shown.type("y")
         await shown.until_seen("> why")
@@ -160,7 +168,7 @@ def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: 
         async with seen() as shown:
             shown.type("y")
             shown.pass_time(seconds)  # a slow start
-            asking = asyncio.ensure_future(shown.terminal.ask(Form("Trust it?", YES_NO)))
+            asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Trust it?", options=YES_NO)))
             await shown.until_seen("Trust it?", "> y")
             await shown.until_gone("stop typing")
             assert not asking.done()
@@ -172,9 +180,9 @@ def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: 
 
 def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
     async def scene(shown: Seen) -> None:
-        first = await asked(shown, Form("First?", YES_NO))
+        first = await asked(shown, Form(prompt="First?", options=YES_NO))
         shown.stop_clock()
-        second = asyncio.ensure_future(shown.terminal.ask(Form("Second?", YES_NO)))
+        second = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Second?", options=YES_NO)))
         await asyncio.sleep(0)
         assert "Second?" not in shown.text()  # they wait for one another
         shown.type("y")
@@ -194,8 +202,8 @@ def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
 def test_words_after_an_answer_are_written_at_once() -> None:
     async def scene(shown: Seen) -> None:
         async def both() -> FormAnswer | None:
-            await shown.terminal.ask(Form("First?", YES_NO))
-            return await shown.terminal.ask(Form("Why?", free_text_hint="it is told"))
+            await shown.terminal.ask(Form(prompt="First?", options=YES_NO))
+            return await shown.terminal.ask(Form(prompt="Why?", free_text_hint="it is told"))
 
         asking = asyncio.ensure_future(both())
         await shown.until_seen("? First?")
@@ -209,12 +217,12 @@ def test_words_after_an_answer_are_written_at_once() -> None:
 
 def test_words_of_ones_own_are_opened_by_tab_or_by_typing_them() -> None:
     async def scene(shown: Seen) -> None:
-        form = Form("May it?", YES_NO, free_text_hint="say why not")
+        form = Form(prompt="May it?", options=YES_NO, free_text_hint="say why not")
         asking = await asked(shown, form)
         shown.type("because", ENTER)
         assert await asking == FormAnswer((), "because")
         await shown.until_seen("? May it?  because")
-        asking = await asked(shown, form._replace(prompt="Again?", initial_text="given"))
+        asking = await asked(shown, msgspec.structs.replace(form, prompt="Again?", initial_text="given"))
         shown.type("\t", "!")
         await shown.until_seen("> given!")
         await shown.press(ESCAPE)
@@ -228,7 +236,7 @@ def test_words_of_ones_own_are_opened_by_tab_or_by_typing_them() -> None:
 
 def test_a_paste_never_chooses() -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("May it?", YES_NO))
+        asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         await shown.paste("y\r")
         shown.type("n")
         assert await asking == FormAnswer(("n",))
@@ -239,7 +247,8 @@ def test_a_paste_never_chooses() -> None:
 def test_several_are_chosen_with_space() -> None:
     async def scene(shown: Seen) -> None:
         asking = await asked(
-            shown, Form("Which?", tuple(FormOption(str(n), f"item {n}") for n in range(1, 13)), multiple=True)
+            shown,
+            Form(prompt="Which?", options=tuple(FormOption(str(n), f"item {n}") for n in range(1, 13)), multiple=True),
         )
         shown.type(" ", "3", ENTER)  # the mark stands on the first
         assert await asking == FormAnswer(("1", "3"))
@@ -250,7 +259,7 @@ def test_several_are_chosen_with_space() -> None:
 
 def test_a_secret_is_not_shown_and_not_remembered() -> None:
     async def scene(shown: Seen) -> None:
-        asking = await asked(shown, Form("Key?", secret=True))
+        asking = await asked(shown, Form(prompt="Key?", secret=True))
         shown.type("hunter2")
         await shown.until_seen("> •••••••")
         shown.type(ENTER)
@@ -266,14 +275,14 @@ def test_to_cancel_the_asker_takes_the_question_away() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("draft")
         await shown.until_seen("> draft")
-        asking = await asked(shown, Form("May it?", YES_NO))
+        asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         asking.cancel()
         await shown.until_gone("May it?", "yes, once")
         await shown.until_seen("> draft")
-        again = await asked(shown, Form("And now?", YES_NO))
+        again = await asked(shown, Form(prompt="And now?", options=YES_NO))
         await shown.terminal.close()
         assert await again is None
-        assert await shown.terminal.ask(Form("Nobody?", YES_NO)) is None
+        assert await shown.terminal.ask(Form(prompt="Nobody?", options=YES_NO)) is None
 
     at_terminal(scene)
 
@@ -282,7 +291,9 @@ def test_to_cancel_the_asker_takes_the_question_away() -> None:
 def test_a_question_fits_a_small_screen_and_scrolls_to_its_mark(columns: int, rows: int) -> None:
     async def scene(shown: Seen) -> None:
         options = tuple(FormOption(chr(97 + n), f"item {n}") for n in range(20))
-        asking = asyncio.ensure_future(shown.terminal.ask(Form("Which of these many things is it? " * 5, options)))
+        asking = asyncio.ensure_future(
+            shown.terminal.ask(Form(prompt="Which of these many things is it? " * 5, options=options))
+        )
         await shown.until_seen("item 0")
         shown.type(UP)
         await shown.until_seen("› t  item 19")
@@ -300,7 +311,12 @@ def tasks(acts: list[tuple[str, str]], act: Callable[[str, str], Awaitable[None]
         acts.append((key, row))
 
     rows = tuple(PanelRow(f"t{n}", (Span(f"task {n} "), Span("x" * 200, "dim"))) for n in range(50))
-    return Panel("Tasks", lambda: rows, (PanelAction("enter", "read"), PanelAction("s", "stop")), act or note)
+    return Panel(
+        title="Tasks",
+        rows=lambda: rows,
+        actions=(PanelAction("enter", "read"), PanelAction("s", "stop")),
+        run_action=act or note,
+    )
 
 
 def test_a_panel_is_walked_through_and_its_actions_run_on_the_marked_row() -> None:
@@ -327,7 +343,7 @@ def test_an_action_may_show_and_ask() -> None:
     async def scene(shown: Seen) -> None:
         async def act(key: str, row: str) -> None:
             shown.terminal.show(text_block(f"about {row}"))
-            filled = await shown.terminal.ask(Form("Stop it?", YES_NO))
+            filled = await shown.terminal.ask(Form(prompt="Stop it?", options=YES_NO))
             shown.terminal.show(text_block(f"answered {filled}"))
             raise InvalidError("it has ended already", "nothing to do")
 
@@ -373,7 +389,11 @@ def test_a_panel_lives_and_its_mark_stays_on_its_row() -> None:
     async def scene(shown: Seen) -> None:
         names = ["b", "c"]
         panel = Panel(
-            "Live", lambda: tuple(PanelRow(n, (Span(f"row {n}"),)) for n in names), (), _nothing, "all is done"
+            title="Live",
+            rows=lambda: tuple(PanelRow(n, (Span(f"row {n}"),)) for n in names),
+            actions=(),
+            run_action=_nothing,
+            empty_message="all is done",
         )
         opened = asyncio.ensure_future(shown.terminal.open(panel))
         await shown.until_seen("› row b")
@@ -399,7 +419,7 @@ def test_keys_of_the_line_do_nothing_in_a_panel_and_come_back_after_it() -> None
         await opened
         shown.type("\x0f")
         assert await shown.next() == KeyPressed("details")
-        shown.terminal.draw(LiveState(), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))
 
     at_terminal(scene)
 
@@ -424,16 +444,16 @@ def test_quiet_counts_from_the_last_key_and_from_the_question() -> None:
 
 
 def test_a_key_that_begins_another_waits_for_enter() -> None:
-    state = FormState(Form("?", tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
+    state = FormState(Form(prompt="?", options=tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
     assert state.type("1") is None
     assert state.enter("") == FormResult(FormAnswer(("1",)))
-    state = FormState(Form("?", tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
+    state = FormState(Form(prompt="?", options=tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
     assert state.type("1") is None
     assert state.type("0") == FormResult(FormAnswer(("10",)))
 
 
 def test_none_of_several_is_chosen_only_by_a_second_enter() -> None:
-    state = FormState(Form("?", YES_NO, multiple=True))
+    state = FormState(Form(prompt="?", options=YES_NO, multiple=True))
     assert state.enter("") is None
     assert "Enter again" in state.hint
     assert state.enter("") == FormResult(FormAnswer(()))
@@ -443,8 +463,8 @@ def test_none_of_several_is_chosen_only_by_a_second_enter() -> None:
 @pytest.mark.parametrize("height", [1, 2, 3, 9])
 def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int) -> None:
     form = Form(
-        "a long question " * 9,
-        tuple(FormOption(str(n), "some label " * 9, "note " * 9) for n in range(9)),
+        prompt="a long question " * 9,
+        options=tuple(FormOption(str(n), "some label " * 9, "note " * 9) for n in range(9)),
         free_text_hint="x",
     )
     panel = tasks([])
@@ -454,7 +474,7 @@ def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int)
 
 def test_of_a_long_choice_the_end_is_seen_too() -> None:
     rule = "Edit(//home/me/" + "a-long-folder-of-mine/" * 12 + "src/**)"
-    form = Form("Allow it?", (FormOption("s", f"allow what `{rule}` matches until this session ends"),))
+    form = Form(prompt="Allow it?", options=(FormOption("s", f"allow what `{rule}` matches until this session ends"),))
     shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
     assert "/**)`" in "".join(line.strip() for line in shown)
     assert len(shown) == 6  # the question, four lines of the choice, and the foot
@@ -462,10 +482,10 @@ def test_of_a_long_choice_the_end_is_seen_too() -> None:
 
 def test_what_waits_for_the_answer_does_not_spin_beside_the_question() -> None:
     async def scene(shown: Seen) -> None:
-        running = (RunningCall("AskUser", ""), RunningCall("Bash", "make"))
-        shown.terminal.draw(LiveState("working", running=running), ChatStatus("model-x"))
+        running = (RunningCall(name="AskUser", title=""), RunningCall(name="Bash", title="make"))
+        shown.terminal.draw(LiveState(activity="working", running=running), ChatStatus(model="model-x"))
         await shown.until_seen("AskUser", "Bash make")
-        asking = await asked(shown, Form("Which?", (FormOption("1", "one"),)))
+        asking = await asked(shown, Form(prompt="Which?", options=(FormOption("1", "one"),)))
         await shown.until_gone("AskUser")
         await shown.until_seen("Bash make")
         shown.type("1")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -43,20 +44,20 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:
 
 
 LIVES = {
-    "activity": LiveState(EVIL),
-    "tail": LiveState("x", tail=EVIL),
-    "name": LiveState("x", running=(RunningCall(EVIL, ""),)),
-    "title": LiveState("x", running=(RunningCall("x", EVIL),)),
-    "progress": LiveState("x", running=(RunningCall("x", "x", EVIL),)),
-    "queued": LiveState("x", queued=(EVIL,)),
-    "todo": LiveState("x", todos=(("pending", EVIL),)),
+    "activity": LiveState(activity=EVIL),
+    "tail": LiveState(activity="x", tail=EVIL),
+    "name": LiveState(activity="x", running=(RunningCall(name=EVIL, title=""),)),
+    "title": LiveState(activity="x", running=(RunningCall(name="x", title=EVIL),)),
+    "progress": LiveState(activity="x", running=(RunningCall(name="x", title="x", progress=EVIL),)),
+    "queued": LiveState(activity="x", queued=(EVIL,)),
+    "todo": LiveState(activity="x", todos=(("pending", EVIL),)),
 }
 
 
 @pytest.mark.parametrize("place", LIVES)
 def test_the_live_region_is_clean(place: str) -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(LIVES[place], ChatStatus("model-x"))
+        shown.terminal.draw(LIVES[place], ChatStatus(model="model-x"))
         await shown.until_seen("*** END")
 
     at_terminal(scene)
@@ -65,7 +66,7 @@ def test_the_live_region_is_clean(place: str) -> None:
 @pytest.mark.parametrize("place", ["model", "mode", "persona", "directory"])
 def test_the_status_line_is_clean(place: str) -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(LiveState(), ChatStatus()._replace(**{place: EVIL}))
+        shown.terminal.draw(LiveState(), msgspec.structs.replace(ChatStatus(), **{place: EVIL}))
         await shown.until_seen("*** END")
 
     at_terminal(scene)
@@ -80,12 +81,12 @@ def test_what_is_printed_is_clean() -> None:
 
 
 FORMS = {
-    "prompt": Form(EVIL, (FormOption("y", "yes"),)),
-    "label": Form("x", (FormOption("y", EVIL),)),
-    "note": Form("x", (FormOption("y", "x", EVIL),)),
-    "key": Form("x", (FormOption(EVIL, "x"),)),
-    "free": Form("x", (FormOption("y", "yes"),), free_text_hint=EVIL),
-    "above": Form("x", (FormOption("y", "yes"),), (text_block(EVIL),)),
+    "prompt": Form(prompt=EVIL, options=(FormOption("y", "yes"),)),
+    "label": Form(prompt="x", options=(FormOption("y", EVIL),)),
+    "note": Form(prompt="x", options=(FormOption("y", "x", EVIL),)),
+    "key": Form(prompt="x", options=(FormOption(EVIL, "x"),)),
+    "free": Form(prompt="x", options=(FormOption("y", "yes"),), free_text_hint=EVIL),
+    "above": Form(prompt="x", options=(FormOption("y", "yes"),), above=(text_block(EVIL),)),
 }
 
 
@@ -112,7 +113,13 @@ def test_panels_are_clean(place: str) -> None:
     rows = () if place == "empty" else (PanelRow("1", (Span(text("row")),)),)
 
     async def scene(shown: Seen) -> None:
-        panel = Panel(text("title"), lambda: rows, (PanelAction("x", text("action")),), nothing, text("empty"))
+        panel = Panel(
+            title=text("title"),
+            rows=lambda: rows,
+            actions=(PanelAction("x", text("action")),),
+            run_action=nothing,
+            empty_message=text("empty"),
+        )
         opened = asyncio.ensure_future(shown.terminal.open(panel))
         await shown.until_seen("*** END")
         shown.type("q")
@@ -151,7 +158,8 @@ def test_without_colour_there_is_none() -> None:
             await started(shown)
             shown.terminal.show(text_block("bad", "bad"), ReplyBlock("# Title\n\n`code`"))
             shown.terminal.draw(
-                LiveState("working", tail="`code`"), ChatStatus("model-x", "autonomous", used=95, window=100)
+                LiveState(activity="working", tail="`code`"),
+                ChatStatus(model="model-x", mode="autonomous", used=95, window=100),
             )
             await shown.until_seen("Title", "working", "95%")
             shown.take_in()
@@ -164,7 +172,9 @@ def test_without_colour_there_is_none() -> None:
 
 def test_colours_have_no_backgrounds() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(LiveState("working *** END", tail="`code`"), ChatStatus("model-x", "autonomous"))
+        shown.terminal.draw(
+            LiveState(activity="working *** END", tail="`code`"), ChatStatus(model="model-x", mode="autonomous")
+        )
         await shown.until_seen("working")
         shown.take_in()
         numbers = {int(n) for found in re.findall(rb"\x1b\[([0-9;]*)m", shown.raw) for n in found.split(b";") if n}

@@ -1,12 +1,23 @@
 """The line at the bottom: what stands in it, and what is left out when it is narrow."""
 
+import msgspec
 import pytest
 
 from kitbag.chat.terminal.status_line import status_line
 from kitbag.chat.ui import ChatStatus
 from kitbag.text.terminal_width import text_width
 
-FULL = ChatStatus("anthropic/claude-sonnet", "acceptEdits", "support", 46_000, 200_000, 0.123, 2, 1, "/home/me/project")
+FULL = ChatStatus(
+    model="anthropic/claude-sonnet",
+    mode="acceptEdits",
+    persona="support",
+    used=46_000,
+    window=200_000,
+    cost=0.123,
+    tasks=2,
+    questions=1,
+    directory="/home/me/project",
+)
 
 
 def line(status: ChatStatus, width: int) -> str:
@@ -22,7 +33,7 @@ def test_everything_stands_in_a_wide_one() -> None:
 
 @pytest.mark.parametrize("width", range(130))
 def test_it_never_needs_more_than_there_is(width: int) -> None:
-    for status in (FULL, FULL._replace(model="模型" * 20, persona="é" * 40)):
+    for status in (FULL, msgspec.structs.replace(FULL, model="模型" * 20, persona="é" * 40)):
         assert text_width(line(status, width)) <= width
 
 

@@ -42,7 +42,7 @@ def test_a_line_is_sent_by_enter_and_remembered() -> None:
         shown.type("hello there")
         await shown.until_seen("> hello there")
         shown.type(ENTER)
-        assert await shown.next() == Submitted("hello there")
+        assert await shown.next() == Submitted(text="hello there")
         await shown.until_gone("hello there")
         shown.type(ENTER)  # nothing is nothing
         shown.type(UP)
@@ -59,7 +59,7 @@ def test_a_new_line_is_made_by_alt_enter_control_j_shift_enter_and_a_backslash(k
         shown.type("one", key, "two")
         await shown.until_seen("> one\n  two")
         shown.type(ENTER)
-        assert await shown.next() == Submitted("one\ntwo")
+        assert await shown.next() == Submitted(text="one\ntwo")
 
     at_terminal(scene)
 
@@ -85,7 +85,7 @@ def test_history_is_searched_by_control_r() -> None:
         await shown.press(ENTER)
         await shown.until_gone("search history")
         shown.type("!", ENTER)
-        assert await shown.next() == Submitted("long ago!")
+        assert await shown.next() == Submitted(text="long ago!")
 
     at_terminal(scene, history=InMemoryHistory(["long ago", "earlier"]))
 
@@ -104,7 +104,7 @@ def test_names_are_completed_while_one_types_and_taken_by_tab() -> None:
         await shown.press(ESCAPE)
         await shown.until_gone("about")
         shown.type(ENTER)
-        assert await shown.next() == Submitted("/")
+        assert await shown.next() == Submitted(text="/")
 
     at_terminal(scene, completer=Commands())
 
@@ -169,7 +169,7 @@ def test_control_c_a_long_time_after_the_first_does_not_leave() -> None:
 
 def test_while_it_works_control_c_cancels_and_the_text_stays() -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(LiveState("thinking", time.monotonic()), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="thinking", started_at=time.monotonic()), ChatStatus(model="model-x"))
         shown.type("draft")
         await shown.until_seen("thinking", "> draft")
         shown.type("\x03")
@@ -193,7 +193,7 @@ def test_keys_of_the_chat_are_told() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("\x1b[Z", "\x0f")
         assert [await shown.next(), await shown.next()] == [KeyPressed("mode"), KeyPressed("details")]
-        shown.terminal.draw(LiveState("thinking", queued=("later",)), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="thinking", queued=("later",)), ChatStatus(model="model-x"))
         await shown.until_seen("queued: later")
         shown.type(UP)
         assert await shown.next() == KeyPressed("unqueue")
@@ -211,7 +211,7 @@ def test_a_sequence_that_nobody_knows_neither_cancels_nor_stands_in_the_line(seq
         await shown.press(sequence)
         shown.pass_time()
         shown.type("ok", ENTER)
-        assert await shown.next() == Submitted("ok")
+        assert await shown.next() == Submitted(text="ok")
 
     at_terminal(scene)
 
@@ -225,7 +225,9 @@ def test_a_key_that_fails_is_told_and_the_next_one_works() -> None:
         await shown.paste("x")
         await shown.until_seen("that key did not work: ZeroDivisionError: torn")
         shown.type("ok", ENTER)
-        assert (await shown.next())[0] == "ok"
+        sent = await shown.next()
+        assert isinstance(sent, Submitted)
+        assert sent.text == "ok"
 
     at_terminal(scene, pastes=Torn())
 
@@ -270,7 +272,9 @@ def test_what_is_pasted_goes_through_pastes() -> None:
         await shown.until_seen("> [pasted 5000][image #1]")
         shown.type(ENTER)
         typed = "[pasted 5000][image #1]"
-        assert await shown.next() == Submitted("p" * 5000 + "[image #1]", (Image("image/png", "x"),), typed=typed)
+        assert await shown.next() == Submitted(
+            text="p" * 5000 + "[image #1]", images=(Image("image/png", "x"),), typed=typed
+        )
         shown.type("bad", ENTER)
         await shown.until_seen("the image is damaged", "> bad")
 
@@ -293,7 +297,7 @@ def test_what_is_shown_stands_above_in_order_and_survives_the_end() -> None:
             await started(shown)
             for number in range(40):
                 shown.terminal.show(text_block(f"number {number}"))
-                shown.terminal.draw(LiveState("writing", tail=f"tail {number}"), ChatStatus("model-x"))
+                shown.terminal.draw(LiveState(activity="writing", tail=f"tail {number}"), ChatStatus(model="model-x"))
             await shown.until_seen("number 39", "tail 39")
             shown.terminal.show(text_block("the last one"))
             await shown.terminal.close()
@@ -325,20 +329,20 @@ def test_what_was_drawn_over_at_the_top_of_the_screen_is_not_kept_by_a_terminal_
 def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
     async def scene(shown: Seen) -> None:
         live = LiveState(
-            "working",
-            935.0,
-            1234,
-            "Some *words*",
-            (RunningCall("Bash", "make test", "3 of 9", 995.0),),
-            ("do that next",),
-            (("completed", "read"), ("in_progress", "write"), ("pending", "test")),
+            activity="working",
+            started_at=935.0,
+            tokens=1234,
+            tail="Some *words*",
+            running=(RunningCall(name="Bash", title="make test", progress="3 of 9", started_at=995.0),),
+            queued=("do that next",),
+            todos=(("completed", "read"), ("in_progress", "write"), ("pending", "test")),
         )
-        shown.terminal.draw(live, ChatStatus("model-x"))
+        shown.terminal.draw(live, ChatStatus(model="model-x"))
         await shown.until_seen(
             "Some words", "Bash make test 5s · 3 of 9", "working (1m 05s · 1.2k tokens · Esc stops it)"
         )
         await shown.until_seen("✓ read", "▸ write", "○ test", "queued: do that next")
-        shown.terminal.draw(LiveState(), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))
         await shown.until_gone("working", "make test", "queued", "write", "Some words")
 
     at_terminal(scene, clock=lambda: 1000.0)
@@ -347,7 +351,7 @@ def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
 def test_a_long_tail_shows_its_end() -> None:
     async def scene(shown: Seen) -> None:
         tail = "\n\n".join(f"paragraph {number}" for number in range(50))
-        shown.terminal.draw(LiveState("writing", tail=tail), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="writing", tail=tail), ChatStatus(model="model-x"))
         await shown.until_seen("paragraph 49", "writing", "> ", "model-x")
         assert "paragraph 9\n" not in shown.text()
 
@@ -358,15 +362,34 @@ def test_a_long_tail_shows_its_end() -> None:
 def test_any_size_is_drawn_and_typed_into(columns: int, rows: int) -> None:
     async def scene(shown: Seen) -> None:
         live = LiveState(
-            "working", 1.0, 5, "tail " * 50, (RunningCall("Bash", "x" * 90),) * 9, ("q " * 99,) * 9, (("", "t"),) * 9
+            activity="working",
+            started_at=1.0,
+            tokens=5,
+            tail="tail " * 50,
+            running=(RunningCall(name="Bash", title="x" * 90),) * 9,
+            queued=("q " * 99,) * 9,
+            todos=(("", "t"),) * 9,
         )
-        shown.terminal.draw(live, ChatStatus("model-x", "default", "p", 5, 10, 0.5, 2, 2, "/a/b/c"))
+        shown.terminal.draw(
+            live,
+            ChatStatus(
+                model="model-x",
+                mode="default",
+                persona="p",
+                used=5,
+                window=10,
+                cost=0.5,
+                tasks=2,
+                questions=2,
+                directory="/a/b/c",
+            ),
+        )
         await shown.resize(columns, rows)
         shown.type("hey")
         await shown.until(lambda: "hey" in shown.text() or "ey" in shown.text())
         shown.terminal.show(text_block("said"))
         shown.type(ENTER)
-        assert await shown.next() == Submitted("hey")
+        assert await shown.next() == Submitted(text="hey")
         await shown.resize(80, 24)
         await shown.until_seen("model-x", "working")
 
@@ -376,7 +399,7 @@ def test_any_size_is_drawn_and_typed_into(columns: int, rows: int) -> None:
 def test_a_resize_leaves_one_picture() -> None:
     async def scene(shown: Seen) -> None:
         shown.terminal.show(VerbatimBlock("kept"))
-        shown.terminal.draw(LiveState("working", queued=("later",)), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="working", queued=("later",)), ChatStatus(model="model-x"))
         shown.type("some text")
         await shown.until_seen("> some text", "queued")
         for columns in (60, 45, 90, 50, 80):
@@ -478,7 +501,7 @@ def test_a_terminal_that_can_tell_keys_apart_is_asked_to_and_told_to_stop() -> N
 
 def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(shown: Seen) -> None:
-        shown.terminal.draw(LiveState("writing", tail="begins"), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="writing", tail="begins"), ChatStatus(model="model-x"))
         await shown.until_seen("begins")
         shown.take_in()
         pictures = shown.raw.count(b"\x1b[?25l")
@@ -486,11 +509,11 @@ def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.
             for name in ("_FRAME_INTERVAL", "_MAX_FRAME_INTERVAL"):
                 eye.setattr(f"kitbag.chat.terminal.terminal_ui.{name}", 3_600.0)
             for number in range(3000):
-                shown.terminal.draw(LiveState("writing", tail=f"word {number}"), ChatStatus("model-x"))
+                shown.terminal.draw(LiveState(activity="writing", tail=f"word {number}"), ChatStatus(model="model-x"))
                 await asyncio.sleep(0)
             shown.take_in()
             assert shown.raw.count(b"\x1b[?25l") - pictures <= 1
-        shown.terminal.draw(LiveState("writing", tail="word 3000"), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="writing", tail="word 3000"), ChatStatus(model="model-x"))
         await shown.until_seen("word 3000")
 
     at_terminal(scene)
@@ -511,7 +534,7 @@ def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
 
     async def scene(shown: Seen) -> None:
         shown.terminal.show(NoticeBlock("error", "important words"))
-        shown.terminal.draw(LiveState("writing", tail="tail"), ChatStatus("model-x"))
+        shown.terminal.draw(LiveState(activity="writing", tail="tail"), ChatStatus(model="model-x"))
         await shown.until_seen("important words", "oops", "writing")
 
     at_terminal(scene, renderer=Broken())

@@ -86,11 +86,11 @@ def test_a_terminal_that_may_know_no_titles_gets_none(kind: str) -> None:
 def test_at_the_terminal_a_question_names_the_window_and_rings() -> None:
     async def scene() -> None:
         async with seen() as shown:
-            shown.terminal.draw(LiveState("thinking", 0.0), ChatStatus(directory="/x/shop"))
+            shown.terminal.draw(LiveState(activity="thinking", started_at=0.0), ChatStatus(directory="/x/shop"))
             await shown.until_seen("thinking")
             assert shown.screen.title == "… kitbag · shop"
             shown.pass_time(AWAY_SECONDS)
-            asking = asyncio.ensure_future(shown.terminal.ask(Form("Go on?", (FormOption("y", "yes"),))))
+            asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Go on?", options=(FormOption("y", "yes"),))))
             await shown.until_seen("Go on?")
             assert shown.screen.title == "? kitbag · shop"
             assert b"\a" in shown.raw

@@ -6,7 +6,9 @@ the module is imported when the command is first used.
 
 import importlib
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from kitbag.chat.ui import ChatUI
 from kitbag.views.blocks import Block
@@ -65,7 +67,7 @@ CommandFunction = Callable[[CommandContext, str], Awaitable[None]]
 """Takes (chat, arguments). Raises KitbagError for user errors, which the chat shows."""
 
 
-class ChatCommand(NamedTuple):
+class ChatCommand(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     arguments: str
     """As help shows them, such as `[NAME]`; empty: none."""
@@ -83,37 +85,85 @@ class ChatCommand(NamedTuple):
 COMMANDS = {
     command.name: command
     for command in (
-        ChatCommand("help", "[NAME]", "What can be typed here.", "help"),
+        ChatCommand(name="help", arguments="[NAME]", help="What can be typed here.", module="help"),
         ChatCommand(
-            "persona",
-            "[[TEAM/]NAME|none] [--preview]",
-            "Who you are here: other skills, agents and words.",
-            "persona",
-            False,
+            name="persona",
+            arguments="[[TEAM/]NAME|none] [--preview]",
+            help="Who you are here: other skills, agents and words.",
+            module="persona",
+            while_working=False,
         ),
         ChatCommand(
-            "skills",
-            "[NAME|use|unload|on|name-only|user-only|off NAME]",
-            "Skills, their cost, and why each is described or not.",
-            "skills",
+            name="skills",
+            arguments="[NAME|use|unload|on|name-only|user-only|off NAME]",
+            help="Skills, their cost, and why each is described or not.",
+            module="skills",
         ),
-        ChatCommand("agents", "[NAME|on|off NAME]", "Agents that can be given work.", "agents"),
-        ChatCommand("model", "[NAME]", "Which model answers.", "model", False),
         ChatCommand(
-            "mode", "[NAME]", "What it may do without asking: plan, default, acceptEdits, autonomous, locked.", "mode"
+            name="agents", arguments="[NAME|on|off NAME]", help="Agents that can be given work.", module="agents"
         ),
-        ChatCommand("context", "", "What fills the window.", "context"),
-        ChatCommand("env", "[tools|KIND]", "The exact prompt, with its ledger.", "env"),
-        ChatCommand("tasks", "[show|stop|resume|answer ID]", "Background work: read, answer, stop, resume.", "tasks"),
-        ChatCommand("stop", "[ID|all]", "Stop what works in front, or a task.", "tasks"),
-        ChatCommand("resume", "[ID|last]", "Go on with an earlier conversation.", "sessions", False),
-        ChatCommand("clear", "", "Begin a new conversation.", "sessions", False),
-        ChatCommand("compact", "[WHAT TO KEEP]", "Make the conversation shorter.", "sessions", False),
-        ChatCommand("export", "[FILE]", "Write the conversation to a file, as Markdown or JSON.", "export"),
-        ChatCommand("permissions", "[test TOOL ARGUMENT]", "The rules, and what one of them decides.", "permissions"),
-        ChatCommand("undo", "[N|redo]", "Take back what the last request did to your files.", "undo", False),
-        ChatCommand("doctor", "", "What is wrong with your files, and how to fix it.", "doctor"),
-        ChatCommand("reload", "", "Read skills, agents, settings and memory anew.", "reload", False),
-        ChatCommand("exit", "", "Leave. Background work goes on.", "help"),
+        ChatCommand(name="model", arguments="[NAME]", help="Which model answers.", module="model", while_working=False),
+        ChatCommand(
+            name="mode",
+            arguments="[NAME]",
+            help="What it may do without asking: plan, default, acceptEdits, autonomous, locked.",
+            module="mode",
+        ),
+        ChatCommand(name="context", arguments="", help="What fills the window.", module="context"),
+        ChatCommand(name="env", arguments="[tools|KIND]", help="The exact prompt, with its ledger.", module="env"),
+        ChatCommand(
+            name="tasks",
+            arguments="[show|stop|resume|answer ID]",
+            help="Background work: read, answer, stop, resume.",
+            module="tasks",
+        ),
+        ChatCommand(name="stop", arguments="[ID|all]", help="Stop what works in front, or a task.", module="tasks"),
+        ChatCommand(
+            name="resume",
+            arguments="[ID|last]",
+            help="Go on with an earlier conversation.",
+            module="sessions",
+            while_working=False,
+        ),
+        ChatCommand(
+            name="clear", arguments="", help="Begin a new conversation.", module="sessions", while_working=False
+        ),
+        ChatCommand(
+            name="compact",
+            arguments="[WHAT TO KEEP]",
+            help="Make the conversation shorter.",
+            module="sessions",
+            while_working=False,
+        ),
+        ChatCommand(
+            name="export",
+            arguments="[FILE]",
+            help="Write the conversation to a file, as Markdown or JSON.",
+            module="export",
+        ),
+        ChatCommand(
+            name="permissions",
+            arguments="[test TOOL ARGUMENT]",
+            help="The rules, and what one of them decides.",
+            module="permissions",
+        ),
+        ChatCommand(
+            name="undo",
+            arguments="[N|redo]",
+            help="Take back what the last request did to your files.",
+            module="undo",
+            while_working=False,
+        ),
+        ChatCommand(
+            name="doctor", arguments="", help="What is wrong with your files, and how to fix it.", module="doctor"
+        ),
+        ChatCommand(
+            name="reload",
+            arguments="",
+            help="Read skills, agents, settings and memory anew.",
+            module="reload",
+            while_working=False,
+        ),
+        ChatCommand(name="exit", arguments="", help="Leave. Background work goes on.", module="help"),
     )
 }

@@ -6,6 +6,8 @@ Opens a panel to turn agents on and off; a UI without panels shows a table, and 
 import asyncio
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.chat.commands import CommandContext
 from kitbag.chat.commands.switching import switch_item
 from kitbag.chat.panel_columns import PanelCells, align_rows
@@ -26,7 +28,7 @@ _TITLE: Final = "Agents: mode, tokens in the prompt + at its start, what for"
 _UNTRUSTED: Final = "left out: the workspace is not trusted"
 
 
-class _AgentRow(NamedTuple):
+class _AgentRow(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentFile
     verdict: Verdict
     listed_tokens: int
@@ -75,7 +77,9 @@ async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
             chat.show(*await _switch(chat, name, "on" if state == "off" else "off"))
             listing[0] = await _load_list(chat, show_all=show_all)
 
-    if not await chat.ui.open(Panel(_TITLE, rows, _ACTIONS, act, "there are no agents")):
+    if not await chat.ui.open(
+        Panel(title=_TITLE, rows=rows, actions=_ACTIONS, run_action=act, empty_message="there are no agents")
+    ):
         chat.show(_table(listing[0]))
 
 
@@ -103,7 +107,12 @@ def _agent_row(agent: AgentFile, verdict: Verdict, lines: dict[str, str]) -> _Ag
         body = read_agent_body(agent)
     except KitbagError:
         body = ""
-    return _AgentRow(agent, verdict, estimate_tokens(line) if line else 0, estimate_tokens(body))
+    return _AgentRow(
+        agent=agent,
+        verdict=verdict,
+        listed_tokens=estimate_tokens(line) if line else 0,
+        body_tokens=estimate_tokens(body),
+    )
 
 
 def _row_cells(one: _AgentRow) -> PanelCells:

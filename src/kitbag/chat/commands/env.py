@@ -5,7 +5,9 @@ Nothing is summarized or omitted: the texts, joined, are what the model gets.
 
 import json
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kitbag.agent.context_ledger import ContextSnapshot, list_context_pieces
 from kitbag.chat.commands import CommandContext
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 
-class EnvSection(NamedTuple):
+class EnvSection(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """As in the ledger; `tool` for a tool description."""
     source: str
@@ -59,19 +61,29 @@ def env_sections(agent: "Agent") -> tuple[list[EnvSection], list[EnvSection]]:
     entries = agent.session.prompt
     prompt = [
         EnvSection(
-            piece.kind,
-            piece.name,
-            str(entry.get("scope", "")),
-            piece.tokens,
-            piece.bytes,
-            _omission_note(str(entry.get("status", "")), int(entry.get("tokens_cut", 0)), str(entry.get("reason", ""))),
-            str(entry["text"]),
+            kind=piece.kind,
+            source=piece.name,
+            scope=str(entry.get("scope", "")),
+            tokens=piece.tokens,
+            bytes=piece.bytes,
+            note=_omission_note(
+                str(entry.get("status", "")), int(entry.get("tokens_cut", 0)), str(entry.get("reason", ""))
+            ),
+            text=str(entry["text"]),
         )
         for piece, entry in zip(counted, entries, strict=False)
     ]
     tool_pieces = counted[len(entries) :]
     tools = [
-        EnvSection(piece.kind, piece.name, _origin(spec), piece.tokens, piece.bytes, "", _tool_text(spec))
+        EnvSection(
+            kind=piece.kind,
+            source=piece.name,
+            scope=_origin(spec),
+            tokens=piece.tokens,
+            bytes=piece.bytes,
+            note="",
+            text=_tool_text(spec),
+        )
         for piece, spec in zip(tool_pieces, specs, strict=True)
     ]
     return prompt, tools

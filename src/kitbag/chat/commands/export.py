@@ -94,7 +94,7 @@ async def _confirm(chat: CommandContext, target: _Target) -> str | None:
     above: tuple[Block, ...] = tuple(NoticeBlock("warning", warning) for warning in warnings)
     if not target.exists:
         options = (FormOption("y", "write it there"), FormOption("n", "write nothing"))
-        form_answer = await chat.ui.ask(Form(f"Write to {facts.resolved}?", options, above))
+        form_answer = await chat.ui.ask(Form(prompt=f"Write to {facts.resolved}?", options=options, above=above))
         return facts.resolved if form_answer is not None and form_answer.keys == ("y",) else None
     other = await asyncio.to_thread(_unused_name, facts.resolved)
     options = (
@@ -102,7 +102,9 @@ async def _confirm(chat: CommandContext, target: _Target) -> str | None:
         *((FormOption("k", "keep both", f"writes {shorten_path(other)}"),) if other else ()),
         FormOption("n", "write nothing"),
     )
-    form_answer = await chat.ui.ask(Form(f"{shorten_path(facts.resolved)} exists already. What now?", options, above))
+    form_answer = await chat.ui.ask(
+        Form(prompt=f"{shorten_path(facts.resolved)} exists already. What now?", options=options, above=above)
+    )
     answer = form_answer.keys[0] if form_answer is not None and form_answer.keys else "n"
     return {"o": facts.resolved, "k": other or None}.get(answer)
 

@@ -34,7 +34,7 @@ async def mode_command(chat: CommandContext, arguments: str) -> None:
     now = chat.agent.permissions.current_mode
     options = tuple(FormOption(str(at), mode) for at, mode in enumerate(MODE_ORDER, 1))
     default = str(MODE_ORDER.index(now) + 1)
-    form_answer = await chat.ui.ask(Form("What may it do without asking?", options, default=default))
+    form_answer = await chat.ui.ask(Form(prompt="What may it do without asking?", options=options, default=default))
     if form_answer is not None and form_answer.keys:
         await change_mode(chat, MODE_ORDER[int(form_answer.keys[0]) - 1])
 
@@ -76,7 +76,9 @@ async def _confirm_autonomous(chat: CommandContext) -> bool:
         problem = f"{missing} ({protection.problem or protection.kind}): {_consequence(protection.kind)}"
         above.append(NoticeBlock("warning", problem, protection.fix))
     options = (FormOption("y", "yes, work on its own"), FormOption("n", "no, stay as it is"))
-    form_answer = await chat.ui.ask(Form("Nothing will be asked any more. Go on?", options, tuple(above)))
+    form_answer = await chat.ui.ask(
+        Form(prompt="Nothing will be asked any more. Go on?", options=options, above=tuple(above))
+    )
     return form_answer is not None and form_answer.keys == ("y",)
 
 

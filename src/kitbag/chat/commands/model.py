@@ -44,7 +44,13 @@ async def model_command(chat: CommandContext, arguments: str) -> None:
     now = next((key for key, model in by_key.items() if model.name == chat.agent.chosen.reference), "")
     above = tuple(_missing_key_blocks(sources))
     form_answer = await chat.ui.ask(
-        Form("Which model is to answer?", options, above, free_text_hint=_FREE_TEXT_HINT, default=now)
+        Form(
+            prompt="Which model is to answer?",
+            options=options,
+            above=above,
+            free_text_hint=_FREE_TEXT_HINT,
+            default=now,
+        )
     )
     if form_answer is None:
         return

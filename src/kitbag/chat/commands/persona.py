@@ -64,7 +64,7 @@ async def _choose(chat: CommandContext, library: "Registry") -> str:
         FormOption(key, f"{name} (now)" if name == now else name, descriptions[name]) for key, name in keys.items()
     ]
     default = next((key for key, name in keys.items() if name == now), "")
-    form_answer = await chat.ui.ask(Form("Who are you here?", tuple(options), default=default))
+    form_answer = await chat.ui.ask(Form(prompt="Who are you here?", options=tuple(options), default=default))
     return keys[form_answer.keys[0]] if form_answer is not None and form_answer.keys else ""
 
 

@@ -95,7 +95,7 @@ async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> Session
         older = f"; {len(matching) - len(shown):,} older ones are not shown" if len(matching) > len(shown) else ""
         prompt = f"Go on with which conversation?{older}"
         form_answer = await chat.ui.ask(
-            Form(prompt, options, free_text_hint="the beginning of an id, or words to look for")
+            Form(prompt=prompt, options=options, free_text_hint="the beginning of an id, or words to look for")
         )
         text = form_answer.text.strip() if form_answer is not None else ""
         if form_answer is not None and form_answer.keys:

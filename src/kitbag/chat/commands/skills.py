@@ -6,7 +6,9 @@ packing/catalog_status and library/item_states.
 """
 
 import asyncio
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.chat.commands import COMMANDS, CommandContext
 from kitbag.chat.commands.switching import switch_item
@@ -34,7 +36,7 @@ _UNTRUSTED: Final = "left out: the workspace is not trusted"
 _MAX_ROWS: Final = 300
 
 
-class _SkillListing(NamedTuple):
+class _SkillListing(msgspec.Struct, frozen=True, kw_only=True):
     statuses: list[SkillStatus]
     untrusted: list[UntrustedItem]
     loaded: frozenset[str]
@@ -42,7 +44,7 @@ class _SkillListing(NamedTuple):
     """Number of skills of other teams and personas, which can't be used here."""
 
 
-class _SkillSources(NamedTuple):
+class _SkillSources(msgspec.Struct, frozen=True, kw_only=True):
     """Read from the agent in its own thread, for use in another one."""
 
     library: Registry
@@ -99,7 +101,13 @@ async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
         listed[0] = await _load_list(chat, show_all=show_all)
 
     if not await chat.ui.open(
-        Panel(f"Skills: {_totals(listing)} · tokens: listed + body", rows, _ACTIONS, act, "there are no skills")
+        Panel(
+            title=f"Skills: {_totals(listing)} · tokens: listed + body",
+            rows=rows,
+            actions=_ACTIONS,
+            run_action=act,
+            empty_message="there are no skills",
+        )
     ):
         chat.show(_table(listing))
 
@@ -115,7 +123,10 @@ async def _load_list(chat: CommandContext, *, show_all: bool) -> _SkillListing:
             else [one for one in all_skills if one.verdict.is_usable or one.verdict.state == "off"]
         )
         return _SkillListing(
-            shown, skills_awaiting_trust(sources.library), sources.loaded, len(all_skills) - len(shown)
+            statuses=shown,
+            untrusted=skills_awaiting_trust(sources.library),
+            loaded=sources.loaded,
+            hidden=len(all_skills) - len(shown),
         )
 
     return await asyncio.to_thread(load)
@@ -127,7 +138,7 @@ def _sources(chat: CommandContext) -> _SkillSources:
     entries = agent.session.prompt
     catalog = "".join(str(one["text"]) for one in entries if (one["kind"], one["source"]) == ("catalog", "skills"))
     budget = catalog_budget(library.settings, agent.chosen.info.window)
-    return _SkillSources(library, catalog, budget, frozenset(agent.session.skills))
+    return _SkillSources(library=library, catalog=catalog, budget=budget, loaded=frozenset(agent.session.skills))
 
 
 def _totals(listing: _SkillListing) -> str:

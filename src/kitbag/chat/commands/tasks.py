@@ -154,7 +154,9 @@ async def _open_panel(chat: CommandContext, board: Board, task_list: TaskList) -
     refreshing = asyncio.create_task(keep_fresh())
     try:
         empty = "there are no tasks here; /tasks all shows those of other directories"
-        return await chat.ui.open(Panel(f"Tasks: {COLUMNS}", task_list.rows, _ACTIONS, act, empty))
+        return await chat.ui.open(
+            Panel(title=f"Tasks: {COLUMNS}", rows=task_list.rows, actions=_ACTIONS, run_action=act, empty_message=empty)
+        )
     finally:
         refreshing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -187,7 +189,9 @@ async def _show(chat: CommandContext, board: Board, task: Task, *, asks: bool = 
         chat.show(*page_blocks(page, task))
         if not asks or not page.next_offset:
             return
-        form = Form("There is more.", (FormOption("m", "the next page"), FormOption("q", "enough")), default="m")
+        form = Form(
+            prompt="There is more.", options=(FormOption("m", "the next page"), FormOption("q", "enough")), default="m"
+        )
         form_answer = await chat.ui.ask(form)
         if form_answer is None or form_answer.keys != ("m",):
             return
@@ -207,7 +211,9 @@ async def _stop(chat: CommandContext, board: Board, tasks: Iterable[Task]) -> No
 async def _ask_and_resume(chat: CommandContext, board: Board, task: Task) -> None:
     check_resumable(task)
     prompt = f"What is {task.agent} {task.id} to do now?"
-    form_answer = await chat.ui.ask(Form(prompt, free_text_hint="words for it; Enter alone: it goes on as it was"))
+    form_answer = await chat.ui.ask(
+        Form(prompt=prompt, free_text_hint="words for it; Enter alone: it goes on as it was")
+    )
     if form_answer is not None:
         await _resume(chat, board, task, form_answer.text.strip())
 

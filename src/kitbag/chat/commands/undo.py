@@ -86,13 +86,13 @@ def _form(planned: UndoPlan) -> Form:
     show_diffs, keep = FormOption("d", "show the differences"), FormOption("n", "leave everything as it is")
     if not blocked:
         verb = "do it again" if planned.redo else "take it back"
-        return Form(f"{verb[0].upper()}{verb[1:]}?", (FormOption("y", f"yes, {verb}"), show_diffs, keep))
+        return Form(prompt=f"{verb[0].upper()}{verb[1:]}?", options=(FormOption("y", f"yes, {verb}"), show_diffs, keep))
     impossible = sum(not step.possible for step in blocked)
     note = f"{format_count(impossible, 'file')} can't be restored and stay as they are" if impossible else ""
     force = FormOption("f", "do it all the same; what is overwritten is kept", note)
     named = format_count(len(blocked), "file")
     above = (NoticeBlock("warning", f"{named} not as the agent left them, or not to be restored: see PROBLEM"),)
-    return Form("Overwrite what was changed since?", (force, show_diffs, keep), above)
+    return Form(prompt="Overwrite what was changed since?", options=(force, show_diffs, keep), above=above)
 
 
 def _diffs(undo: SessionUndo, planned: UndoPlan) -> list[Block]:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
@@ -56,7 +57,7 @@ class CompletionCandidate(NamedTuple):
     """What the menu shows, if not `text`."""
 
 
-class CompletionSources(NamedTuple):
+class CompletionSources(msgspec.Struct, frozen=True, kw_only=True):
     """What can be completed; each function is called for every completion."""
 
     library: Callable[[], Registry]

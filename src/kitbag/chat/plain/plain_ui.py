@@ -160,7 +160,7 @@ class PlainUI:
             was_prompted, self._prompted = self._prompted, False
             if line.strip():
                 self._echoed = line if was_prompted else ""
-                return Submitted(line.strip("\n"), is_piped=not self._input.is_terminal)
+                return Submitted(text=line.strip("\n"), is_piped=not self._input.is_terminal)
             if was_prompted:
                 self._prompt()
         if self._input.skipped_lines:

@@ -110,7 +110,7 @@ class InputLine:
             self._show(NoticeBlock("error", str(error), fix))
             return
         self._clear_line(store=True)
-        self._emit(Submitted(text, tuple(images), typed=typed if typed != text else ""))
+        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else ""))
 
     def _clear_line(self, *, store: bool) -> None:
         if store:

@@ -5,8 +5,9 @@ Used by terminal_ui. prompt_toolkit adds readline's keys to the input line (Ctrl
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
+import msgspec
 from prompt_toolkit.filters import Condition, has_focus, is_searching
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -29,7 +30,7 @@ _PANEL_KEYS: Final = ("up", "down", "pageup", "pagedown", "home", "end", "enter"
 _FORM_MOVES: Final = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8, "home": -9999, "end": 9999}
 
 
-class KeyActions(NamedTuple):
+class KeyActions(msgspec.Struct, frozen=True, kw_only=True):
     """Actions of keys outside the input line, forms and panels."""
 
     emit: Callable[[UserAction], None]

@@ -6,6 +6,7 @@ Used by terminal_ui. Assigns heights before each frame, so that it fits any term
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completion
 from prompt_toolkit.filters import Condition
@@ -49,7 +50,7 @@ _WELCOME_HINT: Final = "ask anything · / for commands · @ for files · ! for y
 _SHELL_HINT: Final = "Enter runs it in your own shell; the model sees it with your next message"
 
 
-class FrameState(NamedTuple):
+class FrameState(msgspec.Struct, frozen=True, kw_only=True):
     """What a frame shows, apart from user input."""
 
     live: LiveState
@@ -227,7 +228,7 @@ class ChatLayout:
         return max(min(preferred, max(rows // 3, 1), left), 1)
 
     def _status(self, frame: FrameState, columns: int) -> FragmentLine:
-        shell_command = self.shows_line() and Submitted(self._line.buffer.text).shell_command
+        shell_command = self.shows_line() and Submitted(text=self._line.buffer.text).shell_command
         if frame.hint or shell_command:
             return hint_line(frame.hint or _SHELL_HINT, columns)
         return status_line(frame.status, columns - 1, self._cleaners.line)
@@ -260,7 +261,9 @@ class ChatLayout:
 
 def _without_user_wait(live: LiveState) -> LiveState:
     """Keeps only other calls, which continue while a form is open."""
-    return live._replace(activity="", running=tuple(call for call in live.running if call.name != "AskUser"))
+    return msgspec.structs.replace(
+        live, activity="", running=tuple(call for call in live.running if call.name != "AskUser")
+    )
 
 
 def _prefix(line: int, wrapped: int) -> StyleAndTextTuples:

@@ -86,12 +86,12 @@ def _completer_for(agent: "Agent") -> Completer:
         return [(one.id, one.about) for one in sessions_found[:_MAX_SESSIONS] if one.id != agent.session.id]
 
     sources = CompletionSources(
-        lambda: agent.environment.library,
-        agent.environment.workspace,
-        agent.environment.places.cwd,
-        sessions,
-        tasks,
-        lambda: prompt_descriptions(agent.agent_servers),
-        lambda: agent.sources.models,
+        library=lambda: agent.environment.library,
+        workspace=agent.environment.workspace,
+        directory=agent.environment.places.cwd,
+        sessions=sessions,
+        tasks=tasks,
+        prompts=lambda: prompt_descriptions(agent.agent_servers),
+        models=lambda: agent.sources.models,
     )
     return ChatCompleter(sources)

@@ -4,7 +4,9 @@ Used by layout. Parts that do not fit are shortened, then omitted, the least imp
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine
 from kitbag.chat.ui import ChatStatus
@@ -17,7 +19,7 @@ _MARGIN: Final = "  "
 _MODES: Final[dict[str, Tone]] = {"plan": "accent", "acceptEdits": "warning", "autonomous": "bad"}
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
     importance: int
     texts: tuple[str, ...]
     """From longest to shortest; after the last the part is omitted."""
@@ -35,7 +37,7 @@ def status_line(status: ChatStatus, width: int, clean: Callable[[str], str]) -> 
     parts = [part for part in _parts(status, clean) if part.texts]
     while parts and _width(parts) > width:
         at = min(range(len(parts)), key=lambda index: parts[index].priority)
-        shorter = parts[at]._replace(texts=parts[at].texts[1:], shorten_importance=99)
+        shorter = msgspec.structs.replace(parts[at], texts=parts[at].texts[1:], shorten_importance=99)
         parts[at : at + 1] = [shorter] if shorter.texts else []
     line: FragmentLine = []
     for part in parts:
@@ -59,14 +61,18 @@ def _parts(status: ChatStatus, clean: Callable[[str], str]) -> list[_Part]:
     folder = directory.rstrip("/").rpartition("/")[2]
     shorter_model = model.rpartition("/")[2]
     return [
-        _Part(9, _count(status.questions, "question waits", "questions wait", "?"), "warning"),
-        _Part(8, (mode,) if mode else (), _MODES.get(status.mode, "dim")),
-        _Part(5, _distinct(model, shorter_model, truncate_to_width(shorter_model, 16)), shorten_importance=0),
-        _Part(6, _distinct(persona, truncate_to_width(persona, 12)), "accent"),
+        _Part(importance=9, texts=_count(status.questions, "question waits", "questions wait", "?"), tone="warning"),
+        _Part(importance=8, texts=(mode,) if mode else (), tone=_MODES.get(status.mode, "dim")),
+        _Part(
+            importance=5,
+            texts=_distinct(model, shorter_model, truncate_to_width(shorter_model, 16)),
+            shorten_importance=0,
+        ),
+        _Part(importance=6, texts=_distinct(persona, truncate_to_width(persona, 12)), tone="accent"),
         _context(status),
-        _Part(3, _cost(status.cost)),
-        _Part(4, _count(status.tasks, "task", "tasks", "t"), "accent"),
-        _Part(1, _distinct(directory, folder), shorten_importance=0),
+        _Part(importance=3, texts=_cost(status.cost)),
+        _Part(importance=4, texts=_count(status.tasks, "task", "tasks", "t"), tone="accent"),
+        _Part(importance=1, texts=_distinct(directory, folder), shorten_importance=0),
     ]
 
 
@@ -80,13 +86,16 @@ def _count(number: int, one: str, many: str, sign: str) -> tuple[str, ...]:
 
 def _context(status: ChatStatus) -> _Part:
     if status.window <= 0:
-        return _Part(7, (f"{format_thousands(status.used)} tokens",) if status.used > 0 else ())
+        return _Part(importance=7, texts=(f"{format_thousands(status.used)} tokens",) if status.used > 0 else ())
     share = min(max(status.used / status.window, 0.0), 9.99)
     filled_cells = min(round(share * _BAR_CELLS), _BAR_CELLS) if share else 0
     percent = f"{share:.0%}"
     tone: Tone = "bad" if share >= 0.9 else "warning" if share >= 0.7 else "dim"
     return _Part(
-        7, (f"{'▰' * filled_cells}{'▱' * (_BAR_CELLS - filled_cells)} {percent}", percent), tone, shorten_importance=2
+        importance=7,
+        texts=(f"{'▰' * filled_cells}{'▱' * (_BAR_CELLS - filled_cells)} {percent}", percent),
+        tone=tone,
+        shorten_importance=2,
     )
 
 

@@ -137,13 +137,13 @@ class TerminalUI:
             lambda: not self._app.inline_renderer.reflows,
         )
         actions = KeyActions(
-            self._emit,
-            self._redraw_screen,
-            self._suspend,
-            self._edit,
-            self._enable_extended_keys,
-            self._show_key_error,
-            self._clock,
+            emit=self._emit,
+            redraw=self._redraw_screen,
+            suspend=self._suspend,
+            edit=self._edit,
+            on_extended_keys=self._enable_extended_keys,
+            on_error=self._show_key_error,
+            clock=self._clock,
         )
         bindings = make_bindings(self._line, self._forms, self._panels, self._layout, actions)
         self._app = InlineApplication(
@@ -267,7 +267,9 @@ class TerminalUI:
 
     def _get_frame(self) -> FrameState:
         hint, until = self._hint
-        return FrameState(self._live, self._status, hint if self._clock() < until else "", self._clock())
+        return FrameState(
+            live=self._live, status=self._status, hint=hint if self._clock() < until else "", now=self._clock()
+        )
 
     def _compose(self, _: object) -> None:
         size = self._app.output.get_size()
