@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.processes import command_runner
+from kitbag.processes import run_process
 from kitbag.processes.command_runner import ShellCommand, run_command
 from support.clock import Clock
 from support.confined import processes_with
@@ -73,7 +73,7 @@ def test_all_that_is_printed_is_heard_whatever_is_kept(tmp_path: Path) -> None:
 def test_what_takes_too_long_is_stopped_with_its_children_and_what_it_printed_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, command_runner)
+    clock = Clock(monkeypatch, run_process)
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
     text = f"setsid sleep {long} & trap '' TERM; echo on; sleep {long}"
     ran = run_command(command(text, tmp_path, 600)._replace(on_output=lambda _: clock.let_pass(600)))

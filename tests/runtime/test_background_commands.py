@@ -18,7 +18,7 @@ from kitbag.errors import InvalidError
 from kitbag.messages import Text, ToolResult
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, PermitError
 from kitbag.permissions.model import PermissionDecision
-from kitbag.processes import command_runner
+from kitbag.processes import run_process
 from kitbag.runtime.agent import Agent
 from kitbag.tasks import command_task
 from kitbag.tasks.command_task import CommandTask
@@ -350,7 +350,7 @@ def run_here(
 def test_its_time_is_what_was_said_and_nothing_of_it_is_left(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, command_runner)
+    clock = Clock(monkeypatch, run_process)
     take = OutputFile.feed
 
     def heard(self: OutputFile, chunk: bytes) -> None:

@@ -6,27 +6,22 @@ a background child can't block us: it is killed with the group, and processes th
 """
 
 import codecs
-import contextlib
 import os
 import re
-import select
 import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from kitbag.processes.descendants import MARKER_VARIABLE, SESSION_VARIABLE, DescendantTracker
-from kitbag.processes.signals import has_child_exited, signal_child_group
+from kitbag.processes.run_process import ProcessStopReason, supervise
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 """Output that is discarded before a command that never stops printing is stopped."""
 GRACE_SECONDS: Final = 0.5
 """Between SIGTERM and SIGKILL."""
 _CHUNK = 1 << 18
-_POLL = 0.05
-_DRAIN_BYTES = 1 << 20
 TERMINAL_SEQUENCE: Final = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\\\)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
 )
@@ -37,6 +32,12 @@ ProgressCallback = Callable[[float], None]
 """Called every second with the seconds since the start."""
 StopReason = Literal["", "time", "output", "asked"]
 """Why we ended it: timeout, too much output, or `stop` was set."""
+_STOP_REASONS: Final[Mapping[ProcessStopReason, StopReason]] = {
+    "": "",
+    "time": "time",
+    "enough": "output",
+    "cancelled": "asked",
+}
 
 
 class ShellCommand(NamedTuple):
@@ -128,101 +129,23 @@ def _run(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return CommandResult(f"can't be started: {reason}", 126, "", 0)
-    pipe = process.stdout.fileno() if process.stdout else -1
-    stop_reason: StopReason = ""
-    try:
+
+    def started() -> None:
         tracker.track(process.pid)
         on_started()
-        os.set_blocking(pipe, False)
-        with _exit_descriptor(process.pid) as exited:
-            stop_reason = _follow(process.pid, pipe, exited, output, command, on_progress)
-            if stop_reason:
-                signal_child_group(process.pid, signal.SIGTERM)
-                _has_exited(process.pid, exited, GRACE_SECONDS)
-    finally:
-        # Before reaping, so that the group id can't have been reused.
-        signal_child_group(process.pid, signal.SIGKILL)
-        if not ends_with_prefix:
-            tracker.end_all()
-        _drain_output(pipe, output)
-        if process.stdout:
-            process.stdout.close()
-        status = process.wait()
+
+    ended = supervise(
+        process,
+        lambda chunk: output.take(chunk, command.max_output_bytes),
+        timeout=command.timeout,
+        stop=command.stop,
+        on_progress=on_progress,
+        on_started=started,
+        grace_seconds=GRACE_SECONDS,
+        end_descendants=(lambda: None) if ends_with_prefix else tracker.end_all,
+    )
     text, truncated_bytes = output.result()
-    return CommandResult(text, status, stop_reason, truncated_bytes)
-
-
-@contextlib.contextmanager
-def _exit_descriptor(pid: int) -> Generator[int | None, None, None]:
-    """Readable once the process has ended; None if pidfds are not supported."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
-    """Does not reap it."""
-    if exited is not None:
-        return exited in _readable([exited], seconds)
-    deadline = time.monotonic() + seconds
-    while not has_child_exited(pid):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL)
-    return True
-
-
-def _follow(
-    pid: int,
-    pipe: int,
-    exited: int | None,
-    output: "_Output",
-    command: ShellCommand,
-    on_progress: ProgressCallback | None,
-) -> StopReason:
-    """Wait until it exits; returns why it must be stopped, or ""."""
-    start = time.monotonic()
-    deadline, next_tick = start + command.timeout, start + 1.0
-    watched = [pipe] if exited is None else [pipe, exited]
-    polls = exited is None or command.stop is not None
-    while True:
-        now = time.monotonic()
-        if command.stop is not None and command.stop.is_set():
-            return "asked"
-        if now >= deadline:
-            return "time"
-        if on_progress is not None and now >= next_tick:
-            on_progress(now - start)
-            next_tick += 1.0
-        wait = min(deadline, next_tick) - now if on_progress is not None else deadline - now
-        ready = _readable(watched, min(wait, _POLL) if polls else wait)
-        if pipe in ready and not output.read(pipe):
-            watched.remove(pipe)
-        if command.max_output_bytes and output.seen > command.max_output_bytes:
-            return "output"
-        if (exited in ready) if exited is not None else _has_exited(pid, None, 0):
-            return ""
-
-
-def _readable(descriptors: list[int], seconds: float) -> set[int]:
-    # poll, because select can't watch descriptors above 1,023.
-    poller = select.poll()
-    for descriptor in descriptors:
-        poller.register(descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)}
-
-
-def _drain_output(pipe: int, output: "_Output") -> None:
-    """Read what is left in the pipe. Limited: an escaped process might keep writing."""
-    limit = output.seen + _DRAIN_BYTES
-    while output.seen < limit and _readable([pipe], 0) and output.read(pipe):
-        pass
+    return CommandResult(text, process.returncode, _STOP_REASONS[ended], truncated_bytes)
 
 
 class _Output:
@@ -235,22 +158,16 @@ class _Output:
         self.kept = 0
         self.seen = 0
 
-    def read(self, pipe: int) -> bool:
-        """False at the end of output."""
-        try:
-            chunk = os.read(pipe, _CHUNK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+    def take(self, chunk: bytes, limit: int) -> bool:
+        """False once there is more output than `limit` bytes, unless that is 0."""
         self.seen += len(chunk)
-        if self.on_output is not None and chunk:
+        if self.on_output is not None:
             self.on_output(chunk)
         room = self.max_characters * 4 + _CHUNK - self.kept  # four bytes per character, plus some for colors
         if room > 0:
             self.chunks.append(chunk[:room])
             self.kept += len(self.chunks[-1])
-        return bool(chunk)
+        return not limit or self.seen <= limit
 
     def result(self) -> tuple[str, int]:
         """Clean text within the limit, and the number of truncated bytes."""

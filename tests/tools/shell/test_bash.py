@@ -17,7 +17,7 @@ from conftest import World
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.messages import Text
 from kitbag.permissions.model import PermissionDecision, SandboxProfile, SandboxSupport
-from kitbag.processes import command_runner
+from kitbag.processes import command_runner, run_process
 from kitbag.testing import Step
 from kitbag.tools.base import ToolContext, ToolOutput
 from kitbag.tools.delegation import DelegationRequest, TaskReport, TaskStopResult
@@ -340,7 +340,7 @@ def test_who_watches_is_told_the_last_line_each_second(shell: Shell) -> None:
 def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
     shell: Shell, sandbox: SandboxProfile, long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, command_runner)
+    clock = Clock(monkeypatch, run_process)
 
     def hear(text: str) -> None:
         if "begun" in text:
