@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from kitbag.processes import run_process as running
 from kitbag.processes.run_process import OpenDirectory, ProcessResult, StdinFeed, run_in_thread, run_process
 from support.clock import Clock
+from support.confined import processes_with
 from support.using import children
-from support.waiting import TEST_TIMEOUT, until_true
+from support.waiting import TEST_TIMEOUT, until_true, wait_until
 
 
 @pytest.fixture
@@ -67,6 +69,14 @@ def test_a_process_can_not_hold_us_by_closing_its_output(here: OpenDirectory) ->
     ended, _ = run(here, "import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=1)
     assert ended.status < 0
     assert not children()
+
+
+def test_what_a_process_leaves_running_is_ended_with_it_and_can_not_hold_us(here: OpenDirectory) -> None:
+    long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
+    script = f"import subprocess; subprocess.Popen(['/bin/sleep', '{long}']); print('done')"
+    ended, output = run(here, script)
+    assert (ended, output) == (ProcessResult(0, ""), b"done\n")
+    wait_until(lambda: not processes_with(long))
 
 
 def test_what_is_fed_arrives_and_a_reader_that_leaves_stops_the_writer(here: OpenDirectory) -> None:
