@@ -23,76 +23,200 @@ class Setting(NamedTuple):
     kind: str
     """text, count, percent, budget, rules, paths, places, names, or the allowed values separated by `|`."""
     default: Any
-    project_may_set: bool
     description: str
+    project_may_set: bool = False
 
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "precedence",
-        "kitbag|project-first|claude",
-        "kitbag",
-        False,
-        "who wins when two items have one name: Kitbag's order, projects before the user, or the user before projects",
+        key="precedence",
+        kind="kitbag|project-first|claude",
+        default="kitbag",
+        description=(
+            "who wins when two items have one name: Kitbag's order, projects before the user, or the user before "
+            "projects"
+        ),
     ),
     Setting(
-        "library.link_targets",
-        "paths",
-        [],
-        False,
-        "folders that links in your own skill and agent folders may lead to, besides those in your home folder",
+        key="library.link_targets",
+        kind="paths",
+        default=[],
+        description=(
+            "folders that links in your own skill and agent folders may lead to, besides those in your home folder"
+        ),
     ),
-    Setting("team", "text", "", True, "the team whose skills and agents are used when --team is not given"),
-    Setting("persona", "text", "", True, "the persona that is used when --persona is not given"),
     Setting(
-        "catalog.descriptions",
-        "budget",
-        "8000",
-        False,
-        "how much text of descriptions a model is shown at start: characters, or a share of its window such as `2%`",
+        key="team",
+        kind="text",
+        default="",
+        project_may_set=True,
+        description="the team whose skills and agents are used when --team is not given",
     ),
-    Setting("catalog.names", "count", 24000, False, "how many characters of names a model is shown at start"),
-    Setting("catalog.entry", "count", 1536, False, "the longest description of one skill or agent, in characters"),
-    Setting("budget.protocol", "count", 2000, False, "tokens for the protocol of a packed task"),
-    Setting("budget.task", "count", 2000, False, "tokens for a packed task itself"),
-    Setting("budget.skills", "count", 15000, False, "tokens for all skills of a packed task, preloads included"),
-    Setting("budget.total", "count", 100000, False, "tokens of a subagent's context"),
-    Setting("budget.fill", "percent", 70, False, "how much of the total may be used at spawn, in percent"),
-    Setting("pack.task_command", "text", "", False, "prints a task as JSON, such as `cleo show {id} --format json`"),
-    Setting("pack.children_command", "text", "", False, "prints the children of an epic as JSON"),
-    Setting("model", "text", "", False, "the model that is used when --model is not given, as `provider/model`"),
     Setting(
-        "permissions.mode",
-        "plan|locked|default|acceptEdits|autonomous",
-        "default",
-        True,
-        "what is done without asking; a project's counts once it is trusted, and only if it is stricter than yours",
+        key="persona",
+        kind="text",
+        default="",
+        project_may_set=True,
+        description="the persona that is used when --persona is not given",
     ),
-    Setting("permissions.allow", "rules", [], False, "what needs no answer, such as `Bash(git log:*)`"),
-    Setting("permissions.ask", "rules", [], True, "what is always asked for; a project's counts once it is trusted"),
-    Setting("permissions.deny", "rules", [], True, "what is never done; a project's counts once it is trusted"),
-    Setting("sandbox.network", "off|on", "off", False, "whether every command in the sandbox may reach the network"),
-    Setting("sandbox.writable", "paths", [], False, "folders outside the workspace that may be written, as `~/out`"),
-    Setting("fetch.private", "places", [], False, "what WebFetch may reach inside your network, as `localhost:8000`"),
     Setting(
-        "search.backend",
-        "auto|searxng|brave|tavily|duckduckgo",
-        "auto",
-        False,
-        "who searches the web; auto: a SearXNG at `search.url`, else the one whose key the environment has "
-        "(BRAVE_API_KEY, TAVILY_API_KEY), else DuckDuckGo, which needs none",
+        key="catalog.descriptions",
+        kind="budget",
+        default="8000",
+        description=(
+            "how much text of descriptions a model is shown at start: characters, or a share of its window such as `2%`"
+        ),
     ),
-    Setting("tasks.at_once", "count", 20, False, "how many background tasks run at once, at each depth of nesting"),
-    Setting("tasks.idle", "count", 30, False, "seconds without work after which the worker that hosts them leaves"),
     Setting(
-        "mcp.wait", "count", 5, False, "seconds that a run waits at its start for servers that it does not know yet"
+        key="catalog.names",
+        kind="count",
+        default=24000,
+        description="how many characters of names a model is shown at start",
     ),
-    Setting("mcp.timeout", "count", 60, False, "seconds that a call of a server's tool may take without a word of it"),
-    Setting("mcp.characters", "count", 100000, False, "how much a model is told about the tools of all servers"),
-    Setting("mcp.environment", "names", [], False, "variables with secrets that a project's servers may be given"),
-    Setting("chat.plain", "off|on", "off", False, "the chat in lines alone, as for a screen reader"),
-    Setting("chat.bell", "on|off", "on", False, "a bell when a question waits or long work ended while nobody typed"),
-    Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
+    Setting(
+        key="catalog.entry",
+        kind="count",
+        default=1536,
+        description="the longest description of one skill or agent, in characters",
+    ),
+    Setting(key="budget.protocol", kind="count", default=2000, description="tokens for the protocol of a packed task"),
+    Setting(key="budget.task", kind="count", default=2000, description="tokens for a packed task itself"),
+    Setting(
+        key="budget.skills",
+        kind="count",
+        default=15000,
+        description="tokens for all skills of a packed task, preloads included",
+    ),
+    Setting(key="budget.total", kind="count", default=100000, description="tokens of a subagent's context"),
+    Setting(
+        key="budget.fill",
+        kind="percent",
+        default=70,
+        description="how much of the total may be used at spawn, in percent",
+    ),
+    Setting(
+        key="pack.task_command",
+        kind="text",
+        default="",
+        description="prints a task as JSON, such as `cleo show {id} --format json`",
+    ),
+    Setting(key="pack.children_command", kind="text", default="", description="prints the children of an epic as JSON"),
+    Setting(
+        key="model",
+        kind="text",
+        default="",
+        description="the model that is used when --model is not given, as `provider/model`",
+    ),
+    Setting(
+        key="permissions.mode",
+        kind="plan|locked|default|acceptEdits|autonomous",
+        default="default",
+        project_may_set=True,
+        description=(
+            "what is done without asking; a project's counts once it is trusted, and only if it is stricter than yours"
+        ),
+    ),
+    Setting(
+        key="permissions.allow",
+        kind="rules",
+        default=[],
+        description="what needs no answer, such as `Bash(git log:*)`",
+    ),
+    Setting(
+        key="permissions.ask",
+        kind="rules",
+        default=[],
+        project_may_set=True,
+        description="what is always asked for; a project's counts once it is trusted",
+    ),
+    Setting(
+        key="permissions.deny",
+        kind="rules",
+        default=[],
+        project_may_set=True,
+        description="what is never done; a project's counts once it is trusted",
+    ),
+    Setting(
+        key="sandbox.network",
+        kind="off|on",
+        default="off",
+        description="whether every command in the sandbox may reach the network",
+    ),
+    Setting(
+        key="sandbox.writable",
+        kind="paths",
+        default=[],
+        description="folders outside the workspace that may be written, as `~/out`",
+    ),
+    Setting(
+        key="fetch.private",
+        kind="places",
+        default=[],
+        description="what WebFetch may reach inside your network, as `localhost:8000`",
+    ),
+    Setting(
+        key="search.backend",
+        kind="auto|searxng|brave|tavily|duckduckgo",
+        default="auto",
+        description=(
+            "who searches the web; auto: a SearXNG at `search.url`, else the one whose key the environment has "
+            "(BRAVE_API_KEY, TAVILY_API_KEY), else DuckDuckGo, which needs none"
+        ),
+    ),
+    Setting(
+        key="tasks.at_once",
+        kind="count",
+        default=20,
+        description="how many background tasks run at once, at each depth of nesting",
+    ),
+    Setting(
+        key="tasks.idle",
+        kind="count",
+        default=30,
+        description="seconds without work after which the worker that hosts them leaves",
+    ),
+    Setting(
+        key="mcp.wait",
+        kind="count",
+        default=5,
+        description="seconds that a run waits at its start for servers that it does not know yet",
+    ),
+    Setting(
+        key="mcp.timeout",
+        kind="count",
+        default=60,
+        description="seconds that a call of a server's tool may take without a word of it",
+    ),
+    Setting(
+        key="mcp.characters",
+        kind="count",
+        default=100000,
+        description="how much a model is told about the tools of all servers",
+    ),
+    Setting(
+        key="mcp.environment",
+        kind="names",
+        default=[],
+        description="variables with secrets that a project's servers may be given",
+    ),
+    Setting(
+        key="chat.plain",
+        kind="off|on",
+        default="off",
+        description="the chat in lines alone, as for a screen reader",
+    ),
+    Setting(
+        key="chat.bell",
+        kind="on|off",
+        default="on",
+        description="a bell when a question waits or long work ended while nobody typed",
+    ),
+    Setting(
+        key="search.url",
+        kind="text",
+        default="",
+        description="where that is: your SearXNG, or another address of the chosen one",
+    ),
 )
 PERMISSION_KEYS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
 """Keys that permissions/rules/load reads from each file separately."""
@@ -191,7 +315,9 @@ class Settings:
         return self._variables
 
     def _warn(self, path: str, line: int, problem: str, fix: str) -> None:
-        self.diagnostics.append(Diagnostic("warning", "setting", path, line, problem, fix))
+        self.diagnostics.append(
+            Diagnostic(severity="warning", code="setting", file=path, line=line, problem=problem, fix=fix)
+        )
 
     def _read_file(self, path: str, is_user: bool) -> None:
         try:
@@ -243,7 +369,9 @@ class Settings:
 
     def _reject_file(self, path: str, line: int, problem: str) -> None:
         self.unreadable_files.append(path)
-        self.diagnostics.append(Diagnostic("error", "setting", path, line, problem, "mend the file"))
+        self.diagnostics.append(
+            Diagnostic(severity="error", code="setting", file=path, line=line, problem=problem, fix="mend the file")
+        )
 
     def _read_permission(self, path: str, text: str, key: str, value: Any, is_user: bool) -> None:
         """Records the values for permissions, which parse them. Keys that can only loosen are rejected in a project."""
@@ -251,7 +379,9 @@ class Settings:
             cast("list[Any]", value) if isinstance(value, list) and key != PERMISSION_KEYS[0] else [value]
         )
         for item in values:
-            self.permission_entries.append(PermissionEntry(key, item, path, _find_rule_line(text, key, item), is_user))
+            self.permission_entries.append(
+                PermissionEntry(key=key, value=item, file=path, line=_find_rule_line(text, key, item), is_user=is_user)
+            )
         earlier = self._values.get(key)
         if key == PERMISSION_KEYS[0]:
             if is_user:

@@ -326,7 +326,9 @@ def test_details_are_read_on_demand(tmp_path: Path) -> None:
         "requires: c", "subagents: [d, e]", "own: f",
     )  # fmt: skip
     details = read_skill_details(skill)
-    assert details[1:] == ("The A", "1.10", ("x", "y"), ("re.*",), ("c",), ())
+    assert (details.display_name, details.version) == ("The A", "1.10")
+    assert (details.tags, details.triggers, details.requires) == (("x", "y"), ("re.*",), ("c",))
+    assert details.problems == ()
     assert details.metadata["own"] == "f"
     assert skill.subagents == ("d", "e")
 

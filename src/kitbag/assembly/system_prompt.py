@@ -7,6 +7,8 @@ byte for byte, even if files change.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kitbag.assembly.environment import AgentEnvironment
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Ledger, full_entry
@@ -52,7 +54,7 @@ class SystemPrompt(NamedTuple):
         """With diagnostics about what it was built from."""
         environment = detect_environment(self.environment.places.cwd, self.environment.workspace.root)
         if self.agent is not None:
-            agent = self.agent._replace(permission_mode=self.mode)
+            agent = msgspec.structs.replace(self.agent, permission_mode=self.mode)
             composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
             return self._append_user_text(composed.ledger), composed.warnings
         prompt_options = MainPromptInputs(

@@ -50,7 +50,7 @@ class ItemDeclarations(NamedTuple):
     prompt_line: int = 0
 
 
-NO_DECLARATIONS: Final = ItemDeclarations("", "", ToolAccess("inherit"), (), "", (), (), ())
+NO_DECLARATIONS: Final = ItemDeclarations("", "", ToolAccess(mode="inherit"), (), "", (), (), ())
 
 
 def read_declarations(item: AuditItem) -> ItemDeclarations:
@@ -77,7 +77,7 @@ def read_declarations(item: AuditItem) -> ItemDeclarations:
     return ItemDeclarations(
         collapse_whitespace(name) if isinstance(name, str) else "",
         collapse_whitespace(to_text(document.take("description").value or ""))[:2000],
-        access if tools.key else ToolAccess("inherit"),
+        access if tools.key else ToolAccess(mode="inherit"),
         written or (("*",) if access.mode == "all" and tools.key else ()),
         mode,
         hooks,

@@ -106,14 +106,25 @@ class AgentDocument:
         return is_data_file(self.path)
 
     def add_diagnostic(self, severity: Severity, code: str, key: str, problem: str, fix: str) -> None:
-        self.diagnostics.append(Diagnostic(severity, code, self.path, self.find_line(key), problem, fix))
+        self.diagnostics.append(
+            Diagnostic(severity=severity, code=code, file=self.path, line=self.find_line(key), problem=problem, fix=fix)
+        )
 
     def add_problems(self, problems: "list[FileProblem] | tuple[FileProblem, ...]", key: str = "") -> None:
         """Adds problems that lack a file, and possibly a line."""
         for problem in problems:
             line = problem.line or self.find_line(key)
             severity = cast("Severity", problem.severity)
-            self.diagnostics.append(Diagnostic(severity, problem.code, self.path, line, problem.problem, problem.fix))
+            self.diagnostics.append(
+                Diagnostic(
+                    severity=severity,
+                    code=problem.code,
+                    file=self.path,
+                    line=line,
+                    problem=problem.problem,
+                    fix=problem.fix,
+                )
+            )
 
     def frontmatter(self) -> tuple[str, int]:
         """The text that contains the fields, and its first line number."""
@@ -251,7 +262,9 @@ def read_document(path: str, boundary: PathBoundary | None) -> tuple[AgentDocume
                 path, boundary, frontmatter.metadata, stamp, frontmatter.present, frontmatter.body_prefix
             )
     except SourceError as error:
-        return None, [Diagnostic("error", error.code, path, 0, error.problem, error.fix)]
+        return None, [
+            Diagnostic(severity="error", code=error.code, file=path, line=0, problem=error.problem, fix=error.fix)
+        ]
     document.add_problems(problems)
     return document, document.diagnostics
 
@@ -268,7 +281,9 @@ def _parse_toml(text: str, problems: list[FileProblem]) -> Metadata:
         keys = [line] if line.lstrip().startswith("[") else _KEY_END.split(line)[:-1]
         if len(line) > _MAX_KEY_DEPTH and any(key.count(".") > _MAX_KEY_DEPTH for key in keys):
             problem = f"a key of more than {_MAX_KEY_DEPTH} parts"
-            problems.append(FileProblem("error", "toml-limit", number, problem, "make it shorter"))
+            problems.append(
+                FileProblem(severity="error", code="toml-limit", line=number, problem=problem, fix="make it shorter")
+            )
             return {}
     try:
         value: object = tomllib.loads(text)
@@ -294,7 +309,15 @@ def _report_parse_error(language: str, error: Exception, problems: list[FileProb
     match = re.search(r"line (\d+)", str(error))
     problem = f"not valid {language}: {str(error)[:200] or type(error).__name__}"
     fix = f"correct the {language} at that place"
-    problems.append(FileProblem("error", f"{language.lower()}-invalid", int(match[1]) if match else 1, problem, fix))
+    problems.append(
+        FileProblem(
+            severity="error",
+            code=f"{language.lower()}-invalid",
+            line=int(match[1]) if match else 1,
+            problem=problem,
+            fix=fix,
+        )
+    )
     return {}
 
 
@@ -303,7 +326,15 @@ def _to_metadata(value: object, problems: list[FileProblem]) -> Metadata:
     if isinstance(converted, dict):
         return converted
     problem = "the file is not a map of fields"
-    problems.append(FileProblem("error", "head-not-fields", 1, problem, "write `name`, `description` and the prompt"))
+    problems.append(
+        FileProblem(
+            severity="error",
+            code="head-not-fields",
+            line=1,
+            problem=problem,
+            fix="write `name`, `description` and the prompt",
+        )
+    )
     return {}
 
 

@@ -5,7 +5,10 @@ agent_document for the file, and tool_lists, model_names and permission_modes fo
 """
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import AgentDocument, is_data_file, read_document
@@ -37,7 +40,7 @@ _NAMED_BY_FILE = frozenset(("opencode", "copilot"))
 _IDENTIFYING_FIELDS: Final = ("name", "description", "prompt")
 _NO_NAMES = frozenset(("null", "~", ".", ".."))
 _EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "max"))
-_INHERITED_TOOLS: Final = ToolAccess("inherit")
+_INHERITED_TOOLS: Final = ToolAccess(mode="inherit")
 _REMOTE_DIAGNOSTIC: Final = (
     "remote-not-started",
     "kind",
@@ -46,7 +49,7 @@ _REMOTE_DIAGNOSTIC: Final = (
 )
 
 
-class AgentFile(NamedTuple):
+class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
     root: Root
     path: str
     name: str
@@ -71,7 +74,7 @@ class AgentFile(NamedTuple):
     user_invocable: bool = True
     mcp_servers: tuple[str, ...] = ()
     """Names of all its servers: configured elsewhere or inline."""
-    inline_servers: Metadata = {}  # noqa: RUF012 - never changed
+    inline_servers: Metadata = {}
     """Definitions of servers in the agent file, by name."""
     has_hooks: bool = False
     """The file declares hooks; Kitbag does not run them."""
@@ -79,7 +82,7 @@ class AgentFile(NamedTuple):
     argument_hint: str = ""
     inline_prompt: str = ""
     """The prompt of a data file, which has no body."""
-    extra: Metadata = {}  # noqa: RUF012 - never changed
+    extra: Metadata = {}
     """Unknown fields."""
     team: str = ""
     persona: str = ""
@@ -89,6 +92,9 @@ class AgentFile(NamedTuple):
         if self.root.plugin:
             return f"{self.root.plugin}:{self.name}"
         return f"{self.team}/{self.name}" if self.team else self.name
+
+    def in_team(self, team: str, persona: str) -> "AgentFile":
+        return replace(self, team=team, persona=persona)
 
     def body(self) -> str:
         """The instructions, read from disk each time. Raises SourceError if the file is unreadable."""
@@ -250,7 +256,7 @@ def _read_model(document: AgentDocument, root: Root) -> ModelName:
     document.add_problems(problems, key)
     variant = document.metadata.get("variant")
     if not model.variant and isinstance(variant, str) and root.dialect == "opencode":
-        model = model._replace(variant=variant.strip()[:64])
+        model = replace(model, variant=variant.strip()[:64])
     return model
 
 
@@ -292,7 +298,7 @@ def _read_tools(document: AgentDocument, root: Root, permission: PermissionMap |
         document.add_diagnostic(
             "error", "tools-unreadable", "tools", problem, "correct the YAML; see the other message"
         )
-        return ToolAccess("none")
+        return ToolAccess(mode="none")
     denied: object = denied_values[0] if len(denied_values) == 1 else denied_values or None
     access, problems = parse_tools(tools.value, denied, root.dialect)
     document.add_problems(problems, tools.key or (denied_fields[0].key if denied_fields else ""))
@@ -306,7 +312,9 @@ def _apply_permissions(document: AgentDocument, access: ToolAccess, permission: 
             [parse_problem for parse_problem in problems if parse_problem.severity == "error"], "permission"
         )
         access = (
-            access.without(denied.denied) if denied.mode != "none" else ToolAccess("none", original=access.original)
+            access.without(denied.denied)
+            if denied.mode != "none"
+            else ToolAccess(mode="none", original=access.original)
         )
     if permission.allowed_only is not None:
         allowed, _ = parse_tools(list(permission.allowed_only), None, "opencode")

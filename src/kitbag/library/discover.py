@@ -102,7 +102,7 @@ class _RootWalker:
         self.ignore_rules: GitignoreRules | None = None
 
     def run(self) -> RootScan:
-        start = _Folder(os.path.realpath(self.root.path), "", 0, "", "", False)
+        start = _Folder(path=os.path.realpath(self.root.path), relative="", depth=0, team="", group="", link=False)
         pending = [start]
         if self._is_out_of_bounds(self.root.path, start.path) or (
             self.root.kind == "skills" and self._read_skill_in(start)
@@ -118,7 +118,14 @@ class _RootWalker:
             for link in links:
                 self._follow(link)
         self.skills.sort(key=_sort_key)
-        return RootScan(self.root, self.skills, self.team_files, self.folders, self.diagnostics, self.is_stable)
+        return RootScan(
+            root=self.root,
+            skills=self.skills,
+            team_files=self.team_files,
+            folders=self.folders,
+            diagnostics=self.diagnostics,
+            is_stable=self.is_stable,
+        )
 
     def _follow(self, link: _Folder) -> None:
         real = os.path.realpath(link.path)
@@ -178,7 +185,7 @@ class _RootWalker:
         self.diagnostics += diagnostics
 
     def _report(self, severity: Severity, code: str, path: str, problem: str, fix: str) -> None:
-        self.diagnostics.append(Diagnostic(severity, code, path, 0, problem, fix))
+        self.diagnostics.append(Diagnostic(severity=severity, code=code, file=path, line=0, problem=problem, fix=fix))
 
     def _list_folder(self, folder: _Folder) -> list[_Folder]:
         """Lists a folder that is not a skill; returns the subfolders to search."""
@@ -231,7 +238,14 @@ class _RootWalker:
                 return []
             self.count += 1
             relative = f"{folder.relative}/{name}" if folder.relative else name
-            child = _Folder(entry.path, relative, folder.depth + 1, folder.team, folder.group, is_link)
+            child = _Folder(
+                path=entry.path,
+                relative=relative,
+                depth=folder.depth + 1,
+                team=folder.team,
+                group=folder.group,
+                link=is_link,
+            )
             if is_link:
                 self.links.append(child)
             elif not finds_skills or not self._read_skill_in(child):
@@ -296,7 +310,9 @@ class _RootWalker:
         except OSError:
             return False
         fix = "rename it to SKILL.md: other tools need that"
-        spelling = Diagnostic("info", "file-spelling", path, 0, f"named {name}", fix)
+        spelling = Diagnostic(
+            severity="info", code="file-spelling", file=path, line=0, problem=f"named {name}", fix=fix
+        )
         self._add_skill(skill, [*(diagnostic for diagnostic in diagnostics if diagnostic != spelling), spelling])
         return True
 
@@ -308,10 +324,12 @@ class _RootWalker:
         if folder.depth == 1 and is_team:
             folder = folder._replace(team=sanitize_name(None, os.path.basename(folder.relative))[0])
             if "_team.md" in names:
-                self.team_files.append(TeamFile("team", f"{folder.relative}/_team.md", folder.team, ""))
+                self.team_files.append(
+                    TeamFile(kind="team", location=f"{folder.relative}/_team.md", team=folder.team, persona="")
+                )
         prefix = f"{folder.relative}/" if folder.relative else ""
         for name in sorted(personas):
-            self.team_files.append(TeamFile("persona", prefix + name, folder.team, ""))
+            self.team_files.append(TeamFile(kind="persona", location=prefix + name, team=folder.team, persona=""))
         if "personas" in names and folder.team and folder.depth == 1:
             self._list_team_files(folder, "personas", "persona", "")
         if "_subagents" in names:
@@ -336,7 +354,9 @@ class _RootWalker:
         suffixes = (".yaml", ".yml", ".md") if kind == "subagent" else (".yaml", ".yml")
         for file in files:
             if file.endswith(suffixes) and file[0] != ".":
-                self.team_files.append(TeamFile(kind, f"{prefix}/{file}", folder.team, persona))
+                self.team_files.append(
+                    TeamFile(kind=kind, location=f"{prefix}/{file}", team=folder.team, persona=persona)
+                )
 
     def _read_flat_skills(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
         for entry in sorted(entries, key=lambda entry: entry.name):

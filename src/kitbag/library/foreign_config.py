@@ -51,7 +51,16 @@ def check_foreign_config(places: Places) -> list[Diagnostic]:
         path = os.path.join(directory, ".env")
         if os.path.isfile(path):
             problem = "not read: a project does not configure Kitbag through its environment"
-            diagnostics.append(Diagnostic("info", "not-run", path, 0, problem, "set variables in your own environment"))
+            diagnostics.append(
+                Diagnostic(
+                    severity="info",
+                    code="not-run",
+                    file=path,
+                    line=0,
+                    problem=problem,
+                    fix="set variables in your own environment",
+                )
+            )
     return diagnostics
 
 
@@ -63,8 +72,19 @@ def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:
         content: Any = json.loads(text)
     except (SourceError, ValueError, RecursionError) as error:
         if isinstance(error, SourceError) and error.code == LINK_OUTSIDE:
-            return [Diagnostic("warning", error.code, path, 0, error.problem, error.fix)]
-        return [Diagnostic("info", "not-run", path, 0, "can't be read as JSON; nothing in it is used", "mend the file")]
+            return [
+                Diagnostic(severity="warning", code=error.code, file=path, line=0, problem=error.problem, fix=error.fix)
+            ]
+        return [
+            Diagnostic(
+                severity="info",
+                code="not-run",
+                file=path,
+                line=0,
+                problem="can't be read as JSON; nothing in it is used",
+                fix="mend the file",
+            )
+        ]
     if not isinstance(content, dict):
         return []
     fields = cast("dict[str, Any]", content)
@@ -77,7 +97,9 @@ def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:
             names = _join_names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
             line = next((number for number, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
             problem = f"{message}: {names}" if names else message
-            diagnostics.append(Diagnostic("info", "not-run", path, line, problem, fix))
+            diagnostics.append(
+                Diagnostic(severity="info", code="not-run", file=path, line=line, problem=problem, fix=fix)
+            )
     return diagnostics
 
 

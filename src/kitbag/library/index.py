@@ -142,15 +142,19 @@ def load_index(home: str, root: Root) -> CachedScan | None:
     if len(payload) != size or zlib.crc32(payload) != checksum:
         return None
     try:
-        identity, scanned_at, settled, teams, columns, sides, folders, diagnostics = marshal.loads(payload)  # noqa: S302
+        identity, scanned_at, is_stable, teams, columns, team_files, folders, diagnostics = marshal.loads(payload)  # noqa: S302
     except (ValueError, EOFError, TypeError):
         return None
     if identity != _identity(root):
         return None
     scan = RootScan(
-        root, _unpack_columns(root, columns), [TeamFile(*side) for side in sides], folders,
-        [Diagnostic(*diagnostic) for diagnostic in diagnostics], settled,
-    )  # fmt: skip
+        root=root,
+        skills=_unpack_columns(root, columns),
+        team_files=[TeamFile(*team_file) for team_file in team_files],
+        folders=folders,
+        diagnostics=[Diagnostic(*diagnostic) for diagnostic in diagnostics],
+        is_stable=is_stable,
+    )
     return CachedScan(scan, scanned_at, frozenset(teams))
 
 

@@ -29,7 +29,11 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
         if len(seen) >= max_directories:
             problem = f"more than {max_directories} directories; the rest is not searched"
             fix = "split the root, or remove what is not an agent"
-            diagnostics.append(Diagnostic("error", "too-many-directories", root.path, 0, problem, fix))
+            diagnostics.append(
+                Diagnostic(
+                    severity="error", code="too-many-directories", file=root.path, line=0, problem=problem, fix=fix
+                )
+            )
             break
         real = os.path.realpath(directory)
         if real in seen:
@@ -44,7 +48,16 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
         except OSError as error:
             reason = (error.strerror or "").lower()
             fix = "make it readable: chmod u+rx"
-            diagnostics.append(Diagnostic("error", "unreadable", directory, 0, f"can't be listed: {reason}", fix))
+            diagnostics.append(
+                Diagnostic(
+                    severity="error",
+                    code="unreadable",
+                    file=directory,
+                    line=0,
+                    problem=f"can't be listed: {reason}",
+                    fix=fix,
+                )
+            )
             continue
         if depth and any(entry.name == "SKILL.md" for entry in entries):
             continue
@@ -86,7 +99,14 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
 
 def _link_diagnostic(root: Root, path: str) -> Diagnostic:
     fix = root.boundary.fix if root.boundary is not None else ""
-    return Diagnostic("error", LINK_OUTSIDE, path, 0, f"not read: {root.refusal(os.path.realpath(path))}", fix)
+    return Diagnostic(
+        severity="error",
+        code=LINK_OUTSIDE,
+        file=path,
+        line=0,
+        problem=f"not read: {root.refusal(os.path.realpath(path))}",
+        fix=fix,
+    )
 
 
 def find_persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, str]]:

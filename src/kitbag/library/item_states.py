@@ -42,4 +42,6 @@ def set_item_state(
     configured = settings.states(group).get(item.full_name.lower())
     effective: ItemState = configured.value if configured is not None else "on"
     overridden_by = configured.source if configured is not None and effective != state else ""
-    return ItemStateChange(item.full_name, state, effective, path, overridden_by)
+    return ItemStateChange(
+        full_name=item.full_name, requested=state, effective=effective, file=path, overridden_by=overridden_by
+    )

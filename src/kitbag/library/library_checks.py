@@ -42,7 +42,9 @@ def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", prec
         shadows_builtin = loser.root.scope == "built-in"
         fix = "nothing, if you meant to replace the built-in one" if shadows_builtin else "rename or remove one of them"
         severity = "info" if shadows_builtin else "warning"
-        diagnostics.append(Diagnostic(severity, "shadowed", loser.path, 0, problem, fix))
+        diagnostics.append(
+            Diagnostic(severity=severity, code="shadowed", file=loser.path, line=0, problem=problem, fix=fix)
+        )
     return diagnostics
 
 
@@ -73,7 +75,9 @@ def check_declared_names(
         fix = f"did you mean {', '.join(similar)}?" if similar else f"correct the name, or add the {noun}"
         problem = f"`{field}` names {name!r}, but no {noun} is called so"
         line = find_field_line(path, field, root.boundary)
-        diagnostics.append(Diagnostic("warning", "unknown-name", path, line, problem, fix))
+        diagnostics.append(
+            Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
+        )
 
     for persona in personas:
         for field, names in (
@@ -97,7 +101,16 @@ def check_declared_names(
                 report_missing(skill.path, skill.root, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
             problem = f"/{skill.full_name.lower()} is a command of the chat, which wins"
-            diagnostics.append(Diagnostic("warning", "reserved-name", skill.path, 0, problem, "rename the skill"))
+            diagnostics.append(
+                Diagnostic(
+                    severity="warning",
+                    code="reserved-name",
+                    file=skill.path,
+                    line=0,
+                    problem=problem,
+                    fix="rename the skill",
+                )
+            )
     return diagnostics + _check_short_names(skills, agents, settings)
 
 
@@ -112,7 +125,11 @@ def _check_short_names(
             if matches:
                 problem = f"`{group}.{name}` changes nothing: that is no full name"
                 fix = f"write the full name: {', '.join(item.full_name for item in matches[:5])}"
-                diagnostics.append(Diagnostic("warning", "unknown-name", state.source, 0, problem, fix))
+                diagnostics.append(
+                    Diagnostic(
+                        severity="warning", code="unknown-name", file=state.source, line=0, problem=problem, fix=fix
+                    )
+                )
     return diagnostics
 
 
@@ -130,7 +147,14 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 path = os.path.join(directory, "SKILL.md")
                 problem = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
                 diagnostics.append(
-                    Diagnostic("info", "nested-skill", path, 0, problem, "move its folder beside the other skills")
+                    Diagnostic(
+                        severity="info",
+                        code="nested-skill",
+                        file=path,
+                        line=0,
+                        problem=problem,
+                        fix="move its folder beside the other skills",
+                    )
                 )
     return diagnostics
 
@@ -149,10 +173,28 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
         if hidden:
             line = body.first_line + body.text.count("\n", 0, hidden[0][0])
             problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
-            diagnostics.append(Diagnostic("warning", "hidden-characters", skill.path, line, problem, "remove them"))
+            diagnostics.append(
+                Diagnostic(
+                    severity="warning",
+                    code="hidden-characters",
+                    file=skill.path,
+                    line=line,
+                    problem=problem,
+                    fix="remove them",
+                )
+            )
         for name in read_skill_details(skill).requires:
             if not skills.candidates(name):
                 problem = f"`requires` names {name!r}, but no skill is called so"
                 line = find_field_line(skill.path, "requires", skill.root.boundary)
-                diagnostics.append(Diagnostic("warning", "unknown-name", skill.path, line, problem, "correct the name"))
+                diagnostics.append(
+                    Diagnostic(
+                        severity="warning",
+                        code="unknown-name",
+                        file=skill.path,
+                        line=line,
+                        problem=problem,
+                        fix="correct the name",
+                    )
+                )
     return diagnostics

@@ -193,7 +193,14 @@ class Namespace(Generic[T]):
                     points = format_code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
                     problem = f"the name looks like that of {other.path} but has other characters ({points})"
                     diagnostics.append(
-                        Diagnostic("warning", "look-alike", item.path, 0, problem, "rename it, or remove it")
+                        Diagnostic(
+                            severity="warning",
+                            code="look-alike",
+                            file=item.path,
+                            line=0,
+                            problem=problem,
+                            fix="rename it, or remove it",
+                        )
                     )
                     break
         return diagnostics

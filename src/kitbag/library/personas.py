@@ -54,7 +54,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     diagnostics: list[Diagnostic] = []
 
     def warn(line: int, problem: str, fix: str, code: str = "persona") -> None:
-        diagnostics.append(Diagnostic("warning", code, path, line, problem, fix))
+        diagnostics.append(Diagnostic(severity="warning", code=code, file=path, line=line, problem=problem, fix=fix))
 
     metadata = _read_fields(path, root.boundary, diagnostics)
     if metadata is None:
@@ -98,15 +98,21 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
             warn(1, f"`{key}` is a map; a list of names is needed", f"write `{key}:` and one `- name` a line")
     return (
         Persona(
-            root, path, name, get_text_field("display_name") or name, get_text_field("description"),
-            team or (sanitize_name(declared_team, "")[0] if declared_team else ""),
-            to_string_list(metadata.get("core_skills")), to_string_list(metadata.get("skills")),
-            to_string_list(metadata.get("on_demand_skills")),
-            to_string_list(metadata["subagents"]) if "subagents" in metadata else None,
-            get_text_field("system_prompt_additions"), get_text_field("default_model"),
+            root=root,
+            path=path,
+            name=name,
+            display_name=get_text_field("display_name") or name,
+            description=get_text_field("description"),
+            team=team or (sanitize_name(declared_team, "")[0] if declared_team else ""),
+            core_skills=to_string_list(metadata.get("core_skills")),
+            skills=to_string_list(metadata.get("skills")),
+            on_demand_skills=to_string_list(metadata.get("on_demand_skills")),
+            subagents=to_string_list(metadata["subagents"]) if "subagents" in metadata else None,
+            system_prompt_additions=get_text_field("system_prompt_additions"),
+            default_model=get_text_field("default_model"),
         ),
         diagnostics,
-    )  # fmt: skip
+    )
 
 
 def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Diagnostic]) -> Metadata | None:
@@ -115,13 +121,28 @@ def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Dia
     try:
         content, _, problems = read_text(path, boundary, _MAX_BYTES)
     except SourceError as error:
-        diagnostics.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
+        diagnostics.append(
+            Diagnostic(severity="error", code=error.code, file=path, line=0, problem=error.problem, fix=error.fix)
+        )
         return None
     metadata = parse_metadata(content, 1, PERSONA_FIELDS, problems)
     severity = "warning" if metadata else "error"
     for problem in problems:
         description = problem.problem.replace("the head is", "the file is")
-        diagnostics.append(Diagnostic(severity, problem.code, path, problem.line, description, problem.fix))
+        diagnostics.append(
+            Diagnostic(
+                severity=severity, code=problem.code, file=path, line=problem.line, problem=description, fix=problem.fix
+            )
+        )
     if not metadata and not problems:
-        diagnostics.append(Diagnostic("error", "persona", path, 1, "the file is empty", "write `name:` and so on"))
+        diagnostics.append(
+            Diagnostic(
+                severity="error",
+                code="persona",
+                file=path,
+                line=1,
+                problem="the file is empty",
+                fix="write `name:` and so on",
+            )
+        )
     return metadata or None

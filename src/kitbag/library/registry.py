@@ -212,7 +212,7 @@ class Registry:
             loaded.diagnostics.extend(diagnostics)
             if agent is not None:
                 if side is not None:
-                    agent = agent._replace(team=side.team, persona=side.persona)
+                    agent = agent.in_team(side.team, side.persona)
                 loaded.namespace.add(agent)
         self._agents = loaded
         return loaded
@@ -270,7 +270,11 @@ class Registry:
             return self._find_selection(team, persona)
         except KitbagError as error:
             source = self.settings.get_sourced("persona" if persona else "team").source
-            self.settings.diagnostics.append(Diagnostic("warning", "setting", source, 0, error.problem, error.fix))
+            self.settings.diagnostics.append(
+                Diagnostic(
+                    severity="warning", code="setting", file=source, line=0, problem=error.problem, fix=error.fix
+                )
+            )
             return "", None
 
     def _find_selection(self, team: str, persona_name: str) -> "tuple[str, Persona | None]":
@@ -302,13 +306,24 @@ class Registry:
                     return read_text(path, root.boundary)[0].strip()
                 except SourceError as error:
                     if problems is not None:
-                        problems.append(Diagnostic("warning", error.code, path, 0, error.problem, error.fix))
+                        problems.append(
+                            Diagnostic(
+                                severity="warning",
+                                code=error.code,
+                                file=path,
+                                line=0,
+                                problem=error.problem,
+                                fix=error.fix,
+                            )
+                        )
                     return ""
         return ""
 
     def visibility_context(self, kind: str = "skills", agent: "AgentFile | None" = None) -> VisibilityContext:
         states = self.settings.states(kind)
-        return VisibilityContext(self.team, self.persona, states, agent.tools if agent is not None else None)
+        return VisibilityContext(
+            team=self.team, persona=self.persona, states=states, agent_tools=agent.tools if agent is not None else None
+        )
 
     def evaluate(self, item: "Skill | AgentFile", context: VisibilityContext | None = None) -> Verdict:
         if isinstance(item, Skill):

@@ -129,7 +129,12 @@ def find_places(cwd: str | None = None) -> Places:
         dirs.append(directory)
     # The home directory's folders belong to the user, even if it is the working directory.
     home_dirs = {user_home, os.path.realpath(user_home)}
-    return Places(here, user_home, os.path.abspath(kitbag_home), tuple(d for d in dirs if d not in home_dirs))
+    return Places(
+        cwd=here,
+        user_home=user_home,
+        kitbag_home=os.path.abspath(kitbag_home),
+        project_dirs=tuple(d for d in dirs if d not in home_dirs),
+    )
 
 
 def describe_precedence(root: Root, precedence: str = "kitbag") -> str:
@@ -231,21 +236,36 @@ def find_roots(
         candidates += extra_roots(directory, kind, position, places.project)
     for distance, directory in enumerate(places.project_dirs):
         own_path = os.path.join(directory, ".kitbag", kind)
-        candidates.append(Root(own_path, kind, "project", "kitbag", (order[1], distance), boundary=boundary))
+        candidates.append(
+            Root(
+                path=own_path,
+                kind=kind,
+                scope="project",
+                dialect="kitbag",
+                rank=(order[1], distance),
+                boundary=boundary,
+            )
+        )
         for position, (folder, folder_kind, dialect) in enumerate(_PROJECT_ROOT_FOLDERS):
             if folder_kind == kind:
                 rank = (order[3], distance * 100 + position)
                 path = os.path.join(directory, folder)
-                candidates.append(Root(path, kind, "project", dialect, rank, boundary=boundary))
+                candidates.append(
+                    Root(path=path, kind=kind, scope="project", dialect=dialect, rank=rank, boundary=boundary)
+                )
     own_path = os.path.join(places.kitbag_home, kind)
-    candidates.append(Root(own_path, kind, "user", "kitbag", (order[2], 0)))
+    candidates.append(Root(path=own_path, kind=kind, scope="user", dialect="kitbag", rank=(order[2], 0)))
     for position, (folder, folder_kind, dialect) in enumerate(_HOME_ROOT_FOLDERS):
         if folder_kind == kind:
             rank = (order[4], position)
-            candidates.append(Root(os.path.join(places.user_home, folder), kind, "user", dialect, rank))
+            candidates.append(
+                Root(path=os.path.join(places.user_home, folder), kind=kind, scope="user", dialect=dialect, rank=rank)
+            )
     if builtin:
         builtin_path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", kind)
-        candidates.append(Root(builtin_path, kind, "built-in", "kitbag", (BUILTIN_RANK, 0)))
+        candidates.append(
+            Root(path=builtin_path, kind=kind, scope="built-in", dialect="kitbag", rank=(BUILTIN_RANK, 0))
+        )
     candidates.sort(key=lambda root: root.rank)
     return [
         root._replace(boundary=user_boundary(places, root.path, link_targets)) if root.scope == "user" else root
@@ -279,11 +299,29 @@ def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = ""
     for offset, (folder, folder_kind, dialect) in enumerate((*own_folders, *_PROJECT_ROOT_FOLDERS)):
         path = os.path.join(directory, folder)
         if folder_kind == kind and os.path.isdir(path):
-            roots.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1), boundary=boundary))
+            roots.append(
+                Root(
+                    path=path,
+                    kind=kind,
+                    scope="extra",
+                    dialect=dialect,
+                    rank=(EXTRA_RANK, base + offset + 1),
+                    boundary=boundary,
+                )
+            )
     if roots or any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS):
         return roots
     if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _has_skills(directory)):
-        return [Root(directory, kind, "extra", _infer_dialect(directory), (EXTRA_RANK, base), boundary=boundary)]
+        return [
+            Root(
+                path=directory,
+                kind=kind,
+                scope="extra",
+                dialect=_infer_dialect(directory),
+                rank=(EXTRA_RANK, base),
+                boundary=boundary,
+            )
+        ]
     return []
 
 

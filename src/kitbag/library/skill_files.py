@@ -7,6 +7,8 @@ import contextlib
 import os
 from typing import NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.library.skills import COMMAND, FLAT, Skill, get_text, to_diagnostic, to_string_list
@@ -15,7 +17,7 @@ from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import LINK_OUTSIDE, FileStamp, SourceError
 
 
-class SkillDetails(NamedTuple):
+class SkillDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All frontmatter fields, read on demand."""
 
     metadata: Metadata
@@ -31,22 +33,26 @@ def read_skill_details(skill: Skill) -> SkillDetails:
     try:
         _, frontmatter = read_frontmatter(skill.path, KNOWN_FIELDS, skill.root.boundary)
     except SourceError as error:
-        unreadable = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return SkillDetails({}, skill.name, "", (), (), (), (unreadable,))
+        unreadable = Diagnostic(
+            severity="error", code=error.code, file=skill.path, line=0, problem=error.problem, fix=error.fix
+        )
+        return SkillDetails(
+            metadata={}, display_name=skill.name, version="", tags=(), triggers=(), requires=(), problems=(unreadable,)
+        )
     metadata = frontmatter.metadata
     triggers = metadata.get("triggers", metadata.get("trigger"))
     return SkillDetails(
-        metadata,
-        get_text(metadata, "display_name") or get_text(metadata, "display-name") or skill.name,
-        get_text(metadata, "version"),
-        to_string_list(metadata.get("tags")),
-        to_string_list(triggers),
-        to_string_list(metadata.get("requires")),
-        tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in frontmatter.problems),
+        metadata=metadata,
+        display_name=get_text(metadata, "display_name") or get_text(metadata, "display-name") or skill.name,
+        version=get_text(metadata, "version"),
+        tags=to_string_list(metadata.get("tags")),
+        triggers=to_string_list(triggers),
+        requires=to_string_list(metadata.get("requires")),
+        problems=tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in frontmatter.problems),
     )
 
 
-class SkillBody(NamedTuple):
+class SkillBody(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     first_line: int
     stamp: FileStamp
@@ -58,12 +64,14 @@ def read_skill_body(skill: Skill) -> SkillBody:
     try:
         text, line, stamp, problems = read_body(skill.path, skill.root.boundary)
     except SourceError as error:
-        unreadable = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return SkillBody("", 0, (0, 0, 0, 0), (unreadable,))
+        unreadable = Diagnostic(
+            severity="error", code=error.code, file=skill.path, line=0, problem=error.problem, fix=error.fix
+        )
+        return SkillBody(text="", first_line=0, stamp=(0, 0, 0, 0), problems=(unreadable,))
     stripped = text.lstrip("\n")
     line += len(text) - len(stripped)
     diagnostics = tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in problems)
-    return SkillBody(stripped.rstrip(), line, stamp, diagnostics)
+    return SkillBody(text=stripped.rstrip(), first_line=line, stamp=stamp, problems=diagnostics)
 
 
 def resolve_skill_file(skill: Skill) -> str:
@@ -120,7 +128,9 @@ def _check_link(skill: Skill, path: str) -> Diagnostic | None:
     reason = boundary.violation(os.path.realpath(path)) if boundary is not None else ""
     if not reason or boundary is None:
         return None
-    return Diagnostic("warning", LINK_OUTSIDE, path, 0, f"not read: {reason}", boundary.fix)
+    return Diagnostic(
+        severity="warning", code=LINK_OUTSIDE, file=path, line=0, problem=f"not read: {reason}", fix=boundary.fix
+    )
 
 
 def _scan_folder(skill: Skill, folder: str, limit: int, resources: list[SkillResource], links: list[str]) -> list[str]:

@@ -81,7 +81,9 @@ def read_skill(
     except SourceError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise error.__cause__ from None
-        return None, [Diagnostic("error", error.code, path, 0, error.problem, error.fix)]
+        return None, [
+            Diagnostic(severity="error", code=error.code, file=path, line=0, problem=error.problem, fix=error.fix)
+        ]
     if flags & FLAT and not frontmatter.present:
         return None, []
     metadata = frontmatter.metadata
@@ -96,9 +98,20 @@ def read_skill(
     flags |= _read_flags(metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
-        root, location, hash(stamp), stamp[1], name, full_name, description, when_to_use, hint, flags, team, group,
-        to_string_list(metadata["subagents"]) if "subagents" in metadata else (),
-    )  # fmt: skip
+        root=root,
+        location=location,
+        stamp=hash(stamp),
+        changed=stamp[1],
+        name=name,
+        full_name=full_name,
+        description=description,
+        when_to_use=when_to_use,
+        argument_hint=hint,
+        flags=flags,
+        team=team,
+        group=group,
+        subagents=to_string_list(metadata["subagents"]) if "subagents" in metadata else (),
+    )
     return skill, [to_diagnostic(path, problem, root.boundary) for problem in problems]
 
 
@@ -107,7 +120,9 @@ def to_diagnostic(path: str, problem: FileProblem, boundary: PathBoundary | None
         "error" if problem.severity == "error" else "warning" if problem.severity == "warning" else "info"
     )
     line = find_field_line(path, problem.field, boundary) if problem.field else problem.line
-    return Diagnostic(severity, problem.code, path, line, problem.problem, problem.fix)
+    return Diagnostic(
+        severity=severity, code=problem.code, file=path, line=line, problem=problem.problem, fix=problem.fix
+    )
 
 
 def _is_plain_name(name: str) -> bool:
@@ -121,17 +136,33 @@ def _read_name(declared: YamlValue | None, fallback: str, flags: int, problems: 
     if name_problem:
         problem = f"{name_problem}; it is called {name!r}"
         problems.append(
-            FileProblem("warning", "name-unusable", 2, problem, "use lower-case letters, digits and `-`", "name")
+            FileProblem(
+                severity="warning",
+                code="name-unusable",
+                line=2,
+                problem=problem,
+                fix="use lower-case letters, digits and `-`",
+                field="name",
+            )
         )
     elif declared is not None and name != fallback and not flags & FLAT:
         problem = f"called {name!r} but its folder is {fallback!r}"
         problems.append(
-            FileProblem("info", "name-not-folder", 2, problem, "give the folder and `name` one name", "name")
+            FileProblem(
+                severity="info",
+                code="name-not-folder",
+                line=2,
+                problem=problem,
+                fix="give the folder and `name` one name",
+                field="name",
+            )
         )
     hidden = find_hidden(fallback)
     if hidden:
         problem = f"the file's or folder's name has hidden characters: {format_code_points(hidden)}"
-        problems.append(FileProblem("warning", "hidden-characters", 0, problem, "rename it"))
+        problems.append(
+            FileProblem(severity="warning", code="hidden-characters", line=0, problem=problem, fix="rename it")
+        )
     return name
 
 
@@ -147,11 +178,11 @@ def _read_description(frontmatter: Frontmatter, flags: int, problems: list[FileP
     instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
     problems.append(
         FileProblem(
-            "warning",
-            "no-description",
-            1,
-            f"{problem}; {instead}",
-            "add `description:` with what it does and when",
+            severity="warning",
+            code="no-description",
+            line=1,
+            problem=f"{problem}; {instead}",
+            fix="add `description:` with what it does and when",
         )
     )
     return _strip_hidden(paragraph, "description", problems), flags | NO_DESCRIPTION
@@ -164,7 +195,11 @@ def _strip_hidden(text: str, field: str, problems: list[FileProblem]) -> str:
     if not hidden:
         return text
     problem = f"`{field}` has hidden characters, left out: {format_code_points(hidden)}"
-    problems.append(FileProblem("warning", "hidden-characters", 2, problem, "remove them", field))
+    problems.append(
+        FileProblem(
+            severity="warning", code="hidden-characters", line=2, problem=problem, fix="remove them", field=field
+        )
+    )
     return remove_hidden(text)
 
 
@@ -192,7 +227,7 @@ def parse_boolean(metadata: Metadata, key: str, default: bool, problems: list[Fi
         return False
     problem = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
     fix = f"write `{key}: true` or `{key}: false`"
-    problems.append(FileProblem("warning", "not-a-boolean", 2, problem, fix, key))
+    problems.append(FileProblem(severity="warning", code="not-a-boolean", line=2, problem=problem, fix=fix, field=key))
     return default
 
 

@@ -40,17 +40,24 @@ def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic
         return {}, diagnostics
 
     def warn(problem: str, fix: str, line: int = 0) -> None:
-        diagnostics.append(Diagnostic("warning", "manifest", file, line, problem, fix))
+        diagnostics.append(
+            Diagnostic(severity="warning", code="manifest", file=file, line=line, problem=problem, fix=fix)
+        )
 
     import json
 
     try:
         text, _, problems = read_text(file, root.boundary, _MAX_BYTES)
-        diagnostics += [Diagnostic("warning", p.code, file, p.line, p.problem, _REGENERATE_FIX) for p in problems]
+        diagnostics += [
+            Diagnostic(severity="warning", code=p.code, file=file, line=p.line, problem=p.problem, fix=_REGENERATE_FIX)
+            for p in problems
+        ]
         content: Any = json.loads(text)
     except SourceError as error:
         code = error.code if error.code == LINK_OUTSIDE else "manifest"
-        diagnostics.append(Diagnostic("warning", code, file, 0, error.problem, error.fix))
+        diagnostics.append(
+            Diagnostic(severity="warning", code=code, file=file, line=0, problem=error.problem, fix=error.fix)
+        )
         return {}, diagnostics
     except RecursionError:
         warn("nested too deeply; not used", _REGENERATE_FIX)
@@ -94,10 +101,18 @@ def _parse_entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]
     capabilities: Any = fields.get("capabilities")
     capability_fields = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
     entry = ManifestEntry(
-        name, _to_text(fields, "version"), remove_hidden(description), _to_text(fields, "path"), budget,
-        _to_text(fields, "tier"), _to_strings(fields.get("references")), _to_strings(capability_fields.get("inputs")),
-        _to_strings(capability_fields.get("outputs")), _to_strings(capability_fields.get("dispatch_triggers")), file,
-    )  # fmt: skip
+        name=name,
+        version=_to_text(fields, "version"),
+        description=remove_hidden(description),
+        path=_to_text(fields, "path"),
+        token_budget=budget,
+        tier=_to_text(fields, "tier"),
+        references=_to_strings(fields.get("references")),
+        inputs=_to_strings(capability_fields.get("inputs")),
+        outputs=_to_strings(capability_fields.get("outputs")),
+        dispatch_triggers=_to_strings(capability_fields.get("dispatch_triggers")),
+        file=file,
+    )
     return entry, problems
 
 
@@ -161,7 +176,11 @@ def _apply_entry(skill: Skill, entry: ManifestEntry, diagnostics: list[Diagnosti
     if skill.flags & NO_DESCRIPTION:
         return skill._replace(description=entry.description, flags=skill.flags & ~NO_DESCRIPTION)
     problem = f"describes {skill.name!r} otherwise than its own file, which counts"
-    diagnostics.append(Diagnostic("info", "manifest-differs", entry.file, 0, problem, _REGENERATE_FIX))
+    diagnostics.append(
+        Diagnostic(
+            severity="info", code="manifest-differs", file=entry.file, line=0, problem=problem, fix=_REGENERATE_FIX
+        )
+    )
     return skill
 
 
@@ -188,5 +207,7 @@ def _load_sibling_skill(
             return None
         diagnostics.extend(problems)
         return skill
-    diagnostics.append(Diagnostic("warning", "manifest", entry.file, 0, problem, fix))
+    diagnostics.append(
+        Diagnostic(severity="warning", code="manifest", file=entry.file, line=0, problem=problem, fix=fix)
+    )
     return None

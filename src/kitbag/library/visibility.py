@@ -40,11 +40,22 @@ class Verdict(NamedTuple):
         return self.model or self.user or self.preload
 
 
-FULLY_VISIBLE = Verdict(True, True, True, True, True, True, "on", "")
+FULLY_VISIBLE = Verdict(
+    listed=True, described=True, model=True, user=True, preload=True, searchable=True, state="on", reason=""
+)
 
 
 def _hidden(state: ItemState, reason: str) -> Verdict:
-    return Verdict(False, False, False, False, False, False, state, reason)
+    return Verdict(
+        listed=False,
+        described=False,
+        model=False,
+        user=False,
+        preload=False,
+        searchable=False,
+        state=state,
+        reason=reason,
+    )
 
 
 class VisibilityContext(NamedTuple):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.scopes import Places
@@ -133,7 +135,7 @@ def _expand_path_variables(access: ToolAccess, skill: Skill, places: Places) -> 
     """Expands `Bash(${CLAUDE_SKILL_DIR}/scripts/x.sh:*)`, unless the path has characters that are special in a rule."""
     variables = {**path_variables(skill), "CLAUDE_PROJECT_DIR": places.project}
     usable = {name: path for name, path in variables.items() if _PLAIN_PATH.fullmatch(path)}
-    return access._replace(specifiers=tuple(_fill_rule(rule, usable) for rule in access.specifiers))
+    return msgspec.structs.replace(access, specifiers=tuple(_fill_rule(rule, usable) for rule in access.specifiers))
 
 
 def _fill_rule(rule: str, variables: Mapping[str, str]) -> str:

@@ -7,6 +7,8 @@ skills; everything else comes from ParentContext.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import CUT_OFF_MARKER
@@ -56,7 +58,9 @@ class Subagent(BaseAgent):
         self._request = request
         self.task_id = task_id
         self._session_id = session_id
-        self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *request.skills))))
+        self.definition = msgspec.structs.replace(
+            definition, skills=tuple(dict.fromkeys((*definition.skills, *request.skills)))
+        )
         self._task_prompt = reveal_hidden(request.prompt)
         self._is_resumed = False
         self._defers_first_write = True

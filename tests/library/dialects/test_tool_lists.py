@@ -51,7 +51,7 @@ def test_every_written_form_of_a_list_gives_the_same_tools(written: object) -> N
 
 
 def test_no_list_inherits_and_says_nothing() -> None:
-    assert parse_tools(None) == (ToolAccess("inherit"), [])
+    assert parse_tools(None) == (ToolAccess(mode="inherit"), [])
     assert read(None).allows("Bash")
 
 

@@ -5,7 +5,9 @@ Used by agents and skills. Does not know which models exist; a value that can't 
 """
 
 import re
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
+
+import msgspec
 
 from kitbag.text.source_files import FileProblem
 
@@ -31,7 +33,7 @@ _BLANK = frozenset(("", "null", "~"))
 _MAX_LENGTH, _MAX_NAMES, _MAX_DEPTH = 200, 20, 4
 
 
-class ModelName(NamedTuple):
+class ModelName(msgspec.Struct, frozen=True, kw_only=True):
     """The model an agent or skill requests."""
 
     name: str
@@ -50,13 +52,13 @@ class ModelName(NamedTuple):
         }
 
 
-INHERIT: Final = ModelName("inherit")
+INHERIT: Final = ModelName(name="inherit")
 
 
 def normalize_model(value: object, dialect: str) -> tuple[ModelName, list[FileProblem]]:
     """`dialect` only affects the wording of the fix."""
     if value is None or (isinstance(value, str) and value.strip() in _BLANK):
-        return ModelName("inherit", original=value), []
+        return ModelName(name="inherit", original=value), []
     models: list[tuple[str, str]] = []
     invalid: list[str] = []
     for text in _split_names(value, invalid, 0):
@@ -71,14 +73,18 @@ def normalize_model(value: object, dialect: str) -> tuple[ModelName, list[FilePr
         fallback = f"`{models[0][0]}` is used" if models else "the caller's model is used"
         problems.append(
             FileProblem(
-                "warning", "model-unknown", 0, f"no model name: {listed}; {fallback}", _suggest_fix(invalid, dialect)
+                severity="warning",
+                code="model-unknown",
+                line=0,
+                problem=f"no model name: {listed}; {fallback}",
+                fix=_suggest_fix(invalid, dialect),
             )
         )
     if not models:
-        return ModelName("inherit", original=value), problems
+        return ModelName(name="inherit", original=value), problems
     (name, variant), *rest = models
     alternatives = tuple(_with_variant(other, other_variant) for other, other_variant in rest)
-    return ModelName(name, variant, alternatives, value), problems
+    return ModelName(name=name, variant=variant, alternatives=alternatives, original=value), problems
 
 
 def _with_variant(name: str, variant: str) -> str:

@@ -4,7 +4,9 @@ Used by agents and permissions. An unknown or mistyped mode becomes `default` wi
 never grants an agent more than leaving the line out would.
 """
 
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
+
+import msgspec
 
 from kitbag.text.source_files import FileProblem
 
@@ -44,7 +46,7 @@ _IMPLIED_ACTIONS: Final = {"edit": ("edit", "write")}
 _ALL_OR_NOTHING = frozenset(("*", "skill"))
 
 
-class PermissionMap(NamedTuple):
+class PermissionMap(msgspec.Struct, frozen=True, kw_only=True):
     """An OpenCode `permission` field in Kitbag's terms."""
 
     mode: PermissionMode
@@ -66,22 +68,36 @@ def normalize_mode(value: object, dialect: str) -> tuple[PermissionMode, list[Fi
         return "default", []
     if not isinstance(value, str):
         problem = f"the permission mode is a {_type_name(value)}, not a word; `default` is used"
-        return "default", [FileProblem("warning", "mode-unreadable", 0, problem, _MODE_FIX)]
+        return "default", [
+            FileProblem(severity="warning", code="mode-unreadable", line=0, problem=problem, fix=_MODE_FIX)
+        ]
     key = _normalize_key(value)
     if key == "dontask":
         mode: PermissionMode = "autonomous" if dialect == "kitbag" else "locked"
         problem = f"`{value.strip()}` is read as `{mode}` here"
-        return mode, [FileProblem("info", "mode-dont-ask", 0, problem, f"write `{mode}`: it means the same everywhere")]
+        return mode, [
+            FileProblem(
+                severity="info",
+                code="mode-dont-ask",
+                line=0,
+                problem=problem,
+                fix=f"write `{mode}`: it means the same everywhere",
+            )
+        ]
     if key == "auto":
         problem = "`auto` needs a classifier that does not exist here; `default` is used"
-        return "default", [FileProblem("warning", "mode-auto", 0, problem, _MODE_FIX)]
+        return "default", [FileProblem(severity="warning", code="mode-auto", line=0, problem=problem, fix=_MODE_FIX)]
     known = _SPELLINGS.get(key)
     if known is not None:
         return known, []
     if key in _BLANK:
-        return "default", [FileProblem("warning", "mode-empty", 0, "the permission mode is empty", _MODE_FIX)]
+        return "default", [
+            FileProblem(
+                severity="warning", code="mode-empty", line=0, problem="the permission mode is empty", fix=_MODE_FIX
+            )
+        ]
     problem = f"unknown permission mode `{_shorten(value)}`; `default` is used"
-    return "default", [FileProblem("warning", "mode-unknown", 0, problem, _MODE_FIX)]
+    return "default", [FileProblem(severity="warning", code="mode-unknown", line=0, problem=problem, fix=_MODE_FIX)]
 
 
 def normalize_sandbox_mode(value: object) -> tuple[PermissionMode, list[FileProblem]]:
@@ -90,7 +106,15 @@ def normalize_sandbox_mode(value: object) -> tuple[PermissionMode, list[FileProb
     if known is not None:
         return known, []
     problem = f"the sandbox mode `{_shorten(value)}` has no counterpart; `default` is used"
-    return "default", [FileProblem("warning", "mode-sandbox", 0, problem, "write `read-only`, or set permission-mode")]
+    return "default", [
+        FileProblem(
+            severity="warning",
+            code="mode-sandbox",
+            line=0,
+            problem=problem,
+            fix="write `read-only`, or set permission-mode",
+        )
+    ]
 
 
 def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
@@ -113,7 +137,13 @@ def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
             if refused and effect != "deny":
                 problem = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
                 problems.append(
-                    FileProblem("warning", "permission-exceptions", 0, problem, "name the tool: edit, bash, read")
+                    FileProblem(
+                        severity="warning",
+                        code="permission-exceptions",
+                        line=0,
+                        problem=problem,
+                        fix="name the tool: edit, bash, read",
+                    )
                 )
                 effect = "ask"
             base, denied, effects, limited = effect, [], {}, {}
@@ -136,8 +166,13 @@ def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
     if shell == "allow":
         problem = "commands that OpenCode runs without asking are asked for here"
         fix = "allow them by a rule in your settings, such as `Bash(git log:*)`"
-        problems.append(FileProblem("info", "permission-shell", 0, problem, fix))
-    return PermissionMap(mode, tuple(denied), None if only is None else tuple(only), tuple(limited.items())), problems
+        problems.append(FileProblem(severity="info", code="permission-shell", line=0, problem=problem, fix=fix))
+    return PermissionMap(
+        mode=mode,
+        denied=tuple(denied),
+        allowed_only=None if only is None else tuple(only),
+        exceptions=tuple(limited.items()),
+    ), problems
 
 
 _Rules = list[tuple[str, list[tuple[str, str]]]]
@@ -170,7 +205,7 @@ def _parse_rules(value: object, problems: list[FileProblem]) -> _Rules:
     else:
         problem = f"the permission field is `{_shorten(value)}`, not a map; every use is asked for"
         fix = "write `permission:` and below it lines such as `edit: deny`"
-        problems.append(FileProblem("warning", "permission-unreadable", 0, problem, fix))
+        problems.append(FileProblem(severity="warning", code="permission-unreadable", line=0, problem=problem, fix=fix))
     return rules
 
 
@@ -179,7 +214,11 @@ def _parse_effect(value: object, problems: list[FileProblem]) -> str:
     if word in _EFFECTS:
         return word
     problem = f"a permission is allow, ask or deny, not `{_shorten(value)}`; read as deny"
-    problems.append(FileProblem("warning", "permission-unreadable", 0, problem, "write allow, ask or deny"))
+    problems.append(
+        FileProblem(
+            severity="warning", code="permission-unreadable", line=0, problem=problem, fix="write allow, ask or deny"
+        )
+    )
     return "deny"
 
 
@@ -198,14 +237,22 @@ def _resolve_action(
         if allowed and action in _ALL_OR_NOTHING:
             problem = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
             problems.append(
-                FileProblem("warning", "permission-exceptions", 0, problem, "allow it by rules in your settings")
+                FileProblem(
+                    severity="warning",
+                    code="permission-exceptions",
+                    line=0,
+                    problem=problem,
+                    fix="allow it by rules in your settings",
+                )
             )
         if not allowed or action in _ALL_OR_NOTHING:
             return "deny", [action], []
         if not is_exact:
             problem = f"`{action}`: what is denied after an exception stays denied, though a later line allows it again"
             fix = "write the exceptions first, and what they must not cover behind them"
-            problems.append(FileProblem("warning", "permission-exceptions", 0, problem, fix))
+            problems.append(
+                FileProblem(severity="warning", code="permission-exceptions", line=0, problem=problem, fix=fix)
+            )
         return "ask", [f"{action}({pattern})" for pattern in refused], allowed
     if base == "allow" and any(effect == "ask" for _, effect in special):
         base = "ask"

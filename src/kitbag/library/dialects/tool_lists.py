@@ -6,7 +6,10 @@ tool, allows nothing; it never falls back to all tools.
 
 import re
 from collections.abc import Collection
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from kitbag.library.dialects.tool_aliases import (
     CANONICAL_TOOLS,
@@ -21,7 +24,7 @@ from kitbag.text.source_files import FileProblem
 AccessMode = Literal["inherit", "all", "allow", "deny", "none"]
 
 
-class ToolAccess(NamedTuple):
+class ToolAccess(msgspec.Struct, frozen=True, kw_only=True):
     """The tools an agent may have, or a skill requests."""
 
     mode: AccessMode
@@ -49,9 +52,9 @@ class ToolAccess(NamedTuple):
         if mode == "allow" and not names:
             mode = "none"
         combined = tuple(dict.fromkeys((*self.denied, *denied)))
-        remaining = self._replace(mode=mode, names=names, denied=combined)
-        return remaining._replace(
-            specifiers=tuple(rule for rule in self.specifiers if remaining.allows(rule.split("(", 1)[0]))
+        remaining = replace(self, mode=mode, names=names, denied=combined)
+        return replace(
+            remaining, specifiers=tuple(rule for rule in self.specifiers if remaining.allows(rule.split("(", 1)[0]))
         )
 
     def intersect(self, limit: "ToolAccess") -> "ToolAccess":
@@ -59,7 +62,7 @@ class ToolAccess(NamedTuple):
         is_open_ended = self.mode not in ("allow", "none")
         names = tuple(name for name in (limit if is_open_ended else self).names if limit.allows(name))
         mode: AccessMode = "none" if self.mode == "none" or not names else "allow"
-        remaining = self._replace(mode=mode, names=names).without(self.denied)
+        remaining = replace(self, mode=mode, names=names).without(self.denied)
         for tool in dict.fromkeys(rule.split("(", 1)[0] for rule in limit.specifiers):
             remaining = remaining.restrict_tool(
                 tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}("))
@@ -76,7 +79,7 @@ class ToolAccess(NamedTuple):
         if not kept:
             return self.without((tool,))
         mode: AccessMode = "deny" if self.mode in ("inherit", "all") else self.mode
-        return self._replace(mode=mode, specifiers=(*(rule for rule in self.specifiers if rule not in own), *kept))
+        return replace(self, mode=mode, specifiers=(*(rule for rule in self.specifiers if rule not in own), *kept))
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -262,17 +265,41 @@ def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: li
     names = _ToolNames(dialect)
     names.read(denied, allow=False)
     unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
-    nothing = ToolAccess("none", (), (), access.denied, unknown, access.original, denied)
+    nothing = ToolAccess(
+        mode="none",
+        names=(),
+        specifiers=(),
+        denied=access.denied,
+        unknown=unknown,
+        original=access.original,
+        denied_original=denied,
+    )
     if names.unreadable or (names.unknown and not names.has_known):
         reason = names.unreadable or f"none is known: {_join_names(names.unknown)}"
         problem = f"the denied tools can't be read: {reason}; it gets no tools"
-        problems.append(FileProblem("error", "tools-unreadable", 0, problem, _suggest_fix(tuple(names.unknown))))
+        problems.append(
+            FileProblem(
+                severity="error",
+                code="tools-unreadable",
+                line=0,
+                problem=problem,
+                fix=_suggest_fix(tuple(names.unknown)),
+            )
+        )
         return nothing
     _report_omitted(names, problems, denied=True)
-    narrowed = access.without(tuple(names.denied))._replace(unknown=unknown, denied_original=denied)
+    narrowed = replace(access.without(tuple(names.denied)), unknown=unknown, denied_original=denied)
     if names.denies_all or (narrowed.mode == "none" and access.mode != "none"):
         problem = "every tool that it allows is also denied; it gets no tools"
-        problems.append(FileProblem("warning", "tools-all-denied", 0, problem, "remove one from the denied tools"))
+        problems.append(
+            FileProblem(
+                severity="warning",
+                code="tools-all-denied",
+                line=0,
+                problem=problem,
+                fix="remove one from the denied tools",
+            )
+        )
         return nothing
     return narrowed
 
@@ -284,7 +311,7 @@ def _read_tools(names: _ToolNames, value: object, problems: list[FileProblem]) -
         if value.strip() in _BLANK:
             problem = "`tools` is empty, so it gets no tools"
             fix = "remove the line to inherit the caller's tools, or write `[]` for none"
-            problems.append(FileProblem("warning", "tools-empty", 0, problem, fix))
+            problems.append(FileProblem(severity="warning", code="tools-empty", line=0, problem=problem, fix=fix))
             return "none"
         if value.lstrip().startswith("{"):
             value = _parse_json(value)
@@ -322,7 +349,13 @@ def _read_lists(names: _ToolNames, fields: dict[object, object], problems: list[
         if allow:
             problem = "`allow` does not count in a denylist"
             problems.append(
-                FileProblem("warning", "tools-allow-ignored", 0, problem, "remove it, or write `mode: allowlist`")
+                FileProblem(
+                    severity="warning",
+                    code="tools-allow-ignored",
+                    line=0,
+                    problem=problem,
+                    fix="remove it, or write `mode: allowlist`",
+                )
             )
     return "deny"
 
@@ -336,7 +369,7 @@ def _read_boolean_map(names: _ToolNames, fields: dict[object, object], problems:
         if is_allowed is None:
             problem = f"`{str(key)[:40]}` is neither true nor false; read as false"
             fix = "write `true` or `false` behind each tool"
-            problems.append(FileProblem("warning", "tools-not-boolean", 0, problem, fix))
+            problems.append(FileProblem(severity="warning", code="tools-not-boolean", line=0, problem=problem, fix=fix))
         has_allowed = has_allowed or is_allowed is True
         names.add(str(key).strip(), is_allowed is True)
     if names.allows_all:
@@ -348,10 +381,12 @@ def _read_boolean_map(names: _ToolNames, fields: dict[object, object], problems:
 
 def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: list[FileProblem]) -> ToolAccess:
     unknown = (*names.unknown, *names.unsupported)
-    access = ToolAccess("none", denied=tuple(names.denied), unknown=unknown, original=value)
+    access = ToolAccess(mode="none", denied=tuple(names.denied), unknown=unknown, original=value)
     if names.unreadable:
         problem = f"the tool list can't be read: {names.unreadable}; it gets no tools"
-        problems.append(FileProblem("error", "tools-unreadable", 0, problem, _NAMING_FIX))
+        problems.append(
+            FileProblem(severity="error", code="tools-unreadable", line=0, problem=problem, fix=_NAMING_FIX)
+        )
         return access
     rules = [rule for rule in names.allowed if not any(matches_tool(denial, rule) for denial in names.denied)]
     tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
@@ -359,12 +394,22 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
     is_empty = mode == "allow" and not tools
     if unknown and (not names.has_known or (is_empty and not names.allowed)):
         problem = f"none of its tools is known here ({_join_names(unknown)}); it gets none and refuses to spawn"
-        problems.append(FileProblem("error", "tools-none-known", 0, problem, _suggest_fix(unknown)))
+        problems.append(
+            FileProblem(severity="error", code="tools-none-known", line=0, problem=problem, fix=_suggest_fix(unknown))
+        )
         return access
     _report_omitted(names, problems)
     if is_empty and names.allowed:
         problem = "every tool that it allows is also denied; it gets no tools"
-        problems.append(FileProblem("warning", "tools-all-denied", 0, problem, "remove one from the denied tools"))
+        problems.append(
+            FileProblem(
+                severity="warning",
+                code="tools-all-denied",
+                line=0,
+                problem=problem,
+                fix="remove one from the denied tools",
+            )
+        )
     if mode == "all" and names.denied:
         mode = "deny"
     if is_empty or mode == "none" or (names.denies_all and (mode == "deny" or not names.last_wins)):
@@ -373,8 +418,8 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
         rule for rule in rules if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
     )
     if names.allows_all:
-        return access._replace(mode=mode)
-    return access._replace(mode=mode, names=tools, specifiers=specifiers)
+        return replace(access, mode=mode)
+    return replace(access, mode=mode, names=tools, specifiers=specifiers)
 
 
 def _report_omitted(names: _ToolNames, problems: list[FileProblem], denied: bool = False) -> None:
@@ -384,12 +429,22 @@ def _report_omitted(names: _ToolNames, problems: list[FileProblem], denied: bool
     if unknown:
         outcome = "so not denied" if denied else "left out"
         problem = f"unknown tools, {outcome}: {_join_names(unknown)}"
-        problems.append(FileProblem("warning", "tools-unknown", 0, problem, _suggest_fix(tuple(unknown))))
+        problems.append(
+            FileProblem(
+                severity="warning", code="tools-unknown", line=0, problem=problem, fix=_suggest_fix(tuple(unknown))
+            )
+        )
     absent = [*names.unsupported, *(name for name in names.unknown if name not in unknown)]
     if absent and not denied:
         problem = f"tools that do not exist here, left out: {_join_names(absent)}"
         problems.append(
-            FileProblem("info", "tools-no-counterpart", 0, problem, "nothing to do, if it works without them")
+            FileProblem(
+                severity="info",
+                code="tools-no-counterpart",
+                line=0,
+                problem=problem,
+                fix="nothing to do, if it works without them",
+            )
         )
 
 

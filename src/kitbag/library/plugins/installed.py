@@ -26,7 +26,16 @@ def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
         return [], []
     except OSError as error:
         problem = f"can't be listed: {(error.strerror or '').lower()}"
-        return [], [Diagnostic("error", "unreadable", base, 0, problem, "make it readable: chmod u+rx")]
+        return [], [
+            Diagnostic(
+                severity="error",
+                code="unreadable",
+                file=base,
+                line=0,
+                problem=problem,
+                fix="make it readable: chmod u+rx",
+            )
+        ]
     candidates = [entry for entry in entries if not entry.name.startswith(".") and not _is_plain_file(entry)]
     if not candidates:
         return [], []
@@ -39,7 +48,9 @@ def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
         problem = "a link, and not followed" if entry.is_symlink() else plugin_name_problem(entry.name)
         if problem:
             fix = "remove it, and install the plugin from where it lies"
-            diagnostics.append(Diagnostic("warning", "not-a-plugin", entry.path, 0, problem, fix))
+            diagnostics.append(
+                Diagnostic(severity="warning", code="not-a-plugin", file=entry.path, line=0, problem=problem, fix=fix)
+            )
             continue
         plugin, problems = read_plugin(entry.path, entry.name)
         diagnostics += problems
@@ -66,12 +77,12 @@ def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
 
 def _unlisted_diagnostic(plugin: Plugin) -> Diagnostic:
     return Diagnostic(
-        "warning",
-        "plugin-unlisted",
-        plugin.path,
-        0,
-        f"the plugin {plugin.name} is not in the lock file, so it is disabled",
-        "install it with Kitbag, or enable it after reading what it brings",
+        severity="warning",
+        code="plugin-unlisted",
+        file=plugin.path,
+        line=0,
+        problem=f"the plugin {plugin.name} is not in the lock file, so it is disabled",
+        fix="install it with Kitbag, or enable it after reading what it brings",
     )
 
 
@@ -90,15 +101,15 @@ def plugin_roots(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
             directory = os.path.dirname(path) if only_file else path
             roots.append(
                 Root(
-                    directory,
-                    kind,
-                    "plugin",
-                    "claude",
-                    rank,
-                    plugin.name,
-                    plugin.path,
-                    only_file,
-                    directory_boundary(plugin.path),
+                    path=directory,
+                    kind=kind,
+                    scope="plugin",
+                    dialect="claude",
+                    rank=rank,
+                    plugin=plugin.name,
+                    plugin_path=plugin.path,
+                    only_file=only_file,
+                    boundary=directory_boundary(plugin.path),
                 )
             )
     return roots

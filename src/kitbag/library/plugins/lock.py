@@ -74,7 +74,14 @@ class PluginLock:
     def find_missing(self, present: set[str]) -> list[Diagnostic]:
         fix = "install it again, or remove it with Kitbag"
         return [
-            Diagnostic("warning", "plugin-missing", self.path, 0, f"the directory of {name!r} is gone", fix)
+            Diagnostic(
+                severity="warning",
+                code="plugin-missing",
+                file=self.path,
+                line=0,
+                problem=f"the directory of {name!r} is gone",
+                fix=fix,
+            )
             for name in sorted(self.entries)
             if name not in present and self.record(name)
         ]
@@ -89,7 +96,9 @@ class PluginLock:
     def begin_swap(self, name: str, record: PluginRecord, staged: str, staging: str) -> None:
         """Records the swap before `staged` replaces the plugin's directory."""
         inode, was = _inode(staged), _inode(os.path.join(self.base, name))
-        pending = PendingSwap(inode, was, os.path.basename(staging), PLUGIN_RECORD.write(record))
+        pending = PendingSwap(
+            inode=inode, was=was, staging=os.path.basename(staging), record=PLUGIN_RECORD.write(record)
+        )
         self.entries[name] = {**as_map(self.entries.get(name)), "pending": PENDING_SWAP.write(pending)}
         self.save()
 
@@ -257,7 +266,7 @@ def _inode(path: str) -> int:
 
 
 def _lock_diagnostic(lock: PluginLock, problem: str, fix: str) -> Diagnostic:
-    return Diagnostic("error", "plugin-lock", lock.path, 0, problem, fix)
+    return Diagnostic(severity="error", code="plugin-lock", file=lock.path, line=0, problem=problem, fix=fix)
 
 
 def _parse_record(entry: dict[str, object]) -> PluginRecord | None:
@@ -269,7 +278,14 @@ def _parse_record(entry: dict[str, object]) -> PluginRecord | None:
     if not isinstance(entry.get("files"), dict) or not all(isinstance(value, str) for value in files.values()):
         return None
     source, version, digest, installed_at = cast("list[str]", texts)
-    return PluginRecord(source, version, digest, cast("dict[str, str]", files), enabled, installed_at)
+    return PluginRecord(
+        source=source,
+        version=version,
+        digest=digest,
+        files=cast("dict[str, str]", files),
+        enabled=enabled,
+        installed_at=installed_at,
+    )
 
 
 def _parse_pending(value: object) -> PendingSwap | None:
@@ -279,4 +295,4 @@ def _parse_pending(value: object) -> PendingSwap | None:
         return None
     if not staging.startswith(STAGING_PREFIX) or "/" in staging:
         return None
-    return PendingSwap(inode, was, staging, as_map(fields.get("record")))
+    return PendingSwap(inode=inode, was=was, staging=staging, record=as_map(fields.get("record")))

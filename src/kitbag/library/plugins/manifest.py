@@ -111,7 +111,7 @@ def read_json_file(path: str, boundary: PathBoundary | None) -> tuple[object, st
     import json
 
     def failure(code: str, line: int, problem: str, fix: str) -> tuple[object, str, list[Diagnostic]]:
-        return None, "", [Diagnostic("error", code, path, line, problem, fix)]
+        return None, "", [Diagnostic(severity="error", code=code, file=path, line=line, problem=problem, fix=fix)]
 
     try:
         text, _, problems = read_text(path, boundary, MAX_JSON)
@@ -192,7 +192,11 @@ class _PluginReader:
     def _report(self, severity: Severity, code: str, key: str, problem: str, fix: str) -> None:
         """About a key of the manifest, or about the plugin's directory if `key` is empty."""
         line = self.text.count("\n", 0, max(self.text.find(f'"{key}"'), 0)) + 1 if key else 0
-        self.diagnostics.append(Diagnostic(severity, code, self.file if key else self.path, line, problem, fix))
+        self.diagnostics.append(
+            Diagnostic(
+                severity=severity, code=code, file=self.file if key else self.path, line=line, problem=problem, fix=fix
+            )
+        )
 
     # --- the manifest -----------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ under the lock file. Uses marketplace to select, archives and safe_copy to copy,
 """
 
 import os
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError, UsageError
 from kitbag.library.plugins.fingerprint import PluginFileChange, PluginFingerprint, diff_files, fingerprint_tree
@@ -29,7 +30,7 @@ _REMOTE_MARKERS = ("://", "git@", "github:", "npm:")
 _ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
-class InstallResult(NamedTuple):
+class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
     plugin: Plugin
     updated: bool
     changed: tuple[PluginFileChange, ...]
@@ -60,7 +61,12 @@ def install_plugin(source: str, home: str, *, plugin: str | None = None, update:
         existed = _swap(lock, found.name, record, staged, staging)
         # Read again at its final location, because its paths are absolute.
         final, diagnostics = read_plugin(target, found.name)
-        return InstallResult(_with_record(final or new, record), existed, tuple(changed), tuple(diagnostics))
+        return InstallResult(
+            plugin=_with_record(final or new, record),
+            updated=existed,
+            changed=tuple(changed),
+            diagnostics=tuple(diagnostics),
+        )
 
 
 def set_plugin_enabled(home: str, name: str, enabled: bool, *, accept: bool = False) -> Plugin:
@@ -199,7 +205,14 @@ def _make_record(
     changed = diff_files(before.files if before else {}, current.active_files) if existed else []
     enabled = bool(before and before.enabled and not changed) if existed else new.default_enabled
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return PluginRecord(source, new.version, current.digest, current.active_files, enabled, when), changed
+    return PluginRecord(
+        source=source,
+        version=new.version,
+        digest=current.digest,
+        files=current.active_files,
+        enabled=enabled,
+        installed_at=when,
+    ), changed
 
 
 def _swap(lock: PluginLock, name: str, record: PluginRecord, staged: str, staging: str) -> bool:
@@ -298,5 +311,12 @@ def _approve_changes(name: str, path: str, record: PluginRecord | None, found: P
             "read these files, then accept the changes, or install the plugin again",
         )
     if record is None:
-        return PluginRecord("", found.version, current.digest, current.active_files, False, "")
+        return PluginRecord(
+            source="",
+            version=found.version,
+            digest=current.digest,
+            files=current.active_files,
+            enabled=False,
+            installed_at="",
+        )
     return record._replace(digest=current.digest, files=current.active_files)

@@ -91,7 +91,13 @@ def _score_candidate(candidate: AgentCandidate, words: set[str], files: list[str
     level = _confidence_level(parts, words, score, is_called, bool(matching_files and name_words))
     if candidate.extensions and files and not matching_files and not is_called:
         score, level = score / 2, 0  # its extensions match none of the files
-    return AgentMatch(candidate.name, score, tuple(sorted(name_words | description_words)), matching_files, level)
+    return AgentMatch(
+        name=candidate.name,
+        score=score,
+        words=tuple(sorted(name_words | description_words)),
+        files=matching_files,
+        level=level,
+    )
 
 
 def _confidence_level(parts: list[set[str]], words: set[str], score: float, is_called: bool, has_file: bool) -> int:

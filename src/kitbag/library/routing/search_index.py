@@ -87,7 +87,9 @@ class SearchIndex:
             phrases = [phrase for trigger in triggers if (phrase := slugify(trigger))]
             slugs = (slugify(skill.name), slugify(skill.full_name))
             length = summary.count(" ") + 1
-            self.documents.append(IndexedSkill(skill, slugs, length, tuple(phrases), tuple(patterns)))
+            self.documents.append(
+                IndexedSkill(skill=skill, slugs=slugs, length=length, phrases=tuple(phrases), patterns=tuple(patterns))
+            )
             rows.append((position, name, split_into_bigrams(" ".join((*tags, *triggers))), summary))
         try:
             self._connection.execute(

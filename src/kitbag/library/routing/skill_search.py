@@ -51,7 +51,7 @@ _PATTERN_SECONDS = 0.1
 _RARE_SHARE = 0.2
 
 
-class SkillMatch(NamedTuple):
+class SkillSearchResult(NamedTuple):
     skill: Skill
     visibility: Verdict
     score: float
@@ -80,7 +80,7 @@ def _stem(word: str) -> str:
     return word.removesuffix("e") if len(word) > 3 else word
 
 
-def search_skills(registry: Registry, query: str, limit: int = 10) -> list[SkillMatch]:
+def search_skills(registry: Registry, query: str, limit: int = 10) -> list[SkillSearchResult]:
     """Best first, then by name."""
     query = query[:_MAX_QUERY]
     index = _get_index(registry)
@@ -91,7 +91,7 @@ def search_skills(registry: Registry, query: str, limit: int = 10) -> list[Skill
 
 def _visible_matches(
     registry: Registry, results: Iterable[tuple[Skill, float, bool]], limit: int
-) -> Iterator[SkillMatch]:
+) -> Iterator[SkillSearchResult]:
     view = registry.visibility_context()
     for skill, score, is_confident in results:
         if limit <= 0:
@@ -99,7 +99,7 @@ def _visible_matches(
         visibility = registry.evaluate(skill, view)
         if visibility.searchable:
             limit -= 1
-            yield SkillMatch(skill, visibility, score, is_confident)
+            yield SkillSearchResult(skill, visibility, score, is_confident)
 
 
 def _get_index(registry: Registry) -> SearchIndex | None:
