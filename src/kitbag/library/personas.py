@@ -8,6 +8,7 @@ import os
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
+from kitbag.library.dialects.field_names import PERSONA_FIELDS
 from kitbag.library.names import sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import to_string_list, to_text
@@ -16,12 +17,6 @@ from kitbag.text.hidden_characters import find_hidden, format_code_points, remov
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import FileProblem, PathBoundary, SourceError, read_text
 
-PERSONA_FIELDS = frozenset(
-    (
-        "name", "display_name", "description", "team", "core_skills", "skills", "on_demand_skills", "subagents",
-        "system_prompt_additions", "default_model",
-    )
-)  # fmt: skip
 _MAX_BYTES = 256 * 1024
 _EMPTY_VALUES = ("", "null", "~")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
-from kitbag.library.plugins.installed import Plugin, load_installed, plugin_roots, read_plugin
+from kitbag.library.plugins.installed import load_installed, plugin_roots
+from kitbag.library.plugins.manifest import Plugin, read_plugin
 from kitbag.library.plugins.store import install_plugin, remove_plugin, set_plugin_enabled, verify_plugin
 from kitbag.library.scopes import Root
 from kitbag.text.source_files import directory_boundary

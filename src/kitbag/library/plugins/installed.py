@@ -11,8 +11,6 @@ from kitbag.library.plugins.manifest import Plugin, plugin_name_problem, read_pl
 from kitbag.library.scopes import ItemKind, Root
 from kitbag.text.source_files import directory_boundary
 
-__all__ = ["PLUGINS_FOLDER", "Plugin", "load_installed", "plugin_name_problem", "plugin_roots", "read_plugin"]
-
 PLUGINS_FOLDER = "plugins"
 
 

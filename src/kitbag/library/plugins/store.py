@@ -10,7 +10,7 @@ import msgspec
 
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError, UsageError
 from kitbag.library.plugins.fingerprint import PluginFileChange, PluginFingerprint, diff_files, fingerprint_tree
-from kitbag.library.plugins.installed import PLUGINS_FOLDER, Plugin, plugin_name_problem, read_plugin
+from kitbag.library.plugins.installed import PLUGINS_FOLDER
 from kitbag.library.plugins.lock import (
     OLD_FOLDER,
     STAGING_PREFIX,
@@ -21,6 +21,7 @@ from kitbag.library.plugins.lock import (
     rename_path,
     sync_directory,
 )
+from kitbag.library.plugins.manifest import Plugin, plugin_name_problem, read_plugin
 from kitbag.library.plugins.marketplace import PluginSource, choose_plugin, lists_components, write_manifest
 from kitbag.library.plugins.safe_copy import DIRECTORY_MODE, PackageWriter, copy_tree, write_error
 from kitbag.library.scopes import check_path_links
