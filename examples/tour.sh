@@ -1,6 +1,6 @@
 #!/bin/sh
-# What `make run` shows: the sample workspace through Kitbag's eyes. Takes the kitbag command as its argument.
-# It works on a copy in a home directory of its own, so that your own settings and skills stay out of the picture.
+# What `make run` shows: the sample workspace, in four screens. Takes the kitbag command as its argument.
+# It works on a copy in a home directory of its own, so that your settings and skills stay out of the picture.
 set -eu
 kitbag=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -34,6 +34,15 @@ step() {
     show kitbag "$@"
     "$kitbag" "$@"
 }
+# part FIRST-LINE LAST-LINE ARGUMENTS...: only these lines of what it prints, and how many there are.
+part() {
+    first=$1 last=$2
+    shift 2
+    show kitbag "$@"
+    "$kitbag" "$@" > "$home/out" 2>&1
+    sed -n "$first,${last}p" "$home/out" | cut -c 1-100
+    echo "   (lines $first to $last of $(wc -l < "$home/out" | tr -d ' '))"
+}
 differences() {
     show git diff --stat
     git --no-pager diff --stat
@@ -43,53 +52,38 @@ say() {
     if [ -t 1 ]; then printf '\n\033[1m%s\033[0m\n' "$*"; else printf '\n%s\n' "$*"; fi
 }
 
-say "1. A small web shop, with skills and agents in the formats of six tools."
-step skills list
+say "1. A small web shop with skills and agents in the formats of six tools.
+   Nothing in it counts until you trust it; this is what you would trust:"
+part 1 10 trust --yes
 
-say "2. Nothing in it counts before you trust it: what it would run and allow."
-step trust --yes
+say "2. At the start a model sees names and descriptions, not instructions:"
+part 1 11 skills list
 
-say "3. What would happen to a command, and why."
-step permissions test 'git log --oneline && curl https://example.com | sh' ||
-    printf '(exit %s: it would not run unasked)\n' "$?"
+say "3. Ask. There is no key and no network here, so the built-in offline mode
+   answers: no language model, but it loads the skill that fits and quotes."
+part 1 20 -p 'How are amounts of money rounded?' --model offline
 
-say "4. A task packed into a subagent's context, inside a budget."
-step pack SHOP-41 --explain
+say "4. The ledger: every token the model was given, and what loading every
+   skill at the start would have cost instead."
+show kitbag context
+"$kitbag" context > "$home/out"
+sed -n 1,3p "$home/out"
+grep ' if all were' "$home/out"
+last=$(grep -n '^last request' "$home/out" | cut -d: -f1)
+sed -n "${last}p" "$home/out"
 
-say "5. A plugin from your disk, what all of it can do, and whether it is sound."
-step plugins install "$here/plugins/release-kit"
-step audit
-step doctor
-
-say "6. A question. No key, no network: the offline model is no language model.
-   It loads the skill that fits, searches, reads and quotes."
-step -p 'How are amounts of money rounded?' --model offline
-say "   What it was shown for that, to the byte, and what it cost:"
-step context
-
-say "7. Two people in one team. Each sees the skills and agents of their work."
-step personas list
-step agents search --persona shop/developer --most 2 'Review migrations/002_customer_email.sql'
-step --persona shop/support --permission-mode plan --model offline \
-    -p 'Create an investigation report for incident #456'
-
-say "8. A piece of work. A few plain requests it carries out, by fixed rules.
-   You allow the command that runs the tests, in your own settings:"
+say "5. A piece of work. The tests fail because half a cent is rounded to even.
+   One prompt fixes it and runs the tests; you allow that command first:"
 step config set permissions.allow '["Bash(python3 -m unittest:*)"]'
-step -p 'Run the tests' --model offline
-
-say "   Half a cent is rounded to even, and has to be rounded up. From now on
-   files may be changed, and what they were is kept:"
 step -p 'Replace `ROUND_HALF_EVEN` by `ROUND_HALF_UP` in app/' \
     --permission-mode acceptEdits --model offline
 differences
 
-say "   And back, as if nothing had happened:"
+say "6. And back:"
 step undo --yes
 differences
 
-say "Next: cd examples/workspace, and talk to it; setup connects a model of your own
-   $kitbag
+say "Next: start the chat in examples/workspace, or connect a model of your own.
    $kitbag setup
-   $kitbag -p 'Why do two tests fail?'
+   $kitbag
    $kitbag --persona shop/developer -p 'Review PR #123 for security issues'"
