@@ -71,7 +71,9 @@ class Ground:
     def wish(self, kind: str) -> TaskRequest:
         model = f"scripted:{self.workspace / 'script.json'}"
         options = {"only_tools": ["Bash", "Read"]}
-        return TaskRequest("doer", f"{kind} it.", parent_model=model, directory=str(self.workspace), options=options)
+        return TaskRequest(
+            agent="doer", prompt=f"{kind} it.", parent_model=model, directory=str(self.workspace), options=options
+        )
 
     def acknowledged(self) -> list[list[str]]:
         """What clients were told, in their own words, the last line perhaps cut off by their end."""

@@ -54,7 +54,7 @@ async def main():
         board = Board(journal)
         for task_id in sys.argv[2:]:
             sys.stdin.readline()
-            await board.end(task_id, 1, TaskResult("completed", str(time.monotonic())))
+            await board.finish(task_id, 1, TaskResult("completed", str(time.monotonic())))
             print(time.monotonic(), flush=True)
 
 asyncio.run(main())
@@ -101,7 +101,7 @@ class House:
         common: dict[str, Any] = {"parent_model": f"scripted:{self.script}", "directory": str(self.work)}
         async with asyncio.TaskGroup() as group:
             for name in names:
-                wish = TaskRequest("Explore", "Find the answer.", options=options, **common)
+                wish = TaskRequest(agent="Explore", prompt="Find the answer.", options=options, **common)
                 made = board.create(name, "agent", wish, root="bench", parent="", depth=1, background=True)
                 group.create_task(made)
         return names
@@ -329,7 +329,7 @@ async def told(house: House, count: int) -> list[Row]:
 async def _told_here(board: Board, delegation: TaskDelegation, name: str) -> float:
     waiting = asyncio.create_task(delegation.report(name, 60))
     await asyncio.sleep(0.02)
-    await board.finish(name, 1, TaskResult("completed", "Done."))
+    await board.finish(name, 1, TaskResult(status="completed", text="Done."))
     begun = time.perf_counter()
     report = await waiting
     assert report.is_finished

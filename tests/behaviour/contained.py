@@ -139,7 +139,7 @@ class House:
     def put(self) -> None:
         """Work that waits for a worker."""
         with Journal.open(journal_path(str(self.home)), Redactor([])) as journal:
-            wish = TaskRequest("Explore", "What?", directory=str(self.workspace))
+            wish = TaskRequest(agent="Explore", prompt="What?", directory=str(self.workspace))
             made = Board(journal).create(new_session_id(), "agent", wish, root="", parent="", depth=1, background=True)
             asyncio.run(made)
 

@@ -161,7 +161,7 @@ def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, ou
     program = (
         "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import HeadlessOptions, _terminal_approver_and_asker;"
         "from kitbag.assembly.run_options import Options;"
-        f"print('found', type(_terminal_approver_and_asker(HeadlessOptions('x', Options(), {output_format!r}))[1]).__name__)"
+        f"print('found', type(_terminal_approver_and_asker(HeadlessOptions(prompt='x', options=Options(), output_format={output_format!r}))[1]).__name__)"
     )
     screen, inner = pty.openpty()
     try:
@@ -177,4 +177,4 @@ def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, ou
 
 
 def test_where_output_is_no_terminal_nobody_is_asked() -> None:
-    assert _terminal_approver_and_asker(HeadlessOptions("x", Options())) == (None, None)
+    assert _terminal_approver_and_asker(HeadlessOptions(prompt="x", options=Options())) == (None, None)

@@ -175,7 +175,7 @@ def test_a_command_of_an_agent_that_was_cut_off_with_it_is_found_too(world: Worl
     target = world.write("f", "old")
     shop = Shop(world)
     shop.say("Let an agent do it.")
-    wish = TaskRequest("helper", "Do it.", directory=str(world.workspace))
+    wish = TaskRequest(agent="helper", prompt="Do it.", directory=str(world.workspace))
     creating = Board(shop.journal).create("a1", "agent", wish, root="shop", parent="", depth=1, background=False)
     shop.run(creating)
     shop.close()

@@ -120,22 +120,22 @@ def test_D42_it_binds_to_this_machine_and_to_others_only_with_a_token_of_yours(w
         async with served(world) as server:
             assert server.host.startswith("127.0.0.1:")
         with pytest.raises(UsageError, match="other machines"):
-            async with served(world, HttpOptions(0, "0.0.0.0")):
+            async with served(world, HttpOptions(port=0, host="0.0.0.0")):
                 pass
         token = tmp_path / "token"
         token.write_text("t" * 40)
         token.chmod(0o644)
         with pytest.raises(UsageError, match="others can read"):
-            async with served(world, HttpOptions(0, "0.0.0.0", token_file=str(token))):
+            async with served(world, HttpOptions(port=0, host="0.0.0.0", token_file=str(token))):
                 pass
         token.chmod(0o600)
         token.write_text("short")
         with pytest.raises(UsageError, match="at least"):
-            async with served(world, HttpOptions(0, token_file=str(token))):
+            async with served(world, HttpOptions(port=0, token_file=str(token))):
                 pass
         token.write_text("t" * 40)
         with pytest.raises(UsageError, match=r"no\.such\.host"):
-            async with served(world, HttpOptions(0, "no.such.host.invalid", token_file=str(token))):
+            async with served(world, HttpOptions(port=0, host="no.such.host.invalid", token_file=str(token))):
                 pass
 
     run(work)
@@ -147,7 +147,9 @@ def test_a_token_and_a_name_of_your_own_are_taken(world: World, tmp_path: Path) 
     token.chmod(0o600)
 
     async def work() -> None:
-        async with served(world, HttpOptions(0, "127.0.0.1", ("box.example",), str(token))) as server:
+        async with served(
+            world, HttpOptions(port=0, host="127.0.0.1", names=("box.example",), token_file=str(token))
+        ) as server:
             port = server.host.split(":")[1]
             for name, status in (("box.example", "404"), ("BOX.example", "404"), ("x.box.example", "421")):
                 head = f"GET /x HTTP/1.1\nHost: {name}:{port}\nAuthorization: Bearer {'t' * 40}\n\n"
@@ -161,7 +163,7 @@ def test_a_port_that_is_taken_is_told(world: World) -> None:
     async def work() -> None:
         async with served(world) as server:
             with pytest.raises(InvalidError, match="can't be listened at"):
-                async with served(world, HttpOptions(int(server.host.split(":")[1]))):
+                async with served(world, HttpOptions(port=int(server.host.split(":")[1]))):
                     pass
 
     run(work)

@@ -453,7 +453,7 @@ def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_
     house.ask("Ask.", steps=script([Step(calls=(task(),)), "Done."], ["Found."]))
     with opened_board(world) as tasks:
         [done] = tasks.all()
-        buried = done._replace(status="interrupted", result=TaskResult("interrupted", error="its process ended"))
+        buried = done._replace(status="interrupted", result=TaskResult(status="interrupted", error="its process ended"))
         known, report = build_report(tasks, done), build_report(tasks, buried)
     assert known.tokens > 0
     assert (report.tokens, report.turns, report.text) == (known.tokens, known.turns, "Found.")
@@ -471,14 +471,14 @@ def test_news_that_was_taken_is_told_although_the_person_cancels_in_that_moment(
             begun = await tasks.create(
                 "t1",
                 "agent",
-                TaskRequest("Explore", "Find."),
+                TaskRequest(agent="Explore", prompt="Find."),
                 root=agent.session.id,
                 parent="",
                 depth=1,
                 background=True,
             )
             await tasks.claim(begun)
-            await tasks.finish("t1", 1, TaskResult("completed", "Found it."))
+            await tasks.finish("t1", 1, TaskResult(status="completed", text="Found it."))
             agent.delegation = TaskDelegation(agent.parent_context, agent.session.id)
             hearing = asyncio.create_task(agent._add_user_message("", (), lambda _: None, None))  # pyright: ignore
             while not tasks.find("t1").notified:

@@ -18,7 +18,7 @@ def test_it_grows_with_what_is_said_and_is_unknown_where_a_price_is(world: World
         journal = found.journal
 
         async def begin() -> Task:
-            wish = TaskRequest("doer", "Do it.", directory=str(world.workspace))
+            wish = TaskRequest(agent="doer", prompt="Do it.", directory=str(world.workspace))
             task = await found.create("a" * 12, "agent", wish, root="r", parent="", depth=1, background=True)
             await found.claim(task)
             return found.find(task.id)
@@ -33,5 +33,5 @@ def test_it_grows_with_what_is_said_and_is_unknown_where_a_price_is(world: World
         assert spending.cost_of(task) == spending.cost_of(task) == 1.75
         journal.append(STREAM_PREFIX + task.id, "reply", {"cost": None})
         assert spending.cost_of(task) is None
-        asyncio.run(found.finish(task.id, 1, TaskResult("completed", turns=3, cost=2.5)))
+        asyncio.run(found.finish(task.id, 1, TaskResult(status="completed", turns=3, cost=2.5)))
         assert spending.cost_of(found.find(task.id)) == 2.5

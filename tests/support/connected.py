@@ -69,7 +69,7 @@ class Served:
 async def served(world: World, listening: HttpOptions | None = None, **options: Any) -> AsyncIterator[Served]:
     said: asyncio.Queue[str] = asyncio.Queue()
     house = ServerState(Options(directory=str(world.workspace), **options))
-    running = asyncio.create_task(serve_http(house, listening or HttpOptions(0), said.put_nowait))
+    running = asyncio.create_task(serve_http(house, listening or HttpOptions(port=0), said.put_nowait))
     try:
         telling = asyncio.create_task(said.get())
         await asyncio.wait([telling, running], return_when="FIRST_COMPLETED")

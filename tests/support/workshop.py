@@ -100,7 +100,7 @@ class Workshop:
         options = {"only_tools": list(TOOLS), **more.pop("options", {})}
         model = f"scripted:{self.world.workspace / 'script.json'}"
         directory = str(self.world.workspace)
-        return TaskRequest(agent, prompt, parent_model=model, directory=directory, options=options, **more)
+        return TaskRequest(agent=agent, prompt=prompt, parent_model=model, directory=directory, options=options, **more)
 
     def put(self, prompt: str = "Do it.", *, background: bool = True, parent: Task | None = None, **more: Any) -> str:
         made = self.board.create(

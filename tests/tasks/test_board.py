@@ -24,7 +24,7 @@ from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.version import is_newer
 from support.waiting import TEST_TIMEOUT
 
-DONE = TaskResult("completed", "Done.")
+DONE = TaskResult(status="completed", text="Done.")
 
 
 @pytest.fixture
@@ -40,7 +40,9 @@ def board(path: str) -> Iterator[Board]:
 
 def put(board: Board, task_id: str = "aaaa00000001", **more: Any) -> Task:
     given: dict[str, Any] = {"root": "r", "parent": "", "depth": 1, "background": True, **more}
-    return asyncio.run(board.create(task_id, "agent", TaskRequest("doer", "Do it.", directory="/w"), **given))
+    return asyncio.run(
+        board.create(task_id, "agent", TaskRequest(agent="doer", prompt="Do it.", directory="/w"), **given)
+    )
 
 
 def claim(board: Board, task: Task, **more: Any) -> bool:
@@ -67,19 +69,19 @@ def test_one_of_two_claims_it_and_the_first_end_counts(board: Board) -> None:
     assert [claim(board, task), claim(board, task)] == [True, False]
     begun = board.find(task.id)
     assert end(board, begun)
-    assert not end(board, begun, TaskResult("failed"))
+    assert not end(board, begun, TaskResult(status="failed"))
     assert board.find(task.id).result == DONE
     assert not claim(board, begun)
 
 
 def test_what_was_ended_is_begun_by_nobody_and_can_be_resumed_by_a_person(board: Board) -> None:
     task = put(board)
-    assert end(board, task, TaskResult("cancelled"))
+    assert end(board, task, TaskResult(status="cancelled"))
     assert not claim(board, task)  # of one who came too late
     ended = board.find(task.id)
     assert ended.status == "cancelled"
-    assert asyncio.run(board.requeue(ended, TaskRequest("doer", "Go on.")))
-    assert not asyncio.run(board.requeue(ended, TaskRequest("doer", "Go on twice.")))
+    assert asyncio.run(board.requeue(ended, TaskRequest(agent="doer", prompt="Go on.")))
+    assert not asyncio.run(board.requeue(ended, TaskRequest(agent="doer", prompt="Go on twice.")))
     assert board.request(task.id).prompt == "Go on."
     queued = board.find(task.id)
     assert queued.status == "queued"
@@ -107,7 +109,7 @@ def test_an_end_counts_also_when_somebody_came_too_late_right_after(board: Board
 def test_in_front_only_who_says_so_begins_it_again(board: Board) -> None:
     task = put(board, background=False)
     claim(board, task)
-    end(board, board.find(task.id), TaskResult("max-turns"))
+    end(board, board.find(task.id), TaskResult(status="max-turns"))
     assert not claim(board, board.find(task.id))
     assert claim(board, board.find(task.id), restart=True)
     assert board.find(task.id).status == "running"
@@ -122,9 +124,9 @@ def test_a_wish_to_stop_is_kept_by_a_recovery_and_not_by_a_resumption(board: Boa
     assert (stopped.stop_requested, stopped.recoveries, stopped.run) == (True, 1, 2)
     child = put(board, "aaaa00000002", parent=task.id, depth=2)
     assert child.stop_requested
-    end(board, stopped, TaskResult("cancelled"))
+    end(board, stopped, TaskResult(status="cancelled"))
     assert put(board, "aaaa00000003", parent=task.id, depth=2).stop_requested
-    asyncio.run(board.requeue(board.find(task.id), TaskRequest("doer", "Go on.")))
+    asyncio.run(board.requeue(board.find(task.id), TaskRequest(agent="doer", prompt="Go on.")))
     assert not board.find(task.id).stop_requested
     assert not put(board, "aaaa00000004", parent=task.id, depth=2).stop_requested
 
@@ -166,7 +168,7 @@ def test_a_long_answer_is_put_away_whole_and_belongs_to_the_end_that_counted(boa
     claim(board, task)
     begun = board.find(task.id)
     for letter, counts in (("a", True), ("b", False)):
-        assert end(board, begun, TaskResult("completed", letter * (MAX_INLINE_TEXT + 1))) is counts
+        assert end(board, begun, TaskResult(status="completed", text=letter * (MAX_INLINE_TEXT + 1))) is counts
     found = board.find(task.id)
     assert found.result is not None
     assert (found.result.text, found.result.full_length) == ("a" * MAX_INLINE_TEXT, MAX_INLINE_TEXT + 1)
@@ -196,7 +198,7 @@ def test_who_is_alive_is_known_by_more_than_a_number() -> None:
     assert me._replace(pid=ended.pid, started="").check_alive() is False
     assert me._replace(started="1").check_alive() is False  # the number was given to another
     assert me._replace(boot="before").check_alive() is False
-    assert Owner(f"elsewhere/{me.machine}", "before", 1, "1").check_alive() is None
+    assert Owner(machine=f"elsewhere/{me.machine}", boot="before", pid=1, started="1").check_alive() is None
     assert me._replace(machine=f"{socket.gethostname()}/pid:[1]").check_alive() is None  # of another container
     assert me._replace(machine="elsewhere/pid:[1]").is_alive()
 
@@ -259,7 +261,7 @@ class TestAStoreThatFails:
         task = put(board)
         board.journal._file.writer.execute("PRAGMA max_page_count = 1")  # as full as a disk can be
         with pytest.raises(StoreError) as full:
-            asyncio.run(board.finish(task.id, 0, TaskResult("completed", "x" * 100_000)))
+            asyncio.run(board.finish(task.id, 0, TaskResult(status="completed", text="x" * 100_000)))
         assert "room" in full.value.fix
         board.journal._file.writer.execute("PRAGMA max_page_count = 1000000000")
         assert end(board, task)

@@ -167,7 +167,7 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
         while not workshop.records(task_id, "user"):
             await workshop.journal.wait_async(workshop.journal.last_seq(), 0.05)
         task = workshop.task(task_id)
-        assert await workshop.board.finish(task.id, task.run, TaskResult("cancelled"))
+        assert await workshop.board.finish(task.id, task.run, TaskResult(status="cancelled"))
         await serving
         await worker.close()
 

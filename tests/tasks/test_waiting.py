@@ -37,7 +37,7 @@ def test_twenty_who_wait_are_told_and_so_is_whoever_comes_later(workshop: Worksh
         boards = [Board(workshop.journal) for _ in range(20)]
         waiting = [asyncio.create_task(waited(board, workshop.home, task.id)) for board in boards]
         await workshop.journal.wait_async(workshop.journal.last_seq(), 0.1)
-        assert await workshop.board.finish(task.id, task.run, TaskResult("completed", "Done."))
+        assert await workshop.board.finish(task.id, task.run, TaskResult(status="completed", text="Done."))
         assert set(await asyncio.gather(*waiting)) == {"completed"}
         assert await waited(Board(workshop.journal), workshop.home, task.id) == "completed"
 
@@ -71,7 +71,7 @@ def test_of_work_whose_worker_was_killed_the_end_comes_all_the_same(
 
 def test_work_in_front_of_a_process_that_is_gone_has_ended_for_whoever_waits(workshop: Workshop) -> None:
     me = this_process()
-    gone = Owner(me.machine, me.boot, me.pid, "1")  # the number is taken, by another process
+    gone = Owner(machine=me.machine, boot=me.boot, pid=me.pid, started="1")  # the number is taken, by another process
     task_id = workshop.put(background=False)
     assert asyncio.run(workshop.board.claim(workshop.task(task_id), gone))
     assert asyncio.run(waited(workshop.board, workshop.home, task_id)) == "interrupted"
@@ -80,7 +80,7 @@ def test_work_in_front_of_a_process_that_is_gone_has_ended_for_whoever_waits(wor
 def test_a_long_answer_is_whole_page_by_page_and_in_nobody_s_memory(workshop: Workshop) -> None:
     task = begun(workshop)
     text = "".join(f"{number:07} of a long answer\n" for number in range(400_000))
-    assert asyncio.run(workshop.board.finish(task.id, task.run, TaskResult("completed", text)))
+    assert asyncio.run(workshop.board.finish(task.id, task.run, TaskResult(status="completed", text=text)))
     end = Board(workshop.journal).find(task.id).result
     assert end is not None
     assert (end.text, end.full_length) == (text[:MAX_INLINE_TEXT], len(text))

@@ -13,11 +13,11 @@ def ask(options: dict[str, Any]) -> int:
     try:
         check_options(options)
         headless_options = HeadlessOptions(
-            options["prompt"],
-            build_run_options(options),
-            options["output_format"],
-            options["input_format"],
-            options["waits"],
+            prompt=options["prompt"],
+            options=build_run_options(options),
+            output_format=options["output_format"],
+            input_format=options["input_format"],
+            wait_for_background=options["waits"],
         )
     except KitbagError as error:
         create_run_output(options["output_format"]).fail(error)

@@ -10,7 +10,9 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from io import TextIOBase
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from kitbag.agent.run import Run
 from kitbag.cli import output
@@ -39,7 +41,7 @@ STATUS_CODES: Final = {
 BROKEN_PIPE: Final = 141
 
 
-class HeadlessOptions(NamedTuple):
+class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     """`-`: read the prompt from standard input."""
     options: Options

@@ -48,7 +48,9 @@ def command(port: int | None, **options: Any) -> None:
     if port is None and (options["names"] or options["token_file"] or options["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
     http_options = (
-        HttpOptions(port, options["host"], options["names"], options["token_file"]) if port is not None else None
+        HttpOptions(port=port, host=options["host"], names=options["names"], token_file=options["token_file"])
+        if port is not None
+        else None
     )
     if port is None and sys.stdin is not None and sys.stdin.isatty():
         _notify("an MCP client starts this command and talks to it; docs/clients.md shows how, Ctrl-C ends it")

@@ -1,9 +1,10 @@
 """Options of commands that decide or run something, and the permissions they open."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
@@ -26,7 +27,7 @@ def permission_options(function: F) -> F:
     return click.option("--permission-mode", default="", metavar="MODE", help=f"One of {modes}.")(function)
 
 
-class OpenedPermissions(NamedTuple):
+class OpenedPermissions(msgspec.Struct, frozen=True, kw_only=True):
     permissions: "Permissions"
     loaded: "LoadedPermissions"
     diagnostics: tuple[Diagnostic, ...]
@@ -49,4 +50,9 @@ def open_permissions(
 
     given = PermissionFlags(permission_mode, allow, ask, deny)
     ground = load_environment(find_places(), permission_options=given, trust_workspace=trust_workspace)
-    return OpenedPermissions(ground.permissions, ground.loaded_rules, ground.diagnostics, ground.trust.state)
+    return OpenedPermissions(
+        permissions=ground.permissions,
+        loaded=ground.loaded_rules,
+        diagnostics=ground.diagnostics,
+        trust=ground.trust.state,
+    )

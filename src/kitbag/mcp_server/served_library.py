@@ -5,7 +5,9 @@ server_state; uses assembly/environment and packing/catalog.
 """
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.assembly.environment import AgentEnvironment, load_environment, untrusted_notices
 from kitbag.assembly.run_options import Options
@@ -23,7 +25,7 @@ LibraryFingerprint = dict[tuple[str, str], object]
 """Identifies the content behind each name; equal values mean unchanged files."""
 
 
-class ServedLibrary(NamedTuple):
+class ServedLibrary(msgspec.Struct, frozen=True, kw_only=True):
     environment: AgentEnvironment
     instructions: str
     skills_brief: str
@@ -65,12 +67,12 @@ def load_served_library(options: Options) -> ServedLibrary:
     fingerprint |= {("agent", agent.full_name): (agent.path, agent.frontmatter_stamp) for agent, _ in agents}
     notices = (*untrusted, *(f"{diagnostic.place}: {diagnostic.problem}" for diagnostic in environment.diagnostics))
     return ServedLibrary(
-        environment,
-        "\n\n".join(part for part in parts if part),
-        render_skills(skills, brief, over_mcp=True).text,
-        render_agents(agents, brief).text,
-        fingerprint,
-        notices,
+        environment=environment,
+        instructions="\n\n".join(part for part in parts if part),
+        skills_brief=render_skills(skills, brief, over_mcp=True).text,
+        agents_brief=render_agents(agents, brief).text,
+        fingerprint=fingerprint,
+        notices=notices,
     )
 
 

@@ -9,7 +9,9 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError
@@ -97,7 +99,9 @@ class ServerState:
         if self._task_hosting is None:
             self._task_hosting = self._open_task_hosting()
         setups, host = self._task_hosting
-        async with setups.acquire(TaskRequest("", "", directory=self.served.environment.places.cwd)) as inherited:
+        async with setups.acquire(
+            TaskRequest(agent="", prompt="", directory=self.served.environment.places.cwd)
+        ) as inherited:
             yield inherited, host
 
     def _open_task_hosting(self) -> "tuple[SetupCache, TaskHost]":
@@ -129,7 +133,7 @@ class ServerState:
         await self._exit_stack.aclose()
 
 
-class HttpOptions(NamedTuple):
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     """0: any free port."""
     host: str = "127.0.0.1"

@@ -323,7 +323,7 @@ class Board:
         for task in dead:
             with contextlib.suppress(StoreError):
                 status = "cancelled" if task.stop_requested else "interrupted"
-                if await self.finish(task.id, task.run, TaskResult(status, error=OWNER_ENDED)):
+                if await self.finish(task.id, task.run, TaskResult(status=status, error=OWNER_ENDED)):
                     ended.append(task)
         return ended
 

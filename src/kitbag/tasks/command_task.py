@@ -10,7 +10,9 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.agent.shield import run_to_completion
 from kitbag.errors import InvalidError, KitbagError
@@ -119,7 +121,7 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class _CommandResult(NamedTuple):
+class _CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     ran: CommandResult
     output_tail: str
     """The end of the output."""
@@ -191,23 +193,33 @@ class CommandTask:
 
     def _result_of(self, request: TaskRequest, work: "asyncio.Future[_CommandResult]", stopped: bool) -> TaskResult:
         if not work.done() or work.cancelled():
-            return TaskResult("cancelled")
+            return TaskResult(status="cancelled")
         error = work.exception()
         if isinstance(error, KitbagError):
-            return TaskResult("failed", error=f"the command did not run: {error.problem}. {error.fix}".strip())
+            return TaskResult(status="failed", error=f"the command did not run: {error.problem}. {error.fix}".strip())
         if error is not None:
-            return TaskResult("failed", error=f"{type(error).__name__}: {error}")
-        ran, tail, size, _, sandbox_note = work.result()
+            return TaskResult(status="failed", error=f"{type(error).__name__}: {error}")
+        done = work.result()
+        ran, tail, size = done.ran, done.output_tail, done.size
         if stopped or ran.stop_reason == "asked":
-            return TaskResult("cancelled", tail, full_length=size)
+            return TaskResult(status="cancelled", text=tail, full_length=size)
         if ran.stop_reason == "time":
             return TaskResult(
-                "failed", tail, f"stopped after {request.timeout_seconds:g} s, when its time was over", full_length=size
+                status="failed",
+                text=tail,
+                error=f"stopped after {request.timeout_seconds:g} s, when its time was over",
+                full_length=size,
             )
         code = ran.status if ran.status >= 0 else 128 - ran.status
         if not code or exit_meaning(request.command, ran.status):
-            return TaskResult("completed", tail, full_length=size, exit_code=code)
-        return TaskResult("failed", tail, format_exit_code(ran.status) + sandbox_note, full_length=size, exit_code=code)
+            return TaskResult(status="completed", text=tail, full_length=size, exit_code=code)
+        return TaskResult(
+            status="failed",
+            text=tail,
+            error=format_exit_code(ran.status) + done.sandbox_note,
+            full_length=size,
+            exit_code=code,
+        )
 
     # In its own thread
 
@@ -223,6 +235,12 @@ class CommandTask:
                 output.close()
             confinement = confinement_for(command)
             sandbox_note = f" (ran in: {describe_confinement(confinement)})" if confinement is not None else ""
-            return _CommandResult(ran, output.tail or ran.text, output.size, output.problem, sandbox_note)
+            return _CommandResult(
+                ran=ran,
+                output_tail=output.tail or ran.text,
+                size=output.size,
+                problem=output.problem,
+                sandbox_note=sandbox_note,
+            )
         finally:
             self.is_running = False

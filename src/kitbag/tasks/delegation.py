@@ -185,13 +185,13 @@ class TaskDelegation:
 
         inherited = self._inherited()
         request = TaskRequest(
-            definition.full_name,
-            delegated.prompt,
-            delegated.description or _shorten(delegated.prompt),
-            delegated.model,
-            inherited.chosen.reference,
-            inherited.mode,
-            delegated.max_turns,
+            agent=definition.full_name,
+            prompt=delegated.prompt,
+            description=delegated.description or _shorten(delegated.prompt),
+            model=delegated.model,
+            parent_model=inherited.chosen.reference,
+            parent_mode=inherited.mode,
+            max_turns=delegated.max_turns,
             pack=delegated.pack,
             directory=inherited.environment.places.cwd,
             options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
@@ -270,7 +270,9 @@ class TaskDelegation:
             task = self.board.find(task.id)
             if not task.is_finished and task.owner == this_process():
                 why = "" if isinstance(error, asyncio.CancelledError) else f"{type(error).__name__}: {error}"
-                await self.board.finish(task.id, task.run, TaskResult("failed" if why else "cancelled", error=why))
+                await self.board.finish(
+                    task.id, task.run, TaskResult(status="failed" if why else "cancelled", error=why)
+                )
 
     def _child_delegation(self, agent: BaseAgent, task: "Task") -> Delegation | None:
         if task.depth >= MAX_DEPTH:
@@ -285,9 +287,9 @@ class TaskDelegation:
 
         inherited = self._inherited()
         request = TaskRequest(
-            "",
-            "",
-            description,
+            agent="",
+            prompt="",
+            description=description,
             parent_mode=inherited.mode,
             command=command,
             timeout_seconds=timeout_seconds,

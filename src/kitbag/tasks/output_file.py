@@ -203,7 +203,7 @@ def read_chunk(state_directory: str, task_id: str, offset: int, max_bytes: int =
     while at and skipped < min(3, len(data)) and 0x80 <= data[skipped] < 0xC0:
         skipped += 1  # the rest of a character from the previous chunk
     end = _complete_length(bytearray(data)) if at + len(data) < size else len(data)
-    return OutputChunk(data[skipped:end].decode("utf-8", "replace"), at + end, size)
+    return OutputChunk(text=data[skipped:end].decode("utf-8", "replace"), next_offset=at + end, size=size)
 
 
 def read_tail(state_directory: str, task_id: str) -> str:

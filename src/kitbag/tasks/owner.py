@@ -58,7 +58,7 @@ class Owner(NamedTuple):
         return None if namespace != namespace_here or (not self.boot and name != here) else True
 
 
-GONE_OWNER = Owner("", "", 0, "")
+GONE_OWNER = Owner(machine="", boot="", pid=0, started="")
 """Stands for an owner that can't be read: never alive."""
 
 
@@ -74,7 +74,7 @@ def parse_owner(value: object) -> Owner:
         raise ValueError("its owner's machine, boot or start is not text")
     if not is_pid(pid):
         raise ValueError(f"its owner's process number is {reprlib.repr(pid)}")
-    return Owner(machine, boot, pid, started)
+    return Owner(machine=machine, boot=boot, pid=pid, started=started)
 
 
 def this_process() -> Owner:
@@ -84,7 +84,7 @@ def this_process() -> Owner:
 @cache
 def _owner_of_pid(pid: int) -> Owner:
     info = process_info(pid)
-    return Owner(_machine_id(), _boot_id(), pid, info.started if info is not None else "")
+    return Owner(machine=_machine_id(), boot=_boot_id(), pid=pid, started=info.started if info is not None else "")
 
 
 os.register_at_fork(after_in_child=_owner_of_pid.cache_clear)

@@ -50,8 +50,8 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
 
 
 def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int) -> TaskReport:
-    result = task.result or TaskResult(task.status)
-    chunk, error = OutputChunk("", 0, 0), result.error
+    result = task.result or TaskResult(status=task.status)
+    chunk, error = OutputChunk(text="", next_offset=0, size=0), result.error
     activity = "" if task.is_finished else _last_output_line(board.journal, task)
     try:
         chunk = read_chunk(state_directory(board.journal), task.id, offset, max_bytes)
@@ -94,8 +94,8 @@ def partial_result(board: Board, task: Task, status: TaskStatus, error: str = ""
     """The result so far, recorded by a process that ends the task for its owner."""
     if task.kind == "command":
         with contextlib.suppress(StoreError):
-            return TaskResult(status, read_tail(state_directory(board.journal), task.id), error)
-        return TaskResult(status, error=error)
+            return TaskResult(status=status, text=read_tail(state_directory(board.journal), task.id), error=error)
+        return TaskResult(status=status, error=error)
     return _read_progress(board.journal, task)[0]._replace(status=status, error=error)
 
 
@@ -109,11 +109,11 @@ def session_ids(task: Task) -> list[str]:
 def earlier_spending(journal: Journal, task: Task) -> TaskResult:
     """Totals of all sessions but the current one."""
     totals = [session.totals for session in _resume_sessions(journal, session_ids(task)[:-1])]
-    return _with_totals(TaskResult("completed"), totals)
+    return _with_totals(TaskResult(status="completed"), totals)
 
 
 def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
-    result = TaskResult(task.status)
+    result = TaskResult(status=task.status)
     sessions = list(_resume_sessions(journal, session_ids(task)))
     if not sessions or sessions[-1].id != task.session:
         return _with_totals(result, [session.totals for session in sessions]), ""  # not started yet

@@ -109,7 +109,7 @@ class TaskRunner:
         try:
             result = partial_result(self.board, self.board.find(self.task.id), status, error)
         except KitbagError:  # e.g. an unreadable journal, which is then what ended it
-            result = TaskResult(status, error=error)
+            result = TaskResult(status=status, error=error)
         return result._replace(text=self._text or result.text)
 
     def _with_stop_reason(self, result: TaskResult) -> TaskResult:
@@ -255,7 +255,14 @@ def _result_from_run(ended: RunEnded, agent: Subagent) -> TaskResult:
     cost = None if agent.session.totals.unpriced else agent.session.totals.cost
     fix = "" if "--continue" in ended.fix else ended.fix  # that fix is for the user's own session
     error = f"{ended.error}. {fix}".strip(" .") if ended.error else ""
-    return TaskResult(status, ended.text, error, agent.session.totals.turns, usage.total_input + usage.output, cost)
+    return TaskResult(
+        status=status,
+        text=ended.text,
+        error=error,
+        turns=agent.session.totals.turns,
+        tokens=usage.total_input + usage.output,
+        cost=cost,
+    )
 
 
 def _interrupted_result(agent: Subagent, problem: str) -> TaskResult:
@@ -264,5 +271,10 @@ def _interrupted_result(agent: Subagent, problem: str) -> TaskResult:
     status: TaskStatus = "interrupted"
     tokens = totals.usage.total_input + totals.usage.output
     return TaskResult(
-        status, texts[-1] if texts else "", problem, totals.turns, tokens, None if totals.unpriced else totals.cost
+        status=status,
+        text=texts[-1] if texts else "",
+        error=problem,
+        turns=totals.turns,
+        tokens=tokens,
+        cost=None if totals.unpriced else totals.cost,
     )

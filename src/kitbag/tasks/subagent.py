@@ -178,9 +178,30 @@ class Subagent(BaseAgent):
         cost = None if totals.unpriced else totals.cost
         text = next((one.text for _, one in reversed(lines) if one.role == "assistant" and one.text), "")
         if last is not None and last.kind == "ended" and last.body["status"] in FINISHED:
-            return TaskResult(last.body["status"], text, str(last.body["error"]), totals.turns, tokens, cost)
+            return TaskResult(
+                status=last.body["status"],
+                text=text,
+                error=str(last.body["error"]),
+                turns=totals.turns,
+                tokens=tokens,
+                cost=cost,
+            )
         if message is None or message.role != "assistant" or message.calls:
             return None
         if message.text.endswith(CUT_OFF_MARKER):
-            return TaskResult("interrupted", text, "its process ended while it answered", totals.turns, tokens, cost)
-        return TaskResult("completed" if message.text.strip() else "empty", text, "", totals.turns, tokens, cost)
+            return TaskResult(
+                status="interrupted",
+                text=text,
+                error="its process ended while it answered",
+                turns=totals.turns,
+                tokens=tokens,
+                cost=cost,
+            )
+        return TaskResult(
+            status="completed" if message.text.strip() else "empty",
+            text=text,
+            error="",
+            turns=totals.turns,
+            tokens=tokens,
+            cost=cost,
+        )

@@ -133,7 +133,7 @@ class Task(NamedTuple):
         return self.status in FINISHED
 
     def to_json(self) -> dict[str, Any]:
-        result = self.result or TaskResult(self.status)
+        result = self.result or TaskResult(status=self.status)
         return {
             "id": self.id,
             "kind": self.kind,

@@ -174,7 +174,7 @@ class Worker:
                 self._should_exit = True
             elif task.stop_requested:
                 if await self.board.claim(task):
-                    await self.board.finish(task.id, task.run + 1, TaskResult("cancelled"))
+                    await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
             elif not self._should_exit and self._has_free_slot(task):
                 self._start(task)
 
@@ -256,11 +256,13 @@ class Worker:
             self._log(f"task {task.id} ({task.agent}): {result.status}")
         except KitbagError as error:
             await self.board.finish(
-                task.id, task.run, TaskResult("failed", error=f"{error.problem}. {error.fix}".strip())
+                task.id, task.run, TaskResult(status="failed", error=f"{error.problem}. {error.fix}".strip())
             )
         except Exception as error:  # noqa: BLE001 - one task must not end the others
             self._log(f"task {task.id}: {type(error).__name__}: {error}")
-            await self.board.finish(task.id, task.run, TaskResult("failed", error=f"{type(error).__name__}: {error}"))
+            await self.board.finish(
+                task.id, task.run, TaskResult(status="failed", error=f"{type(error).__name__}: {error}")
+            )
         finally:
             await self._withdraw_questions(task)
 

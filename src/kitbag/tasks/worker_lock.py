@@ -85,7 +85,7 @@ def _parse_record(data: bytes) -> WorkerRecord:
         raise ValueError("its version is not a version")
     if isinstance(heartbeat, bool) or not isinstance(heartbeat, int | float) or not abs(heartbeat) <= _MAX_SECONDS:
         raise ValueError("its time is not a number of seconds")
-    return WorkerRecord(owner, version, float(heartbeat))
+    return WorkerRecord(owner=owner, version=version, heartbeat=float(heartbeat))
 
 
 @contextlib.contextmanager

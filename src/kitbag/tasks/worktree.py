@@ -8,7 +8,9 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.assembly.inherited import ParentContext
 from kitbag.errors import InvalidError
@@ -30,7 +32,7 @@ _REPOSITORY_SCOPES: Final = ("local", "worktree")
 _MAX_NESTED_REPOSITORIES: Final = 1_000
 
 
-class Worktree(NamedTuple):
+class Worktree(msgspec.Struct, frozen=True, kw_only=True):
     repository: str
     path: str
     branch: str
@@ -39,7 +41,9 @@ class Worktree(NamedTuple):
 def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
     """The task's worktree, which may exist from an earlier run. Raises InvalidError."""
     worktree = Worktree(
-        repository, os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id), f"kitbag/{task_id}"
+        repository=repository,
+        path=os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id),
+        branch=f"kitbag/{task_id}",
     )
     if os.path.isdir(worktree.path):
         return worktree

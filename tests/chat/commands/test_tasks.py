@@ -41,8 +41,8 @@ class TestInWords:
                 far = await workshop.board.create(
                     "f" * 12, "agent", moved, root="x", parent="", depth=1, background=False
                 )
-                await workshop.board.finish(away.id, 0, TaskResult("failed", error="it broke"))
-                await workshop.board.finish(far.id, 0, TaskResult("completed"))
+                await workshop.board.finish(away.id, 0, TaskResult(status="failed", error="it broke"))
+                await workshop.board.finish(far.id, 0, TaskResult(status="completed"))
                 await tasks_command(chat.chat, "")
                 table = chat.face.blocks[-1]
                 assert isinstance(table, TableBlock)
@@ -109,7 +109,7 @@ class TestInWords:
                 for made in ("aaab00000000", "aaac00000000"):
                     wish = workshop.wish()
                     task = workshop.board.create(made, "agent", wish, root="", parent="", depth=1, background=False)
-                    await workshop.board.finish((await task).id, 0, TaskResult("completed"))
+                    await workshop.board.finish((await task).id, 0, TaskResult(status="completed"))
                 with pytest.raises(error) as caught:
                     await tasks_command(chat.chat, arguments.format(task_id))
                 assert words in f"{caught.value} {getattr(caught.value, 'fix', '')}"
@@ -146,7 +146,7 @@ class TestInWords:
                 )
                 output = workshop.world.write(f"~/.kitbag/state/output/{task.id}", "")
                 output.write_text("".join(f"{number}\n" for number in range(1, 100_001)))
-                await workshop.board.finish(task.id, 0, TaskResult("completed", exit_code=0))
+                await workshop.board.finish(task.id, 0, TaskResult(status="completed", exit_code=0))
                 await tasks_command(chat.chat, "")
                 pages = [
                     block for block in chat.face.blocks if isinstance(block, VerbatimBlock) and "bytes" in block.title
@@ -194,7 +194,7 @@ class TestStopping:
                 parent = await begun(workshop, session)
                 orphan = await begun(workshop, session, parent=parent.id)
                 await workshop.board.claim(parent)
-                await workshop.board.finish(parent.id, 1, TaskResult("completed"))
+                await workshop.board.finish(parent.id, 1, TaskResult(status="completed"))
                 second, other = await begun(workshop, session), await begun(workshop, "another")
                 await stop_command(chat.chat, "all")
                 assert front.cancelled()
