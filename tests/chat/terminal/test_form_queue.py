@@ -9,7 +9,7 @@ import pytest
 
 from chat.seen_terminal import ENTER, ESCAPE, UP, Seen, seen, started
 from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod
-from kitbag.chat.terminal.panel_state import PanelState
+from kitbag.chat.terminal.panels import PanelState
 from kitbag.chat.ui import (
     ChatStatus,
     Form,

@@ -17,7 +17,7 @@ from prompt_toolkit.search import accept_search
 from kitbag.chat.terminal.form_queue import FormQueue
 from kitbag.chat.terminal.input_line import InputLine
 from kitbag.chat.terminal.layout import ChatLayout
-from kitbag.chat.terminal.panel_runner import PanelRunner
+from kitbag.chat.terminal.panels import PanelRunner
 from kitbag.chat.ui import KeyPressed, UserAction
 
 _ALT_ENTER: Final = (Keys.Escape, Keys.ControlM)

@@ -35,7 +35,7 @@ from prompt_toolkit.layout.processors import (
 from kitbag.chat.terminal.form_queue import FormQueue
 from kitbag.chat.terminal.input_line import InputLine
 from kitbag.chat.terminal.live_region import RenderTail, live_lines
-from kitbag.chat.terminal.panel_runner import PanelRunner
+from kitbag.chat.terminal.panels import PanelRunner
 from kitbag.chat.terminal.static_rows import StaticRows
 from kitbag.chat.terminal.status_line import hint_line, status_line
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, as_formatted_text, join_lines, visible_range

@@ -20,7 +20,6 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from kitbag.chat.terminal.ansi_text import parse_ansi_lines
 from kitbag.chat.terminal.form_queue import FormQueue
 from kitbag.chat.terminal.inline_screen import QUERY_KEYBOARD, InlineApplication
 from kitbag.chat.terminal.input_line import InputLine, PasteHandler
@@ -32,9 +31,9 @@ from kitbag.chat.terminal.key_bindings import (
 )
 from kitbag.chat.terminal.layout import ChatLayout, FrameState, TextCleaners
 from kitbag.chat.terminal.live_region import FRAME_SECONDS, is_working
-from kitbag.chat.terminal.panel_runner import PanelRunner
+from kitbag.chat.terminal.panels import PanelRunner
 from kitbag.chat.terminal.signals import signal_handlers, terminal_restorer
-from kitbag.chat.terminal.text_fragments import FragmentLine, wrap
+from kitbag.chat.terminal.text_fragments import FragmentLine, parse_ansi_lines, wrap
 from kitbag.chat.terminal.title_and_bell import TitleAndBell
 from kitbag.chat.ui import ChatStatus, ExitRequested, Form, FormAnswer, LiveState, Panel, Submitted, UserAction
 from kitbag.errors import KitbagError

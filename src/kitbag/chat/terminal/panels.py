@@ -1,14 +1,21 @@
-"""The state of a panel in place of the input line: cursor, keys, drawing.
+"""Panels in place of the input line: PanelState has the cursor, keys and drawing of one, PanelRunner runs them.
 
-Used by panel_runner, which runs the actions, and by layout.
+Used by terminal_ui, key_bindings and layout.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable
+from typing import Final
 
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, cut_line, styled_fragments, visible_range
 from kitbag.chat.ui import Panel, PanelRow
+from kitbag.errors import KitbagError
 from kitbag.text.terminal_width import truncate_to_width
-from kitbag.views.blocks import Span
+from kitbag.views.blocks import Block, NoticeBlock, Span
+
+_REFRESH_SECONDS: Final = 1.0
+_ESCAPE: Final = "escape"
 
 
 class PanelState:
@@ -92,3 +99,81 @@ class PanelState:
         hints = [f"{action.key} {clean(action.label)}" for action in self.panel.actions] if self.rows else []
         count = f"{self.cursor + 1}/{len(self.rows)} · " if len(self.rows) > self.page else ""
         return [("dim", truncate_to_width(f"  {count}{' · '.join([*hints, 'Esc closes'])}", width))]
+
+
+class PanelRunner:
+    """Refreshes panels every second and runs their actions; Esc cancels an action or closes the panel."""
+
+    def __init__(self, show: Callable[[Block], None], changed: Callable[[], None]) -> None:
+        self._show = show
+        self._changed = changed
+        self._open: list[tuple[PanelState, asyncio.Queue[str]]] = []
+        self._is_closed = False
+
+    @property
+    def state(self) -> PanelState | None:
+        """The topmost panel."""
+        return self._open[-1][0] if self._open else None
+
+    def press(self, name: str) -> None:
+        """`escape`, `enter`, `space`, `up`, …, or a character."""
+        if self._open:
+            self._open[-1][1].put_nowait(name)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for _, keys in self._open:
+            keys.put_nowait(_ESCAPE)
+            keys.put_nowait(_ESCAPE)
+
+    async def open(self, panel: Panel) -> None:
+        if self._is_closed:
+            return
+        state, keys = PanelState(panel), asyncio.Queue[str]()
+        entry = (state, keys)
+        self._open.append(entry)
+        self._changed()
+        try:
+            await self._run(state, keys)
+        finally:
+            self._open.remove(entry)
+            self._changed()
+
+    async def _run(self, state: PanelState, keys: "asyncio.Queue[str]") -> None:
+        running: asyncio.Task[None] | None = None
+        key = asyncio.ensure_future(keys.get())
+        try:
+            while True:
+                awaited = {key, running} if running else {key}
+                await asyncio.wait(awaited, timeout=_REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if running is not None and running.done():
+                    ended, running, state.running_action = running, None, ""
+                    self._show_error(ended)
+                if key.done():
+                    name, key = key.result(), asyncio.ensure_future(keys.get())
+                    if name == _ESCAPE or state.is_close_key(name):
+                        if running is None:
+                            return
+                        running.cancel()
+                    elif action := state.handle_key(name):
+                        state.running_action = next(one.label for one in state.panel.actions if one.key == action)
+                        running = asyncio.ensure_future(state.panel.run_action(action, state.selected_id))
+                    self._changed()
+                    continue
+                state.refresh()
+                self._changed()
+        finally:
+            key.cancel()
+            if running is not None:
+                running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await running
+
+    def _show_error(self, ended: "asyncio.Task[None]") -> None:
+        """Shows user errors; raises others."""
+        if ended.cancelled():
+            return
+        try:
+            ended.result()
+        except KitbagError as error:
+            self._show(NoticeBlock("error", error.problem, error.fix))
