@@ -1,8 +1,10 @@
-"""Settings are written whole or not at all."""
+"""Settings are written whole or not at all, and parsed again only when they change."""
 
 from pathlib import Path
 
-from kitbag.settings import write_setting
+import pytest
+
+from kitbag.settings import load_settings, parse_toml, write_setting
 from support.disk import Disk
 
 
@@ -11,3 +13,43 @@ def test_settings_are_whole_on_the_disk_before_they_take_the_place_of_the_old_on
     file.write_text('model = "scripted"\n')
     write_setting(str(file), "model", "offline")
     assert disk.steps(file) == ["settings.toml synced", "settings.toml renamed"]
+
+
+def parsed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are parsed from here on."""
+    parsed: list[str] = []
+    monkeypatch.setattr("kitbag.settings.parse_toml", lambda text: parsed.append(text) or parse_toml(text))
+    return parsed
+
+
+def test_an_unchanged_file_is_parsed_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('model = "scripted"\n')
+    monkeypatch.setattr("time.time_ns", lambda: file.stat().st_ctime_ns + 3_000_000_000)
+    parsed = parsed_files(monkeypatch)
+    assert [load_settings(str(tmp_path), ()).get("model") for _ in range(3)] == ["scripted"] * 3
+    assert len(parsed) == 1
+    file.write_text('model = "changed!"\n')
+    assert load_settings(str(tmp_path), ()).get("model") == "changed!"
+    assert len(parsed) == 2
+
+
+def test_a_file_that_was_just_written_is_parsed_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('model = "scripted"\n')
+    monkeypatch.setattr("time.time_ns", lambda: file.stat().st_ctime_ns + 1_000_000_000)
+    parsed = parsed_files(monkeypatch)
+    for _ in range(3):
+        load_settings(str(tmp_path), ())
+    assert len(parsed) == 3
+
+
+def test_one_reading_does_not_change_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('unknown = 1\n[permissions]\ndeny = ["Bash(rm:*)"]\n')
+    monkeypatch.setattr("time.time_ns", lambda: file.stat().st_ctime_ns + 3_000_000_000)
+    first = load_settings(str(tmp_path), ())
+    first.diagnostics.clear()
+    second = load_settings(str(tmp_path), ())
+    assert [found.line for found in second.diagnostics] == [1]
+    assert [(entry.value, entry.line) for entry in second.permission_entries] == [("Bash(rm:*)", 3)]

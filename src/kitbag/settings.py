@@ -258,6 +258,18 @@ class PermissionEntry(NamedTuple):
     is_user: bool
 
 
+class _ParsedFile(NamedTuple):
+    stamp: FileStamp
+    text: str
+    content: dict[str, Any]
+    """Shared by all Settings objects: never modified."""
+
+
+_parsed_files: dict[tuple[str, PathBoundary | None], _ParsedFile] = {}
+"""Parsed once per process, and again when the stamp changes. The boundary belongs to the key because it is checked
+when the file is opened. Files modified within the last two seconds are not cached."""
+
+
 class Settings:
     """All settings files, read once. `diagnostics` lists what was ignored."""
 
@@ -320,15 +332,21 @@ class Settings:
         )
 
     def _read_file(self, path: str, is_user: bool) -> None:
+        boundary = None if is_user else self._boundary
+        stamp = _stat_stamp(path)
+        self._record_stamp(path, stamp)
+        parsed = _parsed_files.get((path, boundary))
         try:
-            self._record_stamp(path, _stat_stamp(path))
-            data, stamp, is_truncated = read_bytes(path, None if is_user else self._boundary, _MAX_BYTES)
-            self._record_stamp(path, stamp)
-            if is_truncated:
-                self._reject_file(path, 0, f"longer than {_MAX_BYTES:,} bytes, so nothing in it is used")
-                return
-            text = data.decode()
-            content = parse_toml(text)
+            if parsed is None or parsed.stamp != stamp:
+                data, stamp, is_truncated = read_bytes(path, boundary, _MAX_BYTES)
+                self._record_stamp(path, stamp)
+                if is_truncated:
+                    self._reject_file(path, 0, f"longer than {_MAX_BYTES:,} bytes, so nothing in it is used")
+                    return
+                text = data.decode()
+                parsed = _ParsedFile(stamp, text, parse_toml(text))
+                if _is_old_enough(stamp):
+                    _parsed_files[path, boundary] = parsed
         except SourceError as error:
             self._reject_file(path, 0, error.problem)
             return
@@ -338,7 +356,8 @@ class Settings:
         except (ValueError, RecursionError) as error:
             self._reject_file(path, _parse_error_line(str(error)), f"not valid TOML, so nothing in it is used: {error}")
             return
-        for key, value in _flatten(content):
+        text = parsed.text
+        for key, value in _flatten(parsed.content):
             line = _find_key_line(text, key)
             group, dot, name = key.partition(".")
             if key in PERMISSION_KEYS:
@@ -365,7 +384,7 @@ class Settings:
     def _record_stamp(self, path: str, stamp: FileStamp | None) -> None:
         self._stamps[path] = stamp
         if stamp is not None:
-            self._is_settled = self._is_settled and time.time_ns() - max(stamp[:2]) > _MIN_FILE_AGE_NS
+            self._is_settled = self._is_settled and _is_old_enough(stamp)
 
     def _reject_file(self, path: str, line: int, problem: str) -> None:
         self.unreadable_files.append(path)
@@ -425,6 +444,11 @@ def _stat_stamp(path: str) -> FileStamp | None:
         return file_stamp(os.stat(path))
     except OSError as error:
         return None if _is_missing(path) else (-1, -1, -1, error.errno or 0)
+
+
+def _is_old_enough(stamp: FileStamp) -> bool:
+    """Whether a file read now with this stamp can't change later without changing the stamp."""
+    return time.time_ns() - max(stamp[:2]) > _MIN_FILE_AGE_NS
 
 
 def _is_missing(path: str) -> bool:
