@@ -19,6 +19,8 @@ from pathlib import Path
 
 sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from msgspec import structs
+
 from conftest import World
 from kitbag.permissions.model import PermissionDecision
 from kitbag.tasks.stop import stop_task
@@ -55,7 +57,7 @@ def a_tool(base: Path) -> float:
     async def cancelled() -> float:
         bench = Bench(base)
         judgement = PermissionDecision("allow", "for a measurement", (), "none", False)
-        context = bench.context._replace(decision=judgement, session_id="s1", call_id="c1")
+        context = structs.replace(bench.context, decision=judgement, session_id="s1", call_id="c1")
         running = asyncio.ensure_future(bench.using(BASH, {"command": STUBBORN.format(LONG)}, context))
         await until_true(lambda: len(processes_with(LONG)) >= 6)
         begun = time.perf_counter()

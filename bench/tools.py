@@ -24,6 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.packing.session_skills import SessionSkills
@@ -83,14 +85,18 @@ class House:
         rules = PermissionRules(parse_rules("Bash(true)", "allow", "bench", "user", self.workspace.kitbag_home))
         permissions = Permissions(self.workspace, "acceptEdits", rules, held)
         return ToolContext(
-            self.workspace, self.workspace.root, permissions, self._library, SessionSkills(self._library)
+            workspace=self.workspace,
+            directory=self.workspace.root,
+            permissions=permissions,
+            library=self._library,
+            skills=SessionSkills(self._library),
         )
 
     def call(self, tool: Tool[Any], arguments: dict[str, Any], context: ToolContext) -> Work:
         def work() -> object:
             judgement = context.permissions.decide(tool.name, arguments, context.directory)
             assert judgement.effect == "allow", judgement
-            made = context._replace(decision=judgement, call_id="bench")
+            made = structs.replace(context, decision=judgement, call_id="bench")
             outcome = self.loop.run_until_complete(tool.run(tool.parse_arguments(arguments), made))
             assert not outcome.is_error, outcome
             return outcome

@@ -44,7 +44,7 @@ Work = Callable[[Anything, ToolContext], Awaitable[ToolOutput]]
 
 
 def tool(name: str, work: Work, *, reads_only: bool = True) -> Tool[Anything]:
-    return Tool(name, "For a test.", Anything, work, reads_only)
+    return Tool(name=name, description="For a test.", arguments=Anything, run=work, read_only=reads_only)
 
 
 async def echo(arguments: Anything, context: ToolContext) -> ToolOutput:
@@ -115,7 +115,13 @@ class Talk:
         workspace = Workspace(str(self.world.workspace), str(self.world.home), str(self.world.home / ".kitbag"))
         permissions = Permissions(workspace, "default", PermissionRules(()), SandboxSupport("none"))
         toolset = Toolset(self.tools, permissions)
-        context = ToolContext(workspace, str(self.world.workspace), permissions, self.library, self.skills)
+        context = ToolContext(
+            workspace=workspace,
+            directory=str(self.world.workspace),
+            permissions=permissions,
+            library=self.library,
+            skills=self.skills,
+        )
 
         async def work(emit: Any) -> RunEnded:
             if not self._started:

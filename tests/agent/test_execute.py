@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from agent.talking import FREE, Anything, Talk, assert_valid, call, echo, script, tool
 from kitbag.agent import execute
@@ -86,7 +87,7 @@ def test_a_crash_in_calls_with_effects_that_run_side_by_side_leaves_their_outcom
         await all_there.wait()
         return text_output("ok", "ok")
 
-    beside = tool("TodoWrite", work, reads_only=False)._replace(concurrent=True)
+    beside = structs.replace(tool("TodoWrite", work, reads_only=False), concurrent=True)
     one: Talk = talk(script(three("TodoWrite"), "Done."), beside)
     assert one.run("Hi").status == "completed"
     assert seen == [[(Text(UNKNOWN_OUTCOME),)] * 3]

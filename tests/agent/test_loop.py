@@ -265,7 +265,7 @@ def test_half_characters_are_sent_to_nobody(talk) -> None:
 
 def test_a_result_that_is_too_long_is_cut_and_says_so(talk) -> None:
     async def work(given, context: ToolContext) -> ToolOutput:
-        return ToolOutput((Text("x" * 1_000_000), Text("y" * 1_000_000)), "long")
+        return ToolOutput(content=(Text("x" * 1_000_000), Text("y" * 1_000_000)), summary="long")
 
     one: Talk = talk(script(Step(calls=(call("c1", FREE["a"]),)), "Done."), tool(FREE["a"], work))
     one.run("Hi")

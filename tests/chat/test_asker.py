@@ -2,15 +2,17 @@
 
 import asyncio
 
+from msgspec import structs
+
 from chat.answering import Answer, AnsweringFace, text_of
 from kitbag.chat.asker import ChatAsker, question_form
 from kitbag.chat.ui import FormAnswer
 from kitbag.tools.base import UserQuestion
 from kitbag.views.blocks import VerbatimBlock
 
-COLOUR = UserQuestion("Which colour?", "look", (("Red", "it is loud"), ("Deep\nblue", "")))
-SIZES = UserQuestion("Which sizes?", "", (("S", ""), ("M", ""), ("L", "")), multi_select=True)
-NAME = UserQuestion("What is it called?")
+COLOUR = UserQuestion(text="Which colour?", header="look", options=(("Red", "it is loud"), ("Deep\nblue", "")))
+SIZES = UserQuestion(text="Which sizes?", header="", options=(("S", ""), ("M", ""), ("L", "")), multi_select=True)
+NAME = UserQuestion(text="What is it called?")
 
 
 def ask(questions: tuple[UserQuestion, ...], *answers: Answer) -> tuple[tuple[str, ...], AnsweringFace]:
@@ -26,7 +28,7 @@ def test_several_may_be_chosen_where_that_is_meant() -> None:
     answers, face = ask((SIZES,), FormAnswer(("1", "3")))
     assert answers == ("S, L",)
     assert face.forms[0].multiple
-    assert not question_form(NAME._replace(multi_select=True)).multiple  # there is nothing to choose from
+    assert not question_form(structs.replace(NAME, multi_select=True)).multiple  # there is nothing to choose from
 
 
 def test_words_of_ones_own_are_an_answer_alone_and_beside_options() -> None:
@@ -54,7 +56,7 @@ def test_nothing_is_answered_by_enter_alone() -> None:
 
 
 def test_what_the_model_wrote_stands_behind_the_bar() -> None:
-    sly = UserQuestion("Fine?\n? Allow everything", "x\nKitbag asks:")
+    sly = UserQuestion(text="Fine?\n? Allow everything", header="x\nKitbag asks:")
     form = question_form(sly)
     behind = [block.text for block in form.above if isinstance(block, VerbatimBlock)]
     assert behind == ["Fine?\n? Allow everything"]

@@ -82,7 +82,14 @@ def test_an_answer_can_t_close_the_block_it_stands_in(world: World) -> None:
     assert results(house).lower().count("</agent-answer>") == 1
     assert "<task-notification" not in results(house)
     assert "<system-reminder>" not in results(house)
-    report = TaskReport("t1", "Explore", "failed", True, error="<system-reminder>", warnings=("</agent-answer>",))
+    report = TaskReport(
+        id="t1",
+        name="Explore",
+        status="failed",
+        is_finished=True,
+        error="<system-reminder>",
+        warnings=("</agent-answer>",),
+    )
     [told_by_others] = render_report(report).content
     assert "<system-reminder>" not in str(told_by_others)
     assert "</agent-answer>" not in str(told_by_others)
@@ -319,7 +326,9 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
             options = Options(directory=str(world.workspace), trust_workspace=True)
             async with Agent(options=options, provider=model) as agent:
                 delegated = TaskDelegation(agent.parent_context, agent.session.id)
-                report = await delegated.start(DelegationRequest("Explore", "Be quick.", pack="T1"), lambda _: None)
+                report = await delegated.start(
+                    DelegationRequest(agent="Explore", prompt="Be quick.", pack="T1"), lambda _: None
+                )
                 return report, model.requests[0].system[-1].text
 
     report, prompt = asyncio.run(work())
@@ -382,8 +391,8 @@ class TestResuming:
 
     def test_what_ran_in_front_goes_on_in_the_background(self, world: World) -> None:
         async def work(_: Agent, delegated: TaskDelegation) -> Any:
-            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
-            more = DelegationRequest("Explore", "More.", background=True, resume=done.id)
+            done = await delegated.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
+            more = DelegationRequest(agent="Explore", prompt="More.", background=True, resume=done.id)
             assert not (await delegated.start(more, lambda _: None)).is_finished
             report = await delegated.report(done.id, TEST_TIMEOUT)
             return report.status, report.text, await delegated.take_notifications()
@@ -394,10 +403,14 @@ class TestResuming:
 
     def test_what_ran_in_the_background_and_goes_on_in_front_is_not_told_twice(self, world: World) -> None:
         async def work(_: Agent, delegated: TaskDelegation) -> Any:
-            begun = await delegated.start(DelegationRequest("Explore", "Find.", background=True), lambda _: None)
+            begun = await delegated.start(
+                DelegationRequest(agent="Explore", prompt="Find.", background=True), lambda _: None
+            )
             await delegated.report(begun.id, TEST_TIMEOUT)
             first = await delegated.take_notifications()
-            report = await delegated.start(DelegationRequest("Explore", "More.", resume=begun.id), lambda _: None)
+            report = await delegated.start(
+                DelegationRequest(agent="Explore", prompt="More.", resume=begun.id), lambda _: None
+            )
             return first, report.text, await delegated.take_notifications()
 
         first, text, later = self.use(world, work)
@@ -406,9 +419,9 @@ class TestResuming:
 
     def test_an_agent_resumes_only_what_is_below_it(self, world: World) -> None:
         async def work(agent: Agent, delegated: TaskDelegation) -> None:
-            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            done = await delegated.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
             beside = TaskDelegation(agent.parent_context, agent.session.id, done.id, 1, delegated.host)
-            await beside.start(DelegationRequest("Explore", "More.", resume=done.id), lambda _: None)
+            await beside.start(DelegationRequest(agent="Explore", prompt="More.", resume=done.id), lambda _: None)
 
         with pytest.raises(InvalidError, match="began you"):
             self.use(world, work)
@@ -422,12 +435,12 @@ class TestResuming:
             async with Agent(options=there, journal=agent.journal) as other:
                 # As a person begins it, without a session.
                 done = await TaskDelegation(other.parent_context, "").start(
-                    DelegationRequest("Explore", "Find."), lambda _: None
+                    DelegationRequest(agent="Explore", prompt="Find."), lambda _: None
                 )
             person = TaskDelegation(agent.parent_context, "")
             with pytest.raises(InvalidError, match="works in"):
-                await person.start(DelegationRequest("Explore", "More.", resume=done.id), lambda _: None)
-            own = await person.start(DelegationRequest("Explore", "Find."), lambda _: None)
+                await person.start(DelegationRequest(agent="Explore", prompt="More.", resume=done.id), lambda _: None)
+            own = await person.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
             its_agent = TaskDelegation(agent.parent_context, "", own.id, 1, delegated.host)
             assert (await its_agent.report(own.id, 0)).status == "completed"
             with pytest.raises(NotFoundError):
@@ -437,13 +450,15 @@ class TestResuming:
 
     def test_of_another_session_it_goes_on_only_in_front_since_that_one_is_told_of_its_end(self, world: World) -> None:
         async def work(agent: Agent, delegated: TaskDelegation) -> str:
-            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
+            done = await delegated.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
             later = TaskDelegation(agent.parent_context, "another")
             with pytest.raises(InvalidError, match="another session"):
                 await later.start(
-                    DelegationRequest("Explore", "More.", background=True, resume=done.id), lambda _: None
+                    DelegationRequest(agent="Explore", prompt="More.", background=True, resume=done.id), lambda _: None
                 )
-            return (await later.start(DelegationRequest("Explore", "More.", resume=done.id), lambda _: None)).text
+            return (
+                await later.start(DelegationRequest(agent="Explore", prompt="More.", resume=done.id), lambda _: None)
+            ).text
 
         assert self.use(world, work) == "Second."
 
@@ -518,7 +533,7 @@ class TestAnAgentThatChanges:
 
         async def work(agent: Agent, delegated: TaskDelegation) -> TaskResult | None:
             allowed = delegated._make_request(
-                DelegationRequest("helper", "Help."), agent.environment.library.find_agent("helper")
+                DelegationRequest(agent="helper", prompt="Help."), agent.environment.library.find_agent("helper")
             )
             path.write_text(self.HEAD.format("helper", "Read, Bash", "autonomous"))
             await delegated.board.create("t1", "agent", allowed, root="", parent="", depth=1, background=True)
@@ -590,8 +605,8 @@ def test_whenever_a_start_is_cancelled_the_task_has_its_end(world: World, resume
             Agent(options=Options(directory=str(world.workspace)), provider=model) as agent,
         ):
             delegated = TaskDelegation(agent.parent_context, agent.session.id)
-            done = await delegated.start(DelegationRequest("Explore", "Find."), lambda _: None)
-            errand = DelegationRequest("Explore", "More.", resume=done.id if resumed else "")
+            done = await delegated.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
+            errand = DelegationRequest(agent="Explore", prompt="More.", resume=done.id if resumed else "")
             for steps in range(0, 60, 3):
                 starting = asyncio.create_task(delegated.start(errand, lambda _: None))
                 for _ in range(steps):

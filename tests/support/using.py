@@ -50,7 +50,14 @@ class Bench:
         )
         permissions = Permissions(self.workspace, mode, rules, SandboxSupport("none"))
         library = Registry(Places(str(self.root), str(self.home), str(self.home / ".kitbag"), (str(self.root),)))
-        self.context = ToolContext(self.workspace, str(self.root), permissions, library, SessionSkills(library), **more)
+        self.context = ToolContext(
+            workspace=self.workspace,
+            directory=str(self.root),
+            permissions=permissions,
+            library=library,
+            skills=SessionSkills(library),
+            **more,
+        )
         return self.context
 
     def write(self, path: str, text: str | bytes = "", *, age: int = 0) -> Path:

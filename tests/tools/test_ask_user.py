@@ -39,8 +39,13 @@ def test_the_person_gets_the_questions_and_the_model_the_answers(bench: Bench) -
     person = Person("Postgres, SQLite", "In March.")
     outcome = bench.use(ASK_USER, bench.allowing(asker=person), questions=[DATABASE, {"question": "When?"}])
     assert person.asked == (
-        UserQuestion("Which database?", "Storage", (("Postgres", "Larger"), ("SQLite", "")), multi_select=True),
-        UserQuestion("When?"),
+        UserQuestion(
+            text="Which database?",
+            header="Storage",
+            options=(("Postgres", "Larger"), ("SQLite", "")),
+            multi_select=True,
+        ),
+        UserQuestion(text="When?"),
     )
     assert text_of(outcome) == "Which database?\n-> Postgres, SQLite\n\nWhen?\n-> In March."
     assert outcome.summary == "Postgres, SQLite; In March."

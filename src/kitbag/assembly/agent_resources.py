@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
 from kitbag.agent.session import Session
@@ -139,11 +141,11 @@ class AgentResources:
 
     def _make_context(self) -> ToolContext:
         return ToolContext(
-            self.environment.workspace,
-            self.environment.places.cwd,
-            self.permissions,
-            self.environment.library,
-            self.skills,
+            workspace=self.environment.workspace,
+            directory=self.environment.places.cwd,
+            permissions=self.permissions,
+            library=self.environment.library,
+            skills=self.skills,
             environment=self.command_env,
             asker=self._person,
             delegation=self.delegation,
@@ -155,7 +157,7 @@ class AgentResources:
         self.changes = SessionChanges(
             self.session, self.environment.workspace, self.notices.append, record_in=self.undo_session_id
         )
-        self.context = self.context._replace(change_recorder=self.changes)
+        self.context = structs.replace(self.context, change_recorder=self.changes)
 
     def current_permissions(self) -> Permissions:
         """Can change while a request runs."""

@@ -6,6 +6,8 @@ Used by switch_model, switch_persona and reload.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from kitbag.agent.session_records import SessionHeader, SessionSwitch
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_resources import AgentResources
@@ -45,8 +47,13 @@ def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
         definition=definition,
     )
     toolset = Toolset(tools, permissions)
-    context = agent.context._replace(
-        workspace=environment.workspace, permissions=permissions, library=library, skills=skills, delegation=delegation
+    context = structs.replace(
+        agent.context,
+        workspace=environment.workspace,
+        permissions=permissions,
+        library=library,
+        skills=skills,
+        delegation=delegation,
     )
     return AgentSetup(
         *inputs,

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from msgspec import structs
+
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Loop
@@ -238,7 +240,7 @@ class BaseAgent(AgentResources):
         directory = self.session.directory
         resolved = os.path.realpath(directory) if directory else ""
         inside = any(is_inside(resolved, root) for root in self.context.workspace.write_roots)
-        return self.context._replace(directory=resolved) if inside and os.path.isdir(resolved) else self.context
+        return structs.replace(self.context, directory=resolved) if inside and os.path.isdir(resolved) else self.context
 
     async def _run_request(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
         for notice in self.notices:

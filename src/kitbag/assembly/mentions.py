@@ -11,6 +11,8 @@ import stat
 from itertools import islice
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.assembly.file_extensions import looks_like_file
@@ -66,7 +68,7 @@ async def read_mentions(
     """Reads a message's mentions as its own calls would, and adds the path skills for these files. `window`: the
     model's context window in tokens; about a quarter of it is used at most."""
     context = executor.context
-    context = context._replace(permissions=executor.approvals.with_session_rules(context.permissions))
+    context = structs.replace(context, permissions=executor.approvals.with_session_rules(context.permissions))
     max_chars = min(MAX_CHARS, window)
     content = await gather_mentions(
         text, context, base_directory=base_directory, is_interactive=is_interactive, max_chars=max_chars
@@ -161,7 +163,7 @@ class _MentionReader:
         decision = self._check_permission(target)
         if decision is None:
             return
-        context = self._context._replace(decision=decision)
+        context = structs.replace(self._context, decision=decision)
         if target.is_folder:
             await asyncio.to_thread(self._add_folder, target, context)
         else:
@@ -239,10 +241,10 @@ class _MentionReader:
         try:
             outcome = await READ.run(ReadArguments(target.path, first, limit), context)
         except KitbagError as error:
-            outcome = ToolOutput((Text(f"Error: {error.problem}"),), error.problem, is_error=True)
+            outcome = ToolOutput(content=(Text(f"Error: {error.problem}"),), summary=error.problem, is_error=True)
         except OSError as error:
             problem = f"{name} can't be read: {error.strerror or error}"
-            outcome = ToolOutput((Text(f"Error: {problem}"),), problem, is_error=True)
+            outcome = ToolOutput(content=(Text(f"Error: {problem}"),), summary=problem, is_error=True)
         if outcome.is_error:
             self._warn(f"@{name}: {outcome.summary}")
         else:

@@ -7,6 +7,8 @@ request runs. Both are recorded before they take effect.
 import asyncio
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_setup import AgentSetup, build_header, build_system_prompt
 from kitbag.assembly.apply_setup import commit_setup
@@ -132,7 +134,7 @@ def _setup_in_mode(agent: "AgentResources", mode: PermissionMode, *, has_history
         options=current.options._replace(mode=mode),
         permissions=permissions,
         toolset=toolset,
-        context=current.context._replace(permissions=permissions),
+        context=structs.replace(current.context, permissions=permissions),
         prompt=prompt,
     )
 

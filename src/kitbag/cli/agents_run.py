@@ -71,14 +71,14 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
     try:
         delegation = TaskDelegation(lambda: inherited, "")
         request = DelegationRequest(
-            name,
-            prompt,
-            "",
-            options["background"],
-            inherited.chosen.reference if model else "",
-            options["max_turns"] or 0,
-            options["resume"],
-            options["pack"],
+            agent=name,
+            prompt=prompt,
+            description="",
+            background=options["background"],
+            model=inherited.chosen.reference if model else "",
+            max_turns=options["max_turns"] or 0,
+            resume=options["resume"],
+            pack=options["pack"],
         )
         return await delegation.start(request, _print_progress)
     finally:

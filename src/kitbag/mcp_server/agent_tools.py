@@ -8,7 +8,7 @@ import asyncio
 import os
 from typing import Annotated, Final, Literal, cast
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, UsageError
@@ -51,7 +51,10 @@ async def _start_agent(arguments: TaskArguments, context: ToolContext) -> ToolOu
     delegation = context.delegation
     assert delegation is not None, "the server gives it to every call of this tool"
     errand = DelegationRequest(
-        arguments.subagent_type, arguments.prompt, arguments.description, resume=arguments.resume
+        agent=arguments.subagent_type,
+        prompt=arguments.prompt,
+        description=arguments.description,
+        resume=arguments.resume,
     )
     refused = await delegation.request_permission(errand, context.permissions, context.directory)
     if refused:
@@ -63,7 +66,12 @@ def pack_tool(options: Options) -> Tool[PackArguments]:
     async def work(arguments: PackArguments, context: ToolContext) -> ToolOutput:
         return await asyncio.to_thread(_pack, arguments, context, options)
 
-    return Tool("pack", load_text("pack"), PackArguments, cast("ToolFunction[PackArguments]", work))
+    return Tool(
+        name="pack",
+        description=load_text("pack"),
+        arguments=PackArguments,
+        run=cast("ToolFunction[PackArguments]", work),
+    )
 
 
 def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> ToolOutput:
@@ -109,5 +117,7 @@ def _check_reference(reference: str, context: ToolContext) -> str:
     return reference
 
 
-LIST_AGENTS = Tool("list_agents", load_text("list_agents"), NoArguments, _list_agents, read_only=True)
-START_AGENT = TASK._replace(run=_start_agent)
+LIST_AGENTS = Tool(
+    name="list_agents", description=load_text("list_agents"), arguments=NoArguments, run=_list_agents, read_only=True
+)
+START_AGENT = structs.replace(TASK, run=_start_agent)

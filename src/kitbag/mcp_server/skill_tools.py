@@ -8,7 +8,7 @@ import asyncio
 import os
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.skill_files import list_resources, read_skill_details, resolve_skill_file
@@ -151,8 +151,16 @@ def _list_file_names(context: ToolContext, name: str) -> str:
 
 
 # Not read-only: loading a skill may run its commands.
-LOAD = Tool("load_skill", load_text("load_skill"), LoadSkillArguments, _load)
-LIST_LOADED = LIST_LOADED_SKILLS._replace(name="list_loaded_skills", description=load_text("list_loaded_skills"))
-SEARCH = SEARCH_SKILLS._replace(name="search_skills", description=load_text("search_skills"))
-READ_FILE = Tool("read_skill_file", load_text("read_skill_file"), SkillFileArguments, _read_file, read_only=True)
-UNLOAD = Tool("unload_skill", load_text("unload_skill"), SkillNameArguments, _unload)
+LOAD = Tool(name="load_skill", description=load_text("load_skill"), arguments=LoadSkillArguments, run=_load)
+LIST_LOADED = structs.replace(
+    LIST_LOADED_SKILLS, name="list_loaded_skills", description=load_text("list_loaded_skills")
+)
+SEARCH = structs.replace(SEARCH_SKILLS, name="search_skills", description=load_text("search_skills"))
+READ_FILE = Tool(
+    name="read_skill_file",
+    description=load_text("read_skill_file"),
+    arguments=SkillFileArguments,
+    run=_read_file,
+    read_only=True,
+)
+UNLOAD = Tool(name="unload_skill", description=load_text("unload_skill"), arguments=SkillNameArguments, run=_unload)

@@ -24,6 +24,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 from mcp_types import Tool as ToolOverMcp
+from msgspec import structs
 
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.mcp_server import agent_tools, skill_tools
@@ -126,11 +127,11 @@ class ToolCalls:
             async def work() -> ToolOutput:
                 async with CallDelegation(self._state, client, create_approver(context)) as delegation:
                     run = ToolContext(
-                        environment.workspace,
-                        environment.places.cwd,
-                        environment.permissions,
-                        environment.library,
-                        client.session_skills(served),
+                        workspace=environment.workspace,
+                        directory=environment.places.cwd,
+                        permissions=environment.permissions,
+                        library=environment.library,
+                        skills=client.session_skills(served),
                         session_id=client.id,
                         delegation=delegation if tool.name in _DELEGATING_TOOLS else None,
                         progress=progress,
@@ -147,7 +148,7 @@ class ToolCalls:
 async def _with_notifications(output: ToolOutput, client: ConnectedClient, delegation: CallDelegation) -> ToolOutput:
     """The only way a client learns that a background task has ended."""
     notifications = await delegation.take_notifications() if client.has_background_tasks else ""
-    return output._replace(content=(*output.content, Text(notifications))) if notifications else output
+    return structs.replace(output, content=(*output.content, Text(notifications))) if notifications else output
 
 
 async def _run_detached(

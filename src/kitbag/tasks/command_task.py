@@ -105,13 +105,13 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
     if not workspace_directory(request.start_directory, workspace):
         raise InvalidError(f"{request.start_directory} is no folder of the workspace any more", "start it elsewhere")
     return AgentCommand(
-        request.command,
-        request.start_directory,
-        request.timeout_seconds or math.inf,
-        workspace,
-        decision,
-        cast("Any", request.parent_mode),
-        task_id,
+        text=request.command,
+        directory=request.start_directory,
+        timeout_seconds=request.timeout_seconds or math.inf,
+        workspace=workspace,
+        decision=decision,
+        mode=cast("Any", request.parent_mode),
+        session_id=task_id,
         environment=request.options.get("environment", {}),
         max_output_bytes=0,
     )

@@ -32,20 +32,20 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
             text=result.text or known.text, error=result.error, seconds=result.seconds, branch=result.branch
         )
     return TaskReport(
-        task.id,
-        task.agent or "Bash",
-        task.status,
-        task.is_finished,
-        (board.answer(task) if task.is_finished else "") or result.text,
-        result.error,
-        task.description,
-        result.turns,
-        result.tokens,
-        result.cost,
-        result.seconds,
-        activity,
-        result.branch,
-        task.warnings,
+        id=task.id,
+        name=task.agent or "Bash",
+        status=task.status,
+        is_finished=task.is_finished,
+        text=(board.answer(task) if task.is_finished else "") or result.text,
+        error=result.error,
+        description=task.description,
+        turns=result.turns,
+        tokens=result.tokens,
+        cost=result.cost,
+        seconds=result.seconds,
+        activity=activity,
+        branch=result.branch,
+        warnings=task.warnings,
     )
 
 
@@ -60,13 +60,13 @@ def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int)
     # The output was redacted when written, by a process that may know other secrets.
     text = board.journal.redactor.redact_text(chunk.text) if chunk.size else result.text
     return TaskReport(
-        task.id,
-        "Bash",
-        task.status,
-        task.is_finished,
-        text,
-        error,
-        task.description,
+        id=task.id,
+        name="Bash",
+        status=task.status,
+        is_finished=task.is_finished,
+        text=text,
+        error=error,
+        description=task.description,
         seconds=result.seconds,
         activity=activity,
         warnings=task.warnings,

@@ -45,7 +45,12 @@ async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
     ids = {task.id, *requested}
     left = await asyncio.to_thread(lambda: kill_processes(*ids, timeout=_KILL_SECONDS))
     await _withdraw_questions(board, requested)
-    return TaskStopResult(build_report(board, board.find(task.id)), was_finished, len(requested - {task.id}), left)
+    return TaskStopResult(
+        report=build_report(board, board.find(task.id)),
+        was_finished=was_finished,
+        subtask_count=len(requested - {task.id}),
+        process_count=left,
+    )
 
 
 def stopped_message(stopped: TaskStopResult) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import structs
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
@@ -158,7 +159,7 @@ class Subagent(BaseAgent):
                 return error_output("it was not done: the task has been stopped")
             return await tool.run(arguments, context)
 
-        return tool._replace(run=work)
+        return structs.replace(tool, run=work)
 
     def _requester_name(self) -> str:
         return requester_label(self.options.agent, self.task_id)

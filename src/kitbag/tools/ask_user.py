@@ -6,7 +6,7 @@ advertised and fails if called. The user may leave a question unanswered.
 
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.errors import KitbagError
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
@@ -57,10 +57,10 @@ async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOu
         return error_output("nobody can be asked in this run", _FIX)
     questions = tuple(
         UserQuestion(
-            asked.question,
-            asked.header,
-            tuple((option.label, option.description) for option in asked.options),
-            asked.multiSelect,
+            text=asked.question,
+            header=asked.header,
+            options=tuple((option.label, option.description) for option in asked.options),
+            multi_select=asked.multiSelect,
         )
         for asked in arguments.questions
     )
@@ -75,11 +75,11 @@ async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOu
     shown = "\n".join(
         f"{_visible_line(asked.text)}\n  {collapse_whitespace(text) or '(no answer)'}" for asked, text in pairs
     )
-    return text_output("\n\n".join(blocks), summary)._replace(details=shown)
+    return structs.replace(text_output("\n\n".join(blocks), summary), details=shown)
 
 
 def _visible_line(text: str) -> str:
     return collapse_whitespace(reveal_hidden(text))
 
 
-ASK_USER = Tool("AskUser", load_description("AskUser"), AskUserArguments, _ask_user)
+ASK_USER = Tool(name="AskUser", description=load_description("AskUser"), arguments=AskUserArguments, run=_ask_user)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -23,7 +23,7 @@ from kitbag.tools.delegation import Delegation
 from kitbag.tools.seen_files import SeenFiles
 
 
-class ToolOutput(NamedTuple):
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a tool call: content for the model, and a summary and details for the user."""
 
     content: tuple[Text | Image, ...]
@@ -43,13 +43,13 @@ class ToolOutput(NamedTuple):
 
 
 def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:
-    return ToolOutput((Text(text),), summary, truncation=truncation)
+    return ToolOutput(content=(Text(text),), summary=summary, truncation=truncation)
 
 
 def error_output(problem: str, fix: str = "") -> ToolOutput:
     """An error the model can act on: the problem and how to fix it."""
     text = f"Error: {problem}." if not problem.endswith((".", "?", "!")) else f"Error: {problem}"
-    return ToolOutput((Text(f"{text} {fix}".strip()),), problem, is_error=True)
+    return ToolOutput(content=(Text(f"{text} {fix}".strip()),), summary=problem, is_error=True)
 
 
 class ChangeRecorder(Protocol):
@@ -72,7 +72,7 @@ class UserAsker(Protocol):
         ...
 
 
-class UserQuestion(NamedTuple):
+class UserQuestion(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     header: str = ""
     options: tuple[tuple[str, str], ...] = ()
@@ -80,7 +80,7 @@ class UserQuestion(NamedTuple):
     multi_select: bool = False
 
 
-class ToolContext(NamedTuple):
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """The run that a tool call belongs to."""
 
     workspace: Workspace
@@ -120,7 +120,7 @@ class ToolFunction(Protocol[A_contra]):
     async def __call__(self, arguments: A_contra, context: ToolContext, /) -> ToolOutput: ...
 
 
-class Tool(NamedTuple, Generic[A]):
+class Tool(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     name: str
     description: str
     """For the model; read from the `.md` file beside the tool."""

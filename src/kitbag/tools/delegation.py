@@ -4,13 +4,16 @@ Used by task, skill and bash: values and one protocol.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
+from kitbag.record_fields import RecordFields
 
 
-class DelegationRequest(NamedTuple):
+class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A task that a model asks another agent to do."""
 
     agent: str
@@ -23,7 +26,7 @@ class DelegationRequest(NamedTuple):
     pack: str = ""
 
 
-class TaskReport(NamedTuple):
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a task."""
 
     id: str
@@ -51,13 +54,35 @@ class TaskReport(NamedTuple):
     output_size: int = 0
     """Of a command: the bytes of output so far."""
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """The names that `--json` prints, in its order."""
-        renamed = {"exit_code": "code", "next_offset": "next", "output_size": "size"}
-        return {renamed.get(name, name): value for name, value in self._asdict().items()}
+        return _REPORT_JSON.write(self)
 
 
-class TaskStopResult(NamedTuple):
+_REPORT_JSON: Final = RecordFields(
+    TaskReport,
+    "id",
+    "name",
+    "status",
+    "is_finished",
+    "text",
+    "error",
+    "description",
+    "turns",
+    "tokens",
+    "cost",
+    "seconds",
+    "activity",
+    "branch",
+    "warnings",
+    "is_command",
+    exit_code="code",
+    next_offset="next",
+    output_size="size",
+)
+
+
+class TaskStopResult(msgspec.Struct, frozen=True, kw_only=True):
     report: TaskReport
     was_finished: bool
     subtask_count: int

@@ -7,7 +7,7 @@ Loading runs in a thread, because commands in a skill may take a while.
 import asyncio
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.packing.catalog import render_entry
 from kitbag.packing.session_skills import SkillFork
@@ -49,12 +49,12 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
     summary = f"{delivered.name}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
-    return text_output(text, summary)._replace(loaded_skill=delivered.loaded)
+    return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded)
 
 
 async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: Delegation) -> ToolOutput:
     """Run the skill as a subagent and return its answer. Starting an agent needs its own permission."""
-    request = DelegationRequest(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+    request = DelegationRequest(agent=fork.agent, prompt=fork.text, description=f"skill {fork.name}", model=fork.model)
     denial = await delegation.request_permission(request, context.permissions, context.directory)
     if denial:
         return error_output(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {denial}")
@@ -84,17 +84,28 @@ async def _unload_skill(arguments: UnloadSkillArguments, context: ToolContext) -
     name = context.skills.unload(arguments.skill)
     if name is None:
         return text_output(f"{visible_line(arguments.skill)} is not loaded.", "was not loaded")
-    return text_output(f"The skill {name} is unloaded; its text is no longer in the conversation.", name)._replace(
-        unloaded_skill=name
+    return structs.replace(
+        text_output(f"The skill {name} is unloaded; its text is no longer in the conversation.", name),
+        unloaded_skill=name,
     )
 
 
 # Skill is not read-only: loading a skill may run commands.
-SKILL = Tool("Skill", load_description("Skill"), SkillArguments, _load_skill)
+SKILL = Tool(name="Skill", description=load_description("Skill"), arguments=SkillArguments, run=_load_skill)
 SEARCH_SKILLS = Tool(
-    "SearchSkills", load_description("SearchSkills"), SearchSkillsArguments, _search_skills, read_only=True
+    name="SearchSkills",
+    description=load_description("SearchSkills"),
+    arguments=SearchSkillsArguments,
+    run=_search_skills,
+    read_only=True,
 )
 LIST_LOADED_SKILLS = Tool(
-    "ListLoadedSkills", load_description("ListLoadedSkills"), NoArguments, _list_loaded_skills, read_only=True
+    name="ListLoadedSkills",
+    description=load_description("ListLoadedSkills"),
+    arguments=NoArguments,
+    run=_list_loaded_skills,
+    read_only=True,
 )
-UNLOAD_SKILL = Tool("UnloadSkill", load_description("UnloadSkill"), UnloadSkillArguments, _unload_skill)
+UNLOAD_SKILL = Tool(
+    name="UnloadSkill", description=load_description("UnloadSkill"), arguments=UnloadSkillArguments, run=_unload_skill
+)

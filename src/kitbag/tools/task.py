@@ -7,7 +7,7 @@ answer is untrusted data, so it is enclosed in tags that it can't close.
 import re
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.human_format import format_count, format_duration
@@ -69,13 +69,13 @@ def _approval_facts(arguments: TaskArguments, context: ToolContext) -> tuple[tup
 
 async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
     request = DelegationRequest(
-        arguments.subagent_type,
-        arguments.prompt,
-        collapse_whitespace(reveal_hidden(arguments.description)),
-        arguments.run_in_background,
-        arguments.model,
-        arguments.max_turns,
-        arguments.resume,
+        agent=arguments.subagent_type,
+        prompt=arguments.prompt,
+        description=collapse_whitespace(reveal_hidden(arguments.description)),
+        background=arguments.run_in_background,
+        model=arguments.model,
+        max_turns=arguments.max_turns,
+        resume=arguments.resume,
     )
     report = await _delegation(context).start(request, context.progress)
     if not report.is_finished:
@@ -158,7 +158,9 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
     )
     summary = ", ".join((f"{report.name}: {report.status}", *figures))
     failed = report.is_finished and report.status in ("failed", "interrupted")
-    return text_output("\n".join(lines), summary, truncation)._replace(is_error=failed, details=reveal_hidden(shown))
+    return structs.replace(
+        text_output("\n".join(lines), summary, truncation), is_error=failed, details=reveal_hidden(shown)
+    )
 
 
 def _running_status(status: str) -> str:
@@ -185,9 +187,20 @@ def escape_tags(text: str) -> str:
 
 
 TASK: Final = Tool(
-    "Task", load_description("Task"), TaskArguments, _start_task, approval_facts=_approval_facts, concurrent=True
+    name="Task",
+    description=load_description("Task"),
+    arguments=TaskArguments,
+    run=_start_task,
+    approval_facts=_approval_facts,
+    concurrent=True,
 )
 TASK_OUTPUT: Final = Tool(
-    "TaskOutput", load_description("TaskOutput"), TaskOutputArguments, _read_task_output, read_only=True
+    name="TaskOutput",
+    description=load_description("TaskOutput"),
+    arguments=TaskOutputArguments,
+    run=_read_task_output,
+    read_only=True,
 )
-TASK_STOP: Final = Tool("TaskStop", load_description("TaskStop"), TaskStopArguments, _stop_task)
+TASK_STOP: Final = Tool(
+    name="TaskStop", description=load_description("TaskStop"), arguments=TaskStopArguments, run=_stop_task
+)

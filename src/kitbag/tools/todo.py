@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.messages import ToolCall
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
@@ -43,7 +43,7 @@ async def _write_todos(arguments: TodoArguments, context: ToolContext) -> ToolOu
     text = f"The list is kept: {len(todos) - left} of {len(todos)} done."
     if left and len(active) != 1:
         text += f" {len(active) or 'None'} of the others {'is' if not active else 'are'} in_progress; have exactly one."
-    return text_output(text, _summary(todos))._replace(details="\n".join(_format_todo(todo) for todo in todos))
+    return structs.replace(text_output(text, _summary(todos)), details="\n".join(_format_todo(todo) for todo in todos))
 
 
 def _summary(todos: Sequence[Todo]) -> str:
@@ -84,4 +84,6 @@ def render_last_todos(calls: dict[str, ToolCall], started_ids: Collection[str], 
     return "\n".join(("<todo-list>", "As TodoWrite left it last:", *lines, "</todo-list>"))
 
 
-TODO_WRITE = Tool("TodoWrite", load_description("TodoWrite"), TodoArguments, _write_todos)
+TODO_WRITE = Tool(
+    name="TodoWrite", description=load_description("TodoWrite"), arguments=TodoArguments, run=_write_todos
+)

@@ -38,7 +38,7 @@ def applied(before: str, found: UnifiedDiff) -> str:
 def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
     found = diff(before, after, "a.txt")
     if before == after:
-        assert found == UnifiedDiff("", 0, 0)
+        assert found == UnifiedDiff(text="", added=0, removed=0)
     else:
         assert applied(before, found) == after
         rows = found.text.split("\n")[2:]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kitbag.messages import Image
 from kitbag.tools.files.read import MAX_CHARS, MAX_IMAGE_BYTES, MAX_LINE_CHARS, READ, format_size
@@ -291,7 +292,7 @@ def test_a_link_that_leads_out_is_read_only_when_somebody_agreed_to_where_it_lea
     assert f"Use {bench.outside}/x itself." in text_of(outcome)
     judgement = bench.context.permissions.decide("Read", {"file_path": "link"}, bench.context.directory)
     assert judgement.effect == "ask"
-    agreed = bench.context._replace(decision=judgement)
+    agreed = structs.replace(bench.context, decision=judgement)
     assert text_of(bench.use(READ, agreed, file_path="link")) == "     1\tagreed"
     link.unlink()
     link.symlink_to(bench.outside / "y")

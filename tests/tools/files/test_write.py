@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kitbag.tools.files.read import READ
 from kitbag.tools.files.write import WRITE
@@ -328,7 +329,7 @@ def test_a_link_that_leads_out_is_written_only_where_somebody_agreed_to(bench: B
     arguments = {"file_path": "link", "content": "agreed"}
     judgement = context.permissions.decide("Write", arguments, context.directory)
     assert judgement.effect == "ask"
-    agreed = context._replace(decision=judgement)
+    agreed = structs.replace(context, decision=judgement)
     assert not bench.use(WRITE, agreed, **arguments).is_error
     assert every_file(bench.outside) == {"x": b"agreed"}
     link.unlink()
@@ -342,7 +343,7 @@ def test_a_link_inside_is_followed_where_the_same_was_asked_and_never_into_what_
     link.symlink_to("a.txt")
     context = bench.allowing()
     arguments = {"file_path": "link", "content": "x"}
-    agreed = context._replace(decision=context.permissions.decide("Write", arguments, context.directory))
+    agreed = structs.replace(context, decision=context.permissions.decide("Write", arguments, context.directory))
     assert not bench.use(WRITE, agreed, **arguments).is_error
     assert (bench.root / "a.txt").read_text() == "x"
     for target in (".git/config", ".env", str(bench.outside / "x")):

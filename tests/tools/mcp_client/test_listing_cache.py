@@ -3,13 +3,14 @@
 import os
 
 import pytest
+from msgspec import structs
 
 from conftest import World
 from kitbag.tools.mcp_client import listing_cache
 from kitbag.tools.mcp_client.server_config import ServerConfig
 from kitbag.tools.mcp_client.server_listing import OfferedPrompt, OfferedTool, ServerListing
 
-SERVER = ServerConfig("s", "/f", "user", command="run", label="s")
+SERVER = ServerConfig(name="s", source="/f", scope="user", command="run", label="s")
 LISTING = ServerListing((OfferedTool("t", "d", {"type": "object", "properties": {}}),), (OfferedPrompt("p"),), ("x",))
 
 
@@ -17,7 +18,7 @@ def test_it_is_kept_for_this_description_alone_and_for_the_user_alone(world: Wor
     home = str(world.home)
     listing_cache.save_listing(home, SERVER, LISTING)
     assert listing_cache.load_listing(home, SERVER) == (LISTING, True)
-    assert listing_cache.load_listing(home, SERVER._replace(arguments=("x",))) == (None, False)
+    assert listing_cache.load_listing(home, structs.replace(SERVER, arguments=("x",))) == (None, False)
     (file,) = (world.home / "state/servers").iterdir()
     assert os.stat(file).st_mode & 0o777 == 0o600
 

@@ -110,7 +110,10 @@ def test_labels_are_plain(name: str, label: str) -> None:
 def test_labels_are_short_and_differ() -> None:
     names = ["a b", "a_b", "A_B", "n" * 60, "n" * 61]
     found = [
-        one.label for one in assign_labels([ServerConfig(name, "", "user", label=make_label(name)) for name in names])
+        one.label
+        for one in assign_labels(
+            [ServerConfig(name=name, source="", scope="user", label=make_label(name)) for name in names]
+        )
     ]
     assert len({label.lower() for label in found}) == len(names)
     assert all(len(label) <= 24 and "__" not in label for label in found)

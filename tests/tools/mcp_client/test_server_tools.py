@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from msgspec import structs
+
 from kitbag.tools.mcp_client.server_config import ServerConfig
 from kitbag.tools.mcp_client.server_listing import OfferedTool, ServerListing
 from kitbag.tools.mcp_client.server_tools import ServerOffer, build_server_tools, make_tool_name
@@ -11,9 +13,9 @@ PLAIN: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def offer(label: str, *names: str, only: tuple[str, ...] = (), description: str = "") -> ServerOffer:
-    server = ServerConfig(label, "/s", "user", command="run", label=label, allowed_tools=only)
+    server = ServerConfig(name=label, source="/s", scope="user", command="run", label=label, allowed_tools=only)
     tools = tuple(OfferedTool(name, description, PLAIN) for name in names)
-    return ServerOffer(server, ServerListing(tools), Any, 1.0)  # type: ignore[arg-type]
+    return ServerOffer(server=server, listing=ServerListing(tools), connection=Any, timeout_seconds=1.0)  # type: ignore[arg-type]
 
 
 def names(*offers: ServerOffer, most: int = 100_000) -> list[str]:
@@ -57,7 +59,7 @@ def test_where_room_is_short_each_server_gets_its_share_and_the_rest_is_named() 
 def test_it_tells_the_model_the_server_s_schema_and_a_person_the_server() -> None:
     (tool,) = build_server_tools([offer("s", "t")], 1_000)[0]
     assert tool.spec.schema == PLAIN
-    assert tool._replace(run=tool.run).spec == tool.spec
+    assert structs.replace(tool, run=tool.run).spec == tool.spec
     assert tool.parse_arguments({"anything": [1]}) == {"anything": [1]}
     assert tool.approval_facts is not None
     assert tool.approval_facts({}, Any) == (("server", "run (/s)"),)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kitbag.library.dialects.tool_lists import parse_tools
 from kitbag.tools.search import grep, ripgrep
@@ -251,7 +252,7 @@ def test_an_agent_without_read_still_searches_and_one_with_a_limit_sees_no_more(
         ("Grep, Read(docs/**)", ["docs/a.md"]),
         ("Grep, Read", ["docs/a.md"]),
     ):
-        context = whole._replace(permissions=whole.permissions.restricted_to(parse_tools(tools)[0], "agent.md"))
+        context = structs.replace(whole, permissions=whole.permissions.restricted_to(parse_tools(tools)[0], "agent.md"))
         assert listed(bench.use(GREP, context, pattern="needle")) == expected, tools
 
 

@@ -86,8 +86,8 @@ def test_walking_lists_what_ripgrep_lists(
         place = base / start
         if not place.is_dir():
             return
-        by_ripgrep = files(RG, place, ListOptions(hidden))
-        by_walking = files("", place, ListOptions(hidden))
+        by_ripgrep = files(RG, place, ListOptions(include_hidden=hidden))
+        by_walking = files("", place, ListOptions(include_hidden=hidden))
         if not hidden:  # a rule that brings something back makes ripgrep show it although it is hidden
             by_ripgrep = [path for path in by_ripgrep if not any(part.startswith(".") for part in path.split("/"))]
         assert sorted(by_walking) == sorted(by_ripgrep)

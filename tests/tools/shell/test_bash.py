@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from conftest import World
 from kitbag.library.dialects.permission_modes import PermissionMode
@@ -49,8 +50,8 @@ class Shell:
     ) -> ToolContext:
         made = self.bench.allowing(mode=mode, **more)
         judgement = PermissionDecision("allow", "for a test", (), sandbox, network)
-        return made._replace(
-            decision=judgement, directory=self.directory, session_id="s1", call_id="c1", progress=self.told.append
+        return structs.replace(
+            made, decision=judgement, directory=self.directory, session_id="s1", call_id="c1", progress=self.told.append
         )
 
     def run(
@@ -329,7 +330,7 @@ def test_who_watches_is_told_the_last_line_each_second(shell: Shell) -> None:
         if "step" in text:
             shell.bench.write("go")
 
-    context = shell.context()._replace(progress=hear)
+    context = structs.replace(shell.context(), progress=hear)
     shell.run("printf 'step 1\\nstep 2\\r'; until [ -e go ]; do sleep 0.02; done", context=context)
     assert shell.told[-1].endswith(" s: step 2"), shell.told
 
@@ -346,7 +347,7 @@ def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
         if "begun" in text:
             clock.let_pass(600)
 
-    context = shell.context(sandbox)._replace(progress=hear)
+    context = structs.replace(shell.context(sandbox), progress=hear)
     done = shell.run(f"echo begun; cd src; trap '' TERM; sleep {long}", context=context, timeout=600_000)
     lines = text_of(done).splitlines()
     assert lines[:2] == ["Stopped after 600 s, when its time was over.", "begun"]
@@ -453,9 +454,9 @@ def test_modes_that_need_a_sandbox_run_nothing_without_whatever_the_judgement_sa
 
 
 def test_without_a_judgement_only_what_needs_no_answer_runs(shell: Shell) -> None:
-    assert shell.run("touch made", context=shell.context()._replace(decision=None)).is_error
+    assert shell.run("touch made", context=structs.replace(shell.context(), decision=None)).is_error
     assert not (shell.root / "made").exists()
-    allowed = shell.context(allow="Bash(touch:*)")._replace(decision=None)
+    allowed = structs.replace(shell.context(allow="Bash(touch:*)"), decision=None)
     assert not shell.run("touch made", context=allowed).is_error
 
 
@@ -502,13 +503,13 @@ def test_what_may_change_the_workspace_is_kept_around_and_what_only_reads_is_not
         ("ls; cat src/deep/a.py", False),
     ):
         changes = Kept()
-        shell.run(command, context=shell.context()._replace(change_recorder=changes))
+        shell.run(command, context=structs.replace(shell.context(), change_recorder=changes))
         assert changes.calls == (["before c1", "after c1"] if kept else []), command
     needs.bubblewrap()
     changes = Kept()
-    shell.run("make all", context=shell.context("read-only")._replace(change_recorder=changes))
+    shell.run("make all", context=structs.replace(shell.context("read-only"), change_recorder=changes))
     assert changes.calls == []
-    shell.run("touch made", context=shell.context("workspace")._replace(change_recorder=changes))
+    shell.run("touch made", context=structs.replace(shell.context("workspace"), change_recorder=changes))
     assert changes.calls == ["before c1", "after c1"]
 
 
@@ -522,7 +523,7 @@ class Delegating:
         self, command: str, description: str, directory: str, seconds: float, judgement: PermissionDecision
     ) -> TaskReport:
         self.given = (command, description, directory, seconds)
-        return TaskReport("t7", "Bash", "running", False)
+        return TaskReport(id="t7", name="Bash", status="running", is_finished=False)
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         raise AssertionError
@@ -542,7 +543,7 @@ def test_work_in_the_background_is_handed_over_or_refused(shell: Shell) -> None:
     assert done.is_error
     assert "Run it in the foreground, with a timeout" in text_of(done)
     delegation = Delegating()
-    given = shell.context()._replace(delegation=delegation)
+    given = structs.replace(shell.context(), delegation=delegation)
     done = shell.run("make serve", context=given, run_in_background=True, description="Serves.")
     assert "TaskOutput" in text_of(done)
     assert "t7" in done.summary

@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher, get_close_matches
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.text.hidden_characters import find_hidden, reveal_hidden
 from kitbag.tools.files.diff import common_prefix_length
@@ -40,7 +42,7 @@ _CONTEXT_ROWS = 2
 _QUOTES: Final = str.maketrans("‘’‚‛“”„‟′″`´‐‑‒–—−\u00a0", "''''\"\"\"\"'\"''------ ")
 
 
-class ClosestMatch(NamedTuple):
+class ClosestMatch(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     """Line numbers, from 1."""
     last: int
@@ -65,7 +67,13 @@ def find_closest_match(text: str, wanted: str) -> ClosestMatch | None:
     similar = [_relevant_part(line, wanted_lines) for line in lines[start:end]]
     remark = _describe_difference("\n".join(wanted_lines), "\n".join(similar))
     marked = _collapse_whitespace("\n".join(wanted_lines)) in _collapse_whitespace("\n".join(similar))
-    return ClosestMatch(start + 1, end, remark, marked, tuple(_diff_rows(wanted_lines, similar, start + 1, marked)))
+    return ClosestMatch(
+        first=start + 1,
+        last=end,
+        difference=remark,
+        whitespace_only=marked,
+        rows=tuple(_diff_rows(wanted_lines, similar, start + 1, marked)),
+    )
 
 
 def _differing_part(text: str, wanted: str) -> str:

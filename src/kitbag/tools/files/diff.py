@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.text.hidden_characters import reveal_hidden
 
@@ -23,7 +25,7 @@ _MAX_MATCHER_LINES = 250
 _STEP = 1 << 14
 
 
-class UnifiedDiff(NamedTuple):
+class UnifiedDiff(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     added: int
     removed: int
@@ -35,7 +37,7 @@ class UnifiedDiff(NamedTuple):
     """The number of lines before the window."""
 
 
-class _ChangedBlock(NamedTuple):
+class _ChangedBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Lines that are replaced by others; either side may be empty."""
 
     start: int
@@ -60,7 +62,13 @@ def diff(before: str | None, after: str, path: str) -> UnifiedDiff:
     for group in _group_blocks(blocks):
         _add_hunk(rows, group, lines, new_lines, first)
     text = "\n".join([*rows.rows, f"[{rows.truncation}]"] if rows.truncation else rows.rows)
-    return UnifiedDiff(text, added, removed, rows.truncation, start, first) if blocks else UnifiedDiff("", 0, 0)
+    return (
+        UnifiedDiff(
+            text=text, added=added, removed=removed, truncation=rows.truncation, window_start=start, lines_before=first
+        )
+        if blocks
+        else UnifiedDiff(text="", added=0, removed=0)
+    )
 
 
 def _changed_window(old: str, new: str) -> tuple[int, int, int]:
@@ -118,7 +126,7 @@ def _changed_blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Changed
     at, new_at = 0, 0
     for start, new_start, size in (*_equal_runs(old, new), (len(old), len(new), 0)):
         if start > at or new_start > new_at:
-            yield _ChangedBlock(at, start, new_at, new_start)
+            yield _ChangedBlock(start=at, end=start, new_start=new_at, new_end=new_start)
         at, new_at = start + size, new_start + size
 
 

@@ -7,7 +7,7 @@ the file need not have been read; but if it was read and has changed since, it m
 import re
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
@@ -122,7 +122,7 @@ def _render_output(target: FileTarget, context: ToolContext, file: FileText, rep
     readable = can_read(context, target.authorized.facts.resolved, target.authorized)
     text += f". Now it reads:\n{_render_rows(replaced, changes)}" if readable else "."
     summary = f"{target.shown_path} +{changes.added} -{changes.removed}"
-    return text_output(text, summary, changes.truncation)._replace(details=changes.text)
+    return structs.replace(text_output(text, summary, changes.truncation), details=changes.text)
 
 
 def _render_rows(replaced: Replacement, changes: UnifiedDiff) -> str:
@@ -212,4 +212,4 @@ def _line_of(text: str, part: str) -> str:
     return f"line {text.count(chr(10), 0, text.find(part)) + 1:,}"
 
 
-EDIT = Tool("Edit", load_description("Edit"), EditArguments, _edit)
+EDIT = Tool(name="Edit", description=load_description("Edit"), arguments=EditArguments, run=_edit)

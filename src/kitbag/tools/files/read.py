@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, structs
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
@@ -154,7 +155,8 @@ def _image_output(descriptor: int, path: str, media_type: str, size: int) -> Too
         limit = f"images may have {format_size(MAX_IMAGE_BYTES)}"
         return error_output(f"{path} is an image of {format_size(size)}; {limit}", "Make a smaller copy of it.")
     return ToolOutput(
-        (Image(media_type, base64.b64encode(data).decode()),), f"{path}, {media_type}, {format_size(len(data))}"
+        content=(Image(media_type, base64.b64encode(data).decode()),),
+        summary=f"{path}, {media_type}, {format_size(len(data))}",
     )
 
 
@@ -217,7 +219,7 @@ def _no_such_line_output(text: _TextReader, path: str, first: int, size: int) ->
     return error_output(f"{path} has {count}, so there is no line {first:,}", f"Use an offset up to {text.line_count}.")
 
 
-class _RenderedRows(NamedTuple):
+class _RenderedRows(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[str]
     last: int
     truncated_rows: int
@@ -251,7 +253,7 @@ def _numbered_output(
     pictures = _notebook_images(notebook, window[: body.last - first + 1], notes) if notebook else []
     summary = f"{number_of(body.last - first + 1, 'line')} of {path}"
     shown_text = text_output("\n".join([*body.rows, *notes]), summary, "; ".join(truncation))
-    return shown_text._replace(content=(*shown_text.content, *pictures))
+    return structs.replace(shown_text, content=(*shown_text.content, *pictures))
 
 
 def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str]) -> list[Image]:
@@ -283,10 +285,10 @@ def _render_rows(window: list[TextLine], first: int, unfinished: bool) -> _Rende
             row += f" [{least}{missing_here:,} more characters in this line]"
         remaining_chars -= len(row) + 1
         if remaining_chars < 0 and rows:
-            return _RenderedRows(rows, number - 1, truncated, note)
+            return _RenderedRows(rows=rows, last=number - 1, truncated_rows=truncated, encoding_note=note)
         rows.append(row)
         truncated += missing_here > 0
-    return _RenderedRows(rows, first + len(window) - 1, truncated, note)
+    return _RenderedRows(rows=rows, last=first + len(window) - 1, truncated_rows=truncated, encoding_note=note)
 
 
 def _decode_lines(window: list[TextLine]) -> tuple[list[str], str]:
@@ -297,4 +299,4 @@ def _decode_lines(window: list[TextLine]) -> tuple[list[str], str]:
         return texts, "[The file is not UTF-8; it is shown as Windows-1252.]"
 
 
-READ = Tool("Read", load_description("Read"), ReadArguments, _read, read_only=True)
+READ = Tool(name="Read", description=load_description("Read"), arguments=ReadArguments, run=_read, read_only=True)

@@ -6,7 +6,7 @@ which the model has not seen.
 
 from typing import Annotated, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.files.change_file import FileChange, FileTarget, apply_change, find_target, unseen_problem
@@ -101,8 +101,8 @@ def prepare_whole_file(target: FileTarget, written: EncodedContent) -> FileChang
         )
         summary = f"{target.shown_path} +{changes.added} -{changes.removed}"
     return FileChange(
-        target, written.data, text_output(text, summary, changes.truncation)._replace(details=changes.text)
+        target, written.data, structs.replace(text_output(text, summary, changes.truncation), details=changes.text)
     )
 
 
-WRITE = Tool("Write", load_description("Write"), WriteArguments, _write)
+WRITE = Tool(name="Write", description=load_description("Write"), arguments=WriteArguments, run=_write)

@@ -9,7 +9,10 @@ workspace that it runs. The user's server wins over others of the same name. Use
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import structs
 
 from kitbag.errors import UsageError
 from kitbag.library.agent_document import read_document
@@ -40,7 +43,7 @@ PROJECT_FILES: Final = (".mcp.json", ".kitbag/mcp.json")
 MAX_SERVERS: Final = 100
 
 
-class ConfiguredServer(NamedTuple):
+class ConfiguredServer(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerConfig
     state: ServerAvailability
     reason: str = ""
@@ -65,24 +68,24 @@ def configured_servers(places: Places, trust: WorkspaceTrust, settings: Settings
             reason, state = f"switched off in {first.source}", "off"
         else:
             reason, state = f"the one of {first.source} has the same name", "hidden"
-        found[at] = one._replace(state=state, reason=reason, fix="")
+        found[at] = structs.replace(one, state=state, reason=reason, fix="")
     servers = assign_labels([one.server for one in found])
-    return [one._replace(server=server) for one, server in zip(found, servers, strict=True)]
+    return [structs.replace(one, server=server) for one, server in zip(found, servers, strict=True)]
 
 
 def _user_server(name: str, table: Mapping[str, Any], file: str, places: Places) -> ConfiguredServer:
     server, wrong = parse_server(name, dict(table), file, "user", places.cwd)
     if server.directory:
-        server = server._replace(directory=os.path.join(places.cwd, os.path.expanduser(server.directory)))
+        server = structs.replace(server, directory=os.path.join(places.cwd, os.path.expanduser(server.directory)))
     return _determine_state(server, wrong)
 
 
 def _determine_state(server: ServerConfig, wrong: str) -> ConfiguredServer:
     if wrong:
-        return ConfiguredServer(server, "wrong", wrong, f"correct it in {server.source}")
+        return ConfiguredServer(server=server, state="wrong", reason=wrong, fix=f"correct it in {server.source}")
     if not server.enabled:
-        return ConfiguredServer(server, "off", f"switched off in {server.source}")
-    return ConfiguredServer(server, "ready")
+        return ConfiguredServer(server=server, state="off", reason=f"switched off in {server.source}")
+    return ConfiguredServer(server=server, state="ready")
 
 
 def _read_server_file(path: str, directory: str, trust: WorkspaceTrust) -> list[ConfiguredServer]:
@@ -93,8 +96,12 @@ def _read_server_file(path: str, directory: str, trust: WorkspaceTrust) -> list[
         servers = find_server_map(json.loads(text))
     except (SourceError, ValueError, RecursionError) as error:
         problem = error.problem if isinstance(error, SourceError) else "not valid JSON"
-        unread = ServerConfig("(all)", path, "project", label="all")
-        return [ConfiguredServer(unread, "wrong", f"nothing in it is used: {problem}", f"mend {path}")]
+        unread = ServerConfig(name="(all)", source=path, scope="project", label="all")
+        return [
+            ConfiguredServer(
+                server=unread, state="wrong", reason=f"nothing in it is used: {problem}", fix=f"mend {path}"
+            )
+        ]
     found: list[ConfiguredServer] = []
     for name, definition in list(servers.items())[:MAX_SERVERS]:
         server, wrong = parse_server(name, definition, path, "project", directory)
@@ -132,7 +139,7 @@ def agent_servers(
         ]
     others = [one.server for one in configured]
     servers = assign_labels([*others, *(one.server for one in found)])[len(others) :]
-    return [one._replace(server=server) for one, server in zip(found, servers, strict=True)]
+    return [structs.replace(one, server=server) for one, server in zip(found, servers, strict=True)]
 
 
 def _parse_agent_servers(path: str, described: Metadata, scope: ServerScope, directory: str) -> list[ConfiguredServer]:
@@ -142,7 +149,7 @@ def _parse_agent_servers(path: str, described: Metadata, scope: ServerScope, dir
         if not wrong and any("${{" in text for text in collect_strings(definition)):
             wrong = "it wants a secret of GitHub (`${{ … }}`), which can't be had here"
         directory_of = os.path.join(directory, os.path.expanduser(server.directory))
-        found.append(_determine_state(server._replace(directory=directory_of), wrong))
+        found.append(_determine_state(structs.replace(server, directory=directory_of), wrong))
     return found
 
 
@@ -150,8 +157,10 @@ def _apply_user_server(one: ConfiguredServer, users: ServerConfig | None) -> Con
     if users is None:
         return one
     if not users.enabled:
-        return ConfiguredServer(one.server, "off", f"switched off in {users.source}")
-    return ConfiguredServer(one.server, "hidden", f"the one of {users.source} has the same name, and counts")
+        return ConfiguredServer(server=one.server, state="off", reason=f"switched off in {users.source}")
+    return ConfiguredServer(
+        server=one.server, state="hidden", reason=f"the one of {users.source} has the same name, and counts"
+    )
 
 
 _TRUST_FIX: Final = (
@@ -161,8 +170,10 @@ _TRUST_FIX: Final = (
 
 def _untrusted_server(server: ServerConfig, trust: WorkspaceTrust) -> ConfiguredServer:
     if trust.state == "untrusted":
-        return ConfiguredServer(server, "untrusted", "the workspace is not trusted", _TRUST_FIX)
-    return ConfiguredServer(server, "changed", "it is not as it was when the workspace was trusted", _TRUST_FIX)
+        return ConfiguredServer(server=server, state="untrusted", reason="the workspace is not trusted", fix=_TRUST_FIX)
+    return ConfiguredServer(
+        server=server, state="changed", reason="it is not as it was when the workspace was trusted", fix=_TRUST_FIX
+    )
 
 
 def is_trusted(trust: WorkspaceTrust, path: str, text: str) -> bool:
@@ -204,8 +215,8 @@ def _is_unchanged(server: ServerConfig, now: WorkspaceTrust) -> bool:
         document, _ = read_document(server.source, directory_boundary(now.root))
         value = document.take("mcp_servers").value if document is not None else None
         found = _parse_agent_servers(server.source, parse_servers(value or "").inline, server.scope, "")
-    normalized = server._replace(label="", directory="")
-    return any(one.server._replace(label="", directory="") == normalized for one in found)
+    normalized = structs.replace(server, label="", directory="")
+    return any(structs.replace(one.server, label="", directory="") == normalized for one in found)
 
 
 def resolve_variables(server: ServerConfig, places: Places, settings: Settings) -> ServerConfig:

@@ -52,7 +52,7 @@ def render_result(server: str, tool: str, result: Any) -> ToolOutput:
     is_error = bool(result.is_error)
     if is_error:
         summary = untrusted_line(text, 200) or "failed"
-    return ToolOutput((*content, *images), summary, is_error=is_error, truncation=truncation)
+    return ToolOutput(content=(*content, *images), summary=summary, is_error=is_error, truncation=truncation)
 
 
 def truncate_middle(text: str) -> tuple[str, str]:

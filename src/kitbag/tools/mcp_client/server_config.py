@@ -8,7 +8,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
+
+import msgspec
+from msgspec import structs
 
 from kitbag.errors import UsageError
 from kitbag.store.secret_names import has_secret_value
@@ -31,7 +34,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FIX: Final = "see docs/servers.md"
 
 
-class ServerConfig(NamedTuple):
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """As written."""
     source: str
@@ -76,7 +79,7 @@ def parse_server(
     name: str, definition: object, source: str, scope: ServerScope, directory: str
 ) -> tuple[ServerConfig, str]:
     """Returns the server and what is wrong with it, or an empty string."""
-    server = ServerConfig(name, source, scope, directory=directory, label=make_label(name))
+    server = ServerConfig(name=name, source=source, scope=scope, directory=directory, label=make_label(name))
     if not isinstance(definition, dict):
         return server, "its description is no table"
     fields = cast("dict[str, object]", definition)
@@ -85,7 +88,7 @@ def parse_server(
     enabled = fields.get("enabled", True)
     if not isinstance(enabled, bool):
         return server, "`enabled` must be true or false"
-    server = server._replace(enabled=enabled and fields.get("disabled") is not True)
+    server = structs.replace(server, enabled=enabled and fields.get("disabled") is not True)
     if not server.enabled and not {"command", "url"} & fields.keys():
         return server, ""  # it only disables the server
     if unknown:
@@ -105,7 +108,8 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
     transport = _TRANSPORTS.get(str(kind).lower())
     if transport is None:
         raise UsageError(f"servers of the type {str(kind)[:40]!r} can't be used; there are stdio and http", _FIX)
-    server = server._replace(
+    server = structs.replace(
+        server,
         environment=_string_pairs(fields, "env"),
         timeout_seconds=_timeout_seconds(fields, server.scope),
         allowed_tools=_string_list(fields, "tools"),
@@ -122,7 +126,7 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
             raise UsageError("it has no `command`", _FIX)
         if "url" in fields:
             raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
-        return server._replace(command=command, arguments=(*first, *_string_list(fields, "args")))
+        return structs.replace(server, command=command, arguments=(*first, *_string_list(fields, "args")))
     url = fields.get("url")
     if not isinstance(url, str) or not url.startswith(("http://", "https://", "${")):
         raise UsageError("its `url` is no address: write http://… or https://…", _FIX)
@@ -131,7 +135,7 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
     headers = _string_pairs(fields, "headers")
     if wrong := next((name for name, _ in headers if not _HEADER.fullmatch(name)), None):
         raise UsageError(f"`headers` has {wrong[:40]!r}, which can't be the name of one", _FIX)
-    return server._replace(url=url, headers=headers)
+    return structs.replace(server, url=url, headers=headers)
 
 
 def _string_list(fields: dict[str, object], key: str) -> tuple[str, ...]:
@@ -193,7 +197,8 @@ def substitute_variables(server: ServerConfig, find: Callable[[str], str | None]
             raise UsageError(f"the variable {match[1]} that it needs is not set", f"set {match[1]} in your environment")
         return match[2]
 
-    return server._replace(
+    return structs.replace(
+        server,
         command=substitute(server.command),
         arguments=tuple(map(substitute, server.arguments)),
         environment=tuple((name, substitute(text)) for name, text in server.environment),
@@ -231,7 +236,7 @@ def assign_labels(servers: list[ServerConfig]) -> list[ServerConfig]:
         if labels.setdefault(label.lower(), server.name) != server.name:
             label = f"{label[: MAX_LABEL_CHARS - 9].rstrip('_')}-{short_hash(server.name)}"
             labels[label.lower()] = server.name
-        labelled.append(server._replace(label=label))
+        labelled.append(structs.replace(server, label=label))
     return labelled
 
 

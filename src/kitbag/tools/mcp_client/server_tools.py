@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.models.provider import ToolSpec
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output
@@ -21,7 +23,7 @@ MAX_NAME_CHARS: Final = 64
 PREFIX: Final = "mcp__"
 
 
-class ServerTool(Tool[Any]):
+class ServerTool(Tool[Any], frozen=True, kw_only=True):
     """Its schema is the server's, and the server validates the arguments."""
 
     @property
@@ -32,7 +34,7 @@ class ServerTool(Tool[Any]):
         return arguments
 
 
-class ServerOffer(NamedTuple):
+class ServerOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A server with tools, and how to call them."""
 
     server: ServerConfig
@@ -96,10 +98,10 @@ def _build_tool(offer: ServerOffer, tool: OfferedTool, taken: set[str]) -> Serve
         return (("server", f"{server.display_target} ({server.source})"),)
 
     return ServerTool(
-        make_tool_name(server.label, tool.name, taken),
-        tool.description or f"The tool {tool.name} of the server {server.label}.",
-        arguments,
-        _ServerToolCall(offer.connection, tool.name, offer.timeout_seconds),
+        name=make_tool_name(server.label, tool.name, taken),
+        description=tool.description or f"The tool {tool.name} of the server {server.label}.",
+        arguments=arguments,
+        run=_ServerToolCall(offer.connection, tool.name, offer.timeout_seconds),
         approval_facts=facts,
     )
 

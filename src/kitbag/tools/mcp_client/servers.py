@@ -172,7 +172,12 @@ class McpServers:
         if self._tools_version != self.version:
             self._tools_version = self.version
             offers = [
-                ServerOffer(server.server, server.listing, server.connection, server.timeout_seconds)
+                ServerOffer(
+                    server=server.server,
+                    listing=server.listing,
+                    connection=server.connection,
+                    timeout_seconds=server.timeout_seconds,
+                )
                 for server in self._servers.values()
                 if server.listing is not None and server.connection is not None
             ]

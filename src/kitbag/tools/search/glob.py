@@ -118,7 +118,7 @@ def _find_files(
 
     # A file named in full is found even if git ignores it.
     which = ListOptions(
-        matches_hidden(rest),
+        include_hidden=matches_hidden(rest),
         respect_gitignore=has_wildcard(rest),
         max_depth=max_depth(rest),
         name_patterns=_name_patterns(rest),
@@ -207,4 +207,4 @@ def _render_output(
     return text_output("\n".join(lines), number_of(len(chosen.paths), "file"), truncation)
 
 
-GLOB = Tool("Glob", load_description("Glob"), GlobArguments, _glob, read_only=True)
+GLOB = Tool(name="Glob", description=load_description("Glob"), arguments=GlobArguments, run=_glob, read_only=True)

@@ -102,9 +102,14 @@ def _is_encodable(text: str) -> bool:
 
 
 def _make_job(arguments: GrepArguments) -> SearchJob:
-    before, after = arguments.before or arguments.around, arguments.after or arguments.around
-    ignore_case, multiline = arguments.ignore_case, arguments.multiline
-    return SearchJob(arguments.pattern, arguments.output_mode, ignore_case, multiline, before=before, after=after)
+    return SearchJob(
+        pattern=arguments.pattern,
+        mode=arguments.output_mode,
+        ignore_case=arguments.ignore_case,
+        multiline=arguments.multiline,
+        before=arguments.before or arguments.around,
+        after=arguments.after or arguments.around,
+    )
 
 
 def _make_request(
@@ -117,7 +122,14 @@ def _make_request(
     has_context = bool(arguments.before or arguments.after or arguments.around)
     limit = arguments.head_limit or MAX_LIMIT
     return GrepRequest(
-        arguments.output_mode, limit, arguments.line_numbers, has_context, authorized, context, file_filter, folder
+        mode=arguments.output_mode,
+        limit=limit,
+        line_numbers=arguments.line_numbers,
+        has_context=has_context,
+        authorized=authorized,
+        context=context,
+        file_filter=file_filter,
+        folder=folder,
     )
 
 
@@ -297,4 +309,4 @@ def _note_large_files(
     return [f"files {limit}"] if checked >= MAX_SIZE_CHECKS else []
 
 
-GREP = Tool("Grep", load_description("Grep"), GrepArguments, _grep, read_only=True)
+GREP = Tool(name="Grep", description=load_description("Grep"), arguments=GrepArguments, run=_grep, read_only=True)

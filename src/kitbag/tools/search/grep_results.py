@@ -7,7 +7,9 @@ stops the search when there is enough.
 import os
 import re
 import threading
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from kitbag.processes.run_process import OpenDirectory, ProcessResult
 from kitbag.text.hidden_characters import reveal_hidden
@@ -28,7 +30,7 @@ _MAX_RECORD_BYTES = 1 << 16
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
-class GrepRequest(NamedTuple):
+class GrepRequest(msgspec.Struct, frozen=True, kw_only=True):
     mode: GrepMode
     limit: int
     """Of lines or files."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.processes.run_process import OpenDirectory, ProcessStopReason, run_process
 from kitbag.tools.search.file_filter import ripgrep_type_options
 from kitbag.tools.search.ripgrep import walk_options
@@ -31,7 +33,7 @@ class ListingStatus(NamedTuple):
     unopened_count: int = 0
 
 
-class ListOptions(NamedTuple):
+class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_hidden: bool
     respect_gitignore: bool = True
     max_depth: int = 0

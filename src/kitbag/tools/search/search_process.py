@@ -49,11 +49,11 @@ def search_command(job: SearchJob) -> list[str]:
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     module = "kitbag.tools.search.search_process"
     start = f"import sys; sys.path.append(sys.argv[1]); from {module} import main; main(sys.argv[2])"
-    return [sys.executable, "-I", "-S", "-c", start, source, json.dumps(job)]
+    return [sys.executable, "-I", "-S", "-c", start, source, json.dumps(job._asdict())]
 
 
 def main(text: str) -> None:
-    job = SearchJob(*cast("list[Any]", json.loads(text)))
+    job = SearchJob(**cast("dict[str, Any]", json.loads(text)))
     _limit_memory()
     try:
         pattern = _compile_pattern(job)

@@ -11,7 +11,7 @@ import threading
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, NamedTuple
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Text
@@ -60,13 +60,13 @@ async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
         return _missing_directory_output(context)
     decision = context.decision or _decide_without_loop(arguments.command, context)
     command = AgentCommand(
-        arguments.command,
-        context.directory,
-        (arguments.timeout or DEFAULT_TIMEOUT_MS) / 1_000,
-        context.workspace,
-        decision,
-        context.permissions.mode,
-        context.session_id,
+        text=arguments.command,
+        directory=context.directory,
+        timeout_seconds=(arguments.timeout or DEFAULT_TIMEOUT_MS) / 1_000,
+        workspace=context.workspace,
+        decision=decision,
+        mode=context.permissions.mode,
+        session_id=context.session_id,
         environment=context.environment,
     )
     try:
@@ -137,7 +137,7 @@ def _missing_directory_output(context: ToolContext) -> ToolOutput:
         f"the directory {where} is no folder of the workspace any more, so nothing was run",
         f"From now on commands start in {visible_line(root)}.",
     )
-    return output._replace(new_directory=root)
+    return structs.replace(output, new_directory=root)
 
 
 def _decide_without_loop(command: str, context: ToolContext) -> PermissionDecision:
@@ -174,7 +174,7 @@ async def _run_in_foreground(command: AgentCommand, context: ToolContext) -> _Fi
                     loop.call_soon_threadsafe(context.progress, text)
 
         with DirectoryTracker(command.text) as trail:
-            traced = command._replace(text=trail.text, descriptors=trail.descriptors)
+            traced = structs.replace(command, text=trail.text, descriptors=trail.descriptors)
             result = run_agent_command(traced, stop, output.feed, tick)
             return _FinishedCommand(result, output.render(trail.prefix), trail.final_directory())
 
@@ -213,8 +213,8 @@ def _render_output(command: AgentCommand, done: _FinishedCommand, context: ToolC
     summary += [f"now in {display_path(new_directory, context)}"] if new_directory else []
     details = "\n".join(part for part in (printed, *(f"[{note}]" for note in runner_notes)) if part)
     return ToolOutput(
-        (Text(text),),
-        ", ".join([*summary, *runner_notes]),
+        content=(Text(text),),
+        summary=", ".join([*summary, *runner_notes]),
         is_error=failed,
         truncation=output.truncation,
         details=details,
@@ -257,4 +257,4 @@ def _advice(result: CommandResult, command: AgentCommand) -> list[str]:
     return notes
 
 
-BASH = Tool("Bash", load_description("Bash"), BashArguments, _bash)
+BASH = Tool(name="Bash", description=load_description("Bash"), arguments=BashArguments, run=_bash)

@@ -5,7 +5,9 @@ bounded length that says what it omits.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.processes.command_runner import TERMINAL_SEQUENCE, clean_output
 from kitbag.text.hidden_characters import reveal_hidden
@@ -26,7 +28,7 @@ _LINE_END = re.compile(r"\r+\n")
 _REPLACEMENT_CHARACTER = "\ufffd"
 
 
-class RenderedOutput(NamedTuple):
+class RenderedOutput(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     lines: int
     """The number of lines printed."""
@@ -76,11 +78,14 @@ class CommandOutput:
         if head.count(_REPLACEMENT_CHARACTER) * 5 > len(head) > _MAX_BINARY_CHARS:
             truncation = f"all but the start of the output, which is not text ({format_size(self.size)})"
             return RenderedOutput(
-                head[:_MAX_BINARY_CHARS], self._line_count(), truncation, (f"[Left out: {truncation}.]",)
+                text=head[:_MAX_BINARY_CHARS],
+                lines=self._line_count(),
+                truncation=truncation,
+                notes=(f"[Left out: {truncation}.]",),
             )
         notes = (_overwritten_note(overwritten),) if overwritten else ()
         if is_complete and len(head) <= MAX_CHARS:
-            return RenderedOutput(head, self._line_count(), "", notes)
+            return RenderedOutput(text=head, lines=self._line_count(), truncation="", notes=notes)
         return self._render_truncated(head, tail, notes)
 
     def _line_count(self) -> int:
@@ -100,10 +105,10 @@ class CommandOutput:
         what = f"{number_of(lines, 'line')} ({size})" if lines > 0 else size
         omission_mark = f"[... {what} left out here ...]"
         return RenderedOutput(
-            f"{first}\n\n{omission_mark}\n\n{last}",
-            line_count,
-            f"{what} in the middle of the output",
-            (*notes, _TRUNCATION_HINT),
+            text=f"{first}\n\n{omission_mark}\n\n{last}",
+            lines=line_count,
+            truncation=f"{what} in the middle of the output",
+            notes=(*notes, _TRUNCATION_HINT),
         )
 
 

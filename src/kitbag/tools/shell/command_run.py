@@ -9,7 +9,9 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.library.dialects.permission_modes import PermissionMode
@@ -24,7 +26,7 @@ _MAX_RUNNER_CHARS = 2_000
 _ENDING_SECONDS = 30.0  # on a busy machine a sandbox takes seconds to end
 
 
-class AgentCommand(NamedTuple):
+class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     directory: str
     timeout_seconds: float

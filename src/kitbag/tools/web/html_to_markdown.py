@@ -411,8 +411,15 @@ class _Converter:
         while scope.open:
             self._pop()
         self._scopes.pop()
-        spans = (_parse_int(scope.cell.get(key, ""), 1) for key in ("colspan", "rowspan"))
-        self._tables[-1][0].add(HtmlTableCell(scope.writer.text(), scope.writer.has_structure, scope.is_header, *spans))
+        self._tables[-1][0].add(
+            HtmlTableCell(
+                text=scope.writer.text(),
+                has_structure=scope.writer.has_structure,
+                is_header=scope.is_header,
+                colspan=_parse_int(scope.cell.get("colspan", ""), 1),
+                rowspan=_parse_int(scope.cell.get("rowspan", ""), 1),
+            )
+        )
 
     def _end_table(self) -> None:
         self._end_code()

@@ -5,7 +5,10 @@ Used by html_to_markdown, which reports what starts and ends. Everything that co
 
 import html
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+from msgspec import structs
 
 MAX_CONTAINERS: Final = 10
 """Quotes and list items around a line; deeper ones are ignored."""
@@ -35,7 +38,7 @@ class Container:
         """Nothing has been written in it yet."""
 
 
-class InlineMark(NamedTuple):
+class InlineMark(msgspec.Struct, frozen=True, kw_only=True):
     """Open emphasis, code or link."""
 
     name: str
@@ -76,7 +79,7 @@ class MarkdownWriter:
     def open_mark(self, name: str, sign: str, url: str = "") -> None:
         is_code = any(mark.sign == "`" for mark in self.marks)
         if len(self.marks) < MAX_MARKS and not is_code:  # code is shown unchanged
-            self.marks.append(InlineMark(name, len(self._line), sign, url))
+            self.marks.append(InlineMark(name=name, at=len(self._line), sign=sign, url=url))
 
     def close_mark(self, name: str) -> None:
         for at in range(len(self.marks) - 1, -1, -1):
@@ -105,7 +108,7 @@ class MarkdownWriter:
             self._wrap_mark(mark)
         text = _AROUND_BREAK.sub("\n", _BLANKS.sub(" ", "".join(self._line))).strip()
         self._line.clear()
-        self.marks = [mark._replace(at=0) for mark in self.marks]
+        self.marks = [structs.replace(mark, at=0) for mark in self.marks]
         if not text:
             return
         if self.heading:
@@ -175,7 +178,7 @@ def _render_mark(text: str, mark: InlineMark) -> str:
     return f"{fence} {text} {fence}"
 
 
-class HtmlTableCell(NamedTuple):
+class HtmlTableCell(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     has_structure: bool
     is_header: bool

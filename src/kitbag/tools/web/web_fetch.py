@@ -9,9 +9,10 @@ import os
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, structs
 
 from kitbag.messages import Image, Text
 from kitbag.net.errors import FetchError
@@ -47,7 +48,7 @@ class WebFetchArguments(Arguments, frozen=True):
     offset: Annotated[int, Meta(ge=0, le=10**9, description="Characters to skip; for a PDF, pages.")] = 0
 
 
-class FetchedPage(NamedTuple):
+class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
     """The content at a URL."""
 
     url: str
@@ -156,23 +157,32 @@ def _redirect_output(error: FetchError) -> ToolOutput | None:
 def _read_page(fetched: "FetchResult", stop: threading.Event) -> FetchedPage:
     truncation = f"its body {fetched.truncation_reason}" if fetched.truncation_reason else ""
     retry_after = next((value for name, value in fetched.headers if name == "retry-after"), "")
-    page = FetchedPage(fetched.url, fetched.status, fetched.content_type, "", "", truncation, retry_after=retry_after)
+    page = FetchedPage(
+        url=fetched.url,
+        status=fetched.status,
+        content_type=fetched.content_type,
+        title="",
+        text="",
+        truncation=truncation,
+        retry_after=retry_after,
+    )
     if fetched.body.startswith(b"%PDF-") or image_type(fetched.body):
-        return page._replace(body=fetched.body)
+        return structs.replace(page, body=fetched.body)
     text = _decode_text(fetched)
     if text is None:
-        return page._replace(body=fetched.body)
+        return structs.replace(page, body=fetched.body)
     if page.content_type in _HTML or (not page.content_type and _LOOKS_HTML.match(text)):
         from kitbag.tools.web.html_to_markdown import html_to_markdown
 
         markdown = html_to_markdown(text, fetched.url, stop)
-        return page._replace(
+        return structs.replace(
+            page,
             content_type=page.content_type or _HTML[0],
             title=markdown.title,
             text=markdown.text,
             truncation=markdown.truncation or truncation,
         )
-    return page._replace(text=text.replace("\r\n", "\n"))
+    return structs.replace(page, text=text.replace("\r\n", "\n"))
 
 
 def _decode_text(fetched: "FetchResult") -> str | None:
@@ -246,7 +256,7 @@ def _http_error_output(page: FetchedPage) -> ToolOutput:
     body_text = page.text.strip()[:_MAX_ERROR_CHARS]
     if not body_text:
         return failed
-    return failed._replace(content=(*failed.content, Text(_page_block(page, body_text, []))))
+    return structs.replace(failed, content=(*failed.content, Text(_page_block(page, body_text, []))))
 
 
 def _binary_output(page: FetchedPage) -> ToolOutput:
@@ -262,7 +272,7 @@ def _binary_output(page: FetchedPage) -> ToolOutput:
             f"{where} is an image of {size}{' or more' if page.truncation else ''}; {limit}", "Use a smaller one."
         )
     image = Image(media_type, base64.b64encode(page.body).decode())
-    return ToolOutput((image,), f"{where}, {media_type}, {size}")
+    return ToolOutput(content=(image,), summary=f"{where}, {media_type}, {size}")
 
 
 def _pdf_output(page: FetchedPage, skipped: int, stop: threading.Event) -> ToolOutput:
@@ -288,9 +298,15 @@ def _pdf_output(page: FetchedPage, skipped: int, stop: threading.Event) -> ToolO
     text = "\n".join(part.text for part in outcome.content if isinstance(part, Text))
     body, _, note = text.rpartition("\n") if outcome.truncation and text.endswith("]") else (text, "", "")
     page_text = _page_block(page, body, []) + (f"\n{in_our_words(note)}" if note else "")
-    return ToolOutput((Text(page_text),), outcome.summary, truncation=in_our_words(outcome.truncation))
+    return ToolOutput(content=(Text(page_text),), summary=outcome.summary, truncation=in_our_words(outcome.truncation))
 
 
 def make_web_fetch(route: "NetworkRoute | None" = None, limits: FetchLimits = LIMITS) -> Tool[WebFetchArguments]:
     """Create one per session, because it caches pages."""
-    return Tool("WebFetch", load_description("WebFetch"), WebFetchArguments, _WebFetch(route, limits), read_only=True)
+    return Tool(
+        name="WebFetch",
+        description=load_description("WebFetch"),
+        arguments=WebFetchArguments,
+        run=_WebFetch(route, limits),
+        read_only=True,
+    )

@@ -138,5 +138,9 @@ def _render_output(results: "list[WebSearchResult]", query: "WebSearchQuery") ->
 
 
 WEB_SEARCH: Final[Tool[Any]] = Tool(
-    "WebSearch", load_description("WebSearch"), WebSearchArguments, _search_web, read_only=True
+    name="WebSearch",
+    description=load_description("WebSearch"),
+    arguments=WebSearchArguments,
+    run=_search_web,
+    read_only=True,
 )

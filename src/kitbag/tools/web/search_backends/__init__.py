@@ -6,7 +6,9 @@ them need; web_search chooses a backend, filters its results and renders them.
 
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
+
+import msgspec
 
 from kitbag.tools.web.search_backends.request import WebSearchQuery, WebSearchResult
 
@@ -14,7 +16,7 @@ SearchFunction = Callable[[WebSearchQuery], Awaitable[list[WebSearchResult]]]
 """Returns results, best first; the caller filters and bounds them. Raises SearchError and FetchError."""
 
 
-class SearchBackend(NamedTuple):
+class SearchBackend(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     base_url: str = ""
@@ -26,7 +28,13 @@ class SearchBackend(NamedTuple):
         self, query: str, allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, key: str
     ) -> WebSearchQuery:
         return WebSearchQuery(
-            query, allowed, blocked, self.title, url or self.base_url, key, is_user_configured=bool(url)
+            query=query,
+            allowed=allowed,
+            blocked=blocked,
+            title=self.title,
+            base_url=url or self.base_url,
+            key=key,
+            is_user_configured=bool(url),
         )
 
     def search(self, query: WebSearchQuery) -> Awaitable[list[WebSearchResult]]:
@@ -35,9 +43,11 @@ class SearchBackend(NamedTuple):
 
 
 BACKENDS: Final = (
-    SearchBackend("searxng", "SearXNG"),
-    SearchBackend("brave", "Brave Search", "https://api.search.brave.com", "BRAVE_API_KEY"),
-    SearchBackend("tavily", "Tavily", "https://api.tavily.com", "TAVILY_API_KEY"),
-    SearchBackend("duckduckgo", "DuckDuckGo", "https://html.duckduckgo.com"),
+    SearchBackend(name="searxng", title="SearXNG"),
+    SearchBackend(
+        name="brave", title="Brave Search", base_url="https://api.search.brave.com", key_variable="BRAVE_API_KEY"
+    ),
+    SearchBackend(name="tavily", title="Tavily", base_url="https://api.tavily.com", key_variable="TAVILY_API_KEY"),
+    SearchBackend(name="duckduckgo", title="DuckDuckGo", base_url="https://html.duckduckgo.com"),
 )
 """In order of preference."""

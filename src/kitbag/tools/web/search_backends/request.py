@@ -21,7 +21,7 @@ class SearchError(KitbagError):
     """A failed search: the problem, and what the user or the model can do."""
 
 
-class WebSearchQuery(NamedTuple):
+class WebSearchQuery(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     allowed: tuple[str, ...]
     """Domains; empty: all."""
