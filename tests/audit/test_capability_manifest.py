@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from conftest import World
-from kitbag.audit.capability_manifest import CapabilityManifest
+from kitbag.audit.capability_manifest import CapabilityManifest, ManifestScript
 from kitbag.audit.run import report_to_json, run_audit
 
 
@@ -66,7 +66,7 @@ def test_scripts_have_hash_size_and_executable_bit(world: World) -> None:
     world.write("skills/a/tool", "#!/usr/bin/env python3\n")
     found = manifest_of(path.parent).scripts
     digest = hashlib.sha256(b"#!/bin/sh\nls\n").hexdigest()
-    assert found[0] == ("scripts/x.sh", "shell", 13, True, digest)
+    assert found[0] == ManifestScript(path="scripts/x.sh", language="shell", size=13, executable=True, sha256=digest)
     assert [(entry.path, entry.language, entry.executable) for entry in found[1:]] == [("tool", "python", False)]
 
 

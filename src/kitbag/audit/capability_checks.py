@@ -35,14 +35,19 @@ def find_undeclared(
     if promise and (uses_network or (external_hosts and manifest.scripts)):
         used = ", ".join(external_hosts[:3]) or ", ".join(sorted(_NETWORK_PROGRAMS.intersection(manifest.programs)))
         remarks.append(
-            FileRemark("undeclared-capability", None, promise[0], f"the description promises no network; uses {used}")
+            FileRemark(
+                rule="undeclared-capability",
+                severity=None,
+                excerpt=promise[0],
+                note=f"the description promises no network; uses {used}",
+            )
         )
     promise = _READ_ONLY.search(description)
     if promise and item.kind != "plugin":
         writers = [tool for tool in _WRITERS if tool in access.names]
         if writers:
             note = f"the description promises to change nothing; declares {', '.join(writers)}"
-            remarks.append(FileRemark("undeclared-capability", None, promise[0], note))
+            remarks.append(FileRemark(rule="undeclared-capability", severity=None, excerpt=promise[0], note=note))
     return remarks
 
 
@@ -53,19 +58,19 @@ def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[Fi
             first = manifest.commands[0]
             return [
                 FileRemark(
-                    "undeclared-capability",
-                    None,
-                    f"!`{first.text}`",
-                    f"Bash is not declared; {first.file}:{first.line} runs a command",
+                    rule="undeclared-capability",
+                    severity=None,
+                    excerpt=f"!`{first.text}`",
+                    note=f"Bash is not declared; {first.file}:{first.line} runs a command",
                 )
             ]
         if manifest.scripts:
             return [
                 FileRemark(
-                    "undeclared-capability",
-                    "low",
-                    manifest.scripts[0].path,
-                    "Bash is not declared, but there are scripts to run",
+                    rule="undeclared-capability",
+                    severity="low",
+                    excerpt=manifest.scripts[0].path,
+                    note="Bash is not declared, but there are scripts to run",
                 )
             ]
         return []
@@ -74,7 +79,7 @@ def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[Fi
     for command in manifest.commands:
         if not any(_rule_matches(rule, command.text.strip()) for rule in rules):
             note = f"no declared rule for Bash covers {command.file}:{command.line}"
-            return [FileRemark("undeclared-capability", None, f"!`{command.text}`", note)]
+            return [FileRemark(rule="undeclared-capability", severity=None, excerpt=f"!`{command.text}`", note=note)]
     return []
 
 
@@ -93,9 +98,9 @@ def _check_tools(access: ToolAccess, manifest: CapabilityManifest) -> list[FileR
         return []
     return [
         FileRemark(
-            "undeclared-capability",
-            "low",
-            ", ".join(missing),
-            "tools that the text speaks of and the list does not have",
+            rule="undeclared-capability",
+            severity="low",
+            excerpt=", ".join(missing),
+            note="tools that the text speaks of and the list does not have",
         )
     ]

@@ -8,6 +8,8 @@ import os
 import re
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.file_checks import is_binary, read_link_target
 from kitbag.audit.file_content import FileContent
@@ -40,14 +42,14 @@ class ManifestCommand(NamedTuple):
     text: str
 
 
-class ManifestReference(NamedTuple):
+class ManifestReference(msgspec.Struct, frozen=True, kw_only=True, order=True):
     file: str
     line: int
     target: str
     leaves: bool
 
 
-class ManifestScript(NamedTuple):
+class ManifestScript(msgspec.Struct, frozen=True, kw_only=True, order=True):
     path: str
     language: str
     size: int
@@ -61,14 +63,14 @@ class ManifestLink(NamedTuple):
     leaves: bool
 
 
-class ManifestBinary(NamedTuple):
+class ManifestBinary(msgspec.Struct, frozen=True, kw_only=True, order=True):
     path: str
     kind: str
     size: int
     sha256: str
 
 
-class CapabilityManifest(NamedTuple):
+class CapabilityManifest(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[ManifestCommand, ...]
     references: tuple[ManifestReference, ...]
     environment: tuple[str, ...]
@@ -106,7 +108,10 @@ class CapabilityManifest(NamedTuple):
     def to_json(self) -> dict[str, object]:
         return {
             "commands": [entry._asdict() for entry in self.commands],
-            "references": [entry._asdict() for entry in self.references],
+            "references": [
+                {"file": entry.file, "line": entry.line, "target": entry.target, "leaves": entry.leaves}
+                for entry in self.references
+            ],
             "environment": list(self.environment),
             "hosts": list(self.hosts),
             "urls": list(self.urls),
@@ -118,9 +123,21 @@ class CapabilityManifest(NamedTuple):
             "permission_mode": self.permission_mode or None,
             "hooks": list(self.hooks),
             "servers": list(self.servers),
-            "scripts": [entry._asdict() for entry in self.scripts],
+            "scripts": [
+                {
+                    "path": entry.path,
+                    "language": entry.language,
+                    "size": entry.size,
+                    "executable": entry.executable,
+                    "sha256": entry.sha256,
+                }
+                for entry in self.scripts
+            ],
             "links": [entry._asdict() for entry in self.links],
-            "binaries": [entry._asdict() for entry in self.binaries],
+            "binaries": [
+                {"path": entry.path, "kind": entry.kind, "size": entry.size, "sha256": entry.sha256}
+                for entry in self.binaries
+            ],
         }
 
 
@@ -155,11 +172,19 @@ class CapabilityCollector:
         entry = content.entry
         if is_binary(content):
             kind = content.magic or "unknown"
-            self.binaries.append(ManifestBinary(entry.relative, kind, content.size, content.sha256))
+            self.binaries.append(
+                ManifestBinary(path=entry.relative, kind=kind, size=content.size, sha256=content.sha256)
+            )
         elif content.kind == "script" or entry.executable:
             language = content.language or "unknown"
             self.scripts.append(
-                ManifestScript(entry.relative, language, content.size, entry.executable, content.sha256)
+                ManifestScript(
+                    path=entry.relative,
+                    language=language,
+                    size=content.size,
+                    executable=entry.executable,
+                    sha256=content.sha256,
+                )
             )
 
     def add_text(self, source: AuditedText, addresses: list[FoundUrl]) -> None:
@@ -210,7 +235,9 @@ class CapabilityCollector:
         if not is_certain and not os.path.lexists(path):
             return
         inside = path == self.base or path.startswith(self.base + os.sep)
-        self.references.append(ManifestReference(file, line, target, target[0] in "~/" or not inside))
+        self.references.append(
+            ManifestReference(file=file, line=line, target=target, leaves=target[0] in "~/" or not inside)
+        )
 
     def _add_environment(self, source: AuditedText, shell: str) -> None:
         names: set[str] = set()
@@ -232,20 +259,20 @@ class CapabilityCollector:
 
     def finish(self, tools: tuple[str, ...] | None, mode: str) -> CapabilityManifest:
         return CapabilityManifest(
-            tuple(sorted(self.commands)),
-            tuple(sorted(set(self.references))),
-            tuple(sorted(self.environment)),
-            tuple(sorted(self.hosts)),
-            tuple(sorted(self.urls)),
-            tuple(sorted(self.programs)),
-            tools,
-            tuple(sorted(self.mentioned_tools)),
-            mode,
-            tuple(dict.fromkeys(self.hooks)),
-            tuple(dict.fromkeys(self.servers)),
-            tuple(sorted(self.scripts)),
-            tuple(sorted(self.links)),
-            tuple(sorted(self.binaries)),
+            commands=tuple(sorted(self.commands)),
+            references=tuple(sorted(set(self.references))),
+            environment=tuple(sorted(self.environment)),
+            hosts=tuple(sorted(self.hosts)),
+            urls=tuple(sorted(self.urls)),
+            programs=tuple(sorted(self.programs)),
+            tools_declared=tools,
+            tools_mentioned=tuple(sorted(self.mentioned_tools)),
+            permission_mode=mode,
+            hooks=tuple(dict.fromkeys(self.hooks)),
+            servers=tuple(dict.fromkeys(self.servers)),
+            scripts=tuple(sorted(self.scripts)),
+            links=tuple(sorted(self.links)),
+            binaries=tuple(sorted(self.binaries)),
         )
 
 

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Final, NamedTuple, cast
 
+import msgspec
+
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.file_checks import FileRemark
 from kitbag.audit.file_content import FileContent
@@ -30,7 +32,7 @@ _HELPERS: Final = load_words("declarations.helpers")
 _BROAD_RULE = re.compile(r"(?:Bash|Write|Edit|WebFetch)(?:\(\s*(?:\*|:\*|\*\*|domain:\*)?\s*\))?|\*|mcp__\*")
 
 
-class ItemDeclarations(NamedTuple):
+class ItemDeclarations(msgspec.Struct, frozen=True, kw_only=True):
     """What an item declares about itself."""
 
     name: str
@@ -50,7 +52,9 @@ class ItemDeclarations(NamedTuple):
     prompt_line: int = 0
 
 
-NO_DECLARATIONS: Final = ItemDeclarations("", "", ToolAccess(mode="inherit"), (), "", (), (), ())
+NO_DECLARATIONS: Final = ItemDeclarations(
+    name="", description="", access=ToolAccess(mode="inherit"), tools=(), mode="", hooks=(), servers=(), remarks=()
+)
 
 
 def read_declarations(item: AuditItem) -> ItemDeclarations:
@@ -70,20 +74,27 @@ def read_declarations(item: AuditItem) -> ItemDeclarations:
     servers = _check_servers(document, remarks)
     allows_every_command = access.mode == "all" or ("Bash" in access.names and not _limits_bash(access))
     if allows_every_command and tools.key and item.kind in ("skill", "command"):
-        remarks.append((document.find_line(tools.key), FileRemark("broad-tools", None, _excerpt(tools.value))))
+        remarks.append(
+            (
+                document.find_line(tools.key),
+                FileRemark(rule="broad-tools", severity=None, excerpt=_excerpt(tools.value)),
+            )
+        )
     name = document.take("name").value
     unrestricted = [name for name in access.names if not any(rule.startswith(f"{name}(") for rule in access.specifiers)]
     written = tuple(dict.fromkeys((*unrestricted, *access.specifiers, *access.unknown))) if tools.key else ()
+    prompt, prompt_line = _read_prompt(document)
     return ItemDeclarations(
-        collapse_whitespace(name) if isinstance(name, str) else "",
-        collapse_whitespace(to_text(document.take("description").value or ""))[:2000],
-        access if tools.key else ToolAccess(mode="inherit"),
-        written or (("*",) if access.mode == "all" and tools.key else ()),
-        mode,
-        hooks,
-        servers,
-        tuple(remarks),
-        *_read_prompt(document),
+        name=collapse_whitespace(name) if isinstance(name, str) else "",
+        description=collapse_whitespace(to_text(document.take("description").value or ""))[:2000],
+        access=access if tools.key else ToolAccess(mode="inherit"),
+        tools=written or (("*",) if access.mode == "all" and tools.key else ()),
+        mode=mode,
+        hooks=hooks,
+        servers=servers,
+        remarks=tuple(remarks),
+        prompt=prompt,
+        prompt_line=prompt_line,
     )
 
 
@@ -114,27 +125,35 @@ def _check_mode(document: AgentDocument, dialect: str, item: AuditItem, remarks:
             severity = "low"
         if severity:
             remarks.append(
-                (document.find_line(field.key), FileRemark("declared-mode", severity, f"{field.key}: {word}"))
+                (
+                    document.find_line(field.key),
+                    FileRemark(rule="declared-mode", severity=severity, excerpt=f"{field.key}: {word}"),
+                )
             )
     sandbox = document.take("sandbox_mode")
     if sandbox.key and _UNRESTRICTED.search(_excerpt(sandbox.value)):
         remarks.append(
             (
                 document.find_line(sandbox.key),
-                FileRemark("declared-mode", "high", f"{sandbox.key}: {_excerpt(sandbox.value)}"),
+                FileRemark(rule="declared-mode", severity="high", excerpt=f"{sandbox.key}: {_excerpt(sandbox.value)}"),
             )
         )
     policy = document.metadata.get("approval_policy")
     if isinstance(policy, str) and _UNRESTRICTED.search(policy):
         remarks.append(
-            (document.find_line("approval_policy"), FileRemark("declared-mode", "high", f"approval_policy: {policy}"))
+            (
+                document.find_line("approval_policy"),
+                FileRemark(rule="declared-mode", severity="high", excerpt=f"approval_policy: {policy}"),
+            )
         )
     permission = document.take("permission")
     if permission.key and _allows_all(permission.value):
         remarks.append(
             (
                 document.find_line(permission.key),
-                FileRemark("declared-mode", "medium", f"{permission.key}: {_excerpt(permission.value)}"),
+                FileRemark(
+                    rule="declared-mode", severity="medium", excerpt=f"{permission.key}: {_excerpt(permission.value)}"
+                ),
             )
         )
     return mode
@@ -156,7 +175,12 @@ def _check_hooks(document: AgentDocument, remarks: list[tuple[int, FileRemark]])
     if not value:
         return ()
     commands = _find_commands(value)
-    remarks.append((document.find_line(key), FileRemark("declared-hooks", None, f"{key}: {'; '.join(commands)}"[:400])))
+    remarks.append(
+        (
+            document.find_line(key),
+            FileRemark(rule="declared-hooks", severity=None, excerpt=f"{key}: {'; '.join(commands)}"[:400]),
+        )
+    )
     return commands
 
 
@@ -166,7 +190,9 @@ def _check_servers(document: AgentDocument, remarks: list[tuple[int, FileRemark]
         return ()
     servers = _describe_servers(value)
     started = any(": " in server for server in servers)
-    remark = FileRemark("declared-servers", None if started else "low", f"{key}: {'; '.join(servers)}"[:400])
+    remark = FileRemark(
+        rule="declared-servers", severity=None if started else "low", excerpt=f"{key}: {'; '.join(servers)}"[:400]
+    )
     remarks.append((document.find_line(key), remark))
     return servers
 
@@ -223,13 +249,15 @@ def read_settings_file(content: FileContent) -> DeclaredSettings | None:
     try:
         fields = as_map(json.loads(_strip_comments(content.text, content.name)))
     except (ValueError, RecursionError):
-        return DeclaredSettings((), (), ((0, FileRemark("not-read", "low", content.name, "not JSON")),))
+        return DeclaredSettings(
+            (), (), ((0, FileRemark(rule="not-read", severity="low", excerpt=content.name, note="not JSON")),)
+        )
     remarks: list[tuple[int, FileRemark]] = []
 
     def note(key: str, rule: str, severity: Severity | None, excerpt: str, more: str = "") -> None:
         at = content.text.find(f'"{key}"') if content.text else -1
         line = content.text.count("\n", 0, at) + 1 if content.text and at >= 0 else 0
-        remarks.append((line, FileRemark(rule, severity, excerpt[:400], more)))
+        remarks.append((line, FileRemark(rule=rule, severity=severity, excerpt=excerpt[:400], note=more)))
 
     hooks: tuple[str, ...] = ()
     declared = fields.get("hooks")

@@ -36,9 +36,20 @@ def find_encoded_payloads(source: AuditedText) -> ScanResult:
         spent += len(encoded)
         payload = _describe_payload(encoded)
         if payload:
-            hits.append(RuleHit("encoded-payload", start, end, None, None, payload))
+            hits.append(
+                RuleHit(rule="encoded-payload", start=start, end=end, severity=None, confidence=None, note=payload)
+            )
         elif end - start >= _MIN_REPORTED and not data and source.content.kind in ("script", "markdown"):
-            hits.append(RuleHit("encoded-blob", start, end, None, None, f"{end - start:,} characters"))
+            hits.append(
+                RuleHit(
+                    rule="encoded-blob",
+                    start=start,
+                    end=end,
+                    severity=None,
+                    confidence=None,
+                    note=f"{end - start:,} characters",
+                )
+            )
     return ScanResult(hits, [])
 
 

@@ -6,7 +6,9 @@ Used by run. Only reads; never runs anything, connects anywhere or follows links
 import hashlib
 import os
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.audit import encoded_text, exfiltration, hidden_text, patterns, persistence, shell_checks
 from kitbag.audit.capability_checks import find_undeclared
@@ -43,7 +45,7 @@ _ABOUT_SECURITY = load_expression("examine_item.about_security")
 _WORD = re.compile(r"[\w.-]+")
 
 
-class FileRecord(NamedTuple):
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One file as stored in the lock file."""
 
     path: str
@@ -54,7 +56,7 @@ class FileRecord(NamedTuple):
     """Changing it changes what the item can do, not only its prose."""
 
 
-class ExaminedItem(NamedTuple):
+class ExaminedItem(msgspec.Struct, frozen=True, kw_only=True):
     item: AuditItem
     declared: ItemDeclarations
     manifest: CapabilityManifest
@@ -119,14 +121,21 @@ class _Examination:
             for file in self.collector.truncated_files
         ]
         for path, reason in self.unread:
-            self.findings.append(self._remark_finding(path, 0, FileRemark("not-read", None, path, reason)))
+            self.findings.append(
+                self._remark_finding(path, 0, FileRemark(rule="not-read", severity=None, excerpt=path, note=reason))
+            )
         manifest = self.collector.finish(self._declared_tools(), self.declared.mode)
         self._add_remarks(
             self.item.main_file, 1, find_undeclared(self.declared, manifest, self.item, self._sends_data())
         )
         findings = add_fingerprints(self._final_findings(), self.item.path)
         return ExaminedItem(
-            self.item, self.declared, manifest, tuple(self.files), tuple(findings), (*self.unread, *self.partly_read)
+            item=self.item,
+            declared=self.declared,
+            manifest=manifest,
+            files=tuple(self.files),
+            findings=tuple(findings),
+            unread=(*self.unread, *self.partly_read),
         )
 
     def _declared_tools(self) -> tuple[str, ...] | None:
@@ -147,7 +156,15 @@ class _Examination:
         rule = load_rules()[remark.rule]
         excerpt, note = (escape_for_terminal(collapse_whitespace(text)) for text in (remark.excerpt, remark.note))
         severity = remark.severity or rule.severity
-        return AuditFinding(rule.id, severity, rule.confidence, file, line, excerpt[: 2 * MAX_EXCERPT], note)
+        return AuditFinding(
+            rule=rule.id,
+            severity=severity,
+            confidence=rule.confidence,
+            file=file,
+            line=line,
+            excerpt=excerpt[: 2 * MAX_EXCERPT],
+            note=note,
+        )
 
     def _examine_file(self, entry: AuditFile) -> None:
         content = read_content(entry)
@@ -158,7 +175,11 @@ class _Examination:
         ]
         self.collector.add_content(content)
         acts = entry.executable or content.text is None or _acts(content)
-        self.files.append(FileRecord(entry.relative, content.sha256, content.size, entry.executable, acts))
+        self.files.append(
+            FileRecord(
+                path=entry.relative, sha256=content.sha256, size=content.size, executable=entry.executable, acts=acts
+            )
+        )
         if content.text is None:
             return
         if self.budget.left <= 0:
@@ -231,7 +252,13 @@ class _Examination:
         self.findings += findings
         for suppression in unused:
             hit = patterns.RuleHit(
-                "suppression-unused", suppression.start, suppression.start, None, None, suppression.rule, True
+                rule="suppression-unused",
+                start=suppression.start,
+                end=suppression.start,
+                severity=None,
+                confidence=None,
+                note=suppression.rule,
+                is_final=True,
             )
             finding = rate_hit(source, hit, file)
             self.findings += [finding.finding] if finding else []
@@ -247,8 +274,8 @@ class _Examination:
             and finding.rule != "hidden-characters"
             and not instructs_to_act(context)
         ):
-            return finding._replace(
-                severity="medium", confidence="low", note=finding.note or "in a text about security"
+            return msgspec.structs.replace(
+                finding, severity="medium", confidence="low", note=finding.note or "in a text about security"
             )
         return finding
 
@@ -264,16 +291,24 @@ class _Examination:
                 else f"{pair.send.file}:{self._sign_line(pair.send)[1]}"
             )
             note = f"{pair.secret.text}; sent: {location}"
-            self._add_remarks(pair.secret.file, line, [FileRemark("secret-exfiltration", pair.severity, row, note)])
+            self._add_remarks(
+                pair.secret.file,
+                line,
+                [FileRemark(rule="secret-exfiltration", severity=pair.severity, excerpt=row, note=note)],
+            )
         paired = {pair.secret.file for pair in pairs}
         for sign in self.signs:
             if sign.kind == "secret" and sign.strength == "strong" and sign.file not in paired:
                 row, line = self._sign_line(sign)
-                self._add_remarks(sign.file, line, [FileRemark("secret-access", None, row, sign.text)])
+                self._add_remarks(
+                    sign.file, line, [FileRemark(rule="secret-access", severity=None, excerpt=row, note=sign.text)]
+                )
         for reference in self.collector.references:
             if reference.leaves:
                 secret = exfiltration.is_secret_target(reference.target)
-                remark = FileRemark("reference-outside", "high" if secret else None, f"@{reference.target}")
+                remark = FileRemark(
+                    rule="reference-outside", severity="high" if secret else None, excerpt=f"@{reference.target}"
+                )
                 self._add_remarks(reference.file, reference.line, [remark])
 
     def _sign_line(self, sign: exfiltration.ExfiltrationSign) -> tuple[str, int]:
@@ -299,7 +334,7 @@ class _Examination:
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
-            kept[last[key]] = kept[last[key]]._replace(note=f"and {count} more in this file")
+            kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
         return sorted(kept, key=finding_sort_key)
 
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
@@ -309,7 +344,8 @@ class _Examination:
         name = os.path.basename(relative)
         if any(name in words for file, words in self.mentioned_files.items() if file != relative):
             return finding
-        return finding._replace(
+        return msgspec.structs.replace(
+            finding,
             severity=cap_severity("high", "medium"),
             confidence="low",
             note=finding.note or "in a fixture that nothing names",
@@ -338,5 +374,5 @@ def add_fingerprints(findings: list[AuditFinding], item: str) -> list[AuditFindi
         base = f"{finding.rule}\0{finding.file}\0{finding.fingerprint or finding.excerpt}"
         seen[base] = seen.get(base, 0) + 1
         digest = hashlib.sha256(f"{base}\0{seen[base]}".encode("utf-8", "backslashreplace")).hexdigest()[:24]
-        fingerprinted.append(finding._replace(item=item, fingerprint=digest))
+        fingerprinted.append(msgspec.structs.replace(finding, item=item, fingerprint=digest))
     return fingerprinted

@@ -7,6 +7,8 @@ tell whose host it is.
 import re
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.audit.expressions import load_expression, load_word_table, load_words
 from kitbag.audit.patterns import LineMatches, RuleHit, command_window, text_window
 from kitbag.audit.regions import PROSE_ROLES, AuditedText
@@ -44,7 +46,7 @@ _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], .
 )
 
 
-class ExfiltrationSign(NamedTuple):
+class ExfiltrationSign(msgspec.Struct, frozen=True, kw_only=True):
     """One half of an exfiltration: reading a secret, or sending data."""
 
     kind: Literal["secret", "send"]
@@ -90,7 +92,14 @@ def _make_sign(
     runs = role in ("command", "script", "config")
     return [
         ExfiltrationSign(
-            kind, strength, source.content.entry.relative, start, source.line_at(start), block, runs, text.strip()[:80]
+            kind=kind,
+            strength=strength,
+            file=source.content.entry.relative,
+            start=start,
+            line=source.line_at(start),
+            block=block,
+            runs=runs,
+            text=text.strip()[:80],
         )
     ]
 
@@ -142,7 +151,16 @@ def find_send_instructions(source: AuditedText) -> list[RuleHit]:
             continue
         hosts = [host for host in find_hosts(window) if not is_local_host(host)]
         if hosts:
-            hits.append(RuleHit("secret-exfiltration", start, end, None, "medium", f"to be sent to {hosts[0]}"))
+            hits.append(
+                RuleHit(
+                    rule="secret-exfiltration",
+                    start=start,
+                    end=end,
+                    severity=None,
+                    confidence="medium",
+                    note=f"to be sent to {hosts[0]}",
+                )
+            )
     return hits
 
 
@@ -167,5 +185,14 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
         if not hosts and role == "script" and sends:
             hosts = external_hosts
         if hosts and not any(owner in host for owner in owners for host in hosts):
-            hits.append(RuleHit("credential-to-stranger", start, end, None, None, f"{name} and {hosts[0]}"))
+            hits.append(
+                RuleHit(
+                    rule="credential-to-stranger",
+                    start=start,
+                    end=end,
+                    severity=None,
+                    confidence=None,
+                    note=f"{name} and {hosts[0]}",
+                )
+            )
     return hits

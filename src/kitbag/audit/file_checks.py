@@ -4,7 +4,8 @@ Used by examine_item; uses file_types.
 """
 
 import os
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.audit.file_content import HASH_LIMIT, FileContent
 from kitbag.audit.file_types import (
@@ -21,7 +22,7 @@ from kitbag.audit.findings import AuditFile, Severity
 from kitbag.text.hidden_characters import find_hidden, format_code_points
 
 
-class FileRemark(NamedTuple):
+class FileRemark(msgspec.Struct, frozen=True, kw_only=True):
     """A finding about a whole file."""
 
     rule: str
@@ -36,10 +37,15 @@ def check_entry(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
     hidden = find_hidden(entry.relative)
     if hidden:
         remarks.append(
-            FileRemark("hidden-characters", "high", entry.relative, f"in the file's name: {format_code_points(hidden)}")
+            FileRemark(
+                rule="hidden-characters",
+                severity="high",
+                excerpt=entry.relative,
+                note=f"in the file's name: {format_code_points(hidden)}",
+            )
         )
     if entry.kind == "special":
-        remarks.append(FileRemark("special-file", None, entry.relative))
+        remarks.append(FileRemark(rule="special-file", severity=None, excerpt=entry.relative))
     if entry.kind == "link":
         remarks += _check_link(entry, folder, root)
     return remarks
@@ -65,8 +71,22 @@ def _check_link(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
     in_root = real == root or real.startswith(root.rstrip("/") + "/")
     if in_root and not os.path.isabs(target):
         # One skill linked from several tools' folders; its target is audited where it is.
-        return [FileRemark("link-outside", "low", excerpt, "to another place of the same repository; not followed")]
-    return [FileRemark("link-outside", None, excerpt, "" if os.path.exists(entry.path) else "it leads nowhere here")]
+        return [
+            FileRemark(
+                rule="link-outside",
+                severity="low",
+                excerpt=excerpt,
+                note="to another place of the same repository; not followed",
+            )
+        ]
+    return [
+        FileRemark(
+            rule="link-outside",
+            severity=None,
+            excerpt=excerpt,
+            note="" if os.path.exists(entry.path) else "it leads nowhere here",
+        )
+    ]
 
 
 def check_content(content: FileContent) -> list[FileRemark]:
@@ -74,27 +94,37 @@ def check_content(content: FileContent) -> list[FileRemark]:
     remarks: list[FileRemark] = []
     name, magic = content.name, content.magic
     if content.problem and content.size <= HASH_LIMIT:
-        return [FileRemark("not-read", None, name, content.problem)]
+        return [FileRemark(rule="not-read", severity=None, excerpt=name, note=content.problem)]
     expected = expected_magic(name)
     if magic in PROGRAMS:
         is_disguised = bool(expected) or content.kind != "other"
-        remarks.append(FileRemark("type-mismatch" if is_disguised else "program-file", None, name, magic))
+        remarks.append(
+            FileRemark(
+                rule="type-mismatch" if is_disguised else "program-file", severity=None, excerpt=name, note=magic
+            )
+        )
     elif expected and magic not in expected and content.size:
         remarks.append(_mismatch_remark(content, magic))
     elif magic and content.kind != "other" and not expected:
-        remarks.append(FileRemark("type-mismatch", None, name, f"{magic} with the name of a text"))
+        remarks.append(
+            FileRemark(rule="type-mismatch", severity=None, excerpt=name, note=f"{magic} with the name of a text")
+        )
     elif content.text is None and not magic and content.size:
         remarks.append(_unknown_binary_remark(content))
     if is_archive(magic):
         remarks += _check_archive(content)
     elif magic == "picture" and _has_appended_data(content.data):
-        remarks.append(FileRemark("active-picture", None, name, "an archive or script behind the picture"))
+        remarks.append(
+            FileRemark(
+                rule="active-picture", severity=None, excerpt=name, note="an archive or script behind the picture"
+            )
+        )
     if content.truncated and content.text is not None:
         severity: Severity = "low" if is_data_file(name) else "medium"
         note = f"{content.size:,} bytes; only the first {len(content.data):,} were examined"
-        remarks.append(FileRemark("not-read", severity, name, note))
+        remarks.append(FileRemark(rule="not-read", severity=severity, excerpt=name, note=note))
     if file_extension(name) == "svg" and content.text is not None and "<script" in content.text.lower():
-        remarks.append(FileRemark("active-picture", None, name, "a script in the picture"))
+        remarks.append(FileRemark(rule="active-picture", severity=None, excerpt=name, note="a script in the picture"))
     return remarks
 
 
@@ -102,25 +132,29 @@ def _mismatch_remark(content: FileContent, magic: str) -> FileRemark:
     actual = magic or ("text" if content.text is not None else "unknown bytes")
     text = content.text or ""
     if content.text is not None and text.lstrip().startswith(("<svg", "<?xml", "version https://git-lfs")):
-        return FileRemark("type-mismatch", "low", content.name, "a text that stands for the file")
+        return FileRemark(
+            rule="type-mismatch", severity="low", excerpt=content.name, note="a text that stands for the file"
+        )
     severity: Severity | None = "medium" if not magic and content.text is None else None
-    return FileRemark("type-mismatch", severity, content.name, f"it is {actual}")
+    return FileRemark(rule="type-mismatch", severity=severity, excerpt=content.name, note=f"it is {actual}")
 
 
 def _unknown_binary_remark(content: FileContent) -> FileRemark:
     name = content.name
     if content.kind != "other":
-        return FileRemark("type-mismatch", None, name, "not a text, but it has the name of one")
+        return FileRemark(
+            rule="type-mismatch", severity=None, excerpt=name, note="not a text, but it has the name of one"
+        )
     loads = file_extension(name) in PICKLES
-    return FileRemark("binary-file", None, name, "loading it can run code" if loads else "")
+    return FileRemark(rule="binary-file", severity=None, excerpt=name, note="loading it can run code" if loads else "")
 
 
 def _check_archive(content: FileContent) -> list[FileRemark]:
     name = content.name
     if is_encrypted(content.magic, content.data):
-        return [FileRemark("encrypted-archive", None, name, content.magic)]
+        return [FileRemark(rule="encrypted-archive", severity=None, excerpt=name, note=content.magic)]
     severity: Severity = "info" if file_extension(name) in DOCUMENTS else "low"
-    return [FileRemark("archive-file", severity, name, f"{content.magic}; not looked into")]
+    return [FileRemark(rule="archive-file", severity=severity, excerpt=name, note=f"{content.magic}; not looked into")]
 
 
 def _has_appended_data(data: bytes) -> bool:

@@ -6,7 +6,9 @@ Used by examine_item; uses file_types and text.source_files.
 import hashlib
 import os
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.audit.file_types import TextKind, detect_language, detect_magic, detect_text_kind
 from kitbag.audit.findings import AuditFile
@@ -19,7 +21,7 @@ _CHUNK = 1 << 20
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]")
 
 
-class FileContent(NamedTuple):
+class FileContent(msgspec.Struct, frozen=True, kw_only=True):
     entry: AuditFile
     sha256: str
     """Of the whole file, or of its first HASH_LIMIT bytes."""
@@ -56,7 +58,18 @@ def read_content(entry: AuditFile) -> FileContent:
 
 
 def _unreadable(entry: AuditFile, problem: str) -> FileContent:
-    return FileContent(entry, "", entry.size, b"", None, "other", "", "", False, problem)
+    return FileContent(
+        entry=entry,
+        sha256="",
+        size=entry.size,
+        data=b"",
+        text=None,
+        kind="other",
+        language="",
+        magic="",
+        truncated=False,
+        problem=problem,
+    )
 
 
 def _read_descriptor(entry: AuditFile, descriptor: int) -> FileContent:
@@ -77,7 +90,18 @@ def _read_descriptor(entry: AuditFile, descriptor: int) -> FileContent:
     problem = f"only the first {HASH_LIMIT >> 20} MiB were read" if more else ""
     start = text or ""
     kind, language = detect_text_kind(name, start), detect_language(name, start)
-    return FileContent(entry, digest.hexdigest(), size, data, text, kind, language, magic, size > len(data), problem)
+    return FileContent(
+        entry=entry,
+        sha256=digest.hexdigest(),
+        size=size,
+        data=data,
+        text=text,
+        kind=kind,
+        language=language,
+        magic=magic,
+        truncated=size > len(data),
+        problem=problem,
+    )
 
 
 def _decode(data: bytes, cut: bool) -> str | None:

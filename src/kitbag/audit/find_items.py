@@ -9,6 +9,8 @@ import itertools
 import os
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
 from kitbag.library.plugins.archives import is_archive
@@ -45,7 +47,7 @@ _MARKDOWN_SUFFIXES = (".md", ".mdc")
 _DATA_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 
 
-class AuditTarget(NamedTuple):
+class AuditTarget(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     """Absolute; paths in findings and lock files are relative to it."""
     requested_paths: tuple[str, ...]
@@ -71,7 +73,12 @@ def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
         items.update({(item.path, item.kind): item for item in found.items})
         unread.update(found.unread)
     requested = tuple(os.path.relpath(path_found, root) for path_found in resolved)
-    return AuditTarget(root, requested, tuple(items[key] for key in sorted(items)), tuple(sorted(unread)))
+    return AuditTarget(
+        root=root,
+        requested_paths=requested,
+        items=tuple(items[key] for key in sorted(items)),
+        unread=tuple(sorted(unread)),
+    )
 
 
 def _resolve_path(path: str) -> str:
@@ -105,17 +112,25 @@ def _single_file(path: str, root: str) -> _FoundItems:
         raise UsageError(f"{path} is an archive; archives are not audited", "unpack it somewhere and audit the folder")
     relative = os.path.relpath(path, root)
     kind = _kind_by_folder(relative.split(os.sep)[:-1], name) or ("agent" if _has_frontmatter(path) else "workspace")
-    return _FoundItems((AuditItem(kind, folder, relative, name, (_audit_file(path, name),)),), ())
+    return _FoundItems(
+        (AuditItem(kind=kind, folder=folder, path=relative, main_file=name, files=(_audit_file(path, name),)),), ()
+    )
 
 
 def _audit_file(path: str, relative: str) -> AuditFile:
     try:
         status = os.lstat(path)
     except OSError:
-        return AuditFile(path, relative, "special", 0, False)
+        return AuditFile(path=path, relative=relative, kind="special", size=0, executable=False)
     kind = {0o100000: "file", 0o120000: "link"}.get(status.st_mode & 0o170000, "special")
     known = "file" if kind == "file" else "link" if kind == "link" else "special"
-    return AuditFile(path, relative, known, status.st_size, known == "file" and bool(status.st_mode & 0o111))
+    return AuditFile(
+        path=path,
+        relative=relative,
+        kind=known,
+        size=status.st_size,
+        executable=known == "file" and bool(status.st_mode & 0o111),
+    )
 
 
 def _has_frontmatter(path: str) -> bool:
@@ -192,7 +207,14 @@ class _Walk:
 
     def _build_item(self, owner: _ItemBuilder) -> AuditItem:
         path = self._relative(owner.folder)
-        return AuditItem(owner.kind, owner.folder, path, owner.main, tuple(sorted(owner.entries)), tuple(owner.unread))
+        return AuditItem(
+            kind=owner.kind,
+            folder=owner.folder,
+            path=path,
+            main_file=owner.main,
+            files=tuple(sorted(owner.entries)),
+            unread=tuple(owner.unread),
+        )
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self.root)
@@ -315,7 +337,13 @@ class _Walk:
     def _add_single_file(self, entry: "os.DirEntry[str]", kind: AuditItemKind) -> None:
         folder, name = os.path.split(entry.path)
         self.single_file_items.append(
-            AuditItem(kind, folder, self._relative(entry.path), name, (_audit_file(entry.path, name),))
+            AuditItem(
+                kind=kind,
+                folder=folder,
+                path=self._relative(entry.path),
+                main_file=name,
+                files=(_audit_file(entry.path, name),),
+            )
         )
 
     def _is_steering_file(self, name: str, folders: list[str]) -> bool:

@@ -5,6 +5,8 @@ Used by every module of this package; imports none of them.
 
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 Severity = Literal["high", "medium", "low", "info"]
 Confidence = Literal["high", "medium", "low"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
@@ -15,7 +17,7 @@ AuditFileKind = Literal["file", "link", "special"]
 MAX_EXCERPT: Final = 160
 
 
-class AuditFile(NamedTuple):
+class AuditFile(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A directory entry as found by the walk; not read yet."""
 
     path: str
@@ -35,7 +37,7 @@ class UnreadPath(NamedTuple):
     reason: str
 
 
-class AuditItem(NamedTuple):
+class AuditItem(msgspec.Struct, frozen=True, kw_only=True):
     """A skill, an agent, a command, a plugin, or the rest of a workspace."""
 
     kind: AuditItemKind
@@ -49,7 +51,7 @@ class AuditItem(NamedTuple):
     unread: tuple[UnreadPath, ...] = ()
 
 
-class AuditFinding(NamedTuple):
+class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     severity: Severity
     confidence: Confidence

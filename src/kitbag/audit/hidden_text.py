@@ -6,6 +6,8 @@ Used by examine_item; uses text.hidden_characters, which knows emoji, joining sc
 import re
 from typing import Final
 
+import msgspec
+
 from kitbag.audit.expressions import load_expression
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import RuleHit, ScanResult
@@ -50,10 +52,20 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
                 start = line.start() + found[0][0]
                 note = format_code_points(found)
                 hits.append(
-                    RuleHit("hidden-characters", start, line.start() + found[-1][0] + 1, severity, None, note, True)
+                    RuleHit(
+                        rule="hidden-characters",
+                        start=start,
+                        end=line.start() + found[-1][0] + 1,
+                        severity=severity,
+                        confidence=None,
+                        note=note,
+                        is_final=True,
+                    )
                 )
         if len(hits) >= _MAX_LINES or found_so_far > _MAX_CHARACTERS:
-            hits[-1:] = [hit._replace(note=f"{hit.note}; more lines like it are not listed") for hit in hits[-1:]]
+            hits[-1:] = [
+                msgspec.structs.replace(hit, note=f"{hit.note}; more lines like it are not listed") for hit in hits[-1:]
+            ]
             break
     return ScanResult(hits, [])
 
@@ -98,7 +110,17 @@ def find_mixed_words(source: AuditedText) -> list[RuleHit]:
         if len(hits) >= _MAX_LINES:
             break
         points = format_code_points([(0, ord(char)) for char in match[0] if not char.isascii()])
-        hits.append(RuleHit("look-alike-letters", match.start(), match.end(), None, None, points, True))
+        hits.append(
+            RuleHit(
+                rule="look-alike-letters",
+                start=match.start(),
+                end=match.end(),
+                severity=None,
+                confidence=None,
+                note=points,
+                is_final=True,
+            )
+        )
     return hits
 
 
@@ -111,5 +133,15 @@ def find_hidden_instructions(source: AuditedText) -> list[RuleHit]:
         text = source.text[region.start : min(region.end, region.start + 4000)]
         if _ADDRESSED.search(text) and _ORDERED.search(text) and "kitbag-audit:" not in text:
             severity: Severity = "high" if _ACTS.search(text) else "low"
-            hits.append(RuleHit("hidden-comment", region.start, region.end, severity, None, "", True))
+            hits.append(
+                RuleHit(
+                    rule="hidden-comment",
+                    start=region.start,
+                    end=region.end,
+                    severity=severity,
+                    confidence=None,
+                    note="",
+                    is_final=True,
+                )
+            )
     return hits

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
+import msgspec
+
 from kitbag.audit.capability_manifest import CapabilityManifest
 from kitbag.audit.examine_item import ExaminedItem, add_fingerprints
 from kitbag.audit.findings import AuditFinding, Severity, finding_sort_key
@@ -89,7 +91,7 @@ def write_lock(path: str, report: AuditReport) -> None:
         raise UsageError(f"{path} can't be written: {reason}", "give another place with -o") from error
 
 
-class LockedItem(NamedTuple):
+class LockedItem(msgspec.Struct, frozen=True, kw_only=True):
     """One item as recorded in the lock file."""
 
     kind: str
@@ -123,19 +125,21 @@ def read_lock(path: str) -> tuple[LockedItem, ...]:
 def _parse_item(entry: Mapping[str, object]) -> LockedItem:
     files = {name: as_map(value) for name, value in as_map(entry.get("files")).items()}
     return LockedItem(
-        str(entry.get("kind", "")),
-        str(entry.get("name", "")),
-        str(entry.get("path", "")),
-        {
+        kind=str(entry.get("kind", "")),
+        name=str(entry.get("name", "")),
+        path=str(entry.get("path", "")),
+        capabilities={
             kind: tuple(str(value) for value in as_list(values))
             for kind, values in as_map(entry.get("capabilities")).items()
         },
-        {
+        files={
             name: _file_fingerprint(str(file.get("sha256", "")), file.get("executable") is True)
             for name, file in files.items()
         },
-        frozenset(name for name, file in files.items() if file.get("acts") is not False),
-        frozenset(str(as_map(finding).get("fingerprint", "")) for finding in as_list(entry.get("findings"))),
+        active_files=frozenset(name for name, file in files.items() if file.get("acts") is not False),
+        fingerprints=frozenset(
+            str(as_map(finding).get("fingerprint", "")) for finding in as_list(entry.get("findings"))
+        ),
     )
 
 
@@ -147,7 +151,7 @@ def _current_item(one: ExaminedItem) -> LockedItem:
     return _parse_item(cast("dict[str, object]", json.loads(format_lock(_lock_entry(one)))))
 
 
-class ItemChange(NamedTuple):
+class ItemChange(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     name: str
     path: str
@@ -197,7 +201,16 @@ def compare_with_lock(report: AuditReport, lock: tuple[LockedItem, ...]) -> Lock
     for locked in lock:
         if (locked.kind, locked.path) not in used and report.covers(locked.path):
             item_changes.append(
-                ItemChange(locked.kind, locked.name, locked.path, "gone", "", {}, locked.capabilities, ())
+                ItemChange(
+                    kind=locked.kind,
+                    name=locked.name,
+                    path=locked.path,
+                    status="gone",
+                    previous_path="",
+                    added={},
+                    removed=locked.capabilities,
+                    files=(),
+                )
             )
     return LockComparison(
         tuple(sorted(item_changes, key=lambda change: (change.path, change.kind))),
@@ -229,7 +242,16 @@ def _item_change(one: ExaminedItem, before: LockedItem | None) -> ItemChange | N
     active = {path: fingerprint for path, fingerprint in now.files.items() if path in now.active_files}
     if before is None:
         files = diff_files({}, active)
-        return ItemChange(now.kind, now.name, now.path, "new", "", now.capabilities, {}, tuple(files))
+        return ItemChange(
+            kind=now.kind,
+            name=now.name,
+            path=now.path,
+            status="new",
+            previous_path="",
+            added=now.capabilities,
+            removed={},
+            files=tuple(files),
+        )
     active_before = {path: fingerprint for path, fingerprint in before.files.items() if path in before.active_files}
     added, removed = (
         _difference(now.capabilities, before.capabilities),
@@ -240,7 +262,16 @@ def _item_change(one: ExaminedItem, before: LockedItem | None) -> ItemChange | N
     if not (added or removed or files or moved):
         return None
     was = before.path if moved else ""
-    return ItemChange(now.kind, now.name, now.path, "moved" if moved else "changed", was, added, removed, tuple(files))
+    return ItemChange(
+        kind=now.kind,
+        name=now.name,
+        path=now.path,
+        status="moved" if moved else "changed",
+        previous_path=was,
+        added=added,
+        removed=removed,
+        files=tuple(files),
+    )
 
 
 def _difference(these: Capabilities, those: Capabilities) -> Capabilities:
@@ -255,7 +286,16 @@ def _change_findings(one: ExaminedItem, change: ItemChange) -> list[AuditFinding
     def add(rule: str, file_path: str, excerpt: str, severity: Severity | None = None) -> None:
         audit_rule = load_rules()[rule]
         shown = escape_for_terminal(collapse_whitespace(excerpt))[:400]
-        findings.append(AuditFinding(rule, severity or audit_rule.severity, audit_rule.confidence, file_path, 0, shown))
+        findings.append(
+            AuditFinding(
+                rule=rule,
+                severity=severity or audit_rule.severity,
+                confidence=audit_rule.confidence,
+                file=file_path,
+                line=0,
+                excerpt=shown,
+            )
+        )
 
     if change.status in ("new", "moved"):
         word = f"a new {change.kind}" if change.status == "new" else f"moved here from {change.previous_path}"

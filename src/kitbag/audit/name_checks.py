@@ -53,7 +53,7 @@ def check_names(items: Iterable[NamedItem]) -> dict[str, list[FileRemark]]:
             if not item.builtin:
                 # The chat's own commands always win, and a different case reads as a different word.
                 shadows = item.name in protected and item.name not in CHAT_COMMANDS
-                remarks.append(FileRemark("reserved-name", None if shadows else "low", item.name))
+                remarks.append(FileRemark(rule="reserved-name", severity=None if shadows else "low", excerpt=item.name))
             continue
         others = {
             other
@@ -65,12 +65,20 @@ def check_names(items: Iterable[NamedItem]) -> dict[str, list[FileRemark]]:
         if imitated and _plainness(imitated, protected) > _plainness(item.name, protected):
             remarks.append(
                 FileRemark(
-                    "look-alike-name", None, item.name, f"looks like {imitated!r}{_describe_non_ascii(item.name)}"
+                    rule="look-alike-name",
+                    severity=None,
+                    excerpt=item.name,
+                    note=f"looks like {imitated!r}{_describe_non_ascii(item.name)}",
                 )
             )
         elif _mixes_alphabets(item.name):
             remarks.append(
-                FileRemark("look-alike-name", None, item.name, f"mixes alphabets{_describe_non_ascii(item.name)}")
+                FileRemark(
+                    rule="look-alike-name",
+                    severity=None,
+                    excerpt=item.name,
+                    note=f"mixes alphabets{_describe_non_ascii(item.name)}",
+                )
             )
     return remarks_by_path
 

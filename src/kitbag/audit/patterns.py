@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.audit.findings import Confidence, Severity, cap_severity
 from kitbag.audit.regions import EXAMPLE_ROLES, PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.rules import RulePattern, load_patterns
@@ -23,7 +25,7 @@ _QUOTE_MARK = re.compile(r"\n[ \t]*(?:>[ \t]?|[#*/-]{1,2}[ \t])?")
 _TEXT_CODE: Final[frozenset[str]] = frozenset(("", "text", "txt", "md", "markdown", "prompt", "xml", "plaintext"))
 
 
-class RuleHit(NamedTuple):
+class RuleHit(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     start: int
     end: int
@@ -73,7 +75,15 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
                     if role in EXAMPLE_ROLES
                     else pattern.severity
                 )
-                hits.append(RuleHit(pattern.rule, begin + start, begin + end, severity, pattern.confidence))
+                hits.append(
+                    RuleHit(
+                        rule=pattern.rule,
+                        start=begin + start,
+                        end=begin + end,
+                        severity=severity,
+                        confidence=pattern.confidence,
+                    )
+                )
         if is_prose:
             newline = source.text.find("\n", offset, after)
             after = newline if newline >= 0 else after

@@ -5,7 +5,9 @@ patterns.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
@@ -13,7 +15,7 @@ from kitbag.audit.patterns import LineMatches, RuleHit, ScanResult, command_wind
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 
 
-class _WriteTarget(NamedTuple):
+class _WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     words: tuple[str, ...]
     regex: "re.Pattern[str]"
@@ -25,7 +27,11 @@ class _WriteTarget(NamedTuple):
 
 def _target(rule: str, name: str, strong: bool = False, example: Severity = "high") -> _WriteTarget:
     return _WriteTarget(
-        rule, load_words(f"persistence.{name}"), load_expression(f"persistence.{name}"), strong, example
+        rule=rule,
+        words=load_words(f"persistence.{name}"),
+        regex=load_expression(f"persistence.{name}"),
+        is_strong=strong,
+        max_example_severity=example,
     )
 
 
@@ -81,7 +87,7 @@ def _check_match(source: AuditedText, target: _WriteTarget, start: int, end: int
     else:
         how = "written" if _is_written_later(source, window[:at]) else ""
     severity = _severity(target, role, how, window) if how else None
-    return [RuleHit(target.rule, start, end, severity)] if severity is not None else []
+    return [RuleHit(rule=target.rule, start=start, end=end, severity=severity)] if severity is not None else []
 
 
 def _shell_writes(window: str, start: int, end: int) -> bool:

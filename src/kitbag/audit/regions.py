@@ -7,7 +7,9 @@ Used by every detector; uses text.frontmatter and text.reference_syntax.
 import bisect
 import itertools
 import re
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from kitbag.audit.expressions import load_words
 from kitbag.audit.file_content import FileContent
@@ -56,14 +58,14 @@ _LINE_LIMIT: Final = 2000
 _LOOKBACK: Final = 3000
 
 
-class TextRegion(NamedTuple):
+class TextRegion(msgspec.Struct, frozen=True, kw_only=True, order=True):
     start: int
     end: int
     role: RegionRole
     language: str
 
 
-class TextContext(NamedTuple):
+class TextContext(msgspec.Struct, frozen=True, kw_only=True):
     """A position in a text and its surroundings."""
 
     role: RegionRole
@@ -117,7 +119,7 @@ class AuditedText:
         self.body_start = len(self.text) - len(parts.body) if parts.frontmatter is not None else 0
         if parts.frontmatter is not None:
             self.frontmatter = self.text[: self.body_start]
-            self.regions.append(TextRegion(0, self.body_start, "frontmatter", ""))
+            self.regions.append(TextRegion(start=0, end=self.body_start, role="frontmatter", language=""))
         self._read_fences()
         tokens = find_references(self.text[self.body_start :]).tokens[: MAX_TOKENS + 1]
         lines = self.text.count("\n", 0, self.body_start)
@@ -127,7 +129,11 @@ class AuditedText:
             for token in tokens
             if token.kind != "escape"
         ]
-        commands = [TextRegion(t.start, t.end, "command", "shell") for t in self.tokens if t.kind == "command"]
+        commands = [
+            TextRegion(start=t.start, end=t.end, role="command", language="shell")
+            for t in self.tokens
+            if t.kind == "command"
+        ]
         if commands:
             taken = {region.start for region in commands}
             self.regions = sorted([r for r in self.regions if r.start not in taken] + commands)
@@ -146,7 +152,9 @@ class AuditedText:
             end = closing.end() if closing else len(text)
             word = re.split(r"[\s{,:]", info.lower().lstrip("{."), maxsplit=1)[0]
             role: RegionRole = "shell" if word in _SHELLS else "code"
-            self.regions.append(TextRegion(fence.start(), end, role, "shell" if role == "shell" else word))
+            self.regions.append(
+                TextRegion(start=fence.start(), end=end, role=role, language="shell" if role == "shell" else word)
+            )
             at = end
         self._read_comments(at, len(text))
 
@@ -154,7 +162,7 @@ class AuditedText:
         while (opened := self.text.find("<!--", start, end)) >= 0:
             closed = self.text.find("-->", opened + 4, end)
             start = closed + 3 if closed >= 0 else end
-            self.regions.append(TextRegion(opened, start, "comment", ""))
+            self.regions.append(TextRegion(start=opened, end=start, role="comment", language=""))
 
     def has(self, word: str) -> bool:
         """Whether the text contains a lowercase word; cached, because many detectors ask for the same words."""
@@ -188,9 +196,23 @@ class AuditedText:
         region = self.region_at(offset)
         role, language = self._find_role(offset, begin, row, region)
         if self.content.kind != "markdown":
-            return TextContext(role, language, line, row, self._comments_above(begin), "")
+            return TextContext(
+                role=role,
+                language=language,
+                line=line,
+                line_text=row,
+                introduction=self._comments_above(begin),
+                heading="",
+            )
         top = region.start if region is not None and region.role in ("shell", "code") else begin
-        return TextContext(role, language, line, row, self._introduction(top, begin, role), self._heading(top))
+        return TextContext(
+            role=role,
+            language=language,
+            line=line,
+            line_text=row,
+            introduction=self._introduction(top, begin, role),
+            heading=self._heading(top),
+        )
 
     def _find_role(self, offset: int, begin: int, row: str, region: TextRegion | None) -> tuple[RegionRole, str]:
         if self.content.kind != "markdown":

@@ -7,7 +7,9 @@ import functools
 import re
 import tomllib
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.audit.findings import Confidence, Severity
 
@@ -20,7 +22,11 @@ NEVER_SUPPRESSED: Final = frozenset(
 """Hidden text must not be able to suppress itself; changes are accepted by a lock file, not by a comment."""
 
 
-class AuditRule(NamedTuple):
+_RULE_FIELDS: Final = ("id", "severity", "confidence", "title", "why", "fix")
+"""Keys in rules.toml, named like the fields of AuditRule."""
+
+
+class AuditRule(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     severity: Severity
     confidence: Confidence
@@ -28,8 +34,18 @@ class AuditRule(NamedTuple):
     why: str
     fix: str
 
+    def to_json(self) -> dict[str, str]:
+        return {
+            "id": self.id,
+            "severity": self.severity,
+            "confidence": self.confidence,
+            "title": self.title,
+            "why": self.why,
+            "fix": self.fix,
+        }
 
-class RulePattern(NamedTuple):
+
+class RulePattern(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     words: tuple[str, ...]
     regex: "re.Pattern[str]"
@@ -50,7 +66,7 @@ def _load_document() -> list[dict[str, object]]:
 def load_rules() -> dict[str, AuditRule]:
     """By id, in file order."""
     return {
-        str(raw["id"]): AuditRule(**{field: cast("Any", raw[field]) for field in AuditRule._fields})
+        str(raw["id"]): AuditRule(**{field: cast("Any", raw[field]) for field in _RULE_FIELDS})
         for raw in _load_document()
     }
 
@@ -62,13 +78,13 @@ def load_patterns() -> tuple[RulePattern, ...]:
         for pattern in cast("list[dict[str, object]]", raw.get("pattern", [])):
             loaded.append(
                 RulePattern(
-                    str(raw["id"]),
-                    tuple(cast("list[str]", pattern["words"])),
-                    re.compile(str(pattern["regex"]), re.IGNORECASE),
-                    str(pattern["where"]),
-                    cast("Severity", pattern.get("severity", raw["severity"])),
-                    cast("Confidence", pattern.get("confidence", raw["confidence"])),
-                    cast("Severity", pattern.get("example", "high")),
+                    rule=str(raw["id"]),
+                    words=tuple(cast("list[str]", pattern["words"])),
+                    regex=re.compile(str(pattern["regex"]), re.IGNORECASE),
+                    where=str(pattern["where"]),
+                    severity=cast("Severity", pattern.get("severity", raw["severity"])),
+                    confidence=cast("Confidence", pattern.get("confidence", raw["confidence"])),
+                    max_example_severity=cast("Severity", pattern.get("example", "high")),
                 )
             )
     return tuple(loaded)

@@ -4,7 +4,9 @@ The entry point of this package. Used by the command line and by lockfile.
 """
 
 import os
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.audit.examine_item import ExaminedItem, ReadBudget, add_fingerprints, examine_item
 from kitbag.audit.find_items import find_items
@@ -20,7 +22,7 @@ CAUTION: Final = (
 )
 
 
-class AuditReport(NamedTuple):
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     requested_paths: tuple[str, ...]
     """Relative to the root."""
@@ -58,17 +60,21 @@ def run_audit(paths: tuple[str, ...], lock_file: str = "") -> AuditReport:
             file = os.path.normpath(os.path.join(os.path.relpath(one.item.folder, target.root), one.item.main_file))
             excerpt = escape_for_terminal(collapse_whitespace(remark.excerpt))
             finding = AuditFinding(
-                rule.id,
-                remark.severity or rule.severity,
-                rule.confidence,
-                file,
-                1,
-                excerpt,
-                escape_for_terminal(remark.note),
+                rule=rule.id,
+                severity=remark.severity or rule.severity,
+                confidence=rule.confidence,
+                file=file,
+                line=1,
+                excerpt=excerpt,
+                note=escape_for_terminal(remark.note),
             )
             name_findings += add_fingerprints([finding], one.item.path)
-        checked.append(one._replace(findings=tuple(sorted((*one.findings, *name_findings), key=finding_sort_key))))
-    return AuditReport(target.root, target.requested_paths, tuple(checked), target.unread)
+        checked.append(
+            msgspec.structs.replace(one, findings=tuple(sorted((*one.findings, *name_findings), key=finding_sort_key)))
+        )
+    return AuditReport(
+        root=target.root, requested_paths=target.requested_paths, examined=tuple(checked), unread=target.unread
+    )
 
 
 def item_name(examined: ExaminedItem) -> str:

@@ -7,6 +7,8 @@ examine_item; uses warning_context and printed_text.
 import re
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import MAX_EXCERPT, AuditFinding, Confidence, Severity, cap_severity
 from kitbag.audit.patterns import RuleHit, command_window
@@ -60,17 +62,21 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
                     "; ".join(filter(None, (note, reason))),
                 )
         elif context.role == "comment" and hit.rule in TEXT_RULES:
-            hit, severity, note = hit._replace(rule="hidden-comment"), "high", f"{hit.rule}, in a comment"
+            hit, severity, note = (
+                msgspec.structs.replace(hit, rule="hidden-comment"),
+                "high",
+                f"{hit.rule}, in a comment",
+            )
     excerpt = make_excerpt(context.line_text, hit.start - begin)
     matched_text = collapse_whitespace(source.text[hit.start : min(hit.end, hit.start + 1000)])
     finding = AuditFinding(
-        hit.rule,
-        severity,
-        confidence,
-        file,
-        context.line,
-        excerpt,
-        escape_for_terminal(collapse_whitespace(note)),
+        rule=hit.rule,
+        severity=severity,
+        confidence=confidence,
+        file=file,
+        line=context.line,
+        excerpt=excerpt,
+        note=escape_for_terminal(collapse_whitespace(note)),
         fingerprint=matched_text,
     )
     return RatedFinding(finding, context, hit.start)

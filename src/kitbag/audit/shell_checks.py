@@ -55,8 +55,8 @@ def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> lis
     role, _ = source.role_at(start)
     if role in PROSE_ROLES and not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
         note = "named, without an address that it would fetch"
-        return [RuleHit(rule, start, end, "low", "low", note, is_final=True)]
-    return [RuleHit(rule, start, end)]
+        return [RuleHit(rule=rule, start=start, end=end, severity="low", confidence="low", note=note, is_final=True)]
+    return [RuleHit(rule=rule, start=start, end=end)]
 
 
 def _reads_code(sink: "re.Match[str]") -> bool:
@@ -113,7 +113,7 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
         if name in decoded and (not prints or _TO_SHELL.search(match["after"])):
             rule = "decode-to-shell" if decoded[name] else "pipe-to-shell"
             note = f"`{name}` was {'decoded' if decoded[name] else 'fetched'} further up"
-            hits.append(RuleHit(rule, start, end, None, "medium", note))
+            hits.append(RuleHit(rule=rule, start=start, end=end, severity=None, confidence="medium", note=note))
     return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
 
 
@@ -145,7 +145,7 @@ def find_executed_downloads(source: AuditedText) -> ScanResult:
             re.MULTILINE,
         )
         if runs.search(after):
-            hits.append(RuleHit("download-and-run", start, end))
+            hits.append(RuleHit(rule="download-and-run", start=start, end=end))
     return ScanResult(hits, ["download-and-run"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
 
 
@@ -179,7 +179,17 @@ def find_unpinned_installs(source: AuditedText) -> ScanResult:
             if role in ("prose", "script-comment") and match["tool"] in ("npx", "uvx", "bunx"):
                 continue  # prose that mentions the tool
             note = f"no version: {package}"
-            hits.append(RuleHit("unpinned-install", start, end, "medium" if runs else "low", None, note, True))
+            hits.append(
+                RuleHit(
+                    rule="unpinned-install",
+                    start=start,
+                    end=end,
+                    severity="medium" if runs else "low",
+                    confidence=None,
+                    note=note,
+                    is_final=True,
+                )
+            )
     return ScanResult(hits, ["unpinned-install"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
 
 

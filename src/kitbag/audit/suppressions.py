@@ -7,6 +7,8 @@ and about the audit itself can't be suppressed. Used by examine_item.
 import re
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.audit.findings import AuditFinding
 from kitbag.audit.patterns import RuleHit
 from kitbag.audit.regions import AuditedText
@@ -21,7 +23,7 @@ _REASON = re.compile(r"\w{2,}")
 _MAX_SUPPRESSIONS: Final = 200
 
 
-class Suppression(NamedTuple):
+class Suppression(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     reason: str
     first: int
@@ -52,19 +54,37 @@ def find_suppressions(source: AuditedText) -> Suppressions:
         if rule not in load_rules() or rule in NEVER_SUPPRESSED:
             problem = "can't be suppressed" if rule in load_rules() else "no such rule"
             hits.append(
-                RuleHit("suppression-unknown", match.start(), match.end(), None, None, f"{rule[:60]}: {problem}", True)
+                RuleHit(
+                    rule="suppression-unknown",
+                    start=match.start(),
+                    end=match.end(),
+                    severity=None,
+                    confidence=None,
+                    note=f"{rule[:60]}: {problem}",
+                    is_final=True,
+                )
             )
         elif not _REASON.search(reason):
-            hits.append(RuleHit("suppression-no-reason", match.start(), match.end(), None, None, rule, True))
+            hits.append(
+                RuleHit(
+                    rule="suppression-no-reason",
+                    start=match.start(),
+                    end=match.end(),
+                    severity=None,
+                    confidence=None,
+                    note=rule,
+                    is_final=True,
+                )
+            )
         else:
             first = source.line_at(match.start())
             valid.append(
                 Suppression(
-                    rule,
-                    escape_for_terminal(collapse_whitespace(reason)),
-                    first,
-                    _last_covered_line(source, match.end()),
-                    match.start(),
+                    rule=rule,
+                    reason=escape_for_terminal(collapse_whitespace(reason)),
+                    first=first,
+                    last=_last_covered_line(source, match.end()),
+                    start=match.start(),
                 )
             )
     return Suppressions(valid, hits)
@@ -105,5 +125,5 @@ def apply_suppressions(
             marked.append(finding)
         else:
             used.add(covering)
-            marked.append(finding._replace(suppressed=covering.reason))
+            marked.append(msgspec.structs.replace(finding, suppressed=covering.reason))
     return marked, [suppression for suppression in suppressions if suppression not in used]

@@ -6,7 +6,9 @@ Used by examine_item for findings and the manifest, and by exfiltration, severit
 import functools
 import ipaddress
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
@@ -38,7 +40,7 @@ _INSTALLER_PATHS: Final = (
 _IMITATED: Final = load_words("urls.imitated")
 
 
-class FoundUrl(NamedTuple):
+class FoundUrl(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     url: str
     host: str
@@ -76,8 +78,8 @@ def _parse_url(start: int, text: str) -> FoundUrl | None:
         or "%" in host
         or ("." not in host and ":" not in host and not _NUMBER_HOST.fullmatch(host))
     ):
-        return FoundUrl(start, url, "localhost", user) if host == "localhost" else None
-    return FoundUrl(start, url, host, user)
+        return FoundUrl(start=start, url=url, host="localhost", user=user) if host == "localhost" else None
+    return FoundUrl(start=start, url=url, host=host, user=user)
 
 
 @functools.lru_cache(maxsize=64)
@@ -134,7 +136,16 @@ def check_urls(source: AuditedText, urls: list[FoundUrl]) -> ScanResult:
         role, _ = source.role_at(address.start)
         if role in ("prose", "inline", "table", "frontmatter") and severity == "high":
             severity = "medium"  # a mentioned URL is not used yet
-        hits.append(RuleHit(rule, address.start, address.start + len(address.url), severity, None, note))
+        hits.append(
+            RuleHit(
+                rule=rule,
+                start=address.start,
+                end=address.start + len(address.url),
+                severity=severity,
+                confidence=None,
+                note=note,
+            )
+        )
     return ScanResult(hits, [])
 
 

@@ -84,7 +84,7 @@ def _explain(rule_id: str, as_json: bool) -> None:
         raise UsageError(f"no rule is called {rule_id!r}", fix)
     suppressible = rule.id not in NEVER_SUPPRESSED
     if as_json:
-        output.as_json({**rule._asdict(), "suppressible": suppressible})
+        output.as_json({**rule.to_json(), "suppressible": suppressible})
         return
     output.fields(
         [
