@@ -4,6 +4,11 @@ Used by WebFetch. Omits scripts, styles, hidden elements and menus around the co
 stopped at any time and can't crash the process. Uses html_tokens, html_elements and markdown_blocks.
 """
 
+# Why not html-to-markdown (PyPI, Rust; 3.19.0 measured): its native code has aborted on real pages (stack overflows,
+# its issue 379 and pull request 421), so it would need a child process. Medians for pages of 49 to 150 KB on a busy
+# 2-core machine: 8 to 41 ms here, 52 to 89 ms there with the process, 7 to 18 ms without. 3.19.0 survived 11 hostile
+# pages, but returned nothing for text inside 100,000 nested elements, and leaves links relative.
+
 import html
 import re
 import threading
