@@ -23,9 +23,10 @@ from kitbag.messages import Image, Text
 from kitbag.permissions.model import PermissionDecision, is_inside
 from kitbag.permissions.paths import PathFacts, examine_path
 from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.human_format import format_count
 from kitbag.text.no_follow import open_directory
 from kitbag.tools.base import ToolContext, ToolOutput
-from kitbag.tools.files.paths import authorize_path, display_path, missing_path_output, number_of, visible_line
+from kitbag.tools.files.paths import authorize_path, display_path, missing_path_output, visible_line
 from kitbag.tools.files.read import MAX_LINES, READ, ReadArguments
 from kitbag.tools.search.readable import ReadFilter
 from kitbag.tools.search.walk import VCS_DIRECTORIES
@@ -132,7 +133,7 @@ class _MentionReader:
 
     def result(self) -> MentionedContent:
         if self._omitted:
-            problem = f"{number_of(self._omitted, 'more file')} named with @ not taken along"
+            problem = f"{format_count(self._omitted, 'more file')} named with @ not taken along"
             self._warn(problem, f"name at most {MAX_MENTIONS} in a message; the model can read the others itself")
         notices = self._notices[:MAX_NOTICES]
         if omitted_notices := len(self._notices) - len(notices):

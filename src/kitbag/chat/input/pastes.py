@@ -17,7 +17,7 @@ from kitbag.chat.input.clipboard import read_clipboard
 from kitbag.messages import Image
 from kitbag.processes.command_runner import TERMINAL_SEQUENCE
 from kitbag.text.hidden_characters import remove_hidden
-from kitbag.tools.files.paths import number_of
+from kitbag.text.human_format import format_count
 from kitbag.tools.files.read import MAX_IMAGE_BYTES, format_size, image_type
 
 MAX_INLINE_LINES: Final = 10
@@ -64,7 +64,7 @@ class PasteStore:
         # Store text that looks like a placeholder, too, so that it is never replaced by something else.
         if count <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS and not _PLACEHOLDER.search(text):
             return text
-        size = number_of(count, "line") if count > 1 else number_of(len(text), "character")
+        size = format_count(count, "line") if count > 1 else format_count(len(text), "character")
         return self._store("pasted text", f", {size}", text)
 
     def from_clipboard(self, environment: Mapping[str, str] | None = None) -> str | None:

@@ -10,11 +10,12 @@ from typing import Annotated, Final
 from msgspec import Meta, structs
 
 from kitbag.text.hidden_characters import reveal_hidden
+from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.files.change_file import FileChange, FileTarget, apply_change, find_target, unseen_problem
 from kitbag.tools.files.diff import UnifiedDiff, diff
 from kitbag.tools.files.file_text import ENCODING_NAMES, FileText, decode_file
-from kitbag.tools.files.paths import can_read, missing_path_output, number_of
+from kitbag.tools.files.paths import can_read, missing_path_output
 from kitbag.tools.files.read import format_size
 from kitbag.tools.files.replace import MAX_POSITIONS, AmbiguousMatch, Replacement, ReplacementTooLong, replace_text
 from kitbag.tools.files.write import EncodedContent, check_text, prepare_whole_file
@@ -136,7 +137,7 @@ def _render_rows(replaced: Replacement, changes: UnifiedDiff) -> str:
         half = MAX_ROWS // 2
         rows = [*rows[:half], f"[{len(rows) - 2 * half:,} more lines]", *rows[-half:]]
     if replaced.occurrences > len(replaced.spans):
-        rows.append(f"[and {number_of(replaced.occurrences - len(replaced.spans), 'more place')}]")
+        rows.append(f"[and {format_count(replaced.occurrences - len(replaced.spans), 'more place')}]")
     return "\n".join(rows)
 
 

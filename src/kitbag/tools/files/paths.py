@@ -97,10 +97,6 @@ def visible_line(text: str) -> str:
     return reveal_hidden(text).replace("\n", "[U+000A]").replace("\t", "[U+0009]")
 
 
-def number_of(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def error_to_output(error: InvalidError) -> ToolOutput:
     return error_output(visible_line(error.problem), visible_line(error.fix))
 

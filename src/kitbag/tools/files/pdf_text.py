@@ -13,9 +13,9 @@ import msgspec
 
 from kitbag.processes.run_process import OpenDirectory, ProcessResult, run_process
 from kitbag.text.hidden_characters import reveal_hidden
+from kitbag.text.human_format import format_count
 from kitbag.text.no_follow import open_directory
 from kitbag.tools.base import ToolOutput, error_output, text_output
-from kitbag.tools.files.paths import number_of
 from kitbag.tools.files.pdf_process import pdf_command
 
 MAX_PAGES: Final = 20
@@ -134,7 +134,7 @@ class _PdfPages:
             return error_output(f"{path} is damaged: it can't be read as a PDF document")
         if self._count < 0:
             return error_output(f"{path} can't be read: {self._abort_reason or 'it broke what reads it'}")
-        count = number_of(self._count, "page")
+        count = format_count(self._count, "page")
         if not self._pages and self._abort_reason:
             others = format_page_ranges(self._remaining_ranges(self._ranges[0][0], requested=requested))
             problem = f"page {self._ranges[0][0]} of {path} can't be read: {self._abort_reason}"
@@ -159,7 +159,7 @@ class _PdfPages:
                 f"{what}. It may be scanned: Read shows the text of a PDF, not its pictures.", what, truncation
             )
         text = "\n".join([*rows, f"[{truncation[0].upper()}{truncation[1:]}.]"] if truncation else rows)
-        return text_output(text, f"{number_of(len(shown), 'page')} of {path}", truncation)
+        return text_output(text, f"{format_count(len(shown), 'page')} of {path}", truncation)
 
     @property
     def _abort_reason(self) -> str:

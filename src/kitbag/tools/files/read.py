@@ -22,18 +22,12 @@ from kitbag.messages import Image
 from kitbag.permissions.safe_open import open_for_reading
 from kitbag.processes.run_process import run_in_thread
 from kitbag.text.hidden_characters import find_hidden, reveal_hidden
+from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.files.lines import TextLine, decode_utf8, is_binary, read_chunks, skip_lines, split_lines
 from kitbag.tools.files.notebooks import MAX_BYTES as MOST_NOTEBOOK_BYTES
 from kitbag.tools.files.notebooks import Notebook, NotebookError, decode_image
-from kitbag.tools.files.paths import (
-    authorize_path,
-    display_path,
-    error_to_output,
-    missing_path_output,
-    number_of,
-    visible_line,
-)
+from kitbag.tools.files.paths import authorize_path, display_path, error_to_output, missing_path_output, visible_line
 from kitbag.tools.files.pdf_text import read_pdf
 
 MAX_LINES: Final = 2_000
@@ -141,7 +135,7 @@ def image_type(head: bytes) -> str:
 def format_size(size: int) -> str:
     """`512 bytes`, `1.5 MB`."""
     if size < 1_000:
-        return number_of(size, "byte")
+        return format_count(size, "byte")
     value, units = size / 1_000, ["KB", "MB", "GB", "TB"]
     while value >= 999.5 and len(units) > 1:
         value, units = value / 1_000, units[1:]
@@ -215,7 +209,7 @@ def _no_such_line_output(text: _TextReader, path: str, first: int, size: int) ->
     if text.timed_out:
         problem = f"line {first:,} of {path} ({format_size(size)}) was not reached in {TIMEOUT_SECONDS} s"
         return error_output(f"{problem}; it is after line {text.line_count:,}", "Use Grep to find what you need in it.")
-    count = number_of(text.line_count, "line")
+    count = format_count(text.line_count, "line")
     return error_output(f"{path} has {count}, so there is no line {first:,}", f"Use an offset up to {text.line_count}.")
 
 
@@ -240,7 +234,7 @@ def _numbered_output(
     unfinished = text.timed_out and not text.has_more
     body = _render_rows(window, first, unfinished)
     notes = [*notes, body.encoding_note] if body.encoding_note else notes
-    truncation = [f"{number_of(body.truncated_rows, 'long line')} cut"] if body.truncated_rows else []
+    truncation = [f"{format_count(body.truncated_rows, 'long line')} cut"] if body.truncated_rows else []
     if text.has_more or body.last < first + len(window) - 1:
         text.count_remaining()
         whole = (
@@ -251,7 +245,7 @@ def _numbered_output(
         truncation.append(f"lines {first:,}-{body.last:,} of {whole}")
         notes.append(f"[These are {truncation[-1]}. Go on with offset={body.last + 1}.]")
     pictures = _notebook_images(notebook, window[: body.last - first + 1], notes) if notebook else []
-    summary = f"{number_of(body.last - first + 1, 'line')} of {path}"
+    summary = f"{format_count(body.last - first + 1, 'line')} of {path}"
     shown_text = text_output("\n".join([*body.rows, *notes]), summary, "; ".join(truncation))
     return structs.replace(shown_text, content=(*shown_text.content, *pictures))
 
@@ -267,7 +261,7 @@ def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str
             images.append(Image(media_type, base64.b64encode(data).decode()))
             remaining_bytes -= len(data)
     if omitted := len(found) - len(images):
-        notes.append(f"[{number_of(omitted, 'picture')} of the notebook left out: damaged, too large, or too many.]")
+        notes.append(f"[{format_count(omitted, 'picture')} of the notebook left out: damaged, too large, or too many.]")
     return images
 
 

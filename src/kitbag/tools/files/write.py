@@ -8,11 +8,11 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, structs
 
+from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.files.change_file import FileChange, FileTarget, apply_change, find_target, unseen_problem
 from kitbag.tools.files.diff import diff
 from kitbag.tools.files.file_text import ENCODING_NAMES, FileText, decode_file, find_unwritable
-from kitbag.tools.files.paths import number_of
 from kitbag.tools.files.read import format_size
 from kitbag.tools.seen_files import MAX_BYTES
 
@@ -90,13 +90,13 @@ def prepare_whole_file(target: FileTarget, written: EncodedContent) -> FileChang
         before = old.text if old is not None else ""
     changes = diff(before, written.text, target.shown_path)
     lines = written.text.count("\n") + (not written.text.endswith("\n") and written.text != "")
-    size = f"{number_of(lines, 'line')}, {format_size(len(written.data))}"
+    size = f"{format_count(lines, 'line')}, {format_size(len(written.data))}"
     note = f" ({written.encoding_note})" if written.encoding_note else ""
     if before is None:
         text, summary = f"Created {target.shown_path}: {size}.", f"{target.shown_path} +{changes.added} (new)"
     else:
         text = (
-            f"Wrote {target.shown_path}: {size}{note}, {number_of(changes.added, 'line')} added,"
+            f"Wrote {target.shown_path}: {size}{note}, {format_count(changes.added, 'line')} added,"
             f" {changes.removed:,} removed."
         )
         summary = f"{target.shown_path} +{changes.added} -{changes.removed}"

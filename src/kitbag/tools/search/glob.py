@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from kitbag.errors import InvalidError
 from kitbag.processes.run_process import OpenDirectory, run_in_thread
+from kitbag.text.human_format import format_count
 from kitbag.text.no_follow import open_directory
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.files.paths import (
@@ -23,7 +24,6 @@ from kitbag.tools.files.paths import (
     display_path,
     error_to_output,
     missing_path_output,
-    number_of,
     visible_line,
 )
 from kitbag.tools.search.file_filter import simple_name_patterns
@@ -204,7 +204,7 @@ def _render_output(
         text = f"No files match{inside}{note}. Hidden files and what git ignores are not searched unless named."
         return text_output(text, "nothing found", truncation)
     lines = [*chosen.paths, f"[{truncation}]"] if truncation else chosen.paths
-    return text_output("\n".join(lines), number_of(len(chosen.paths), "file"), truncation)
+    return text_output("\n".join(lines), format_count(len(chosen.paths), "file"), truncation)
 
 
 GLOB = Tool(name="Glob", description=load_description("Glob"), arguments=GlobArguments, run=_glob, read_only=True)

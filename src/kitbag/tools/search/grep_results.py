@@ -13,9 +13,10 @@ import msgspec
 
 from kitbag.processes.run_process import OpenDirectory, ProcessResult
 from kitbag.text.hidden_characters import reveal_hidden
+from kitbag.text.human_format import format_count
 from kitbag.tools.base import ToolContext, ToolOutput, error_output, text_output
 from kitbag.tools.files.lines import decode_utf8
-from kitbag.tools.files.paths import AuthorizedPath, display_path, number_of, visible_line
+from kitbag.tools.files.paths import AuthorizedPath, display_path, visible_line
 from kitbag.tools.search.file_filter import FileFilter
 from kitbag.tools.search.glob import MAX_CHARS, MAX_CHECKED, FilesByTime, incomplete_notes, select_readable
 from kitbag.tools.search.list_files import MAX_UNOPENED, ListingStatus, parse_unopened
@@ -163,7 +164,7 @@ class GrepResults:
             return error_output(f"the search failed: {visible_line(error)}", "Correct the pattern.")
         mode = self._request.mode
         if mode == "content":
-            rows, summary = self._rows, number_of(self._lines, "line")
+            rows, summary = self._rows, format_count(self._lines, "line")
             limit = "more match: narrow the search or raise head_limit" if self._is_full else ""
         elif mode == "count":
             rows, limit, summary = self._count_rows(stop)
@@ -192,7 +193,7 @@ class GrepResults:
         limit = (
             f"{chosen.remaining:,} more files match: narrow the search or raise head_limit" if chosen.remaining else ""
         )
-        return chosen.paths, limit, number_of(len(chosen.paths), "file")
+        return chosen.paths, limit, format_count(len(chosen.paths), "file")
 
     def _count_rows(self, stop: threading.Event) -> tuple[list[str], str, str]:
         rows: list[str] = []
@@ -208,7 +209,7 @@ class GrepResults:
                 total += count
                 characters += len(rows[-1]) + 1
         limit = f"{remaining:,} more files match: narrow the search or raise head_limit" if remaining else ""
-        return rows, limit, f"{total:,} in {number_of(len(rows), 'file')}"
+        return rows, limit, f"{total:,} in {format_count(len(rows), 'file')}"
 
 
 def _decode_path(written: bytes) -> str:

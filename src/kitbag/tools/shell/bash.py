@@ -19,8 +19,9 @@ from kitbag.permissions.model import PermissionDecision
 from kitbag.processes.command_runner import MAX_OUTPUT_BYTES, CommandResult
 from kitbag.sandbox.confine import describe_confinement
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
-from kitbag.tools.files.paths import display_path, number_of, visible_line
+from kitbag.tools.files.paths import display_path, visible_line
 from kitbag.tools.files.read import format_size
 from kitbag.tools.shell.command_output import CommandOutput, RenderedOutput
 from kitbag.tools.shell.command_run import AgentCommand, confinement_for, run_agent_command, run_in_own_thread
@@ -204,7 +205,7 @@ def _render_output(command: AgentCommand, done: _FinishedCommand, context: ToolC
         notes += _advice(result, command)
     body = printed if printed.strip() else NO_OUTPUT if not failed else ""
     text = "\n".join(part for part in (end if failed else "", body, *notes) if part)
-    count = number_of(output.lines, "line") if output.lines else "no output"
+    count = format_count(output.lines, "line") if output.lines else "no output"
     summary = [
         f"exit {_exit_code(result)}" if not result.stop_reason else end.rstrip("."),
         *([meaning] if meaning else []),

@@ -11,7 +11,7 @@ import msgspec
 
 from kitbag.processes.command_runner import TERMINAL_SEQUENCE, clean_output
 from kitbag.text.hidden_characters import reveal_hidden
-from kitbag.tools.files.paths import number_of
+from kitbag.text.human_format import format_count
 from kitbag.tools.files.read import format_size
 
 MAX_CHARS: Final = 29_000
@@ -102,7 +102,7 @@ class CommandOutput:
         line_count = self._line_count()
         lines = line_count - first.count("\n") - last.count("\n") - 2
         size = format_size(max(1, self.size - len(first.encode()) - len(last.encode())))
-        what = f"{number_of(lines, 'line')} ({size})" if lines > 0 else size
+        what = f"{format_count(lines, 'line')} ({size})" if lines > 0 else size
         omission_mark = f"[... {what} left out here ...]"
         return RenderedOutput(
             text=f"{first}\n\n{omission_mark}\n\n{last}",

@@ -14,8 +14,8 @@ from kitbag.net.errors import FetchError
 from kitbag.net.hosts import display_host, normalize_host
 from kitbag.net.urls import FetchTarget, parse_url
 from kitbag.settings import Settings
+from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
-from kitbag.tools.files.paths import number_of
 from kitbag.tools.web.untrusted_text import untrusted_block, untrusted_line
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _render_output(results: "list[WebSearchResult]", query: "WebSearchQuery") ->
         snippet = untrusted_line(html_text(result.snippet[:_MAX_MARKUP_CHARS]), MAX_SNIPPET_CHARS)
         rows += [f"{number}. {title}", f"   {result.url}", *([f"   {snippet}"] if snippet else [])]
     text = untrusted_block("search-results", {"query": query.query, "from": query.title}, "\n".join(rows))
-    return text_output(text, f"{number_of(len(results), 'result')} from {query.title}")
+    return text_output(text, f"{format_count(len(results), 'result')} from {query.title}")
 
 
 WEB_SEARCH: Final[Tool[Any]] = Tool(
