@@ -48,7 +48,7 @@ class Model:
         self.cpu: list[float] = []
         self.wall: list[float] = []
         self.bodies: dict[str, list[float]] = {}
-        endpoint = ApiEndpoint("bench", "http://127.0.0.1:9", {})
+        endpoint = ApiEndpoint(provider="bench", base_url="http://127.0.0.1:9", headers={})
         self._adapters: dict[str, Any] = {
             "Anthropic": Anthropic(endpoint),
             "OpenAI chat": OpenAIChat(endpoint),
@@ -75,7 +75,7 @@ class Model:
         parts: tuple[Any, ...] = (Text(SAID),)
         if self.said < self.turns:
             parts = (*parts, ToolCall(f"call-{self.said}", "ListLoadedSkills", {}))
-        reply = ModelReply(Message("assistant", parts), "tools" if len(parts) > 1 else "end", SMALL)
+        reply = ModelReply(message=Message("assistant", parts), stop="tools" if len(parts) > 1 else "end", usage=SMALL)
         self.ended = time.process_time(), time.perf_counter()
         yield reply
 

@@ -145,7 +145,7 @@ class Chief:
         cpu, clock = now()
         if AN_AGENT in request.system[-1].text:
             self.until_asked.append(clock - self.ended[1] if self.ended else 0.0)
-            yield ModelReply(Message("assistant", (Text("The answer is 42."),)), "end", SMALL)
+            yield ModelReply(message=Message("assistant", (Text("The answer is 42."),)), stop="end", usage=SMALL)
             return
         if self.ended is not None:
             self.spent[self.tool].append((cpu - self.ended[0], clock - self.ended[1]))
@@ -155,7 +155,7 @@ class Chief:
         parts: tuple[Any, ...] = (Text("Working."),)
         if self.said <= self.turns:
             parts = (*parts, ToolCall(f"call-{self.said}", self.tool, given))
-        reply = ModelReply(Message("assistant", parts), "tools" if len(parts) > 1 else "end", SMALL)
+        reply = ModelReply(message=Message("assistant", parts), stop="tools" if len(parts) > 1 else "end", usage=SMALL)
         self.ended = now()
         yield reply
 
@@ -245,7 +245,7 @@ class Gate:
             self.at, self.memory = now(), _memory()
             self.full.set()
         await self.full.wait()
-        yield ModelReply(Message("assistant", (Text("The answer is 42."),)), "end", SMALL)
+        yield ModelReply(message=Message("assistant", (Text("The answer is 42."),)), stop="end", usage=SMALL)
 
 
 class GatedWorker(Worker):

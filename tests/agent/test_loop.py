@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from agent.talking import FREE, Talk, assert_valid, call, echo, script, tool
@@ -73,7 +74,7 @@ class TestLimits:
         assert len(one.model.requests) == 2
 
     def test_tokens(self, talk) -> None:
-        steps = [ASK._replace(usage=Usage(60, 50)), "Done."]
+        steps = [msgspec.structs.replace(ASK, usage=Usage(60, 50)), "Done."]
         assert talk(script(*steps), limits=Limits(tokens=100)).run("Hi").status == "max-tokens"
 
     def test_cost(self, talk) -> None:
@@ -168,7 +169,7 @@ class TestCutOffReplies:
         ],
     )
     def test_the_end_after_two_corrections_says_why(self, talk, step: Step, word: str) -> None:
-        bad = [step._replace(calls=(call(f"b{n}", FREE["a"]),)) for n in range(9)]
+        bad = [msgspec.structs.replace(step, calls=(call(f"b{n}", FREE["a"]),)) for n in range(9)]
         ended = talk(script(*bad)).run("Hi")
         assert (ended.status, ended.turns) == ("failed", 3)
         assert word in ended.error
@@ -182,7 +183,8 @@ class TestCutOffReplies:
 
         whole = Step(calls=(call("c1", "TodoWrite", '{"text": "x"}'),))
         one: Talk = talk(
-            script(whole._replace(stop="length"), whole, "Done."), tool("TodoWrite", work, reads_only=False)
+            script(msgspec.structs.replace(whole, stop="length"), whole, "Done."),
+            tool("TodoWrite", work, reads_only=False),
         )
         assert one.run("Hi").status == "completed"
         assert ran == ["x"]

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -217,7 +218,7 @@ def test_D57_a_stream_that_breaks_runs_nothing_twice_and_shows_nothing_twice(
     world: World, protocol: str, kind: str
 ) -> None:
     world.write("a.txt", "the text\n")
-    call = reads()._replace(text="Let me look at it, é 数据.", fault=Fault(times=1, kind=kind))
+    call = msgspec.structs.replace(reads(), text="Let me look at it, é 数据.", fault=Fault(times=1, kind=kind))
     with ModelServer(script(call, "Done."), chunk=7) as server:
         point(world, server, protocol)
         done = ask(world, "Hi", "--output-format", "stream-json")

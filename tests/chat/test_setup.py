@@ -65,7 +65,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def failing(status: int, message: str, times: int = 1) -> Script:
-    fault = Fault(times, status, body=json.dumps({"error": {"message": message}}))
+    fault = Fault(times, status=status, body=json.dumps({"error": {"message": message}}))
     return Script([Rule([Step("Ready.", fault=fault)])])
 
 

@@ -17,8 +17,12 @@ Wire = Literal["anthropic", "chat", "responses"]
 
 def adapter(wire: str, server: ModelServer, idle: float = 20.0) -> Provider:
     if wire == "anthropic":
-        return Anthropic(ApiEndpoint("anthropic", server.url, {"x-api-key": "k"}, idle))
-    endpoint = ApiEndpoint("openai", f"{server.url}/v1", {"authorization": "Bearer k"}, idle)
+        return Anthropic(
+            ApiEndpoint(provider="anthropic", base_url=server.url, headers={"x-api-key": "k"}, idle_timeout=idle)
+        )
+    endpoint = ApiEndpoint(
+        provider="openai", base_url=f"{server.url}/v1", headers={"authorization": "Bearer k"}, idle_timeout=idle
+    )
     return OpenAIChat(endpoint) if wire == "chat" else OpenAIResponses(endpoint)
 
 

@@ -49,10 +49,10 @@ def collect(provider: Provider, request: ModelRequest) -> list[StreamItem]:
 
 def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (READ,)) -> ModelRequest:
     return ModelRequest(
-        "some-model",
-        (SystemBlock("Be brief.", cache=True), SystemBlock(" Today.")),
-        messages or (user_message("hi"),),
-        tools,
+        model="some-model",
+        system=(SystemBlock("Be brief.", cache=True), SystemBlock(" Today.")),
+        messages=messages or (user_message("hi"),),
+        tools=tools,
     )
 
 

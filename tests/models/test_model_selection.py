@@ -4,6 +4,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+import msgspec
 import pytest
 
 from kitbag.errors import InvalidError, UsageError
@@ -24,7 +25,7 @@ OPENAI = {"OPENAI_API_KEY": "o-key"}
 
 
 def sources(environment: dict[str, str] | None = None, **more: Any) -> ModelSources:
-    return ModelSources(environment or {}, probe_local=False, **more)
+    return ModelSources(environment=environment or {}, probe_local=False, **more)
 
 
 def name(chosen: SelectedModel) -> str:
@@ -36,7 +37,7 @@ class TestOrder:
         given = sources({**ANTHROPIC, "KITBAG_MODEL": "openai/b"}, model_setting="openai/c")
         assert name(select_model(given, "openai/a")) == "openai/a"
         assert name(select_model(given)) == "openai/b"
-        assert name(select_model(given._replace(environment=ANTHROPIC))) == "openai/c"
+        assert name(select_model(msgspec.structs.replace(given, environment=ANTHROPIC))) == "openai/c"
         assert name(select_model(sources(ANTHROPIC))) == "anthropic/claude-sonnet-4-5"
         assert name(select_model(sources(OPENAI))) == "openai/gpt-5"
         assert name(select_model(sources())) == "offline"
@@ -233,7 +234,7 @@ class TestLookingOnThisMachine:
 
     def test_a_server_that_answers_is_used(self) -> None:
         with Served(b'{"data": [{"id": "nomic-embed-text"}, {"id": "qwen3:8b"}]}') as host:
-            chosen = select_model(ModelSources({"OLLAMA_HOST": host}))
+            chosen = select_model(ModelSources(environment={"OLLAMA_HOST": host}))
         assert chosen.name == "ollama/qwen3:8b"
         assert host in chosen.reason
 
@@ -242,7 +243,7 @@ class TestLookingOnThisMachine:
     )
     def test_what_it_says_must_be_a_model(self, body: bytes) -> None:
         with Served(body) as host:
-            assert name(select_model(ModelSources({"OLLAMA_HOST": host}))) == "offline"
+            assert name(select_model(ModelSources(environment={"OLLAMA_HOST": host}))) == "offline"
 
     def test_nobody_else_is_asked(self) -> None:
         assert first_local_model("http://192.0.2.1:11434/v1") == ""

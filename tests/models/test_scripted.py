@@ -16,7 +16,9 @@ from kitbag.models.scripted import Fault, Rule, Script, Scripted, Seen, Step, lo
 def ask(provider: Scripted, *messages: Message, system: str = "Be brief.") -> list[Any]:
     async def go() -> list[Any]:
         async with aclosing(
-            provider.stream(ModelRequest("m", (SystemBlock(system),), messages or (user_message("hi"),)))
+            provider.stream(
+                ModelRequest(model="m", system=(SystemBlock(system),), messages=messages or (user_message("hi"),))
+            )
         ) as stream:
             return [piece async for piece in stream]
 

@@ -4,7 +4,7 @@ from conftest import World
 from kitbag.packing.agent_prompt import EnvironmentInfo, compose_agent_prompt
 from kitbag.text.tokens import estimate_tokens
 
-PLACE = EnvironmentInfo("/work", "linux", "2026-01-01")
+PLACE = EnvironmentInfo(cwd="/work", platform="linux", date="2026-01-01")
 PLAIN = """You are a specialized AI agent within Kitbag. You work on one task in your own context; the caller sees only your final answer.
 
 ## Agent Type: digger

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -18,7 +19,7 @@ from kitbag.packing.main_prompt import MAX_EXTRA_CHARACTERS, MainPrompt, MainPro
 from kitbag.text.tokens import estimate_tokens
 
 GOLDEN = Path(__file__).parent / "golden"
-HERE = EnvironmentInfo("/work/app", "linux", "2026-01-02", "main at 0123456789ab")
+HERE = EnvironmentInfo(cwd="/work/app", platform="linux", date="2026-01-02", git="main at 0123456789ab")
 READING = ("Read", "Glob", "Grep", "Skill", "SearchSkills", "ListLoadedSkills", "UnloadSkill")
 NO_BUILT_INS = "".join(
     f"[{kind}]\n" + "".join(f'{name} = "off"\n' for name in names)
@@ -30,7 +31,12 @@ NO_BUILT_INS = "".join(
 
 
 def wanted(**options: object) -> MainPromptInputs:
-    return MainPromptInputs("anthropic", 200_000, "default", HERE, READING, trusted=True)._replace(**options)
+    return msgspec.structs.replace(
+        MainPromptInputs(
+            provider="anthropic", window=200_000, mode="default", environment=HERE, tools=READING, trusted=True
+        ),
+        **options,
+    )
 
 
 @pytest.fixture
@@ -72,7 +78,13 @@ def test_the_prompt_is_the_golden_one(furnished: World, name: str) -> None:
     if name == "main-bare":
         found = prompt(
             furnished,
-            wanted(provider="offline", tools=(), trusted=False, mode="locked", environment=HERE._replace(git="")),
+            wanted(
+                provider="offline",
+                tools=(),
+                trusted=False,
+                mode="locked",
+                environment=msgspec.structs.replace(HERE, git=""),
+            ),
         )
     elif name == "main-anthropic":
         found = prompt(furnished, wanted(tools=(*READING, "Task")), team="data", persona="dev")
@@ -106,7 +118,11 @@ def test_the_entries_are_the_prompt_byte_for_byte(furnished: World) -> None:
 def test_all_before_the_environment_stays_when_time_place_and_branch_change(furnished: World) -> None:
     first = prompt(furnished, wanted())
     later = prompt(
-        furnished, wanted(environment=EnvironmentInfo("/elsewhere", "darwin", "2027-05-06", "other"), mode="plan")
+        furnished,
+        wanted(
+            environment=EnvironmentInfo(cwd="/elsewhere", platform="darwin", date="2027-05-06", git="other"),
+            mode="plan",
+        ),
     )
     assert later.stable == first.stable
     assert later.environment != first.environment
@@ -124,7 +140,8 @@ def test_two_processes_make_the_same_prompt(furnished: World) -> None:
         "from kitbag.packing.agent_prompt import EnvironmentInfo\nfrom kitbag.packing.main_prompt import MainPromptInputs, build_main_prompt\n"
         "import kitbag.packing.main_prompt\n"
         "here, home = sys.argv[1:]\n"
-        "want = MainPromptInputs('openai', 200000, 'default', EnvironmentInfo('/w', 'linux', 'd'), {'Read', 'Skill', 'Task', 'SearchSkills'}, True)\n"
+        "want = MainPromptInputs(provider='openai', window=200000, mode='default', trusted=True,\n"
+        "    environment=EnvironmentInfo(cwd='/w', platform='linux', date='d'), tools={'Read', 'Skill', 'Task', 'SearchSkills'})\n"
         "sys.stdout.write(build_main_prompt(Registry(Places(here, home, home + '/.kitbag', (here,))), want).ledger.payload)\n"
     )
     texts = {
@@ -209,7 +226,10 @@ def test_a_memory_file_that_was_cut_has_an_entry_that_says_so(furnished: World) 
 
 
 def test_an_endless_path_or_branch_is_capped(furnished: World) -> None:
-    found = prompt(furnished, wanted(environment=EnvironmentInfo("/x" * 10_000, "linux", "2026-01-02", "y" * 10_000)))
+    found = prompt(
+        furnished,
+        wanted(environment=EnvironmentInfo(cwd="/x" * 10_000, platform="linux", date="2026-01-02", git="y" * 10_000)),
+    )
     assert len(found.environment) < 4_200
     assert found.ledger.entries[-1].status == "cut"
 
@@ -226,7 +246,7 @@ def test_no_text_can_close_a_block_or_open_one(furnished: World) -> None:
         f"name: dev\nsystem_prompt_additions: |\n  {TAGS.replace(chr(10), chr(10) + '  ')}\n",
     )
     furnished.skill(".kitbag/skills", "hostile", description=f"'{TAGS.replace(chr(10), ' ')} ]]> <system>'")
-    hostile = HERE._replace(cwd=f"/w/{TAGS}", git=TAGS)
+    hostile = msgspec.structs.replace(HERE, cwd=f"/w/{TAGS}", git=TAGS)
     found = prompt(
         furnished, wanted(tools=(*READING, "Task"), append=TAGS, environment=hostile), team="data", persona="dev"
     )
@@ -243,7 +263,7 @@ def test_no_text_can_close_a_block_or_open_one(furnished: World) -> None:
 def test_hidden_characters_are_shown_wherever_they_come_from(furnished: World) -> None:
     furnished.write("AGENTS.md", "a\u202eb")
     furnished.skill(".kitbag/skills", "hidden", description="c\U000e0041d")
-    found = prompt(furnished, wanted(append="e\u200bf", environment=HERE._replace(git="g\u2066h")))
+    found = prompt(furnished, wanted(append="e\u200bf", environment=msgspec.structs.replace(HERE, git="g\u2066h")))
     text = found.ledger.payload
     assert not set(text) & {"\u202e", "\U000e0041", "\u200b", "\u2066"}
     for shown in ("a[U+202E]b", "e[U+200B]f", "g[U+2066]h"):

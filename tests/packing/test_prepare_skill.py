@@ -52,7 +52,7 @@ class Recording:
 
 
 def skills(world: World, policy: Recording | ReferencePermissions, **options: object) -> SessionSkills:
-    prepare = SkillPreparer(policy, str(world.workspace), **options)  # type: ignore[arg-type]
+    prepare = SkillPreparer(policy=policy, workspace=str(world.workspace), **options)  # type: ignore[arg-type]
     return SessionSkills(world.registry(), prepare)
 
 

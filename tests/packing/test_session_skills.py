@@ -33,7 +33,13 @@ def test_the_first_load_brings_the_block_and_the_next_a_line(world: World) -> No
     assert first.text.startswith('<skill-invocation name="deploy">\nSkill directory: ')
     assert first.text.endswith("\n</skill-invocation>")
     assert first.loaded == LoadedSkill(
-        "deploy", first.tokens, "1970-01-01T00:00:00Z", "model", first.digest, "", first.text
+        name="deploy",
+        tokens=first.tokens,
+        loaded_at="1970-01-01T00:00:00Z",
+        loaded_by="model",
+        digest=first.digest,
+        arguments="",
+        text=first.text,
     )
     second = skills.load("Deploy")
     assert "\n" not in second.text

@@ -39,7 +39,7 @@ def put(text: str, given: InvocationArguments, **paths: str) -> str:
     ],
 )
 def test_each_form_is_replaced_by_its_rule(text: str, arguments: str, expected: str) -> None:
-    assert put(text, InvocationArguments(arguments), SKILL_ROOT="/s") == expected
+    assert put(text, InvocationArguments(text=arguments), SKILL_ROOT="/s") == expected
 
 
 @pytest.mark.parametrize(
@@ -55,28 +55,28 @@ def test_each_form_is_replaced_by_its_rule(text: str, arguments: str, expected: 
     ],
 )
 def test_a_backslash_keeps_what_would_be_replaced_and_nothing_else(text: str, expected: str) -> None:
-    assert put(text, InvocationArguments("a", ("place",)), SKILL_ROOT="/s") == expected
+    assert put(text, InvocationArguments(text="a", names=("place",)), SKILL_ROOT="/s") == expected
 
 
 def test_declared_names_are_replaced_and_missing_ones_are_empty() -> None:
-    given = InvocationArguments("prod", ("place", "tag", "issue-number"))
+    given = InvocationArguments(text="prod", names=("place", "tag", "issue-number"))
     assert put("deploy $place [$tag] $other $placeholder $Place", given) == "deploy prod [] $other $placeholder $Place"
-    assert put("$issue-number $place-x", InvocationArguments("a b c", given.names)) == "c a-x"
+    assert put("$issue-number $place-x", InvocationArguments(text="a b c", names=given.names)) == "c a-x"
 
 
 def test_a_name_that_is_a_number_declares_nothing() -> None:
-    assert put("$1 $0", InvocationArguments("a b", ("1", "", "x.y"))) == "b a"
+    assert put("$1 $0", InvocationArguments(text="a b", names=("1", "", "x.y"))) == "b a"
 
 
 def test_opencode_counts_from_one_and_its_last_number_takes_the_rest() -> None:
-    given = InvocationArguments("a b c d", one_based=True)
+    given = InvocationArguments(text="a b c d", one_based=True)
     assert put("$1 then $2; $0", given) == "a then b c d; $0"
     assert put("$1 then $2; $5", given) == "a then b; $5"
     assert put("$ARGUMENTS[1]", given) == "a"
 
 
 def test_the_last_number_is_that_of_the_whole_text_and_not_of_a_piece() -> None:
-    whole = ArgumentSubstitution(InvocationArguments("a b c d", one_based=True), "$1 and later $3")
+    whole = ArgumentSubstitution(InvocationArguments(text="a b c d", one_based=True), "$1 and later $3")
     assert whole.substitute_in_text("$1 and") == "a and"
     assert whole.substitute_in_text(" later $3") == " later c d"
     assert whole.substitute_in_command("echo $1").text == "echo a"
@@ -87,15 +87,17 @@ def test_arguments_without_a_place_stand_at_the_end() -> None:
         substitution = ArgumentSubstitution(given, text)
         return substitution.append_unused_arguments(substitution.substitute_in_text(text))
 
-    assert delivered("Do it.", InvocationArguments("a b")) == "Do it.\n\nARGUMENTS: a b"
-    assert delivered(r"For \$0, $9 or $HOME.", InvocationArguments("a b")) == "For $0, $9 or $HOME.\n\nARGUMENTS: a b"
-    assert delivered("Do $1.", InvocationArguments("a b")) == "Do b."
-    assert delivered("Do $x.", InvocationArguments("a b", ("y", "z", "x"))) == "Do ."
-    assert delivered("Do it.", InvocationArguments(" ")) == "Do it."
+    assert delivered("Do it.", InvocationArguments(text="a b")) == "Do it.\n\nARGUMENTS: a b"
+    assert (
+        delivered(r"For \$0, $9 or $HOME.", InvocationArguments(text="a b")) == "For $0, $9 or $HOME.\n\nARGUMENTS: a b"
+    )
+    assert delivered("Do $1.", InvocationArguments(text="a b")) == "Do b."
+    assert delivered("Do $x.", InvocationArguments(text="a b", names=("y", "z", "x"))) == "Do ."
+    assert delivered("Do it.", InvocationArguments(text=" ")) == "Do it."
 
 
 def test_paths_are_put_in_with_the_arguments_in_one_pass() -> None:
-    text = put("${SKILL_ROOT}/a $0 ${OTHER}", InvocationArguments("${SKILL_ROOT}"), SKILL_ROOT="/has $0 in it")
+    text = put("${SKILL_ROOT}/a $0 ${OTHER}", InvocationArguments(text="${SKILL_ROOT}"), SKILL_ROOT="/has $0 in it")
     assert text == "/has $0 in it/a ${SKILL_ROOT} ${OTHER}"
 
 
@@ -127,7 +129,7 @@ NASTY = [
 def test_inside_a_command_an_argument_is_one_word_that_is_never_code(
     command: str, value: str, tmp_path: "object"
 ) -> None:
-    filled = ArgumentSubstitution(InvocationArguments(value), command).substitute_in_command(command)
+    filled = ArgumentSubstitution(InvocationArguments(text=value), command).substitute_in_command(command)
     assert filled.unsafe == ""
     done = subprocess.run(["/bin/sh", "-c", filled.text], capture_output=True, text=True, cwd=str(tmp_path))
     assert done.stdout == f"{value}\n"
@@ -136,31 +138,31 @@ def test_inside_a_command_an_argument_is_one_word_that_is_never_code(
 
 @for_all(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1))
 def test_whatever_an_argument_holds_it_is_one_word(value: str) -> None:
-    filled = ArgumentSubstitution(InvocationArguments(value), "").substitute_in_command("grep $ARGUMENTS file")
+    filled = ArgumentSubstitution(InvocationArguments(text=value), "").substitute_in_command("grep $ARGUMENTS file")
     assert shlex.split(filled.text) == ["grep", value, "file"]
 
 
 def test_a_place_where_a_value_could_be_code_is_named() -> None:
     for command in ("cat <<EOF\n$0\nEOF", 'sh -c "echo $0"', "echo `echo $0`", "awk '{print $0}' f", "true # $0"):
-        assert ArgumentSubstitution(InvocationArguments("'x y;z'"), command).substitute_in_command(command).unsafe, (
-            command
-        )
+        assert (
+            ArgumentSubstitution(InvocationArguments(text="'x y;z'"), command).substitute_in_command(command).unsafe
+        ), command
 
 
 def test_an_argument_that_nobody_gave_is_no_word_at_all() -> None:
-    filled = ArgumentSubstitution(InvocationArguments("", ("name",)), "").substitute_in_command(
+    filled = ArgumentSubstitution(InvocationArguments(text="", names=("name",)), "").substitute_in_command(
         'git log $ARGUMENTS -- "$name" $1'
     )
     assert filled.text == 'git log  -- "" $1'
 
 
 def test_an_escape_in_a_command_is_for_the_shell_s_own_variables() -> None:
-    filled = ArgumentSubstitution(InvocationArguments("x"), "").substitute_in_command(r"awk '{print \$1}' f $0")
+    filled = ArgumentSubstitution(InvocationArguments(text="x"), "").substitute_in_command(r"awk '{print \$1}' f $0")
     assert "awk '{print $1}' f" in filled.text
 
 
 def test_a_value_in_double_braces_that_the_author_wrote_stays_as_it_is() -> None:
-    filled = ArgumentSubstitution(InvocationArguments("{{x}}"), "").substitute_in_command(
+    filled = ArgumentSubstitution(InvocationArguments(text="{{x}}"), "").substitute_in_command(
         "docker ps --format '{{.Names}} {{name}} {{ARGUMENT_0}}' $0"
     )
     assert filled.text == "docker ps --format '{{.Names}} {{name}} {{ARGUMENT_0}}' '{{x}}'"
@@ -180,5 +182,5 @@ def test_a_path_with_blanks_is_one_word_in_a_command() -> None:
 def test_no_text_costs_more_than_its_length_asks_for(text: str) -> None:
     with processor_limit():
         ArgumentSubstitution(
-            InvocationArguments("a b", ("x",), one_based=True), text, {"SKILL_ROOT": "/"}
+            InvocationArguments(text="a b", names=("x",), one_based=True), text, {"SKILL_ROOT": "/"}
         ).substitute_in_text(text)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kitbag.agent.ask_model import Emit, RetryPolicy, ask_model
 from kitbag.agent.model_config import ModelConfig
 from kitbag.agent.session import Session, is_user_message
-from kitbag.agent.session_records import Compaction, SkillUse
+from kitbag.agent.session_records import Compaction, make_skill_use
 from kitbag.events import Compacted, Notice, SkillUnloaded
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user_message
 from kitbag.models.provider import ModelError, ModelRequest, SystemBlock
@@ -141,7 +141,7 @@ async def compact_session(
         min(_MAX_SKILLS_TOKENS, conversation_budget // 4),
     )
     attached = skills.reattach_after_compaction(max_each, max_all)
-    skill_uses = tuple(SkillUse(*skill.loaded) for skill in reversed(attached) if skill.loaded is not None)
+    skill_uses = tuple(make_skill_use(skill.loaded) for skill in reversed(attached) if skill.loaded is not None)
     tokens_after = (
         estimate_tokens(text)
         + sum(skill.tokens for skill in attached)
@@ -212,7 +212,11 @@ async def _summarize(
     max_output = max(min(_MAX_SUMMARY_TOKENS, conversation_budget // 8, window.max_output), 100)
     transcript = _render_messages(old, int((window.size - max_output) * 0.7))
     request = ModelRequest(
-        model_config.model, (SystemBlock(instructions),), (user_message(transcript),), (), max_output
+        model=model_config.model,
+        system=(SystemBlock(instructions),),
+        messages=(user_message(transcript),),
+        tools=(),
+        max_output=max_output,
     )
     usage, cost = Usage(), 0.0
     try:

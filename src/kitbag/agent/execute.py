@@ -15,7 +15,7 @@ from msgspec import structs
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
-from kitbag.agent.session_records import SkillUse
+from kitbag.agent.session_records import make_skill_use
 from kitbag.agent.shield import run_to_completion
 from kitbag.agent.turn_permissions import TurnPermissions
 from kitbag.errors import KitbagError
@@ -211,7 +211,7 @@ class Executor:
         if outcome.unloaded_skill:
             await self.session.drop_skill(outcome.unloaded_skill, "unloaded")
         if outcome.loaded_skill is not None:
-            await self.session.add_skill(SkillUse(*outcome.loaded_skill, call_id=call.id))
+            await self.session.add_skill(make_skill_use(outcome.loaded_skill, call.id))
         seconds = time.monotonic() - self._started_at[call.id]
         self.emit(
             ToolFinished(

@@ -9,6 +9,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model
 from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_session
 from kitbag.agent.duplicate_call_ids import make_call_ids_unique
@@ -172,12 +174,12 @@ class Loop:
     async def _request_reply(self) -> ModelReply:
         messages, config, text_parts = self.session.messages(), self.model_config, list[str]()
         request = ModelRequest(
-            config.model,
-            self.system,
-            messages,
-            self.executor.toolset.specs(),
-            config.context_window.max_output,
-            config.effort,
+            model=config.model,
+            system=self.system,
+            messages=messages,
+            tools=self.executor.toolset.specs(),
+            max_output=config.context_window.max_output,
+            effort=config.effort,
         )
         try:
             reply = await ask_model(config.provider, request, self.emit, self.retry_policy, text_parts)
@@ -193,7 +195,7 @@ class Loop:
         self.emit(TurnEnded(self.session.totals.turns, reply.usage, cost))
         if notice := cut_off_notice(reply):
             self.emit(notice)
-        return reply._replace(message=message)
+        return msgspec.structs.replace(reply, message=message)
 
     async def _record_partial_reply(self, partial: str, reason: str) -> None:
         """Records the text of a cut-off reply with a marker; its calls never run."""

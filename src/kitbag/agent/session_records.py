@@ -6,7 +6,7 @@ Values only; session writes and reads them.
 from typing import Final, Literal, NamedTuple
 
 from kitbag.messages import Usage
-from kitbag.packing.session_skills import RequestedBy
+from kitbag.packing.session_skills import LoadedSkill, RequestedBy
 from kitbag.record_fields import RecordFields
 
 
@@ -58,6 +58,19 @@ class SkillUse(NamedTuple):
     text: str
     call_id: str = ""
     """The call whose result contains the text."""
+
+
+def make_skill_use(loaded: LoadedSkill, call_id: str = "") -> SkillUse:
+    return SkillUse(
+        name=loaded.name,
+        tokens=loaded.tokens,
+        at=loaded.loaded_at,
+        by=loaded.loaded_by,
+        digest=loaded.digest,
+        arguments=loaded.arguments,
+        text=loaded.text,
+        call_id=call_id,
+    )
 
 
 SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", "told")

@@ -277,7 +277,15 @@ class BaseAgent(AgentResources):
     def _restore_skills(self) -> None:
         """Loads what the conversation contains, even if an earlier call was cancelled while loading."""
         self.skills.restore(
-            LoadedSkill(use.name, use.tokens, use.at, use.by, use.digest, arguments=use.arguments, text=use.text)
+            LoadedSkill(
+                name=use.name,
+                tokens=use.tokens,
+                loaded_at=use.at,
+                loaded_by=use.by,
+                digest=use.digest,
+                arguments=use.arguments,
+                text=use.text,
+            )
             for use in self.session.skills.values()
         )
 

@@ -91,5 +91,9 @@ def override_model(provider: Provider, name: str, sources: ModelSources) -> Sele
     """For a provider that the caller passed in."""
     full = f"{provider.name}/{name.rpartition('/')[2]}" if name else provider.name
     return SelectedModel(
-        provider.name, full.rpartition("/")[2], look_up_model(full, sources.models), "given", lambda: provider
+        provider=provider.name,
+        model=full.rpartition("/")[2],
+        info=look_up_model(full, sources.models),
+        reason="given",
+        connect=lambda: provider,
     )

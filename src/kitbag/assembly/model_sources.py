@@ -7,6 +7,8 @@ a key nor an address.
 import os
 from typing import Any, Final
 
+import msgspec
+
 from kitbag.errors import Diagnostic
 from kitbag.models.catalog import check_model_settings
 from kitbag.models.model_selection import ModelSources, ProviderSettings, key_variable, known_providers
@@ -29,7 +31,14 @@ def load_model_sources(settings: Settings, *, probe: bool = True) -> tuple[Model
     if stored.problem:
         file = os.path.join(os.path.dirname(settings.user_file), KEYS_FILE)
         problems.append(Diagnostic("warning", "keys", file, 0, stored.problem, stored.fix))
-    sources = ModelSources(dict(os.environ), str(settings.get("model")), providers, models, probe, stored.keys)
+    sources = ModelSources(
+        environment=dict(os.environ),
+        model_setting=str(settings.get("model")),
+        providers=providers,
+        models=models,
+        probe_local=probe,
+        stored_keys=stored.keys,
+    )
     return with_stored_keys(sources), problems
 
 
@@ -41,7 +50,7 @@ def with_stored_keys(sources: ModelSources) -> ModelSources:
         for name, key in sources.stored_keys.items()
         if name in variables and not sources.environment.get(name, "").strip()
     }
-    return sources._replace(environment={**sources.environment, **missing})
+    return msgspec.structs.replace(sources, environment={**sources.environment, **missing})
 
 
 def list_key_values(sources: ModelSources) -> list[str]:

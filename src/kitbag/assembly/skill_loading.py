@@ -54,7 +54,9 @@ def _make_prepare(
                 live=environment.live_rules,
                 mode=current_mode,
             )
-            by_mode[current_mode] = SkillPreparer(permissions, environment.places.cwd, progress=check_stop)
+            by_mode[current_mode] = SkillPreparer(
+                policy=permissions, workspace=environment.places.cwd, progress=check_stop
+            )
         return by_mode[current_mode](skill, body, line, values)
 
     return prepare

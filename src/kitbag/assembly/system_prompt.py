@@ -58,13 +58,13 @@ class SystemPrompt(NamedTuple):
             composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
             return self._append_user_text(composed.ledger), composed.warnings
         prompt_options = MainPromptInputs(
-            self.chosen.provider,
-            self.chosen.info.window,
-            self.mode,
-            environment,
-            self.tools,
-            self.environment.trust.can_load_items,
-            self.append,
+            provider=self.chosen.provider,
+            window=self.chosen.info.window,
+            mode=self.mode,
+            environment=environment,
+            tools=self.tools,
+            trusted=self.environment.trust.can_load_items,
+            append=self.append,
         )
         prompt = build_main_prompt(self.environment.library, prompt_options)
         return prompt.ledger, prompt.warnings

@@ -6,7 +6,9 @@ The user's settings override it. Used by model_selection, and through it for com
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.errors import Diagnostic
 from kitbag.messages import Usage
@@ -17,7 +19,7 @@ MAX_OUTPUT: Final = 32_000
 """Upper limit for every request: a larger output would leave less of the window for input."""
 
 
-class ModelInfo(NamedTuple):
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     window: int = DEFAULT_WINDOW
     output: int = DEFAULT_OUTPUT
     input: float | None = None
@@ -85,7 +87,9 @@ def look_up_model(name: str, overrides: Mapping[str, Mapping[str, Any]] | None =
     override_names = {key.lower(): key for key in overrides or ()}
     for key in (model, name.lower()):
         if overrides and key in override_names:
-            info = info._replace(**overrides[override_names[key]], source=f"settings: {override_names[key]}")
+            info = msgspec.structs.replace(
+                info, **overrides[override_names[key]], source=f"settings: {override_names[key]}"
+            )
     return info
 
 

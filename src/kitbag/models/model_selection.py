@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from kitbag.errors import InvalidError, UsageError
 from kitbag.models.catalog import ModelInfo, look_up_model, model_aliases
 from kitbag.models.local_servers import LOCAL_PORTS, first_local_model, local_address
@@ -35,7 +37,7 @@ class ProviderSettings(NamedTuple):
     """The environment variable that holds the key."""
 
 
-class ModelSources(NamedTuple):
+class ModelSources(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the selection depends on."""
 
     environment: Mapping[str, str]
@@ -49,7 +51,7 @@ class ModelSources(NamedTuple):
     """Keys stored by setup, by variable name; those of known providers are also in `environment`."""
 
 
-class SelectedModel(NamedTuple):
+class SelectedModel(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     model: str
     info: ModelInfo
@@ -69,7 +71,7 @@ class SelectedModel(NamedTuple):
         return f"{self.name}:{self.script_file}" if self.script_file else self.name
 
 
-class ProviderEndpoint(NamedTuple):
+class ProviderEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Address, protocol and key variable of a provider."""
 
     address: str
@@ -108,7 +110,9 @@ def resolve_model(name: str, sources: ModelSources, reason: str, parent: Selecte
     if not model or not provider or provider in BUILT_IN_MODELS:
         raise UsageError(f"{name!r} names no model", "write provider/model, such as anthropic/claude-sonnet-4-5")
     known = look_up_model(f"{provider}/{model}", sources.models)
-    return SelectedModel(provider, model, known, reason, lambda: connect_provider(provider, sources))
+    return SelectedModel(
+        provider=provider, model=model, info=known, reason=reason, connect=lambda: connect_provider(provider, sources)
+    )
 
 
 def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: SelectedModel | None) -> SelectedModel:
@@ -120,7 +124,7 @@ def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: Select
     if parent is None and base.provider in BUILT_IN_MODELS:
         fix = "`kitbag setup` connects one; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
         raise InvalidError(f"there is no key for any provider that could be meant by {name!r}", fix)
-    return base._replace(reason=f"{reason}: {name}, which {base.provider} does not have")
+    return msgspec.structs.replace(base, reason=f"{reason}: {name}, which {base.provider} does not have")
 
 
 def _infer_provider(name: str, parent: SelectedModel | None) -> str:
@@ -160,7 +164,7 @@ def _built_in_model(name: str, sources: ModelSources, reason: str) -> SelectedMo
         return OfflineModel()
 
     if kind == "offline":
-        return SelectedModel(kind, kind, known, reason, offline)
+        return SelectedModel(provider=kind, model=kind, info=known, reason=reason, connect=offline)
     script = path or sources.environment.get("KITBAG_SCRIPT", "")
 
     def scripted() -> Provider:
@@ -170,7 +174,14 @@ def _built_in_model(name: str, sources: ModelSources, reason: str) -> SelectedMo
             raise UsageError("`scripted` has no script", "write scripted:FILE.json, or set KITBAG_SCRIPT")
         return Scripted(load_script(script))
 
-    return SelectedModel(kind, kind, known, reason, scripted, os.path.abspath(script) if script else "")
+    return SelectedModel(
+        provider=kind,
+        model=kind,
+        info=known,
+        reason=reason,
+        connect=scripted,
+        script_file=os.path.abspath(script) if script else "",
+    )
 
 
 # Endpoints
@@ -205,7 +216,9 @@ def provider_endpoint(provider: str, sources: ModelSources) -> ProviderEndpoint:
     settings = sources.providers.get(provider)
     needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL) or bool(settings and settings.key_env)
     protocol = protocol or ("responses" if address == OPENAI_URL else "chat")
-    return ProviderEndpoint(address, key_variable(provider, sources), protocol, needs_key)
+    return ProviderEndpoint(
+        address=address, key_variable=key_variable(provider, sources), protocol=protocol, needs_key=needs_key
+    )
 
 
 def known_providers(sources: ModelSources) -> list[str]:
@@ -224,8 +237,10 @@ def connect_provider(provider: str, sources: ModelSources) -> Provider:
         from kitbag.models.adapters.anthropic import API_VERSION, Anthropic
 
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
-        return Anthropic(wire.ApiEndpoint(provider, endpoint.address, headers))
-    api_endpoint = wire.ApiEndpoint(provider, endpoint.address, {"authorization": f"Bearer {key}"} if key else {})
+        return Anthropic(wire.ApiEndpoint(provider=provider, base_url=endpoint.address, headers=headers))
+    api_endpoint = wire.ApiEndpoint(
+        provider=provider, base_url=endpoint.address, headers={"authorization": f"Bearer {key}"} if key else {}
+    )
     if endpoint.protocol == "responses":
         from kitbag.models.adapters.openai_responses import OpenAIResponses
 

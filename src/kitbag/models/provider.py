@@ -28,7 +28,7 @@ class SystemBlock(NamedTuple):
     """Set a cache marker here: everything up to this block is the same in every request."""
 
 
-class ModelRequest(NamedTuple):
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     """The provider's name for it, without `provider/`."""
     system: tuple[SystemBlock, ...]
@@ -58,7 +58,7 @@ StopReason = Literal["end", "tools", "length", "refusal", "other"]
 """A reply is complete only after `end` and `tools`; `other` is any reason that an adapter does not know."""
 
 
-class ModelReply(NamedTuple):
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     """The complete reply, last in a stream. A stream that ends without one was cut off."""
 
     message: Message

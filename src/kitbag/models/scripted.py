@@ -10,7 +10,9 @@ import json
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Message, Part, Text, Thinking, Usage
@@ -35,7 +37,7 @@ _FAILURE_KINDS: dict[int, FailureKind] = {
 }  # fmt: skip
 
 
-class Seen(NamedTuple):
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about a request that a script can match."""
 
     system: str
@@ -48,7 +50,7 @@ class Seen(NamedTuple):
     tools: tuple[str, ...]
 
 
-class Fault(NamedTuple):
+class Fault(msgspec.Struct, frozen=True):
     """A failure that happens the first `times` times."""
 
     times: int = 1
@@ -60,7 +62,7 @@ class Fault(NamedTuple):
     seconds: float = 0.0
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """One reply of a script."""
 
     text: str = ""
@@ -91,7 +93,7 @@ class Step(NamedTuple):
 ReplyFunction = Callable[[Seen], "Step | str"]
 
 
-class Rule(NamedTuple):
+class Rule(msgspec.Struct, frozen=True):
     """Replies for the conversations in which all given patterns are found."""
 
     steps: "Sequence[Step | ReplyFunction]"
@@ -226,11 +228,11 @@ def describe_request(request: ModelRequest) -> Seen:
         return "\n".join([*results, message.text])
 
     return Seen(
-        "".join(block.text for block in request.system),
-        text(request.messages[-1]) if request.messages else "",
-        text(request.messages[0]) if request.messages else "",
-        sum(message.role == "assistant" for message in request.messages),
-        tuple(tool.name for tool in request.tools),
+        system="".join(block.text for block in request.system),
+        last=text(request.messages[-1]) if request.messages else "",
+        first=text(request.messages[0]) if request.messages else "",
+        turns=sum(message.role == "assistant" for message in request.messages),
+        tools=tuple(tool.name for tool in request.tools),
     )
 
 
@@ -263,7 +265,11 @@ class Scripted:
         for call_id, name, _ in step.calls:
             yield ToolCallBegun(call_id, name)
         yield ModelReply(
-            step.message(), step.ends_with, step.usage or estimate_usage(request, step), NAME, step.stop_reason
+            message=step.message(),
+            stop=step.ends_with,
+            usage=step.usage or estimate_usage(request, step),
+            model=NAME,
+            stop_reason=step.stop_reason,
         )
 
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger, full_entry
 from kitbag.library.agents import AgentFile
@@ -29,7 +31,7 @@ MODE_DESCRIPTIONS = {
 }
 
 
-class EnvironmentInfo(NamedTuple):
+class EnvironmentInfo(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     platform: str
     date: str
@@ -45,10 +47,10 @@ def detect_environment(cwd: str, root: str = "") -> EnvironmentInfo:
     """`root`: the workspace, to include its git state."""
     state = read_git_state(root) if root else None
     return EnvironmentInfo(
-        collapse_whitespace(reveal_hidden(cwd)),
-        platform.system().lower(),
-        time.strftime("%Y-%m-%d"),
-        collapse_whitespace(reveal_hidden(state.render())) if state else "",
+        cwd=collapse_whitespace(reveal_hidden(cwd)),
+        platform=platform.system().lower(),
+        date=time.strftime("%Y-%m-%d"),
+        git=collapse_whitespace(reveal_hidden(state.render())) if state else "",
     )
 
 

@@ -4,7 +4,9 @@ Compares what the library would list now with the catalog in the prompt, which i
 Reads every skill file: async callers run it in a thread. Used by `/skills`; uses catalog.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_skill_body
@@ -19,7 +21,7 @@ CatalogListing = Literal["described", "shortened", "by name", "no"]
 _SINCE = "since this conversation began"
 
 
-class SkillStatus(NamedTuple):
+class SkillStatus(msgspec.Struct, frozen=True, kw_only=True):
     skill: Skill
     verdict: Verdict
     listing: CatalogListing
@@ -57,7 +59,14 @@ def _skill_status(
     listing = _listing_of(skill, line, budget)
     reason = shorten_home(_explain(verdict, listing, _listing_of(skill, next_line, budget), has_catalog=bool(current)))
     listed = estimate_tokens(line) if line else 0
-    return SkillStatus(skill, verdict, listing, reason, listed, estimate_tokens(read_skill_body(skill).text))
+    return SkillStatus(
+        skill=skill,
+        verdict=verdict,
+        listing=listing,
+        reason=reason,
+        listed_tokens=listed,
+        body_tokens=estimate_tokens(read_skill_body(skill).text),
+    )
 
 
 def _listing_of(skill: Skill, line: str, budget: Budget) -> CatalogListing:

@@ -6,7 +6,9 @@ strategy, sections, lines. Its frontmatter, Summary and Core Rules are never cut
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.errors import KitbagError
 from kitbag.ledger import Entry, EntryStatus
@@ -18,13 +20,17 @@ MINIMAL_LINES = 50
 CountTokens = Callable[[str], int]
 
 
-class Budgets(NamedTuple):
+class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = 2_000
     task: int = 2_000
     skills: int = 15_000
     total: int = 100_000
     fill: int = 70
     """Percentage of the total that may be used at spawn."""
+
+
+BUDGET_NAMES: Final = ("protocol", "task", "skills", "total", "fill")
+"""Fields of Budgets, settings keys below `budget.`, and names for --budget."""
 
 
 def parse_token_count(value: object) -> int | None:

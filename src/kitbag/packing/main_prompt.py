@@ -8,7 +8,9 @@ a line ending in `<!-- Name Other -->` is included only if the run has these too
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger
@@ -40,7 +42,7 @@ _RESERVED_TAGS = re.compile(
 )
 
 
-class MainPromptInputs(NamedTuple):
+class MainPromptInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the main prompt depends on, besides the library."""
 
     provider: str
@@ -54,7 +56,7 @@ class MainPromptInputs(NamedTuple):
     """Value of --append-system-prompt."""
 
 
-class MainPrompt(NamedTuple):
+class MainPrompt(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger
     stable: str
     """Everything but the environment section."""
@@ -62,7 +64,7 @@ class MainPrompt(NamedTuple):
     warnings: tuple[Diagnostic, ...]
 
 
-class PromptSection(NamedTuple):
+class PromptSection(msgspec.Struct, frozen=True, kw_only=True):
     kind: SectionKind
     source: str
     text: str
@@ -104,7 +106,7 @@ def build_main_prompt(
         for section in sections
         if section.omitted and section.kind != "memory"
     ]
-    return MainPrompt(ledger, stable, environment.text, (*problems, *warnings))
+    return MainPrompt(ledger=ledger, stable=stable, environment=environment.text, warnings=(*problems, *warnings))
 
 
 def _file_sections(kind: SectionKind, name: str, inputs: MainPromptInputs) -> Iterator[PromptSection]:
@@ -113,7 +115,7 @@ def _file_sections(kind: SectionKind, name: str, inputs: MainPromptInputs) -> It
         lines = [_apply_tool_condition(line, inputs.tools) for line in file.read().strip().split("\n")]
     text = "\n".join(line for line in lines if line is not None)
     if text.strip():
-        yield PromptSection(kind, name, f"{text}\n\n")
+        yield PromptSection(kind=kind, source=name, text=f"{text}\n\n")
 
 
 def _apply_tool_condition(line: str, tools: Collection[str]) -> str | None:
@@ -131,7 +133,9 @@ def _memory_sections(files: tuple[MemoryFile, ...], inputs: MainPromptInputs) ->
         source = collapse_whitespace(reveal_hidden(memory.path))
         text = f"## From {_escape_reserved_tags(source)}\n\n{_escape_reserved_tags(memory.text)}\n\n"
         reason = "memory files share one limit" if memory.omitted else ""
-        yield PromptSection("memory", source, text, memory.scope, omitted=memory.omitted, reason=reason)
+        yield PromptSection(
+            kind="memory", source=source, text=text, scope=memory.scope, omitted=memory.omitted, reason=reason
+        )
 
 
 def _catalog_sections(library: Registry, inputs: MainPromptInputs) -> Iterator[PromptSection]:
@@ -141,11 +145,11 @@ def _catalog_sections(library: Registry, inputs: MainPromptInputs) -> Iterator[P
         catalog = render_skills(library.visible_skills(), budget).text
         if catalog:
             yield from _file_sections("skills", "main_skills.md", inputs)
-            yield PromptSection("catalog", "skills", f"{catalog}\n\n", "", "L0")
+            yield PromptSection(kind="catalog", source="skills", text=f"{catalog}\n\n", scope="", level="L0")
     if "Task" in inputs.tools:
         catalog = render_agents(library.visible_agents(), budget).text
         if catalog:
-            yield PromptSection("catalog", "agents", f"{catalog}\n\n", "", "L0")
+            yield PromptSection(kind="catalog", source="agents", text=f"{catalog}\n\n", scope="", level="L0")
 
 
 def _extra_sections(library: Registry, inputs: MainPromptInputs, problems: list[Diagnostic]) -> Iterator[PromptSection]:
@@ -163,7 +167,7 @@ def _extra_sections(library: Registry, inputs: MainPromptInputs, problems: list[
     for kind, source, scope, content in extras:
         text = _escape_reserved_tags(reveal_hidden(content)).strip()
         if text:
-            yield _cap_section(PromptSection(kind, source, text, scope), MAX_EXTRA_CHARACTERS)
+            yield _cap_section(PromptSection(kind=kind, source=source, text=text, scope=scope), MAX_EXTRA_CHARACTERS)
 
 
 def _environment_section(inputs: MainPromptInputs) -> PromptSection:
@@ -172,16 +176,18 @@ def _environment_section(inputs: MainPromptInputs) -> PromptSection:
         f"# Environment\n\n- Mode: {title}."
         f" {description}\n{_escape_reserved_tags(reveal_hidden(inputs.environment.render()))}"
     )
-    return _cap_section(PromptSection("environment", "main_prompt.environment", text), MAX_ENVIRONMENT_CHARACTERS, "\n")
+    return _cap_section(
+        PromptSection(kind="environment", source="main_prompt.environment", text=text), MAX_ENVIRONMENT_CHARACTERS, "\n"
+    )
 
 
 def _cap_section(section: PromptSection, limit: int, end: str = "\n\n") -> PromptSection:
     if len(section.text) <= limit:
-        return section._replace(text=f"{section.text}{end}")
+        return msgspec.structs.replace(section, text=f"{section.text}{end}")
     kept, omitted = section.text[:limit], section.text[limit:]
     note = f"[{len(omitted):,} more characters are left out.]"
     reason = f"longer than {limit:,} characters: {len(omitted):,} are left out"
-    return section._replace(text=f"{kept}\n{note}{end}", omitted=omitted, reason=reason)
+    return msgspec.structs.replace(section, text=f"{kept}\n{note}{end}", omitted=omitted, reason=reason)
 
 
 def _escape_reserved_tags(text: str) -> str:

@@ -11,6 +11,8 @@ import re
 from itertools import islice
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places, project_boundary, user_boundary
 from kitbag.packing.memory_syntax import MAX_IMPORTS, find_block_comments, find_imports
@@ -37,7 +39,7 @@ _TOTAL_CHARACTERS = 4 << 20
 _TEXT_SUFFIXES = (".md", ".mdc", ".markdown", ".txt")
 
 
-class MemoryFile(NamedTuple):
+class MemoryFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     scope: str
     text: str
@@ -56,7 +58,7 @@ class ImportEdit(NamedTuple):
     text: str
 
 
-class MemoryLocation(NamedTuple):
+class MemoryLocation(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     scope: str
     root: str
@@ -75,20 +77,32 @@ def find_memory_files(places: Places, trusted: bool = True, link_targets: tuple[
         user_boundary(places, folder, link_targets) for folder in (claude, places.kitbag_home)
     )
     candidates = [
-        MemoryLocation(os.path.join(claude, "CLAUDE.md"), "user", claude, claude_limits),
+        MemoryLocation(path=os.path.join(claude, "CLAUDE.md"), scope="user", root=claude, boundary=claude_limits),
         *(
-            MemoryLocation(path, "user", claude, claude_limits, is_rule=True)
+            MemoryLocation(path=path, scope="user", root=claude, boundary=claude_limits, is_rule=True)
             for path in _list_rule_files(claude, claude_limits)
         ),
-        MemoryLocation(os.path.join(places.kitbag_home, "AGENTS.md"), "user", places.kitbag_home, kitbag_limits),
+        MemoryLocation(
+            path=os.path.join(places.kitbag_home, "AGENTS.md"),
+            scope="user",
+            root=places.kitbag_home,
+            boundary=kitbag_limits,
+        ),
     ]
     for directory in reversed(places.project_dirs) if trusted else ():
         for name in PROJECT_MEMORY_FILES:
-            candidates.append(MemoryLocation(os.path.join(directory, name), "project", places.project, project_limits))
+            candidates.append(
+                MemoryLocation(
+                    path=os.path.join(directory, name), scope="project", root=places.project, boundary=project_limits
+                )
+            )
             if name == ".claude/CLAUDE.md":
                 rules = _list_rule_files(os.path.join(directory, ".claude"), project_limits)
                 candidates += [
-                    MemoryLocation(rule, "project", places.project, project_limits, is_rule=True) for rule in rules
+                    MemoryLocation(
+                        path=rule, scope="project", root=places.project, boundary=project_limits, is_rule=True
+                    )
+                    for rule in rules
                 ]
     return [location for location in candidates if os.path.lexists(location.path)]
 
@@ -119,7 +133,7 @@ def read_memory_files(
     for location in find_memory_files(places, trusted, link_targets):
         text = reader.read_location(location)
         if text and all(text != other.text for other in files):  # skips the same text under another name
-            files.append(MemoryFile(location.path, location.scope, text))
+            files.append(MemoryFile(path=location.path, scope=location.scope, text=text))
     return MemoryFiles(tuple(_fit_to_limit(files, limit, reader.problems)), tuple(reader.problems))
 
 
@@ -276,6 +290,6 @@ def _fit_to_limit(files: list[MemoryFile], limit: int, problems: list[Diagnostic
                 Diagnostic("warning", "memory-cut", memory.path, 0, problem, "shorten it, or make a skill of it")
             )
             note = f"[{len(missing):,} more characters of this file are left out; Read shows them.]"
-            memory = memory._replace(text=f"{text.rstrip()}\n{note}", omitted=missing)
+            memory = msgspec.structs.replace(memory, text=f"{text.rstrip()}\n{note}", omitted=missing)
         kept.append(memory)
     return kept

@@ -7,8 +7,11 @@ Used by pack and tasks.
 import hashlib
 import os
 import re
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
+import msgspec
+
+from kitbag.record_fields import RecordFields
 from kitbag.text.source_files import SourceError, directory_boundary, read_text
 
 OutputKind = Literal["manifest+file", "text"]
@@ -27,7 +30,7 @@ _MANIFEST_KEYS = {
 _STATUS_LINE = re.compile(r"status: (complete|partial|blocked)")
 
 
-class OutputContract(NamedTuple):
+class OutputContract(msgspec.Struct, frozen=True, kw_only=True):
     kind: OutputKind
     task_id: str
     output_file: str
@@ -48,12 +51,22 @@ class OutputContract(NamedTuple):
         return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], text)
 
 
+CONTRACT_FIELDS: Final = RecordFields(OutputContract, "kind", "task_id", "output_file", "manifest_file", "date")
+"""Names in a stored task request."""
+
+
 def make_contract(task_id: str, kind: OutputKind, date: str) -> OutputContract:
     """File names derive from the task id, reduced to characters that are safe in a path."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", task_id).strip(".-")[:64] or "task"
     if safe != task_id:  # keeps the file name unique per task id
         safe += f"-{hashlib.sha256(task_id.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-    return OutputContract(kind, task_id, f".kitbag/output/{safe}.md", ".kitbag/output/MANIFEST.jsonl", date)
+    return OutputContract(
+        kind=kind,
+        task_id=task_id,
+        output_file=f".kitbag/output/{safe}.md",
+        manifest_file=".kitbag/output/MANIFEST.jsonl",
+        date=date,
+    )
 
 
 class OutputReport(NamedTuple):

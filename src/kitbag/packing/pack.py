@@ -8,7 +8,9 @@ tasks and mcp_server.
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
 from kitbag.ledger import Entry, Ledger, full_entry
@@ -17,6 +19,7 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import SkillDetails, list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.fit import (
+    BUDGET_NAMES,
     MINIMAL_LINES,
     Budgets,
     OverBudgetError,
@@ -53,7 +56,7 @@ from kitbag.text.tokens import TokenCounter, token_counter
 PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", "protocol.md")
 
 
-class Payload(NamedTuple):
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """A packed task: the ledger, and the decisions behind it."""
 
     task: PackTask
@@ -89,7 +92,7 @@ class Payload(NamedTuple):
         }
 
 
-class PackOptions(NamedTuple):
+class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of one pack; None means that settings and rules decide."""
 
     skills: tuple[str, ...] = ()
@@ -104,7 +107,7 @@ class PackOptions(NamedTuple):
     """For this call only; override settings and the agent file."""
 
 
-class _SkillText(NamedTuple):
+class _SkillText(msgspec.Struct, frozen=True, kw_only=True):
     frontmatter: str
     body: str
     body_line: int
@@ -201,7 +204,13 @@ class Packer:
         warnings += [_cut_warning(entry) for entry in entries if entry.tokens_cut and "budget" in entry.reason]
         warnings += [_over_cap_warning(piece) for piece in pieces if piece.cap is not None and piece.tokens > piece.cap]
         return Payload(
-            task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name
+            task=task,
+            ledger=ledger,
+            choice=choice,
+            selected=tuple(selected),
+            warnings=tuple(dict.fromkeys(warnings)),
+            contract=contract,
+            counter=self.counter.name,
         )
 
     def _preload_skills(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> PreloadedSkills:
@@ -217,11 +226,27 @@ class Packer:
         """Plans the task's text and all skills, and settles all requests before any of them reads or runs."""
         places = self.registry.places
         line = task.description_line or 1
-        sources = [ReferenceSource(task.description, task.source, "project", places.cwd, places.project, line)]
+        sources = [
+            ReferenceSource(
+                text=task.description,
+                path=task.source,
+                scope="project",
+                base=places.cwd,
+                root=places.project,
+                first_line=line,
+            )
+        ]
         for skill in skills:
             text, root = self._skill_text(skill), skill.root.plugin_path or places.project
             sources.append(
-                ReferenceSource(text.body, skill.path, skill.root.scope, skill.directory, root, text.body_line)
+                ReferenceSource(
+                    text=text.body,
+                    path=skill.path,
+                    scope=skill.root.scope,
+                    base=skill.directory,
+                    root=root,
+                    first_line=text.body_line,
+                )
             )
         prepared = [prepare_references(source, values, self.policy, self.limits) for source in sources]
         requests = [self._reuse_answer(request) for text in prepared for request in text.plan.requests]
@@ -231,7 +256,11 @@ class Packer:
 
     def _reuse_answer(self, request: ReferenceRequest) -> ReferenceRequest:
         """An approval for one child of an epic also holds for the others."""
-        return request._replace(decision=ReferenceDecision("allow")) if request in self._allowed_requests else request
+        return (
+            msgspec.structs.replace(request, decision=ReferenceDecision("allow"))
+            if request in self._allowed_requests
+            else request
+        )
 
     def _render_task(self, task: PackTask, prepared: PreparedReferences, warnings: list[Diagnostic]) -> Entry:
         lines = [f"- ID: {task.id}", f"- Title: {task.title}" if task.title else ""]
@@ -330,7 +359,12 @@ class Packer:
                 Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, problem, "remove them"),
             )
         frontmatter = f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else ""
-        return _SkillText(frontmatter, reveal_hidden(parts.body).strip("\n"), parts.body_line, problems)
+        return _SkillText(
+            frontmatter=frontmatter,
+            body=reveal_hidden(parts.body).strip("\n"),
+            body_line=parts.body_line,
+            problems=problems,
+        )
 
     def _reference_texts(self, skill: Skill, warnings: list[Diagnostic]) -> list[tuple[str, str]]:
         cached = self._references.get(skill.path)
@@ -372,19 +406,19 @@ def _read_protocol() -> str:
 
 
 def budgets_from_settings(settings: Settings) -> Budgets:
-    return Budgets(*(settings.get(f"budget.{name}") for name in Budgets._fields))
+    return Budgets(**{name: settings.get(f"budget.{name}") for name in BUDGET_NAMES})
 
 
 def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
     """Precedence: the call, then the agent file's `token-budget` (for skills), then settings."""
     value = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
     if (agent_budget := parse_token_count(value)) is not None:
-        budgets = budgets._replace(skills=agent_budget)
-    unknown = set(call) - set(Budgets._fields)
+        budgets = msgspec.structs.replace(budgets, skills=agent_budget)
+    unknown = set(call) - set(BUDGET_NAMES)
     if unknown:
-        known = ", ".join(Budgets._fields)
+        known = ", ".join(BUDGET_NAMES)
         raise UsageError(f"there is no budget {', '.join(sorted(unknown))}", f"budgets: {known}")
-    return budgets._replace(**call)
+    return msgspec.structs.replace(budgets, **call)
 
 
 def pack(task: str, *, cwd: str | None = None, registry: Registry | None = None, **options: Any) -> Payload:

@@ -5,7 +5,7 @@ Command output is never scanned: no argument is substituted in it and nothing in
 it in a thread.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from kitbag.errors import Diagnostic
 from kitbag.library.skills import Skill
@@ -31,7 +31,7 @@ from kitbag.packing.substitutions import ArgumentSubstitution, InvocationArgumen
 from kitbag.text.reference_syntax import ReferenceToken, find_references
 
 
-class SkillPreparer(NamedTuple):
+class SkillPreparer(msgspec.Struct, frozen=True, kw_only=True):
     """A session_skills.PrepareSkill. Raises ReferenceDeniedError (6) or ReferenceUntrustedError (13) before anything
     runs, and CommandFailedError (6) if a command fails."""
 
@@ -46,7 +46,9 @@ class SkillPreparer(NamedTuple):
         self, skill: Skill, body: str, first_line: int, arguments: InvocationArguments
     ) -> tuple[str, tuple[Diagnostic, ...]]:
         root = skill.root.plugin_path or self.workspace
-        source = ReferenceSource(body, skill.path, skill.root.scope, skill.directory, root, first_line)
+        source = ReferenceSource(
+            text=body, path=skill.path, scope=skill.root.scope, base=skill.directory, root=root, first_line=first_line
+        )
         substitution = ArgumentSubstitution(arguments, body, path_variables(skill))
         planned = self._plan(source, substitution)
         settle_requests(planned.requests, self.ask)
@@ -65,23 +67,32 @@ class SkillPreparer(NamedTuple):
         requests: list[ReferenceRequest] = []
         for token in find_references(source.text).tokens:
             if token.kind == "escape" and token.value == "!":
-                steps.append(UnescapeStep(token))
+                steps.append(UnescapeStep(token=token))
             elif token.kind == "command":
                 filled = substitution.substitute_in_command(token.value)
                 decision = self.policy.command(filled.text, source)
                 if filled.unsafe and decision.verdict in ("allow", "ask"):
                     decision = ReferenceDecision("deny", filled.unsafe)
                 line = source.first_line + token.line - 1
-                requests.append(ReferenceRequest("command", filled.text, source.path, line, token.column, decision))
+                requests.append(
+                    ReferenceRequest(
+                        kind="command",
+                        subject=filled.text,
+                        file=source.path,
+                        line=line,
+                        column=token.column,
+                        decision=decision,
+                    )
+                )
                 steps.append(self._run_or_leave(token, filled.text, len(requests)))
         return ReferencePlan(steps, requests, [])
 
     def _run_or_leave(self, token: ReferenceToken, command: str, number: int) -> PlanStep:
         limit = self.limits.commands
         return (
-            CommandStep(token, command)
+            CommandStep(token=token, command=command)
             if number <= limit
-            else MarkerStep(token, f"[not run: more than {limit} commands]")
+            else MarkerStep(token=token, marker=f"[not run: more than {limit} commands]")
         )
 
 

@@ -9,7 +9,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
 from kitbag.library.names import normalize_name, slugify
@@ -31,7 +33,7 @@ PrepareSkill = Callable[[Skill, str, int, "InvocationArguments"], tuple[str, tup
 _REQUESTER_NAMES: dict[RequestedBy, str] = {"model": "a model", "user": "a person", "preload": "an agent's `skills:`"}
 
 
-class SkillDelivery(NamedTuple):
+class SkillDelivery(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     """What the model gets: the whole block, the changed lines, or a one-line receipt."""
@@ -46,7 +48,7 @@ class SkillDelivery(NamedTuple):
     """Changes to tool permissions until the user's next message."""
 
 
-class SkillFork(NamedTuple):
+class SkillFork(msgspec.Struct, frozen=True, kw_only=True):
     """A skill with `context: fork`: it becomes the task of a separate agent."""
 
     name: str
@@ -56,7 +58,7 @@ class SkillFork(NamedTuple):
     problems: tuple[Diagnostic, ...] = ()
 
 
-class LoadedSkill(NamedTuple):
+class LoadedSkill(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tokens: int
     loaded_at: str
@@ -112,11 +114,13 @@ class SessionSkills:
         metadata = read_skill_details(skill).metadata
         permissions, problems = read_skill_permissions(skill, metadata, self.library.places, self._deny_grant, by)
         delivery = self._render(skill, arguments, metadata)  # outside the lock: commands may take long
-        delivery = delivery._replace(problems=(*delivery.problems, *problems))
+        delivery = msgspec.structs.replace(delivery, problems=(*delivery.problems, *problems))
         with self._lock:
             if permissions and not any(map(permissions.equals_ignoring_requester, self._active_permissions)):
                 self._active_permissions.append(permissions)
-            return self._record(skill.full_name, delivery, arguments, by)._replace(permissions=permissions or None)
+            return msgspec.structs.replace(
+                self._record(skill.full_name, delivery, arguments, by), permissions=permissions or None
+            )
 
     def fork(self, name: str, arguments: str = "", by: RequestedBy = "model") -> SkillFork | None:
         """None if the skill does not fork. Raises the same errors as `load`."""
@@ -128,7 +132,13 @@ class SessionSkills:
         delivery = self._render(skill, arguments, metadata)
         agent = to_text(metadata.get("agent", "")).strip() or "general-purpose"
         model = to_text(metadata.get("model", "")).strip()
-        return SkillFork(skill.full_name, agent, "" if model == "inherit" else model, delivery.text, delivery.problems)
+        return SkillFork(
+            name=skill.full_name,
+            agent=agent,
+            model="" if model == "inherit" else model,
+            text=delivery.text,
+            problems=delivery.problems,
+        )
 
     def _record(self, name: str, delivery: RenderedSkill, arguments: str, by: RequestedBy) -> SkillDelivery:
         digest = _digest(delivery.text)
@@ -150,8 +160,16 @@ class SessionSkills:
 
             text = render_changes(name, _reload_reason(previous, arguments), previous.text, delivery.text)
         tokens = estimate_tokens(delivery.text)
-        loaded = self._loaded[name] = LoadedSkill(name, tokens, self._now(), by, digest, arguments, delivery.text)
-        return _make_delivery(name, text, digest, delivery)._replace(loaded=loaded)
+        loaded = self._loaded[name] = LoadedSkill(
+            name=name,
+            tokens=tokens,
+            loaded_at=self._now(),
+            loaded_by=by,
+            digest=digest,
+            arguments=arguments,
+            text=delivery.text,
+        )
+        return msgspec.structs.replace(_make_delivery(name, text, digest, delivery), loaded=loaded)
 
     def find(self, name: str, by: RequestedBy = "model") -> Skill:
         """A skill that the requester may load. Suggestions for an unknown name are limited to these."""
@@ -175,7 +193,9 @@ class SessionSkills:
         variables = (("CLAUDE_PROJECT_DIR", printable_path(self.library.places.project)),)
         if self.session_id:
             variables = (*variables, ("CLAUDE_SESSION_ID", self.session_id))
-        invocation = InvocationArguments(arguments, names, skill.root.dialect == "opencode", variables)
+        invocation = InvocationArguments(
+            text=arguments, names=names, one_based=skill.root.dialect == "opencode", variables=variables
+        )
         warnings_found: list[Diagnostic] = []
 
         def prepared(body: str, first_line: int) -> str:
@@ -188,7 +208,7 @@ class SessionSkills:
         if failed is not None or not os.path.exists(skill.path):
             problem = failed.problem if failed else "can't be read any more"
             raise InvalidError(f"{skill.path}: {problem}", failed.fix if failed else "restore the file")
-        return delivery._replace(problems=(*delivery.problems, *warnings_found))
+        return msgspec.structs.replace(delivery, problems=(*delivery.problems, *warnings_found))
 
     def unload(self, name: str) -> str | None:
         """The full name of the unloaded skill; None if it was not loaded."""
@@ -198,7 +218,7 @@ class SessionSkills:
                 del self._loaded[found]
                 # Its tool limits stay, or unloading would bypass them.
                 remaining = (
-                    permissions._replace(grants=()) if permissions.skill == found else permissions
+                    msgspec.structs.replace(permissions, grants=()) if permissions.skill == found else permissions
                     for permissions in self._active_permissions
                 )
                 self._active_permissions = [permissions for permissions in remaining if permissions]
@@ -245,14 +265,18 @@ class SessionSkills:
                 if not text:
                     status = "was loaded and is not any more, to make room"
                     note = f"[The skill {skill.name} {status}: load it again if needed.]"
-                    deliveries.append(SkillDelivery(skill.name, note, estimate_tokens(note), skill.digest))
+                    deliveries.append(
+                        SkillDelivery(name=skill.name, text=note, tokens=estimate_tokens(note), digest=skill.digest)
+                    )
                     continue
                 tokens = estimate_tokens(text)
                 remaining -= tokens
                 if text != skill.text:
-                    skill = skill._replace(text=text, tokens=tokens, digest=_digest(text))
+                    skill = msgspec.structs.replace(skill, text=text, tokens=tokens, digest=_digest(text))
                 kept[skill.name] = skill
-                deliveries.append(SkillDelivery(skill.name, text, tokens, skill.digest, loaded=skill))
+                deliveries.append(
+                    SkillDelivery(name=skill.name, text=text, tokens=tokens, digest=skill.digest, loaded=skill)
+                )
             self._loaded = dict(reversed(kept.items()))
         return deliveries
 
@@ -271,7 +295,9 @@ def _prepare_without_commands(
 
 
 def _make_delivery(name: str, text: str, digest: str, rendered: RenderedSkill) -> SkillDelivery:
-    return SkillDelivery(name, text, estimate_tokens(text), digest, rendered.problems, rendered=rendered)
+    return SkillDelivery(
+        name=name, text=text, tokens=estimate_tokens(text), digest=digest, problems=rendered.problems, rendered=rendered
+    )
 
 
 def _reload_reason(previous: LoadedSkill, arguments: str) -> str:

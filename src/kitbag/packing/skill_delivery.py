@@ -5,7 +5,8 @@ Used by session_skills, preload, pack and `kitbag skills show`; uses library.ski
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.errors import Diagnostic
 from kitbag.library.skill_files import SkillResource, list_resources, read_skill_body
@@ -17,7 +18,7 @@ CLOSING_TAG = "</skill-invocation>"
 _RESERVED_TAG = re.compile(r"<(?=\s*/?\s*skill-invocation)", re.IGNORECASE)
 
 
-class RenderedSkill(NamedTuple):
+class RenderedSkill(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The whole block."""
     body: str
@@ -52,7 +53,7 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
         header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
     content_text = _RESERVED_TAG.sub("&lt;", "\n".join([*header, "", body]))
     text = f'<skill-invocation name="{_escape_attribute(skill.full_name)}">\n{content_text}\n{CLOSING_TAG}'
-    return RenderedSkill(text, body, tuple(resources), tuple(problems))
+    return RenderedSkill(text=text, body=body, resources=tuple(resources), problems=tuple(problems))
 
 
 def path_variables(skill: Skill) -> dict[str, str]:

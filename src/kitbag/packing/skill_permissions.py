@@ -8,7 +8,7 @@ was trusted; never to plugin skills. Created by session_skills, used by agent an
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -37,7 +37,7 @@ _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+")
 """A path without characters that are special in a rule."""
 
 
-class SkillPermissions(NamedTuple):
+class SkillPermissions(msgspec.Struct, frozen=True, kw_only=True):
     skill: str
     source: str
     """Path of the skill file."""
@@ -55,7 +55,7 @@ class SkillPermissions(NamedTuple):
 
     def equals_ignoring_requester(self, other: "SkillPermissions") -> bool:
         """Equal except for `requested_by`."""
-        return self._replace(requested_by=other.requested_by) == other
+        return msgspec.structs.replace(self, requested_by=other.requested_by) == other
 
     def describe_limit(self) -> str:
         limit = self.tool_limit
@@ -96,13 +96,13 @@ def read_skill_permissions(
 ) -> tuple[SkillPermissions, tuple[Diagnostic, ...]]:
     """From the skill's frontmatter. A tool limit that can't be parsed removes all tools, with a diagnostic."""
     problems: list[Diagnostic] = []
-    permissions = SkillPermissions(skill.full_name, skill.path, requested_by)
+    permissions = SkillPermissions(skill=skill.full_name, source=skill.path, requested_by=requested_by)
     restricted, denied = _field_value(metadata, _RESTRICTED_KEYS), _field_value(metadata, _DENIED_KEYS)
     if restricted is not None or denied is not None:
         access, parse_problems = parse_tools(restricted, denied, skill.root.dialect)
         problems += (to_diagnostic(skill.path, problem, skill.root.boundary) for problem in parse_problems)
-        permissions = permissions._replace(
-            tool_limit=access if access.mode not in ("inherit", "all") or access.denied else None
+        permissions = msgspec.structs.replace(
+            permissions, tool_limit=access if access.mode not in ("inherit", "all") or access.denied else None
         )
     allowed = _field_value(metadata, _ALLOWED_KEYS)
     if allowed is None:
@@ -120,10 +120,10 @@ def read_skill_permissions(
     problems += rule_problems
     reason = deny_grant(skill) if grants else ""
     if reason:
-        return permissions._replace(denied_grants=tuple(rule.text for rule in grants), denial_reason=reason), tuple(
-            problems
-        )
-    return permissions._replace(grants=grants), tuple(problems)
+        return msgspec.structs.replace(
+            permissions, denied_grants=tuple(rule.text for rule in grants), denial_reason=reason
+        ), tuple(problems)
+    return msgspec.structs.replace(permissions, grants=grants), tuple(problems)
 
 
 def _field_value(metadata: Metadata, spellings: tuple[str, ...]) -> YamlValue | None:

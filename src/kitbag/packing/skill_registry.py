@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from kitbag.library.agents import AgentFile
 
 
-class SkillMetadata(NamedTuple):
+class SkillMetadata(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     full_name: str
     display_name: str
@@ -52,7 +54,7 @@ class SkillIndex(NamedTuple):
         return estimate_tokens("\n".join(texts))
 
 
-class SkillDefinition(NamedTuple):
+class SkillDefinition(msgspec.Struct, frozen=True, kw_only=True):
     metadata: SkillMetadata
     content: str
     """The instructions, without frontmatter."""
@@ -134,11 +136,11 @@ class SkillRegistry:
         if stamp is None or rendered is None:  # the file was just removed
             raise InvalidError(f"{skill.path}: can't be read any more", "restore the file")
         definition = SkillDefinition(
-            skill_metadata(skill, read_skill_details(skill)),
-            rendered.body,
-            rendered.text,
-            estimate_tokens(rendered.text),
-            delivered.problems,
+            metadata=skill_metadata(skill, read_skill_details(skill)),
+            content=rendered.body,
+            text=rendered.text,
+            tokens=estimate_tokens(rendered.text),
+            problems=delivered.problems,
         )
         self._read[skill.full_name] = (stamp, definition)
         return definition
@@ -177,15 +179,15 @@ def skill_file_stamp(skill: Skill) -> FileStamp | None:
 
 def skill_metadata(skill: Skill, details: SkillDetails) -> SkillMetadata:
     return SkillMetadata(
-        skill.name,
-        skill.full_name,
-        details.display_name,
-        skill.description,
-        skill.when_to_use,
-        details.version,
-        details.tags,
-        details.triggers,
-        details.requires,
-        skill.subagents,
-        skill.path,
+        name=skill.name,
+        full_name=skill.full_name,
+        display_name=details.display_name,
+        description=skill.description,
+        when_to_use=skill.when_to_use,
+        version=details.version,
+        tags=details.tags,
+        triggers=details.triggers,
+        requires=details.requires,
+        subagents=skill.subagents,
+        path=skill.path,
     )

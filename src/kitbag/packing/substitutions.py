@@ -9,7 +9,8 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.packing.references.shell_quoting import FilledCommand, fill_command
 
@@ -20,7 +21,7 @@ _BARE = frozenset(("CLAUDE_SESSION_ID",))
 """Also substituted without braces: no command has it in its environment."""
 
 
-class InvocationArguments(NamedTuple):
+class InvocationArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of one invocation."""
 
     text: str = ""

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import msgspec
+
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
 from kitbag.library.scopes import Places, boundary_for_file, project_boundary
 from kitbag.text.frontmatter import parse_frontmatter, split_frontmatter
@@ -33,7 +35,7 @@ COMMAND_TIMEOUT = 30
 _MAX_BYTES = 4 * 1024 * 1024
 
 
-class PackTask(NamedTuple):
+class PackTask(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     title: str
     description: str
@@ -366,13 +368,23 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
             problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a list"))
         return ()
 
+    scalars = str | int | float
     task = PackTask(
-        text("id") or name or "task", text("title"), text("description"), text("type").lower(), text("size").lower(),
-        texts("labels"), text("complexity").lower(), texts("depends"), text("parent") or text("parentId"),
-        texts("children"), texts("files"),
-        {k: str(value) for k, value in fields.items() if k not in TASK_FIELDS and isinstance(value, str | int | float)},
-        source, line,
-    )  # fmt: skip
+        id=text("id") or name or "task",
+        title=text("title"),
+        description=text("description"),
+        type=text("type").lower(),
+        size=text("size").lower(),
+        labels=texts("labels"),
+        complexity=text("complexity").lower(),
+        depends=texts("depends"),
+        parent=text("parent") or text("parentId"),
+        children=texts("children"),
+        files=texts("files"),
+        extra={k: str(value) for k, value in fields.items() if k not in TASK_FIELDS and isinstance(value, scalars)},
+        source=source,
+        description_line=line,
+    )
     return task, problems
 
 

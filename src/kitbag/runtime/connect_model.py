@@ -10,6 +10,8 @@ import time
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from kitbag.assembly.model_sources import load_model_sources, with_stored_keys
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, UsageError
 from kitbag.messages import Message, Text, Usage
@@ -213,11 +215,13 @@ def preview_sources(kitbag_home: str, setup: ModelSetup) -> ModelSources:
     current = sources.providers.get(setup.provider, ProviderSettings())
     merged = ProviderSettings(*(new or old for new, old in zip(setup.own, current, strict=True)))
     if any(merged):
-        sources = sources._replace(providers={**sources.providers, setup.provider: merged})
+        sources = msgspec.structs.replace(sources, providers={**sources.providers, setup.provider: merged})
     variable = key_variable(setup.provider, sources)
     if setup.key and variable:
         stored = {**sources.stored_keys, variable: setup.key}
-        return sources._replace(stored_keys=stored, environment={**sources.environment, variable: setup.key})
+        return msgspec.structs.replace(
+            sources, stored_keys=stored, environment={**sources.environment, variable: setup.key}
+        )
     return with_stored_keys(sources)
 
 
@@ -251,7 +255,10 @@ async def _send_trial(setup: ModelSetup, sources: ModelSources) -> ModelReply:
     provider = connect_provider(setup.provider, sources)
     try:
         request = ModelRequest(
-            setup.model, (), (Message("user", (Text(_TRIAL_PROMPT),)),), max_output=_TRIAL_MAX_OUTPUT
+            model=setup.model,
+            system=(),
+            messages=(Message("user", (Text(_TRIAL_PROMPT),)),),
+            max_output=_TRIAL_MAX_OUTPUT,
         )
         async with aclosing(provider.stream(request)) as stream:
             async for event in stream:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kitbag.assembly.inherited import ParentContext
 from kitbag.library.agents import AgentFile as AgentFile
-from kitbag.packing.output_contract import OutputContract, check_output
+from kitbag.packing.output_contract import CONTRACT_FIELDS, check_output
 from kitbag.packing.pack import Packer, PackOptions
 from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.task_sources import load_task
@@ -33,9 +33,10 @@ def pack_request(
     text = "\n\n".join(part for part in (payload.text.rstrip("\n"), request.prompt) if part)
     description = request.description or payload.task.title
     warnings = [f"{warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"]
-    return request._replace(prompt=text, description=description, contract=payload.contract._asdict()), warnings
+    contract = CONTRACT_FIELDS.write(payload.contract)
+    return request._replace(prompt=text, description=description, contract=contract), warnings
 
 
 def contract_violations(contract: Mapping[str, Any], answer: str, workspace: str) -> tuple[str, ...]:
     """What the answer and the files it left are missing."""
-    return check_output(answer, OutputContract(**contract), workspace).problems
+    return check_output(answer, CONTRACT_FIELDS.read(contract, exact=True), workspace).problems

@@ -53,7 +53,11 @@ def summarize_request(protocol: Protocol, body: dict[str, Any]) -> Seen:
             break
         tail.insert(0, content_text(item.get("content", item.get("output"))))
     return Seen(
-        system, "\n".join(tail), content_text(conversation[0].get("content")) if conversation else "", turns, tools
+        system=system,
+        last="\n".join(tail),
+        first=content_text(conversation[0].get("content")) if conversation else "",
+        turns=turns,
+        tools=tools,
     )
 
 

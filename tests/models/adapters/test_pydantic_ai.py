@@ -12,6 +12,7 @@ from contextlib import aclosing
 from importlib.util import find_spec
 from typing import Any
 
+import msgspec
 import pytest
 
 from kitbag.errors import InvalidError
@@ -51,7 +52,10 @@ def openai_is_there() -> None:
 
 def ask(*messages: Message, **options: Any) -> ModelRequest:
     blocks = (SystemBlock("Be brief.\n\n", cache=True), SystemBlock("Today is Monday.\n"))
-    return ModelRequest("some-model", blocks, messages or (user_message("hi"),), (READ,))._replace(**options)
+    return msgspec.structs.replace(
+        ModelRequest(model="some-model", system=blocks, messages=messages or (user_message("hi"),), tools=(READ,)),
+        **options,
+    )
 
 
 def collect(provider: Provider, request: ModelRequest) -> list[StreamItem]:

@@ -281,7 +281,8 @@ def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
 
 
 def test_an_address_is_taken_apart() -> None:
-    assert parse_url("https://example.com/v1/é x?q=1")[:4] == ("https", "example.com", 443, "/v1/%C3%A9%20x?q=1")
+    url = parse_url("https://example.com/v1/é x?q=1")
+    assert (*url.origin, url.target) == ("https", "example.com", 443, "/v1/%C3%A9%20x?q=1")
     assert parse_url("http://[::1]:8080").host_header == "[::1]:8080"
     assert parse_url("http://bücher.example/").host == "xn--bcher-kva.example"
     assert parse_url("http://a%40b:p%3A@h/").authorization == "Basic YUBiOnA6"

@@ -13,9 +13,14 @@ from kitbag.testing import ModelServer, Rule, Script, Step
 
 def ask(url: str) -> list[object]:
     async def go() -> list[object]:
-        adapter = Anthropic(ApiEndpoint("anthropic", url, {"x-api-key": "k"}, 20.0))
+        adapter = Anthropic(
+            ApiEndpoint(provider="anthropic", base_url=url, headers={"x-api-key": "k"}, idle_timeout=20.0)
+        )
         try:
-            return [piece async for piece in adapter.stream(ModelRequest("m", (), (user_message("hi"),)))]
+            return [
+                piece
+                async for piece in adapter.stream(ModelRequest(model="m", system=(), messages=(user_message("hi"),)))
+            ]
         finally:
             await adapter.close()
 

@@ -43,7 +43,7 @@ TOOLS = (
 
 
 def request(*messages: Message, tools: tuple[ToolSpec, ...] = TOOLS, system: str = CATALOG) -> ModelRequest:
-    return ModelRequest("offline", (SystemBlock(system),), messages, tools)
+    return ModelRequest(model="offline", system=(SystemBlock(system),), messages=messages, tools=tools)
 
 
 def ask(*messages: Message, **more: object) -> ModelReply:

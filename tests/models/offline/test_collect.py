@@ -95,7 +95,10 @@ def test_it_does_not_write_outside_of_the_workspace(desk: Desk) -> None:
 
 def test_what_the_search_kept_out_is_said_in_the_file() -> None:
     written = render_page(
-        CollectRequest(("A",), True, "x.md"), ("A",), [GrepHit("[id]/a_b.ts", 2, " A ")], ["more match"]
+        CollectRequest(words=("A",), exact=True, file="x.md"),
+        ("A",),
+        [GrepHit("[id]/a_b.ts", 2, " A ")],
+        ["more match"],
     )
     assert written.splitlines()[2] == GENERATED_MARKER
     assert "Not all: more match." in written

@@ -19,26 +19,26 @@ from support.cost import processor_limit
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("Replace `a` by `b`", ReplaceRequest("a", "b", ())),
-        ('Replace "round_down" by "round_half_even" in app/', ReplaceRequest("round_down", "round_half_even", ("app/",))),
-        ("please rename round_down to half_up everywhere.", ReplaceRequest("round_down", "half_up", ())),
-        ("Can you change 'old text here' to “new text”?", ReplaceRequest("old text here", "new text", ())),
-        ("Rename every use of `Line` to `OrderLine` in app and tests", ReplaceRequest("Line", "OrderLine", ("app", "tests"))),
-        ("rename the function getTotal to total_of in the file app/a.py", ReplaceRequest("getTotal", "total_of", ("app/a.py",))),
-        ("Replace math.floor with money.half_up in all files", ReplaceRequest("math.floor", "money.half_up", ())),
+        ("Replace `a` by `b`", ReplaceRequest(old="a", new="b", paths=())),
+        ('Replace "round_down" by "round_half_even" in app/', ReplaceRequest(old="round_down", new="round_half_even", paths=("app/",))),
+        ("please rename round_down to half_up everywhere.", ReplaceRequest(old="round_down", new="half_up", paths=())),
+        ("Can you change 'old text here' to “new text”?", ReplaceRequest(old="old text here", new="new text", paths=())),
+        ("Rename every use of `Line` to `OrderLine` in app and tests", ReplaceRequest(old="Line", new="OrderLine", paths=("app", "tests"))),
+        ("rename the function getTotal to total_of in the file app/a.py", ReplaceRequest(old="getTotal", new="total_of", paths=("app/a.py",))),
+        ("Replace math.floor with money.half_up in all files", ReplaceRequest(old="math.floor", new="money.half_up", paths=())),
         ("Replace `a` by `` in the whole project", None),
-        ('Replace "a" by "" in the whole project', ReplaceRequest("a", "", ())),
-        ('Replace "it\'s" with "it is" in `my docs/a b.md`', ReplaceRequest("it's", "it is", ("my docs/a b.md",))),
-        ("Replace `x` by `y` in a/b.py, and run the tests", ReplaceRequest("x", "y", ("a/b.py",), run_tests=True)),
-        ("Replace `x` by `y` in a/, b/ and c/. Then run all tests!", ReplaceRequest("x", "y", ("a/", "b/", "c/"), run_tests=True)),
-        ("Replace `x` by `y` in . and run the tests", ReplaceRequest("x", "y", (".",), run_tests=True)),
-        ("Collect every TODO and FIXME into docs/todo.md", CollectRequest(("TODO", "FIXME"), True, "docs/todo.md")),
-        ("List all TODO comments in app/ to todo.txt", CollectRequest(("TODO",), True, "todo.txt", "app/")),
-        ("Save all lines with `parse_money` to the file uses.md", CollectRequest(("parse_money",), True, "uses.md")),
-        ('write every use of "half up", refund_all and XXX to a/b-c.md', CollectRequest(("half up", "refund_all", "XXX"), True, "a/b-c.md")),
-        ("Write what you find about refunds to notes.md", CollectRequest(("refunds",), False, "notes.md")),
-        ("Save everything about money and tax into ./notes.md, please", CollectRequest(("money", "and", "tax"), False, "./notes.md")),
-        ("Run `python3 -m unittest -v`", RunCommandRequest("python3 -m unittest -v")),
+        ('Replace "a" by "" in the whole project', ReplaceRequest(old="a", new="", paths=())),
+        ('Replace "it\'s" with "it is" in `my docs/a b.md`', ReplaceRequest(old="it's", new="it is", paths=("my docs/a b.md",))),
+        ("Replace `x` by `y` in a/b.py, and run the tests", ReplaceRequest(old="x", new="y", paths=("a/b.py",), run_tests=True)),
+        ("Replace `x` by `y` in a/, b/ and c/. Then run all tests!", ReplaceRequest(old="x", new="y", paths=("a/", "b/", "c/"), run_tests=True)),
+        ("Replace `x` by `y` in . and run the tests", ReplaceRequest(old="x", new="y", paths=(".",), run_tests=True)),
+        ("Collect every TODO and FIXME into docs/todo.md", CollectRequest(words=("TODO", "FIXME"), exact=True, file="docs/todo.md")),
+        ("List all TODO comments in app/ to todo.txt", CollectRequest(words=("TODO",), exact=True, file="todo.txt", path="app/")),
+        ("Save all lines with `parse_money` to the file uses.md", CollectRequest(words=("parse_money",), exact=True, file="uses.md")),
+        ('write every use of "half up", refund_all and XXX to a/b-c.md', CollectRequest(words=("half up", "refund_all", "XXX"), exact=True, file="a/b-c.md")),
+        ("Write what you find about refunds to notes.md", CollectRequest(words=("refunds",), exact=False, file="notes.md")),
+        ("Save everything about money and tax into ./notes.md, please", CollectRequest(words=("money", "and", "tax"), exact=False, file="./notes.md")),
+        ("Run `python3 -m unittest -v`", RunCommandRequest(command="python3 -m unittest -v")),
         ("run the tests", RunTestsRequest()),
         ("Please run all the unit tests again.", RunTestsRequest()),
         ("Run the test suite", RunTestsRequest()),
@@ -103,7 +103,7 @@ def test_a_word_that_has_no_place_in_a_form_makes_it_none(text: str) -> None:
     ],
 )
 def test_what_begins_like_a_form_is_told_apart_from_a_question(text: str, form: str) -> None:
-    assert parse_request(text) == UnclearRequest(form)
+    assert parse_request(text) == UnclearRequest(form=form)
 
 
 @pytest.mark.parametrize(

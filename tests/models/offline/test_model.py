@@ -34,7 +34,9 @@ def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (SKILL, GREP, READ), s
     async def go() -> ModelReply:
         pieces = []
         async with aclosing(
-            OfflineModel().stream(ModelRequest("offline", (SystemBlock(system),), messages, tools))
+            OfflineModel().stream(
+                ModelRequest(model="offline", system=(SystemBlock(system),), messages=messages, tools=tools)
+            )
         ) as stream:
             async for piece in stream:
                 pieces.append(piece)

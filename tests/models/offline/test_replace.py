@@ -151,8 +151,13 @@ def test_too_many_files_are_left_before_anything_is_changed(desk: Desk) -> None:
 def test_a_search_that_did_not_see_all_changes_nothing() -> None:
     found = "a.py:1:old_name\n[more match: narrow the search or raise head_limit]"
     steps = (ToolStep(ToolCall("1", "Grep", {}), found, is_error=False),)
-    talk = OfflineConversation(ModelRequest("", (), ()), "", steps, {"Grep": {}, "Read": {}, "Edit": {}})
-    [part] = next_replace_step(ReplaceRequest("old_name", "x", ()), talk)
+    talk = OfflineConversation(
+        request=ModelRequest(model="", system=(), messages=()),
+        message="",
+        steps=steps,
+        tools={"Grep": {}, "Read": {}, "Edit": {}},
+    )
+    [part] = next_replace_step(ReplaceRequest(old="old_name", new="x", paths=()), talk)
     assert isinstance(part, Text)
     assert "too many lines" in part.text
 

@@ -37,7 +37,7 @@ def rights(world: World, cwd: Path | None = None, **options: Any) -> ReferencePe
 
 def source(world: World, text: str, scope: Scope = "user", path: str = SKILL) -> ReferenceSource:
     workspace = str(world.workspace)
-    return ReferenceSource(text, f"{workspace}/{path}", scope, workspace, workspace)
+    return ReferenceSource(text=text, path=f"{workspace}/{path}", scope=scope, base=workspace, root=workspace)
 
 
 def trust(world: World) -> None:

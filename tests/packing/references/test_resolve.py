@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from kitbag.packing.references.paths import WalkBudget, expand_pattern, parse_pa
 from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.references.resolve import (
     CommandFailedError,
+    ReferenceCounts,
     ReferenceDecision,
     ReferenceDeniedError,
     ReferenceLimits,
@@ -59,7 +61,9 @@ class Case:
 
     def source(self, text: str, scope: Scope = "user", first_line: int = 1) -> ReferenceSource:
         workspace = str(self.world.workspace)
-        return ReferenceSource(text, f"{workspace}/SKILL.md", scope, workspace, workspace, first_line)
+        return ReferenceSource(
+            text=text, path=f"{workspace}/SKILL.md", scope=scope, base=workspace, root=workspace, first_line=first_line
+        )
 
     def rights(self, **options: Any) -> ReferencePermissions:
         """The policy of `kitbag pack` in this world."""
@@ -118,7 +122,8 @@ def test_each_form_is_replaced_by_what_it_stands_for(case: Case) -> None:
     done = case.resolve(text, values={"TASK": "T1"})
     assert done.text == "A The spec., T1, plain value, hi\n\none\ntwo\nZ"
     assert done.warnings == ()
-    assert done.counts == (5, 5, 1, 2, sum(insertion.bytes for insertion in done.insertions))
+    inserted = sum(insertion.bytes for insertion in done.insertions)
+    assert done.counts == ReferenceCounts(found=5, resolved=5, files=1, commands=2, bytes=inserted)
 
 
 def test_insertions_say_where_they_are_and_where_they_come_from(case: Case) -> None:
@@ -147,7 +152,11 @@ def test_a_relative_path_starts_at_the_file_and_then_at_the_workspace(case: Case
     world.write("near.md", "far")
     world.write("docs/top.md", "top")
     source = ReferenceSource(
-        "@near.md @docs/top.md", "f", "project", str(world.workspace / "skills/s"), str(world.workspace)
+        text="@near.md @docs/top.md",
+        path="f",
+        scope="project",
+        base=str(world.workspace / "skills/s"),
+        root=str(world.workspace),
     )
     assert resolve_references(source, {}, case.rights()).text == "near top"
 
@@ -155,7 +164,9 @@ def test_a_relative_path_starts_at_the_file_and_then_at_the_workspace(case: Case
 def test_a_users_skill_reads_its_own_folder(case: Case) -> None:
     path = case.world.write("~/.kitbag/skills/s/references/a.md", "mine")
     base = str(path.parent.parent)
-    source = ReferenceSource("@references/a.md", f"{base}/SKILL.md", "user", base, str(case.world.workspace))
+    source = ReferenceSource(
+        text="@references/a.md", path=f"{base}/SKILL.md", scope="user", base=base, root=str(case.world.workspace)
+    )
     assert resolve_references(source, {}, case.rights()).text == "mine"
 
 
@@ -206,14 +217,14 @@ def test_D27_files_that_include_themselves_or_each_other_are_read_once(case: Cas
 TEXTS = st.text(
     alphabet=st.one_of(st.sampled_from("@!`{}$\\<>-\n #~./*\"'VX"), st.characters(codec="utf-8")), max_size=60
 )
-EMPTY = ReferenceSource("", "f.md", "user", "/nonexistent", "/nonexistent")
+EMPTY = ReferenceSource(text="", path="f.md", scope="user", base="/nonexistent", root="/nonexistent")
 NOWHERE = ReferencePermissions(Places("/nonexistent", "/nonexistent", "/nonexistent", ()), Settings("/nonexistent"))
 
 
 @settings(max_examples=examples(200))
 @given(TEXTS)
 def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
-    done = resolve_references(EMPTY._replace(text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, NOWHERE)
+    done = resolve_references(msgspec.structs.replace(EMPTY, text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, NOWHERE)
     assert done.text == f"<{value}|{value}>"
     assert done.counts.resolved == done.counts.found == 2
 
@@ -221,8 +232,9 @@ def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
 @settings(max_examples=examples(300))
 @given(TEXTS.map(lambda text: re.sub(r"[@!\\]|\{\{|\$\{", "", text)))
 def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
-    done = resolve_references(EMPTY._replace(text=text), {"V": "x"}, NOWHERE)
-    assert done == (text, (), (), (0, 0, 0, 0, 0))
+    done = resolve_references(msgspec.structs.replace(EMPTY, text=text), {"V": "x"}, NOWHERE)
+    nothing = ReferenceCounts(found=0, resolved=0, files=0, commands=0, bytes=0)
+    assert done == ResolvedText(text=text, insertions=(), warnings=(), counts=nothing)
 
 
 @settings(max_examples=examples(200))
@@ -230,7 +242,7 @@ def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
     st.lists(st.sampled_from(["{{V}}", "{{X}}", "\\{{V}}", "@no.md", "`{{V}}`", "```\n", "\n", " ", "a"])).map("".join)
 )
 def test_no_more_is_resolved_than_was_found(text: str) -> None:
-    done = resolve_references(EMPTY._replace(text=text), {"V": "{{V}} {{V}} @no.md"}, NOWHERE)
+    done = resolve_references(msgspec.structs.replace(EMPTY, text=text), {"V": "{{V}} {{V}} @no.md"}, NOWHERE)
     assert done.counts.resolved <= done.counts.found <= text.count("{{") + text.count("@")
     assert done.counts.resolved == sum(1 for insertion in done.insertions if insertion.kind != "marker")
 
@@ -670,12 +682,14 @@ def test_D34_a_plugin_reads_its_own_directory_and_nothing_else(case: Case) -> No
     (own.parent.parent / "shared.md").write_text("shared")
     root, workspace = str(own.parent.parent), str(case.world.workspace)
     policy = case.rights()
-    source = ReferenceSource("@own.md @shared.md @../../shared.md", f"{own}/SKILL.md", "plugin", str(own), root)
+    source = ReferenceSource(
+        text="@own.md @shared.md @../../shared.md", path=f"{own}/SKILL.md", scope="plugin", base=str(own), root=root
+    )
     assert resolve_references(source, {}, policy).text == "own shared shared"
     with pytest.raises(ReferenceDeniedError):
-        resolve_references(source._replace(text=f"@{workspace}/docs/a.md"), {}, policy)
+        resolve_references(msgspec.structs.replace(source, text=f"@{workspace}/docs/a.md"), {}, policy)
     with pytest.raises(ReferenceDeniedError):
-        resolve_references(source._replace(text="@../../../other.md"), {}, policy)
+        resolve_references(msgspec.structs.replace(source, text="@../../../other.md"), {}, policy)
 
 
 # --- D35: commands that misbehave -----------------------------------------------------------------------------

@@ -206,7 +206,13 @@ class _StreamParser:
             self._usage.get("cache_creation_input_tokens", 0),
         )
         stop = _STOP_REASONS.get(self._stop, "other")
-        return ModelReply(Message("assistant", tuple(parts)), stop, usage, self._model, self._stop)
+        return ModelReply(
+            message=Message("assistant", tuple(parts)),
+            stop=stop,
+            usage=usage,
+            model=self._model,
+            stop_reason=self._stop,
+        )
 
     def _part(self, block: _Block) -> Part | None:
         text = "".join(block.pieces)

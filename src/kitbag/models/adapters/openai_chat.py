@@ -195,7 +195,13 @@ class _StreamParser:
             call_id = call.id or f"call_{os.urandom(8).hex()}"
             parts.append(parse_tool_call(call_id, call.name, "".join(call.pieces)))
         stop = "tools" if self._calls and self._stop == "stop" else _STOP_REASONS.get(self._stop, "other")
-        return ModelReply(Message("assistant", tuple(parts)), stop, self._usage, self._model, self._stop)
+        return ModelReply(
+            message=Message("assistant", tuple(parts)),
+            stop=stop,
+            usage=self._usage,
+            model=self._model,
+            stop_reason=self._stop,
+        )
 
 
 def parse_usage(usage: dict[str, Any]) -> Usage:

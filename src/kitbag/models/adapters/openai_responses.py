@@ -152,7 +152,13 @@ class _StreamParser:
         if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
             stop = "tools"
         usage = parse_usage(_dict(self._end.get("usage")))
-        return ModelReply(Message("assistant", tuple(parts)), stop, usage, str(self._end.get("model") or ""), reason)
+        return ModelReply(
+            message=Message("assistant", tuple(parts)),
+            stop=stop,
+            usage=usage,
+            model=str(self._end.get("model") or ""),
+            stop_reason=reason,
+        )
 
     def _stop_reason(self) -> str:
         """`completed` only if the response and all of its calls are completed."""

@@ -282,7 +282,11 @@ def _read_reply(response: Any, provider: str, system: str) -> ModelReply:
     if stop == "end" and message.calls:
         stop = "tools"
     return ModelReply(
-        message, stop, _read_usage(response.usage), str(response.model_name or ""), provider_reason or reason
+        message=message,
+        stop=stop,
+        usage=_read_usage(response.usage),
+        model=str(response.model_name or ""),
+        stop_reason=provider_reason or reason,
     )
 
 

@@ -10,7 +10,9 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
+
+import msgspec
 
 from kitbag.messages import ToolCall
 from kitbag.models.adapters.server_sent_events import EventTooLongError, event_data
@@ -36,7 +38,7 @@ _NO_CREDIT = re.compile(r"credit balance|insufficient (?:funds|balance|credits?)
 _TRANSIENT = frozenset((408, 409, 425, 500, 502, 503, 504))
 
 
-class ApiEndpoint(NamedTuple):
+class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Base URL and headers of a provider's API."""
 
     provider: str

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
 from kitbag.models.http.post import HttpResponse, TransportError
 
 T = TypeVar("T")
@@ -30,7 +32,7 @@ _HEADER = re.compile(r"[\x20-\x7e\t]*")
 _PATH_CHARACTERS = "/%:@!$&'()*+,;=-._~?"
 
 
-class RequestUrl(NamedTuple):
+class RequestUrl(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a URL that a request needs."""
 
     scheme: str
@@ -39,6 +41,10 @@ class RequestUrl(NamedTuple):
     target: str
     authorization: str = ""
     """Header value for the user and password in the URL."""
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
 
     @property
     def host_header(self) -> str:
@@ -59,7 +65,13 @@ def parse_url(url: str) -> RequestUrl:
         )
     except ValueError as error:
         raise TransportError("address", "") from error
-    return RequestUrl(parts.scheme, host, port, target, _basic_authorization(parts.username, parts.password))
+    return RequestUrl(
+        scheme=parts.scheme,
+        host=host,
+        port=port,
+        target=target,
+        authorization=_basic_authorization(parts.username, parts.password),
+    )
 
 
 def _basic_authorization(name: str | None, password: str | None) -> str:
@@ -84,7 +96,7 @@ class _Connection:
     def can_serve(self, url: RequestUrl) -> bool:
         is_open = not self.reader.at_eof() and not self.writer.is_closing()
         is_fresh = time.monotonic() - self.free_since < _IDLE_CONNECTION_SECONDS
-        return is_open and is_fresh and self.url[:3] == url[:3]
+        return is_open and is_fresh and self.url.origin == url.origin
 
     def abort(self) -> None:
         self.writer.transport.abort()

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 REQUEST_FORMS: Final = (
     "Replace `OLD` by `NEW` in PATH",
     "Collect every TODO and FIXME into FILE.md",
@@ -23,7 +25,7 @@ REQUEST_FORMS: Final = (
 )
 
 
-class ReplaceRequest(NamedTuple):
+class ReplaceRequest(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     paths: tuple[str, ...]
@@ -32,7 +34,7 @@ class ReplaceRequest(NamedTuple):
     """Run the tests afterwards."""
 
 
-class CollectRequest(NamedTuple):
+class CollectRequest(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]
     exact: bool
     """Match these exact words; else lines with any of them, ignoring case."""
@@ -40,15 +42,15 @@ class CollectRequest(NamedTuple):
     path: str = ""
 
 
-class RunCommandRequest(NamedTuple):
+class RunCommandRequest(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-class RunTestsRequest(NamedTuple):
+class RunTestsRequest(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class UnclearRequest(NamedTuple):
+class UnclearRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Starts like a form but does not match it completely."""
 
     form: str
@@ -157,7 +159,7 @@ class _RequestParser:
             if request is not None and self._is_at_end():
                 return request
             unclear_form = unclear_form or (form_text if self._is_intended(verbs) else "")
-        return UnclearRequest(unclear_form) if unclear_form else None
+        return UnclearRequest(form=unclear_form) if unclear_form else None
 
     def _is_intended(self, verbs: frozenset[str]) -> bool:
         """Whether the user probably meant this form; not every request starting with `find` should write a file."""
@@ -181,7 +183,7 @@ class _RequestParser:
         paths = self._parse_paths()
         if new is None or paths is None:
             return None
-        return ReplaceRequest(old, new, paths, self._parse_and_tests())
+        return ReplaceRequest(old=old, new=new, paths=paths, run_tests=self._parse_and_tests())
 
     def _parse_collect(self) -> CollectRequest | None:
         self._skip(_ARTICLES | _THINGS)
@@ -195,7 +197,8 @@ class _RequestParser:
         if not words or paths is None or len(paths) > 1:
             return None
         file = self._parse_file()
-        return CollectRequest(tuple(words), True, file, *paths) if file else None
+        path = paths[0] if paths else ""
+        return CollectRequest(words=tuple(words), exact=True, file=file, path=path) if file else None
 
     def _parse_notes(self) -> CollectRequest | None:
         self._skip(_FOUND)
@@ -206,7 +209,7 @@ class _RequestParser:
             if token.is_word(_TO):
                 self._at -= 1
                 file = self._parse_file()
-                return CollectRequest(tuple(words), False, file) if words and file else None
+                return CollectRequest(words=tuple(words), exact=False, file=file) if words and file else None
             words.append(token.text)
         return None
 
@@ -215,7 +218,7 @@ class _RequestParser:
         if token is None:
             return None
         if token.quote == "`":
-            return RunCommandRequest(token.text.strip()) if token.text.strip() else None
+            return RunCommandRequest(command=token.text.strip()) if token.text.strip() else None
         self._at -= 1
         return RunTestsRequest() if self._parse_tests() else None
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from kitbag.messages import Message, Text, ToolCall
 from kitbag.models.provider import ModelRequest
 
@@ -55,7 +57,7 @@ class GrepHit(NamedTuple):
     text: str
 
 
-class OfflineConversation(NamedTuple):
+class OfflineConversation(msgspec.Struct, frozen=True, kw_only=True):
     request: ModelRequest
     message: str
     """The user's last message, including generated blocks."""
@@ -100,7 +102,7 @@ def read_conversation(request: ModelRequest) -> OfflineConversation:
     if is_task:  # the task is in the system prompt
         last_message = "".join(block.text for block in request.system).rpartition(_TASK)[2].strip()
     tools = {tool.name: tool.schema.get("properties", {}) for tool in request.tools}
-    return OfflineConversation(request, last_message, steps, tools, is_task)
+    return OfflineConversation(request=request, message=last_message, steps=steps, tools=tools, is_task=is_task)
 
 
 def _is_user_message(message: Message) -> bool:

@@ -66,7 +66,9 @@ class OfflineModel:
         input_tokens += sum(estimate_tokens(f"{tool.description}{tool.schema}") for tool in request.tools)
         input_tokens += sum(estimate_tokens(str(part)) for message in request.messages for part in message.parts)
         usage = Usage(input_tokens, estimate_tokens(text))
-        yield ModelReply(Message("assistant", tuple(parts)), "tools" if calls else "end", usage, "offline")
+        yield ModelReply(
+            message=Message("assistant", tuple(parts)), stop="tools" if calls else "end", usage=usage, model="offline"
+        )
 
 
 def _next_parts(request: ModelRequest) -> list[Part]:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.messages import Part, Text, ToolCall
 from kitbag.models.offline.commands import ReplaceRequest
 from kitbag.models.offline.conversation import (
@@ -32,7 +34,7 @@ _CUT: Final = " [line cut]"
 _NOT_ALL: Final = "head_limit"
 
 
-class _File(NamedTuple):
+class _File(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     lines: tuple[int, ...]
     """Line numbers with the word."""
@@ -43,7 +45,7 @@ class _File(NamedTuple):
     """Why the file is not changed."""
 
 
-class _Plan(NamedTuple):
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[_File, ...]
     """Files to change."""
     skipped: tuple[_File, ...]
@@ -154,12 +156,20 @@ def _plan(request: ReplaceRequest, searches: Sequence[ToolStep]) -> _Plan | str:
         limit = f"I change {MAX_FILES} at most at once. Say where: `... in FOLDER`."
         return f"Nothing was changed: {len(files):,} files have {code_span(request.old)}; {limit}"
     changeable, unchangeable = [file for file in files if not file.problem], [file for file in files if file.problem]
-    return _Plan(tuple(changeable), tuple(unchangeable), tuple(config_paths), tuple(notes))
+    return _Plan(
+        files=tuple(changeable), skipped=tuple(unchangeable), config_paths=tuple(config_paths), notes=tuple(notes)
+    )
 
 
 def _plan_file(request: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File:
     if any(hit.text.endswith(_CUT) for hit in hits):
-        return _File(path, tuple(hit.line for hit in hits), 0, (), "its lines are too long to tell words apart")
+        return _File(
+            path=path,
+            lines=tuple(hit.line for hit in hits),
+            places=0,
+            edits=(),
+            problem="its lines are too long to tell words apart",
+        )
     words: list[tuple[str, str]] = []
     parts: list[tuple[str, str]] = []
     lines: list[int] = []
@@ -169,7 +179,7 @@ def _plan_file(request: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File
         parts += [(occurrence.before, occurrence.after) for occurrence in occurrences if not occurrence.is_word]
         lines += [hit.line] if any(occurrence.is_word for occurrence in occurrences) else []
     if not parts:
-        return _File(path, tuple(lines), len(words), ((request.old, request.new),))
+        return _File(path=path, lines=tuple(lines), places=len(words), edits=((request.old, request.new),))
     edits = dict.fromkeys(_distinguishing_context(before, after, parts) for before, after in words)
     edit_pairs = tuple(
         (f"{occurrence[0]}{request.old}{occurrence[1]}", f"{occurrence[0]}{request.new}{occurrence[1]}")
@@ -177,7 +187,7 @@ def _plan_file(request: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File
         if occurrence is not None
     )
     problem = "" if edit_pairs or not words else "it is also part of longer words, which can't be told apart there"
-    return _File(path, tuple(lines), len(words), edit_pairs, problem)
+    return _File(path=path, lines=tuple(lines), places=len(words), edits=edit_pairs, problem=problem)
 
 
 class _Occurrence(NamedTuple):

@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.packing.references.policy import ReferenceSource
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.reference_syntax import is_glob
@@ -27,7 +29,7 @@ _GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 
 
-class ReferenceTarget(NamedTuple):
+class ReferenceTarget(msgspec.Struct, frozen=True, kw_only=True):
     requested: str
     """Absolute path as written."""
     resolved: str
@@ -35,7 +37,7 @@ class ReferenceTarget(NamedTuple):
     display_path: str
 
 
-class TargetContent(NamedTuple):
+class TargetContent(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     size: int
     omitted_bytes: int
@@ -117,8 +119,10 @@ def locate_target(path: str, source: ReferenceSource, directories: dict[str, str
             if parent not in directories:
                 directories[parent] = os.path.realpath(parent)
             resolved = os.path.join(directories[parent], name)
-        return ReferenceTarget(candidate, resolved, display_path(path)), True
-    return ReferenceTarget(paths[0], os.path.realpath(paths[0]), display_path(path)), False
+        return ReferenceTarget(requested=candidate, resolved=resolved, display_path=display_path(path)), True
+    return ReferenceTarget(
+        requested=paths[0], resolved=os.path.realpath(paths[0]), display_path=display_path(path)
+    ), False
 
 
 class PathPattern(NamedTuple):
@@ -163,7 +167,9 @@ def expand_pattern(pattern: PathPattern, directory: str, budget: WalkBudget) -> 
         _descend(directory, (), branch, budget, matches)
     targets = [
         ReferenceTarget(
-            os.path.join(directory, *parts), "", display_path("/".join((pattern.directory, *parts)).lstrip("/"))
+            requested=os.path.join(directory, *parts),
+            resolved="",
+            display_path=display_path("/".join((pattern.directory, *parts)).lstrip("/")),
         )
         for parts in sorted(matches)
     ]
@@ -221,7 +227,7 @@ def _list_directory(directory: str, budget: WalkBudget) -> tuple[list[str], list
 
 
 def resolve_target(target: ReferenceTarget) -> ReferenceTarget:
-    return target if target.resolved else target._replace(resolved=os.path.realpath(target.requested))
+    return target if target.resolved else msgspec.structs.replace(target, resolved=os.path.realpath(target.requested))
 
 
 def read_target(target: ReferenceTarget, limit: int) -> TargetContent:
@@ -238,7 +244,9 @@ def read_target(target: ReferenceTarget, limit: int) -> TargetContent:
     text, problems = decode_text(data, truncated=status.st_size > len(data))
     if problems and _CONTROL.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SourceError("binary", "not a text file: it has control characters and is not UTF-8", "name a text file")
-    return TargetContent(text, status.st_size, max(0, status.st_size - len(data)), problems)
+    return TargetContent(
+        text=text, size=status.st_size, omitted_bytes=max(0, status.st_size - len(data)), problems=problems
+    )
 
 
 def _read(descriptor: int, limit: int) -> bytes:

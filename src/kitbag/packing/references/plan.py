@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from kitbag.errors import Diagnostic, Severity
 from kitbag.packing.references.paths import (
     MAX_ALTERNATIVES,
@@ -29,7 +31,7 @@ from kitbag.text.reference_syntax import ReferenceToken, is_glob
 _STRICTEST_FIRST = ("deny", "untrusted", "ask", "allow")
 
 
-class ReferenceLimits(NamedTuple):
+class ReferenceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits for what one text may insert. Reaching one leaves a marker and a warning."""
 
     files: int = 100
@@ -44,37 +46,37 @@ class ReferenceLimits(NamedTuple):
     """Per command."""
 
 
-class KeepStep(NamedTuple):
+class KeepStep(msgspec.Struct, frozen=True, kw_only=True):
     """The token stays as written."""
 
     token: ReferenceToken
 
 
-class UnescapeStep(NamedTuple):
+class UnescapeStep(msgspec.Struct, frozen=True, kw_only=True):
     token: ReferenceToken
 
 
-class ValueStep(NamedTuple):
+class ValueStep(msgspec.Struct, frozen=True, kw_only=True):
     """Insert a known value."""
 
     token: ReferenceToken
     text: str
 
 
-class EnvironmentStep(NamedTuple):
+class EnvironmentStep(msgspec.Struct, frozen=True, kw_only=True):
     """Insert an environment variable."""
 
     token: ReferenceToken
 
 
-class MarkerStep(NamedTuple):
+class MarkerStep(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing can be inserted; the marker explains why."""
 
     token: ReferenceToken
     marker: str
 
 
-class FilesStep(NamedTuple):
+class FilesStep(msgspec.Struct, frozen=True, kw_only=True):
     token: ReferenceToken
     targets: tuple[ReferenceTarget, ...]
     markers: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ class FilesStep(NamedTuple):
     """Insert the name of each file before its text."""
 
 
-class CommandStep(NamedTuple):
+class CommandStep(msgspec.Struct, frozen=True, kw_only=True):
     token: ReferenceToken
     command: str
 
@@ -154,12 +156,12 @@ class _Planner:
     def step(self, token: ReferenceToken) -> PlanStep:
         match token.kind:
             case "escape":
-                return UnescapeStep(token)
+                return UnescapeStep(token=token)
             case "variable":
                 return self._variable(token)
             case "environment":
                 self._request(token, "environment", token.value, self.policy.environment(token.value, self.source))
-                return EnvironmentStep(token)
+                return EnvironmentStep(token=token)
             case "command":
                 return self._command(token)
             case "file" if not is_valid_filename(token.value):
@@ -180,14 +182,18 @@ class _Planner:
         decision: ReferenceDecision,
     ) -> None:
         line = self.source.first_line + token.line - 1
-        self.requests.append(ReferenceRequest(kind, subject, self.source.path, line, token.column, decision))
+        self.requests.append(
+            ReferenceRequest(
+                kind=kind, subject=subject, file=self.source.path, line=line, column=token.column, decision=decision
+            )
+        )
 
     def _variable(self, token: ReferenceToken) -> PlanStep:
         value = self.values.get(token.value)
         if value is not None:
-            return ValueStep(token, value)
+            return ValueStep(token=token, text=value)
         self._warn(token, "no-value", f"nobody gives a value for {{{{{token.value}}}}}", f"--var {token.value}=...")
-        return KeepStep(token)
+        return KeepStep(token=token)
 
     def _command(self, token: ReferenceToken) -> PlanStep:
         filled = fill_command(token.value, self.values)
@@ -196,7 +202,7 @@ class _Planner:
             self._warn(
                 token, "no-value", f"a command is not run: nobody gives a value for {names}", "give it with --var"
             )
-            return KeepStep(token)
+            return KeepStep(token=token)
         decision = self.policy.command(filled.text, self.source)
         if filled.unsafe and decision.verdict in ("allow", "ask"):
             decision = ReferenceDecision("deny", filled.unsafe)
@@ -205,20 +211,20 @@ class _Planner:
         if self.commands > self.limits.commands:
             limit = self.limits.commands
             self._warn(token, "limit", f"a command is not run: {limit} are the most", "use fewer commands")
-            return MarkerStep(token, f"[not run: more than {limit} commands]")
-        return CommandStep(token, filled.text)
+            return MarkerStep(token=token, marker=f"[not run: more than {limit} commands]")
+        return CommandStep(token=token, command=filled.text)
 
     def _file(self, token: ReferenceToken) -> PlanStep:
         target, exists = locate_target(token.value, self.source, self.directories)
         if not exists and not token.is_certain:
-            return KeepStep(token)
+            return KeepStep(token=token)
         decision = decide_target(self.policy, target, self.source)
         if not exists and decision.verdict != "allow" and token.value.startswith("/"):
             # Many projects write `@/lib/x.ts` for "from the source folder"; there is no file to deny.
             self._warn(
                 token, "reference-missing", f"{target.display_path} does not exist; left as text", "check it", "info"
             )
-            return KeepStep(token)
+            return KeepStep(token=token)
         if exists or decision.verdict in ("deny", "untrusted"):
             self._request(token, "file", target.requested, decision)
         if not exists:
@@ -231,13 +237,15 @@ class _Planner:
             self._warn(
                 token, "limit", f"{target.display_path} is left out: {limit} files are the most", "name fewer files"
             )
-            return MarkerStep(token, f"[truncated: {target.display_path} left out, more than {limit} files]")
+            return MarkerStep(
+                token=token, marker=f"[truncated: {target.display_path} left out, more than {limit} files]"
+            )
         self.files_left -= 1
-        return FilesStep(token, (target,))
+        return FilesStep(token=token, targets=(target,))
 
     def _mark_missing(self, token: ReferenceToken, word: str, name: str, problem: str, fix: str) -> MarkerStep:
         self._warn(token, f"reference-{word}", f"{name} {problem}", fix)
-        return MarkerStep(token, f"[{word}: {name}]")
+        return MarkerStep(token=token, marker=f"[{word}: {name}]")
 
     def _pattern(self, token: ReferenceToken) -> PlanStep:
         if any(map(os.path.lexists, candidate_paths(token.value, self.source))):
@@ -246,12 +254,12 @@ class _Planner:
         self.walk = self.walk or WalkBudget()
         matches = PatternMatches([], True, pattern.alternatives)
         for index, path in enumerate(candidate_paths(pattern.directory or ".", self.source)):
-            directory = resolve_target(ReferenceTarget(path, "", display_path(path)))
+            directory = resolve_target(ReferenceTarget(requested=path, resolved="", display_path=display_path(path)))
             decision = decide_target(self.policy, directory, self.source)
             if decision.verdict in ("deny", "untrusted"):
                 if index == 0:
                     self._request(token, "file", os.path.join(os.path.normpath(path), *pattern.branches[0]), decision)
-                    return KeepStep(token)
+                    return KeepStep(token=token)
                 break
             matches = expand_pattern(pattern, directory.resolved, self.walk)
             if matches.targets:
@@ -280,7 +288,7 @@ class _Planner:
             self._warn(token, "limit", f"{name}: only {counted} are looked at", "use fewer braces")
         if not chosen and not markers:
             return self._mark_missing(token, "no-files", name, "matches no file", "check the path")
-        return FilesStep(token, tuple(chosen), tuple(markers), with_headings=True)
+        return FilesStep(token=token, targets=tuple(chosen), markers=tuple(markers), with_headings=True)
 
     def _readable(
         self, token: ReferenceToken, targets: list[ReferenceTarget]

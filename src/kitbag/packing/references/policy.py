@@ -8,6 +8,8 @@ Used by plan, resolve, pack and prepare_skill; permissions.ReferencePermissions 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
+
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Scope
 from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand
@@ -16,7 +18,7 @@ from kitbag.text.hidden_characters import escape_for_terminal
 ReferenceVerdict = Literal["allow", "ask", "deny", "untrusted"]
 
 
-class ReferenceSource(NamedTuple):
+class ReferenceSource(msgspec.Struct, frozen=True, kw_only=True):
     """A text with references, and where it comes from."""
 
     text: str
@@ -35,7 +37,7 @@ class ReferenceDecision(NamedTuple):
     reason: str = ""
 
 
-class ReferenceRequest(NamedTuple):
+class ReferenceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one token needs permission for, as shown to the user."""
 
     kind: Literal["file", "environment", "command"]
@@ -112,12 +114,14 @@ def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReference
         raise ReferenceDeniedError(_unanswered(open_requests), _how_to_allow(open_requests))
     if not ask(open_requests):
         rejected = ReferenceDecision("deny", "the answer was no")
-        raise ReferenceDeniedError(tuple(request._replace(decision=rejected) for request in open_requests), "")
+        raise ReferenceDeniedError(
+            tuple(msgspec.structs.replace(request, decision=rejected) for request in open_requests), ""
+        )
 
 
 def _unanswered(requests: tuple[ReferenceRequest, ...]) -> tuple[ReferenceRequest, ...]:
     return tuple(
-        request._replace(decision=ReferenceDecision("deny", f"{prefix}nobody can be asked"))
+        msgspec.structs.replace(request, decision=ReferenceDecision("deny", f"{prefix}nobody can be asked"))
         for request in requests
         for prefix in [f"{request.decision.reason}, and " if request.decision.reason else "it needs an answer and "]
     )

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, assert_never
 
+import msgspec
+
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.packing.references.paths import ReferenceTarget, read_target
 from kitbag.packing.references.plan import (
@@ -71,7 +73,7 @@ CommandProgress = Callable[[str, float], None]
 """Called every second with the running command and its elapsed seconds."""
 
 
-class Insertion(NamedTuple):
+class Insertion(msgspec.Struct, frozen=True, kw_only=True):
     """A span of the result that does not come from the source."""
 
     offset: int
@@ -85,7 +87,7 @@ class Insertion(NamedTuple):
     """Bytes dropped by a limit."""
 
 
-class ReferenceCounts(NamedTuple):
+class ReferenceCounts(msgspec.Struct, frozen=True, kw_only=True):
     found: int
     """Tokens in the source, not counting escapes."""
     resolved: int
@@ -96,7 +98,7 @@ class ReferenceCounts(NamedTuple):
     """Sum over all insertions."""
 
 
-class ResolvedText(NamedTuple):
+class ResolvedText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     insertions: tuple[Insertion, ...]
     warnings: tuple[Diagnostic, ...]
@@ -139,7 +141,12 @@ def apply_references(
     `runner` replaces the policy's own. Raises ReferenceDeniedError for what the policy denies by now."""
     source, planned, notes = prepared
     if not planned.steps:
-        return ResolvedText(source.text, (), tuple(notes), ReferenceCounts(0, 0, 0, 0, 0))
+        return ResolvedText(
+            text=source.text,
+            insertions=(),
+            warnings=tuple(notes),
+            counts=ReferenceCounts(found=0, resolved=0, files=0, commands=0, bytes=0),
+        )
     work = _Resolver(prepared, limits, policy, os.environ if environment is None else environment)
     work.directory = workspace or source.root
     work.warnings += notes + planned.warnings
@@ -230,8 +237,12 @@ class _Resolver:
         found = sum(1 for step in steps if not isinstance(step, UnescapeStep))
         inserted = sum(insertion.bytes for insertion in self.insertions)
         self.warnings.sort(key=lambda warning: warning.line)
-        counts = ReferenceCounts(found, self.resolved, self.files, self.commands, inserted)
-        return ResolvedText("".join(self.parts), tuple(self.insertions), tuple(self.warnings), counts)
+        counts = ReferenceCounts(
+            found=found, resolved=self.resolved, files=self.files, commands=self.commands, bytes=inserted
+        )
+        return ResolvedText(
+            text="".join(self.parts), insertions=tuple(self.insertions), warnings=tuple(self.warnings), counts=counts
+        )
 
     def require_all_commands(self, steps: list[PlanStep]) -> None:
         for step in steps:
@@ -270,7 +281,11 @@ class _Resolver:
         self._add("marker", origin, marker, 0)
 
     def _add(self, kind: InsertionKind, origin: str, text: str, cut: int) -> None:
-        self.insertions.append(Insertion(self.offset, len(text), kind, origin, _size(text), cut))
+        self.insertions.append(
+            Insertion(
+                offset=self.offset, length=len(text), kind=kind, origin=origin, bytes=_size(text), omitted_bytes=cut
+            )
+        )
         self._copy(text)
 
     def _insert(
@@ -295,7 +310,7 @@ class _Resolver:
         if now.verdict != "allow" and request is not None and now != request.decision:
             denied = now._replace(reason=f"{now.reason} (since it was allowed)")
             raise ReferenceDeniedError(
-                (request._replace(decision=denied),), "remove it, or the rule that is against it"
+                (msgspec.structs.replace(request, decision=denied),), "remove it, or the rule that is against it"
             )
 
     def _look_up(self, token: ReferenceToken) -> None:
