@@ -1,7 +1,8 @@
 """The HTTP/1.1 transport for direct connections: POST requests with streamed responses, on asyncio streams.
 
-Avoids importing a full HTTP client, which takes as long as everything else before the first request. Strict: anything
-unexpected in a response is an error. Used by adapters.wire if there is no proxy; implements post.
+Used by adapters.wire if there is no proxy; implements post. Strict: anything unexpected in a response is an error.
+Kept because httpcore2 costs more at startup. On top of Python with asyncio, ssl and json (minimum CPU of 7 fresh
+processes, median peak memory): import 20 ms, 3 MB against 69 ms, 6 MB; with one reply of 500 chunks 24 against 78 ms.
 """
 
 import asyncio
