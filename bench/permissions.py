@@ -152,7 +152,9 @@ def sandbox(workspace: Workspace, held: SandboxSupport, rounds: int) -> None:
     print(f"one command, elapsed, the best of {rounds}; the floor is a bare subprocess ({held.kind} {held.version})")
     environment = {"PATH": os.environ["PATH"]}
     for text in ("true", "git status --short"):
-        command = ShellCommand(text, workspace.root, environment, 60, 10_000)
+        command = ShellCommand(
+            text=text, directory=workspace.root, environment=environment, timeout=60, max_characters=10_000
+        )
 
         def bare(text: str = text) -> object:
             words = ["/bin/bash", "-c", text]
@@ -194,7 +196,7 @@ def main() -> None:
     base = Path(tempfile.mkdtemp(prefix="kitbag-bench-"))
     try:
         workspace = make_workspace(base)
-        made = make_permissions(workspace, SandboxSupport("bubblewrap", "", carve_outs=True))
+        made = make_permissions(workspace, SandboxSupport(kind="bubblewrap", version="", carve_outs=True))
         start = time.process_time()
         made.decide("Bash", {"command": "ls"})
         first = time.process_time() - start

@@ -208,7 +208,7 @@ def commands(house: House) -> list[Row]:
         Row(
             "Bash `true`, no sandbox",
             floor,
-            house.call(bash, {"command": "true"}, house.context(SandboxSupport("none"))),
+            house.call(bash, {"command": "true"}, house.context(SandboxSupport(kind="none"))),
         )
     ]
     held = detect_sandbox()
@@ -268,7 +268,7 @@ def main() -> None:
     try:
         house = House(base)
         house.fill()
-        context = house.context(SandboxSupport("none"))
+        context = house.context(SandboxSupport(kind="none"))
         rows = [*reading(house, context), *searching(house, context), *editing(house, context), *commands(house)]
         rows += writing_down(house, base)
         print(f"a call: arguments, permission, tool; elapsed, medians of {rounds} rounds that alternate")

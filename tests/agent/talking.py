@@ -113,7 +113,7 @@ class Talk:
 
     def begun(self, request: str) -> Run:
         workspace = Workspace(str(self.world.workspace), str(self.world.home), str(self.world.home / ".kitbag"))
-        permissions = Permissions(workspace, "default", PermissionRules(()), SandboxSupport("none"))
+        permissions = Permissions(workspace, "default", PermissionRules(()), SandboxSupport(kind="none"))
         toolset = Toolset(self.tools, permissions)
         context = ToolContext(
             workspace=workspace,

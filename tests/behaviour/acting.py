@@ -9,9 +9,9 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, PermissionDecision, SandboxSupport
 from kitbag.permissions.rules.load import PermissionFlags
 
-HELD = SandboxSupport("bubblewrap", "0.11", carve_outs=True)
+HELD = SandboxSupport(kind="bubblewrap", version="0.11", carve_outs=True)
 """Decisions are the same on every machine when it is said what the machine can hold; runs need the real thing."""
-UNHELD = SandboxSupport("none", problem="no sandbox runs")
+UNHELD = SandboxSupport(kind="none", problem="no sandbox runs")
 MODES: tuple[PermissionMode, ...] = ("plan", "locked", "default", "acceptEdits", "autonomous")
 SILENT: tuple[PermissionMode, ...] = ("plan", "locked", "autonomous")
 """They never ask: what others would ask is denied."""

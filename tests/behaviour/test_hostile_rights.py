@@ -191,7 +191,7 @@ def test_D24_an_agent_does_what_its_mode_lets_it(victim: Victim, folder: str, li
 def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confine, "_detect", lambda: (SandboxSupport("none", problem="none here"), None))
+    monkeypatch.setattr(confine, "_detect", lambda: (SandboxSupport(kind="none", problem="none here"), None))
     for mode in MODES:
         told = victim.attack(bash("ls"), bash("echo x > made"), bash("ls", run_in_background=True), mode=mode)
         assert [one.refused for one in told] == [True] * 3, mode

@@ -102,7 +102,9 @@ def test_an_answer_that_came_while_no_worker_ran_counts_by_the_rules_of_the_next
 
 def test_a_rule_that_was_agreed_to_counts_as_long_as_it_stands_in_the_settings(world: World) -> None:
     live = live_rules(world, "")
-    permissions = Permissions(live._workspace, "default", live.current().rules, SandboxSupport("none"), live_rules=live)
+    permissions = Permissions(
+        live._workspace, "default", live.current().rules, SandboxSupport(kind="none"), live_rules=live
+    )
     asked: list[str] = []
 
     class Person:
@@ -194,7 +196,7 @@ def test_what_the_settings_open_is_closed_when_they_no_longer_do(world: World) -
     folder.mkdir()
     opened = f'[sandbox]\nnetwork = "on"\nwritable = ["{folder}"]\n[fetch]\nprivate = ["localhost:8000"]\n'
     live = live_rules(world, opened)
-    held = SandboxSupport("bubblewrap", carve_outs=True)
+    held = SandboxSupport(kind="bubblewrap", carve_outs=True)
     made = Permissions(live._workspace, "autonomous", live.current().rules, held, network=live.network, live_rules=live)
 
     def judged() -> tuple[PermissionDecision, str, tuple[str, ...]]:

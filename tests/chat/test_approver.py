@@ -47,7 +47,7 @@ def ask(
     async def go() -> Any:
         approvals = Approvals(ChatApprover(face), str(world.home / ".kitbag/settings.toml"))
         place = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
-        permissions = Permissions(place, "default", PermissionRules(), SandboxSupport("none"))
+        permissions = Permissions(place, "default", PermissionRules(), SandboxSupport(kind="none"))
         return await approvals.authorize(permissions, tool, arguments, asked_by="reviewer")
 
     return asyncio.run(go()), face

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from chat.answering import Answer, AnsweringFace, option, text_of
@@ -215,7 +216,7 @@ def test_a_change_that_is_longer_than_a_screen_is_begun(world: World) -> None:
 
 def test_what_could_not_be_looked_at_whole_can_not_be_trusted_for_good(world: World) -> None:
     bring(world)
-    trust = check_trust(world.places())._replace(is_complete=False, problems=("too many files",))
+    trust = msgspec.structs.replace(check_trust(world.places()), is_complete=False, problems=("too many files",))
     form = trust_form(trust)
     assert option(form, "t") is None
     assert option(form, "o") is not None

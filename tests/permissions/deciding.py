@@ -9,9 +9,9 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, SandboxSupport, Workspace
 from kitbag.permissions.rules.rule import PermissionRules, parse_rules
 
-BUBBLEWRAP = SandboxSupport("bubblewrap", "0.11", carve_outs=True)
-SANDLOCK = SandboxSupport("sandlock", "0.9", carve_outs=False)
-NOTHING = SandboxSupport("none", problem="no sandbox")
+BUBBLEWRAP = SandboxSupport(kind="bubblewrap", version="0.11", carve_outs=True)
+SANDLOCK = SandboxSupport(kind="sandlock", version="0.9", carve_outs=False)
+NOTHING = SandboxSupport(kind="none", problem="no sandbox")
 MODES: tuple[PermissionMode, ...] = MODES_STRICTEST_FIRST
 ASKING: tuple[PermissionMode, ...] = ("default", "acceptEdits")
 

@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kitbag.processes import run_process
@@ -15,7 +16,9 @@ from support.waiting import TEST_TIMEOUT
 
 
 def command(text: str, folder: Path, seconds: float = TEST_TIMEOUT) -> ShellCommand:
-    return ShellCommand(text, str(folder), {"PATH": os.environ["PATH"]}, seconds, 1000)
+    return ShellCommand(
+        text=text, directory=str(folder), environment={"PATH": os.environ["PATH"]}, timeout=seconds, max_characters=1000
+    )
 
 
 def test_status_output_and_limits_are_told(tmp_path: Path) -> None:
@@ -56,16 +59,16 @@ def test_whoever_sets_its_stop_ends_it_with_all_that_came_of_it(tmp_path: Path) 
         stop.set()
 
     text = f"trap '' TERM; (setsid sleep {long} &); env -i setsid sleep {long} > /dev/null 2>&1 & echo on; sleep {long}"
-    ran = run_command(command(text, tmp_path)._replace(stop=stop, on_output=hear))
+    ran = run_command(msgspec.structs.replace(command(text, tmp_path), stop=stop, on_output=hear))
     assert (ran.stop_reason, bytes(heard)) == ("asked", b"on\n")
     assert processes_with(long) == []
-    ran = run_command(command("touch made", tmp_path)._replace(stop=stop))
+    ran = run_command(msgspec.structs.replace(command("touch made", tmp_path), stop=stop))
     assert (ran.stop_reason, os.listdir(tmp_path)) == ("asked", [])
 
 
 def test_all_that_is_printed_is_heard_whatever_is_kept(tmp_path: Path) -> None:
     heard = bytearray()
-    ran = run_command(command("seq 1 50000", tmp_path)._replace(on_output=heard.extend))
+    ran = run_command(msgspec.structs.replace(command("seq 1 50000", tmp_path), on_output=heard.extend))
     assert heard.splitlines()[-1] == b"50000"
     assert len(ran.text) == 1000
 
@@ -76,6 +79,6 @@ def test_what_takes_too_long_is_stopped_with_its_children_and_what_it_printed_is
     clock = Clock(monkeypatch, run_process)
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
     text = f"setsid sleep {long} & trap '' TERM; echo on; sleep {long}"
-    ran = run_command(command(text, tmp_path, 600)._replace(on_output=lambda _: clock.let_pass(600)))
+    ran = run_command(msgspec.structs.replace(command(text, tmp_path, 600), on_output=lambda _: clock.let_pass(600)))
     assert (ran.stop_reason, ran.text) == ("time", "on")
     assert processes_with(long) == []

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -310,7 +311,8 @@ def test_what_a_killed_run_left_goes_with_the_next(box: Box) -> None:
         "from kitbag.permissions.model import Workspace\n"
         "from kitbag.sandbox.confine import Confinement, run_confined\n"
         "root = sys.argv[1]\n"
-        "run_confined(ShellCommand('touch started; sleep 600', root, {'PATH': '/usr/bin:/bin'}, 600, 10),\n"
+        "run_confined(ShellCommand(text='touch started; sleep 600', directory=root,\n"
+        "             environment={'PATH': '/usr/bin:/bin'}, timeout=600, max_characters=10),\n"
         "             confinement=Confinement('workspace'), workspace=Workspace(root, root + '/../home', root + '/../home/.kitbag'))\n"
     )
     before = box.state()
@@ -403,7 +405,9 @@ def test_secrets_are_not_there_either_when_the_home_is_the_workspace(box: Box) -
     workspace = Workspace(str(home), str(home), f"{home}/.kitbag")
     before = box.state(home)
     command = box.command("cat .ssh/id_rsa .netrc; echo x > .ssh/authorized_keys; echo x > .bashrc; echo x > free")
-    ran = run_confined(command._replace(directory=str(home)), confinement=Confinement("workspace"), workspace=workspace)
+    ran = run_confined(
+        msgspec.structs.replace(command, directory=str(home)), confinement=Confinement("workspace"), workspace=workspace
+    )
     assert "CANARY" not in ran.text
     (home / "free").unlink()
     assert box.state(home) == before
@@ -606,7 +610,7 @@ def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> N
         with pytest.raises(SandboxError):
             bubblewrap.run_in_bubblewrap(one, box.command(f"touch {marker}"), None, "workspace", False, box.workspace)
     assert not marker.exists()
-    gone = box.command("true")._replace(directory=str(box.root / "nowhere"))
+    gone = msgspec.structs.replace(box.command("true"), directory=str(box.root / "nowhere"))
     with pytest.raises(SandboxError):
         run_confined(gone, confinement=Confinement("workspace"), workspace=box.workspace)
 
@@ -630,7 +634,7 @@ def test_a_bubblewrap_that_commands_can_write_is_not_used(box: Box) -> None:
 
 def test_a_folder_given_by_a_model_opens_nothing(box: Box) -> None:
     """D13: the roots are the workspace's, wherever the command starts."""
-    command = box.command("echo x > tripwire; echo x > new")._replace(directory=str(box.world.outside))
+    command = msgspec.structs.replace(box.command("echo x > tripwire; echo x > new"), directory=str(box.world.outside))
     before = box.state(box.world.outside)
     ran = run_confined(command, confinement=Confinement("workspace"), workspace=box.workspace)
     assert ran.status != 0
@@ -659,7 +663,8 @@ def check_as_nobody(box: Box) -> None:
         "assert found, why\n"
         "root = sys.argv[1]\n"
         "text = 'id -u; echo y > made && cat made; echo x > .mcp.json; echo x > .git/config; mkdir .claude; sudo -n true && echo root'\n"
-        "command = ShellCommand(text, root, {'PATH': '/usr/bin:/bin'}, 30, 1000)\n"
+        "environment = {'PATH': '/usr/bin:/bin'}\n"
+        "command = ShellCommand(text=text, directory=root, environment=environment, timeout=30, max_characters=1000)\n"
         "ran = b.run_in_bubblewrap(found, command, None, 'workspace', False, Workspace(root, root + '/../home', '/nowhere'))\n"
         "print(ran.text, ran.notes)\n"
     )
@@ -676,7 +681,11 @@ def check_as_nobody(box: Box) -> None:
 def test_commands_are_given_as_they_are(box: Box) -> None:
     ran = run_confined(
         ShellCommand(
-            "printf '%s' \"$ODD\" '\t' \"it's\"", str(box.root), {"ODD": "a\nb\udcff", "PATH": "/usr/bin:/bin"}, 10, 100
+            text="printf '%s' \"$ODD\" '\t' \"it's\"",
+            directory=str(box.root),
+            environment={"ODD": "a\nb\udcff", "PATH": "/usr/bin:/bin"},
+            timeout=10,
+            max_characters=100,
         ),
         confinement=Confinement("read-only"),
         workspace=box.workspace,

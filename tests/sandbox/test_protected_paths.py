@@ -146,7 +146,11 @@ def test_a_git_file_that_points_outside_adds_nothing_outside(root: Path) -> None
     git("init", "--separate-git-dir", str(root.parent / "meta"), str(root), cwd=root)
     found = look(root)
     assert str(root / ".git") in found.existing
-    assert all(path.startswith(f"{root}/") for kind in found for path in kind)
+    assert all(
+        path.startswith(f"{root}/")
+        for kind in (found.existing, found.missing, found.links, found.pinned)
+        for path in kind
+    )
 
 
 def test_links_are_named_apart_with_what_they_lead_to(root: Path) -> None:

@@ -41,7 +41,13 @@ class Box:
         self, text: str, seconds: float = TEST_TIMEOUT, environment: Mapping[str, str] | None = None
     ) -> ShellCommand:
         given = {"PATH": os.environ["PATH"], "OUT": str(self.world.outside), "LANG": "C.UTF-8"}
-        return ShellCommand(text, str(self.root), {**given, **(environment or {})}, seconds, 20_000)
+        return ShellCommand(
+            text=text,
+            directory=str(self.root),
+            environment={**given, **(environment or {})},
+            timeout=seconds,
+            max_characters=20_000,
+        )
 
     def run(
         self, text: str, profile: SandboxProfile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT

@@ -48,7 +48,7 @@ class Bench:
             for text in texts.split()
             for rule in parse_rules(text, effect, "rules.toml:1", "user", str(self.home / ".kitbag"))
         )
-        permissions = Permissions(self.workspace, mode, rules, SandboxSupport("none"))
+        permissions = Permissions(self.workspace, mode, rules, SandboxSupport(kind="none"))
         library = Registry(Places(str(self.root), str(self.home), str(self.home / ".kitbag"), (str(self.root),)))
         self.context = ToolContext(
             workspace=self.workspace,

@@ -51,7 +51,7 @@ async def ask_for_trust(ui: ChatUI, places: Places) -> TrustAnswer:
                 if notice is None or notice.severity != "error":
                     return TrustAnswer("trusted")
                 # Saving would fail again.
-                trust = trust._replace(is_complete=False)
+                trust = msgspec.structs.replace(trust, is_complete=False)
                 form = msgspec.structs.replace(form, above=(), options=_options(trust, is_truncated=True))
             case ("o",):
                 return TrustAnswer("once", trust.fingerprint)

@@ -6,6 +6,7 @@ Reads only. It runs nothing of the workspace; the sandbox is tested with a comma
 import sys
 
 import click
+import msgspec
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
@@ -53,4 +54,4 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
 
 def _protection_json(support: SandboxSupport) -> dict[str, object]:
     holds = {profile: support.supports(profile) for profile in ("read-only", "workspace")}
-    return {**support._asdict(), "holds": holds, "meaning": PROTECTION_LABELS[support.kind]}
+    return {**msgspec.structs.asdict(support), "holds": holds, "meaning": PROTECTION_LABELS[support.kind]}

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 import click
+import msgspec
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
@@ -105,7 +106,7 @@ def _decision_json(
         "parts": [part._asdict() for part in decision.parts],
         "sandbox": decision.sandbox,
         "network": decision.network,
-        "protection": opened.permissions.sandbox_support._asdict(),
+        "protection": msgspec.structs.asdict(opened.permissions.sandbox_support),
         "trust": opened.trust,
         "diagnostics": [output.diagnostic_json(one) for one in opened.diagnostics],
     }
@@ -153,8 +154,8 @@ def list_(as_json: bool, **options: Any) -> None:
                 "modes": MODE_DESCRIPTIONS,
                 "trust": opened.trust,
                 "rules": [_rule_json(opened, rule) for rule in loaded.rules.all],
-                "ignored": [one._asdict() for one in loaded.ignored],
-                "protection": opened.permissions.sandbox_support._asdict(),
+                "ignored": [msgspec.structs.asdict(one) for one in loaded.ignored],
+                "protection": msgspec.structs.asdict(opened.permissions.sandbox_support),
                 "diagnostics": [output.diagnostic_json(one) for one in opened.diagnostics],
             }
         )

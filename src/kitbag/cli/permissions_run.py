@@ -5,6 +5,7 @@ import sys
 from typing import Any, Literal
 
 import click
+import msgspec
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
@@ -58,7 +59,9 @@ def command(
     confinement = _confinement(decision, opened, profile, network)
     if decision.effect == "ask" and not yes:
         _require_approval(text, decision, opened, confinement, here)
-    given = ShellCommand(text, here, dict(os.environ), seconds, MAX_OUTPUT_CHARACTERS)
+    given = ShellCommand(
+        text=text, directory=here, environment=dict(os.environ), timeout=seconds, max_characters=MAX_OUTPUT_CHARACTERS
+    )
     ran = run_confined(given, confinement=confinement, workspace=opened.permissions.workspace)
     if as_json:
         output.as_json(_result_json(text, decision, opened, confinement, ran))
@@ -141,7 +144,7 @@ def _result_json(
         "parts": [part._asdict() for part in decision.parts],
         "sandbox": confinement.profile,
         "network": confinement.network,
-        "protection": opened.permissions.sandbox_support._asdict(),
+        "protection": msgspec.structs.asdict(opened.permissions.sandbox_support),
         "status": _exit_status(ran),
         "stopped": ran.stop_reason,
         "output": ran.text,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
@@ -64,7 +65,7 @@ def add(path: str, yes: bool, as_json: bool) -> Any:
     if remark:
         output.remark(output.clean(remark))
     if as_json:
-        return output.as_json(trust_json(trust._replace(state="trusted", changes=())))
+        return output.as_json(trust_json(msgspec.structs.replace(trust, state="trusted", changes=())))
     return output.echo(f"trusted {output.clean(trust.root)}")
 
 
@@ -211,5 +212,5 @@ def trust_json(trust: WorkspaceTrust) -> dict[str, Any]:
             }
             for item in trust.items
         ],
-        "changes": [change._asdict() for change in trust.changes],
+        "changes": [msgspec.structs.asdict(change) for change in trust.changes],
     }

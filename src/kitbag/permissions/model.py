@@ -6,6 +6,8 @@ Used by every module of this package and by its callers; imports none of them.
 import os
 from typing import Literal, NamedTuple
 
+import msgspec
+
 Effect = Literal["allow", "ask", "deny"]
 STRICTEST_EFFECT_FIRST: tuple[Effect, ...] = ("deny", "ask", "allow")
 SandboxProfile = Literal["none", "read-only", "workspace"]
@@ -33,7 +35,7 @@ class Workspace(NamedTuple):
         return (self.root, *self.extra_write_roots, *self.extra_read_roots)
 
 
-class SandboxSupport(NamedTuple):
+class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
     """Which sandbox this machine supports, detected by a trial run."""
 
     kind: Literal["bubblewrap", "sandlock", "none"]

@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.permissions.control_paths import control_reason, file_type_reason
 from kitbag.permissions.model import Workspace, is_inside
 from kitbag.store.api_keys import KEYS_FILE as KEYS
@@ -23,7 +25,7 @@ _MAX_PART_BYTES = 255
 _CHECKOUT = re.compile("/worktrees/[^/]+/.")
 
 
-class PathFacts(NamedTuple):
+class PathFacts(msgspec.Struct, frozen=True, kw_only=True):
     requested: str
     """Absolute, normalized lexically."""
     resolved: str
@@ -69,8 +71,8 @@ def examine_path(path: str, workspace: Workspace, directory: str = "") -> PathFa
     special_problem = special_problem or _file_type_problem(resolved)
     control = next((reason for one in spellings if (reason := control_reason(one))), "")
     return PathFacts(
-        requested,
-        resolved,
+        requested=requested,
+        resolved=resolved,
         readable=not special_problem and _is_accessible(requested, resolved, workspace.read_roots),
         writable=not special_problem and _is_accessible(requested, resolved, workspace.write_roots),
         control_reason=control or _kitbag_control_reason(spellings, workspace),

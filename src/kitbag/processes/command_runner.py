@@ -12,7 +12,9 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
+
+import msgspec
 
 from kitbag.processes.descendants import MARKER_VARIABLE, SESSION_VARIABLE, DescendantTracker
 from kitbag.processes.run_process import ProcessStopReason, supervise
@@ -40,7 +42,7 @@ _STOP_REASONS: Final[Mapping[ProcessStopReason, StopReason]] = {
 }
 
 
-class ShellCommand(NamedTuple):
+class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     directory: str
     environment: Mapping[str, str]
@@ -57,7 +59,7 @@ class ShellCommand(NamedTuple):
     """Stop it after so many bytes of output; 0: no limit."""
 
 
-class CommandResult(NamedTuple):
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """Its output without terminal sequences and control characters, truncated to the limit."""
     status: int
@@ -89,7 +91,9 @@ def run_command(
     prefix, as in a process namespace, so there is no need to search for them.
     """
     if command.stop is not None and command.stop.is_set():
-        return CommandResult("it was stopped before it began", -signal.SIGTERM, "asked", 0)
+        return CommandResult(
+            text="it was stopped before it began", status=-signal.SIGTERM, stop_reason="asked", truncated_bytes=0
+        )
     tracker = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
     try:
         return _run(command, on_progress, [*prefix], descriptors, on_started, tracker, ends_with_prefix)
@@ -128,7 +132,7 @@ def _run(
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return CommandResult(f"can't be started: {reason}", 126, "", 0)
+        return CommandResult(text=f"can't be started: {reason}", status=126, stop_reason="", truncated_bytes=0)
 
     def started() -> None:
         tracker.track(process.pid)
@@ -145,7 +149,9 @@ def _run(
         end_descendants=(lambda: None) if ends_with_prefix else tracker.end_all,
     )
     text, truncated_bytes = output.result()
-    return CommandResult(text, process.returncode, _STOP_REASONS[ended], truncated_bytes)
+    return CommandResult(
+        text=text, status=process.returncode, stop_reason=_STOP_REASONS[ended], truncated_bytes=truncated_bytes
+    )
 
 
 class _Output:

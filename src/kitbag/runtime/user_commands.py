@@ -46,7 +46,13 @@ class UserCommand:
         def work(stop: threading.Event) -> CommandResult:
             environment = {**os.environ, "PWD": self._directory}
             options = ShellCommand(
-                self.command, self._directory, environment, _MAX_SECONDS, _RUNNER_OUTPUT_CHARS, stop, output.feed
+                text=self.command,
+                directory=self._directory,
+                environment=environment,
+                timeout=_MAX_SECONDS,
+                max_characters=_RUNNER_OUTPUT_CHARS,
+                stop=stop,
+                on_output=output.feed,
             )
             return run_command(options, lambda _: progress(output.last_line()))
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
 from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
 from kitbag.processes.process_table import is_pid
@@ -204,7 +206,7 @@ def run_in_bubblewrap(
             result = _start(bubblewrap, command, environment, on_progress, network, mounts)
             has_vanished = isinstance(result, _NotStartedError) and mounts.has_vanished_path()
         if not isinstance(result, _NotStartedError):
-            return result._replace(notes=tuple(protected.notes))
+            return msgspec.structs.replace(result, notes=tuple(protected.notes))
         if tries >= _MAX_TRIES or (tries > 1 and not has_vanished):
             raise result
     raise AssertionError
@@ -249,7 +251,8 @@ def _start(
             options += ["--setenv", name, value]
         arguments_descriptor = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
         result = run_command(
-            command._replace(
+            msgspec.structs.replace(
+                command,
                 environment=launcher_environment(command.environment),
                 on_output=output_filter.take if output_filter is not None else None,
             ),
@@ -344,7 +347,9 @@ def _run_trial(bubblewrap: Bubblewrap) -> str:
         workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag", extra_read_roots=(root,))
         environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
-        command = ShellCommand(_TRIAL_SCRIPT, workspace.root, environment, 10, 2000)
+        command = ShellCommand(
+            text=_TRIAL_SCRIPT, directory=workspace.root, environment=environment, timeout=10, max_characters=2000
+        )
         try:
             result = run_in_bubblewrap(bubblewrap, command, None, "workspace", False, workspace)
         except SandboxError as error:

@@ -40,12 +40,20 @@ def _detect() -> "tuple[SandboxSupport, Bubblewrap | None]":
 
     bubblewrap, problem = sandbox_bubblewrap.detect_bubblewrap()
     if bubblewrap is not None:
-        return SandboxSupport("bubblewrap", bubblewrap.version, True, problem), bubblewrap
+        return SandboxSupport(
+            kind="bubblewrap", version=bubblewrap.version, carve_outs=True, problem=problem
+        ), bubblewrap
     version, sandlock_problem = sandbox_landlock.detect_landlock()
     fix = _INSTALL_FIX if "not installed" in problem else _USER_NAMESPACES_FIX
     if version:
-        return SandboxSupport("sandlock", version, False, problem, fix), None
-    return SandboxSupport("none", "", False, f"{problem}; {sandlock_problem}", f"{fix}, {_SANDLOCK_FIX}"), None
+        return SandboxSupport(kind="sandlock", version=version, carve_outs=False, problem=problem, fix=fix), None
+    return SandboxSupport(
+        kind="none",
+        version="",
+        carve_outs=False,
+        problem=f"{problem}; {sandlock_problem}",
+        fix=f"{fix}, {_SANDLOCK_FIX}",
+    ), None
 
 
 def run_confined(

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
+import msgspec
+
 from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
 from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
 from kitbag.processes.process_table import child_pids
@@ -66,7 +68,9 @@ def run_in_landlock(
             "directory": command.directory,
             "environment": command_environment(command.environment, workspace.home, scratch),
         }
-        return _start(command._replace(environment=launcher_environment(command.environment)), on_progress, policy)
+        return _start(
+            msgspec.structs.replace(command, environment=launcher_environment(command.environment)), on_progress, policy
+        )
 
 
 def _denied_paths(view: FilesystemView) -> list[str]:
@@ -155,7 +159,17 @@ def _run_trial() -> str:
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
         try:
             result = run_in_landlock(
-                ShellCommand(_TRIAL_SCRIPT, workspace.root, environment, 10, 2000), None, "read-only", False, workspace
+                ShellCommand(
+                    text=_TRIAL_SCRIPT,
+                    directory=workspace.root,
+                    environment=environment,
+                    timeout=10,
+                    max_characters=2000,
+                ),
+                None,
+                "read-only",
+                False,
+                workspace,
             )
         except SandboxError as error:
             return error.problem

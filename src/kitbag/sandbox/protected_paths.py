@@ -9,7 +9,9 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.permissions.control_paths import (
     AGENT_NAMES,
@@ -43,7 +45,7 @@ _SUBMODULE_PATH = re.compile(r'^\s*path\s*=\s*"?([^"\n]+?)"?\s*$', re.MULTILINE)
 _GIT_HELD = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
 
 
-class ControlPaths(NamedTuple):
+class ControlPaths(msgspec.Struct, frozen=True, kw_only=True):
     """Absolute paths inside the writable roots, unique and sorted."""
 
     existing: tuple[str, ...]
@@ -166,7 +168,10 @@ class _ControlPathScan:
                 parent = os.path.dirname(parent)
         pinned = (path for path in above - self.existing if os.path.isdir(path) and not os.path.islink(path))
         return ControlPaths(
-            tuple(sorted(self.existing)), tuple(sorted(self.missing)), tuple(sorted(self.links)), tuple(sorted(pinned))
+            existing=tuple(sorted(self.existing)),
+            missing=tuple(sorted(self.missing)),
+            links=tuple(sorted(self.links)),
+            pinned=tuple(sorted(pinned)),
         )
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
+
 DISABLED_SUFFIX: Final = ".held-by-kitbag"
 _REASON = "git runs what the config of a repository names"
 _MAX_CACHED_DIRECTORIES = 400_000
@@ -18,7 +20,7 @@ _SETTLED_NANOSECONDS = 100_000_000
 """After this, a change gets a different timestamp."""
 
 
-class _DirectorySnapshot(NamedTuple):
+class _DirectorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     identity: tuple[int, int]
     changed: int
     read_at: int
@@ -77,7 +79,13 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
     repository_names = [name for name in names if name.casefold() == ".git"]
     if "HEAD" in names and ("objects" in names or "commondir" in names):
         repository_names.append("HEAD")
-    _cache[path] = _DirectorySnapshot(identity, state.st_ctime_ns, now, tuple(folders), tuple(repository_names))
+    _cache[path] = _DirectorySnapshot(
+        identity=identity,
+        changed=state.st_ctime_ns,
+        read_at=now,
+        folders=tuple(folders),
+        repository_names=tuple(repository_names),
+    )
     return _cache[path]
 
 

@@ -10,6 +10,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.shell.command_table import command_table
 from kitbag.shell.directories import track_directories
 from kitbag.shell.parts import BuiltCommand, CommandForms, ShellRedirect, SimpleCommand, build_command
@@ -50,7 +52,7 @@ class ShellAnalysis(NamedTuple):
     """Why the text as a whole always needs approval."""
 
 
-class _PendingText(NamedTuple):
+class _PendingText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     directory: str | None
     depth: int
@@ -77,7 +79,7 @@ class _Analyzer:
         self.forms: dict[int, CommandForms] = {}
         self.seen: set[tuple[str, str | None, int]] = set()
         self.remaining_characters = _MAX_NESTED_CHARACTERS
-        self.queue: dict[_PendingText, None] = {_PendingText(self.text, "", 0, -1): None}
+        self.queue: dict[_PendingText, None] = {_PendingText(text=self.text, directory="", depth=0, host=-1): None}
 
     def run(self) -> ShellAnalysis:
         is_ambiguous = bool(self.uncertainties)
@@ -91,7 +93,9 @@ class _Analyzer:
             self.uncertainties["there is too much in it"] = None
             is_ambiguous = True
         parts = [
-            part._replace(forms=(*part.forms, *self.forms[index].texts())) if index in self.forms else part
+            msgspec.structs.replace(part, forms=(*part.forms, *self.forms[index].texts()))
+            if index in self.forms
+            else part
             for index, part in enumerate(self.parts)
         ]
         if is_ambiguous:
@@ -159,7 +163,7 @@ class _Analyzer:
             return
         self.remaining_characters -= len(text)
         if self.remaining_characters >= 0:
-            self.queue[_PendingText(text, directory, item.depth + 1, host)] = None
+            self.queue[_PendingText(text=text, directory=directory, depth=item.depth + 1, host=host)] = None
 
     def _add_words_as_forms(self, item: _PendingText, words: list[list[ShellWord]], scanned: ShellScan) -> None:
         """A command here runs its input: in `echo 'curl x' | sh` and `x=curl; $x` the real command is a word."""

@@ -4,12 +4,14 @@ Used by `command_table` and `programs`.
 """
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 CommandKind = Literal["read", "edit", "other"]
 
 
-class ParsedArguments(NamedTuple):
+class ParsedArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The words of one command by role."""
 
     options: tuple[tuple[str, str | None], ...]
@@ -20,13 +22,13 @@ class ParsedArguments(NamedTuple):
     """An option replaces the first operand."""
 
 
-class Classification(NamedTuple):
+class Classification(msgspec.Struct, frozen=True, kw_only=True):
     kind: CommandKind
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
 
 
-OTHER: Final = Classification("other")
+OTHER: Final = Classification(kind="other")
 
 
 ProgramCheck = Callable[[ParsedArguments, Classification], Classification]

@@ -8,7 +8,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.shell.classification import OTHER, Classification, CommandKind, ParsedArguments
 from kitbag.shell.programs import CHECKS
@@ -18,7 +20,7 @@ _SUFFIX = re.compile(r"(--?[^=?^\s]*)(\^|\?|={1,2})?([rwp]*)")
 _ROLE = re.compile(r"(text|read|write)([?*+]?)")
 
 
-class CommandOption(NamedTuple):
+class CommandOption(msgspec.Struct, frozen=True, kw_only=True):
     values: int
     """The number of values: 0, 1 or 2."""
     attached: bool
@@ -27,7 +29,7 @@ class CommandOption(NamedTuple):
     """Any of r (a path that is read), w (a path that is written) and p (replaces the first operand)."""
 
 
-class CommandEntry(NamedTuple):
+class CommandEntry(msgspec.Struct, frozen=True, kw_only=True):
     kind: CommandKind
     options: Mapping[str, CommandOption]
     operands: tuple[tuple[str, str], ...]
@@ -38,7 +40,7 @@ class CommandEntry(NamedTuple):
     subcommands: Mapping[str, "CommandEntry"]
 
 
-class WrapperEntry(NamedTuple):
+class WrapperEntry(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, CommandOption]
     skip: int
     assignments: bool
@@ -49,7 +51,7 @@ class WrapperEntry(NamedTuple):
     unless: frozenset[str]
 
 
-class CommandTable(NamedTuple):
+class CommandTable(msgspec.Struct, frozen=True, kw_only=True):
     commands: Mapping[str, CommandEntry]
     wrappers: Mapping[str, WrapperEntry]
     global_options: Mapping[str, Mapping[str, CommandOption]]
@@ -116,7 +118,9 @@ def _parse_options(text: str) -> dict[str, CommandOption]:
             raise ValueError(f"commands.toml: {word!r} is no option")
         name, suffix, role = match.groups()
         options[name] = CommandOption(
-            len(suffix) if suffix and "=" in suffix else 0, suffix == "?", "p" if suffix == "^" else role
+            values=len(suffix) if suffix and "=" in suffix else 0,
+            attached=suffix == "?",
+            role="p" if suffix == "^" else role,
         )
     return options
 
@@ -179,7 +183,7 @@ def classify(words: tuple[str | None, ...]) -> Classification:
         if before is None:
             return OTHER
         if subcommand_index == len(rest):
-            return Classification("read") if before.options and before.options[0][0] == "--version" else OTHER
+            return Classification(kind="read") if before.options and before.options[0][0] == "--version" else OTHER
         inner = entry.subcommands.get(rest[subcommand_index])
         if inner is None:
             return OTHER
@@ -201,7 +205,7 @@ def _classify_arguments(
     if not named and default:
         reads = (*reads, default)
     writes = tuple(path for path, role in zip(arguments.operands, roles, strict=True) if role == "write")
-    classification = Classification(entry.kind, reads, (*arguments.writes, *writes))
+    classification = Classification(kind=entry.kind, reads=reads, writes=(*arguments.writes, *writes))
     if entry.check:
         return CHECKS[entry.check](arguments, classification)
     return classification
@@ -246,7 +250,7 @@ def parse_arguments(
 ) -> ParsedArguments | None:
     """None if there is an unknown option."""
     if verbatim:
-        return ParsedArguments((), words, (), (), False)
+        return ParsedArguments(options=(), operands=words, reads=(), writes=(), has_program=False)
     found: list[tuple[str, str | None]] = []
     operands: list[str] = []
     at = 0

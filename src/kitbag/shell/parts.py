@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.shell.classification import OTHER, Classification
 from kitbag.shell.command_table import classify, command_table, skip_options, uses_network
 from kitbag.shell.scan import ASSIGNMENT
@@ -42,7 +44,7 @@ class ShellRedirect(NamedTuple):
     writes: bool
 
 
-class SimpleCommand(NamedTuple):
+class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One command that would run, at any depth."""
 
     raw: str
@@ -65,7 +67,7 @@ class SimpleCommand(NamedTuple):
     """Why it always needs approval, whatever the table says."""
 
 
-class BuiltCommand(NamedTuple):
+class BuiltCommand(msgspec.Struct, frozen=True, kw_only=True):
     part: SimpleCommand
     texts: tuple[str, ...]
     """Shell text that it runs."""
@@ -136,7 +138,9 @@ def build_command(
     safe = all(
         command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
     )
-    classification = _classify(values, unwrapped, safe) if words else Classification("other" if assignments else "read")
+    classification = (
+        _classify(values, unwrapped, safe) if words else Classification(kind="other" if assignments else "read")
+    )
     hints = [*unwrapped.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
     name = values[0] if values else ""
     if name in _EVALUATING_BUILTINS:
@@ -163,7 +167,12 @@ def build_command(
         uncertainties=_find_uncertainties(values, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
     )
     runs_unknown = any(values[start] is None for start, end in unwrapped.spans if start < end)
-    return BuiltCommand(part, unwrapped.shell_texts, tuple(hints), unwrapped.reads_shell_text or runs_unknown)
+    return BuiltCommand(
+        part=part,
+        texts=unwrapped.shell_texts,
+        hints=tuple(hints),
+        runs_unknown=unwrapped.reads_shell_text or runs_unknown,
+    )
 
 
 def _assignment(word: ShellWord) -> tuple[str, str | None]:

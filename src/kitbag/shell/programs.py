@@ -126,7 +126,7 @@ def _sed(arguments: ParsedArguments, classification: Classification) -> Classifi
     if "/" in suffixes[-1] or "*" in suffixes[-1]:
         return OTHER
     backups = tuple(path + suffixes[-1] for path in classification.reads if suffixes[-1])
-    return Classification("edit", (), (*classification.reads, *backups))
+    return Classification(kind="edit", reads=(), writes=(*classification.reads, *backups))
 
 
 # --- awk: no redirected output, no commands, no other files ---
@@ -146,7 +146,7 @@ def _awk(arguments: ParsedArguments, classification: Classification) -> Classifi
 
 def _find(_arguments: ParsedArguments, classification: Classification) -> Classification:
     reads = tuple(path for path in classification.reads if path not in ("(", ")", "!", ","))
-    return Classification("read", reads or (".",))
+    return Classification(kind="read", reads=reads or (".",))
 
 
 # --- test, [ and [[ ---
@@ -174,7 +174,7 @@ def _test(arguments: ParsedArguments, _classification: Classification) -> Classi
             reads.append(word)
         elif len(word) == 2 and word[0] == "-" and not (_FILE_TEST.fullmatch(word) or _TEXT_TEST.fullmatch(word)):
             return OTHER
-    return Classification("read", tuple(path for path in reads if path))
+    return Classification(kind="read", reads=tuple(path for path in reads if path))
 
 
 # --- cp and mv: where they write ---
@@ -197,9 +197,11 @@ def _copy(arguments: ParsedArguments, classification: Classification) -> Classif
     moved = sources if classification.writes != arguments.writes else ()  # mv also writes its sources: it removes them
     # The source may be a whole tree, whose files would land next to those of the target.
     if any(name in ("", ".", "..", "~") for name in names) or (recursive and exactly):
-        return Classification("other", sources, (*moved, target))
+        return Classification(kind="other", reads=sources, writes=(*moved, target))
     return Classification(
-        "edit", sources, (*moved, target, *(posixpath.join(target, name) for name in names if not exactly))
+        kind="edit",
+        reads=sources,
+        writes=(*moved, target, *(posixpath.join(target, name) for name in names if not exactly)),
     )
 
 

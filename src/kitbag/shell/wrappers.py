@@ -5,7 +5,9 @@ later word. Allow rules look through a few harmless wrappers only.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.shell.command_table import WrapperEntry, command_table, program_name, skip_options
 from kitbag.shell.scan import ASSIGNMENT
@@ -22,7 +24,7 @@ _FIND_WRITE_OPTIONS = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "
 Words = tuple[str | None, ...]
 
 
-class UnwrappedCommand(NamedTuple):
+class UnwrappedCommand(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[tuple[int, int], ...]
     """Start and end of each command in the words; the first is the whole command."""
     possible_spans: tuple[tuple[int, int], ...]

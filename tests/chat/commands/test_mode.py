@@ -100,7 +100,7 @@ def test_without_a_sandbox_that_is_said_in_the_question(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home, face=face) as talk:
             ground = talk.agent.environment
-            nothing = SandboxSupport("none", problem="bwrap is not installed", fix="install bubblewrap")
+            nothing = SandboxSupport(kind="none", problem="bwrap is not installed", fix="install bubblewrap")
             talk.agent.permissions = Permissions(ground.workspace, "default", PermissionRules(), nothing)
             shown = await talk.command("/mode autonomous")
             assert "there is no sandbox (bwrap is not installed): no command runs in this mode" in shown

@@ -256,7 +256,7 @@ def test_what_was_not_judged_is_not_run(world: World) -> None:
     policy = rights(world, allow_commands=True)
     policy.command("rm -rf /", source(world, "!`rm -rf /`", "plugin"))
     with pytest.raises(KeyError):
-        policy.run(ShellCommand("rm -rf /", "/", {}, 1, 100), None)
+        policy.run(ShellCommand(text="rm -rf /", directory="/", environment={}, timeout=1, max_characters=100), None)
 
 
 # --- all at once, and only when it is needed ---------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from kitbag.permissions.rules.load import load_permissions
 from kitbag.permissions.rules.rule import PermissionRules, parse_rule
 from kitbag.settings import load_settings
 
-BUBBLEWRAP = SandboxSupport("bubblewrap", "1", carve_outs=True)
+BUBBLEWRAP = SandboxSupport(kind="bubblewrap", version="1", carve_outs=True)
 
 
 class Person:
@@ -398,7 +398,9 @@ def test_a_rule_is_offered_only_for_what_is_plain(permissions: Make, command: st
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["default", "acceptEdits"])
-@pytest.mark.parametrize("protection", [BUBBLEWRAP, SandboxSupport("none"), SandboxSupport("sandlock", "1")])
+@pytest.mark.parametrize(
+    "protection", [BUBBLEWRAP, SandboxSupport(kind="none"), SandboxSupport(kind="sandlock", version="1")]
+)
 def test_a_rule_is_offered_as_a_whole_decision_would_have_it(
     permissions: Make, world: World, command: str, mode: PermissionMode, protection: SandboxSupport
 ) -> None:

@@ -261,7 +261,7 @@ def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal,
         Workspace(str(tmp_path), str(tmp_path), str(tmp_path / "home")),
         "default",
         PermissionRules(),
-        SandboxSupport("none"),
+        SandboxSupport(kind="none"),
     )
     wish = {"command": "git push \u202e"}
 

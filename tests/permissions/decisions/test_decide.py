@@ -226,9 +226,9 @@ def test_roots_come_from_the_user_alone(tmp_path: Path) -> None:
     assert effect(made, "Glob", pattern="*", path=outside) == "ask"
     assert effect(made, "Write", file_path=f"{outside}/x", cwd=outside) == "ask"
     opened = workspace_in(tmp_path, extra_write_roots=(os.path.realpath(outside),))
-    wider = Permissions(opened, "acceptEdits", PermissionRules(), SandboxSupport("none"))
+    wider = Permissions(opened, "acceptEdits", PermissionRules(), SandboxSupport(kind="none"))
     assert effect(wider, "Write", file_path=f"{outside}/x") == "allow"
-    readable = Permissions(workspace_in(tmp_path, extra_read_roots=(os.path.realpath(outside),)), "acceptEdits", PermissionRules(), SandboxSupport("none"))  # fmt: skip
+    readable = Permissions(workspace_in(tmp_path, extra_read_roots=(os.path.realpath(outside),)), "acceptEdits", PermissionRules(), SandboxSupport(kind="none"))  # fmt: skip
     assert effect(readable, "Read", file_path=f"{outside}/x") == "allow"
     assert effect(readable, "Write", file_path=f"{outside}/x") == "ask"
 

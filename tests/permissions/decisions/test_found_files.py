@@ -51,7 +51,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def permissions(workspace: Workspace, mode: PermissionMode, written: list[tuple[Effect, str]]) -> Permissions:
     rules = [rule for effect, text in written for rule in parse_rules(text, effect, "t", "user", workspace.kitbag_home)]
-    return Permissions(workspace, mode, PermissionRules(rules), SandboxSupport("none"))
+    return Permissions(workspace, mode, PermissionRules(rules), SandboxSupport(kind="none"))
 
 
 EXTRA = ("link.txt", "leaves.txt", "leaves/a.txt", "round/a.txt", "round/deep/key.py", "pipe", "sub", "gone", "gone/x")

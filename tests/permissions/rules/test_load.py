@@ -198,7 +198,7 @@ def test_a_file_that_can_not_be_read_makes_everything_asked_for(world: World, co
     loaded = load(world, mode="autonomous")
     assert ("error", "rule-unreadable") in codes(loaded)
     workspace, _ = resolve_workspace(world.places(), settings_of(world))
-    made = Permissions(workspace, loaded.mode, loaded.rules, SandboxSupport("bubblewrap", carve_outs=True))
+    made = Permissions(workspace, loaded.mode, loaded.rules, SandboxSupport(kind="bubblewrap", carve_outs=True))
     assert made.decide("Read", {"file_path": "x"}).effect == "deny"
     assert made.with_mode("default").decide("TodoWrite", {}).effect == "ask"
 

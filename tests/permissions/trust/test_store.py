@@ -7,23 +7,31 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kitbag.errors import InvalidError
 from kitbag.permissions.trust.store import FILE, ApprovedCapability, TrustRecord, read_trust_store, update_trust_store
 from support.waiting import TEST_TIMEOUT
 
-RECORD = TrustRecord("/w", 0, "2026-01-01T00:00:00Z", (ApprovedCapability("command", "a", "d" * 64, "text"),))
+RECORD = TrustRecord(
+    root="/w",
+    owner=0,
+    trusted_at="2026-01-01T00:00:00Z",
+    capabilities=(ApprovedCapability("command", "a", "d" * 64, "text"),),
+)
 
 
 def put(home: Path, root: str) -> str:
-    return update_trust_store(str(home), lambda records: records.update({root: RECORD._replace(root=root)}))
+    return update_trust_store(
+        str(home), lambda records: records.update({root: msgspec.structs.replace(RECORD, root=root)})
+    )
 
 
 def test_what_is_put_is_read_again_and_is_only_the_user_s(tmp_path: Path) -> None:
     home = tmp_path / "new" / "home"
     assert put(home, "/w/ü\udcff") == ""
-    assert read_trust_store(str(home)).records == {"/w/ü\udcff": RECORD._replace(root="/w/ü\udcff")}
+    assert read_trust_store(str(home)).records == {"/w/ü\udcff": msgspec.structs.replace(RECORD, root="/w/ü\udcff")}
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE((home / FILE).stat().st_mode) == 0o600
 
@@ -115,7 +123,7 @@ import sys
 from kitbag.permissions.trust.store import TrustRecord, update_trust_store
 home, start = sys.argv[1], int(sys.argv[2])
 for number in range(start, start + 6):
-    update_trust_store(home, lambda records: records.update({f"/w{number}": TrustRecord(f"/w{number}", 0, "", ())}))
+    update_trust_store(home, lambda records: records.update({f"/w{number}": TrustRecord(root=f"/w{number}", owner=0, trusted_at="", capabilities=())}))
 """
 
 

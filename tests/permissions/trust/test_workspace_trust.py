@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -285,15 +286,20 @@ def test_what_was_not_wholly_seen_can_t_become_trusted(world: World) -> None:
 
 
 def test_a_text_is_covered_only_if_all_it_would_run_was_seen_in_that_file(world: World) -> None:
-    item = WorkspaceItem("skill", "x", "a/SKILL.md", (Capability("command", "one"), Capability("environment", "E")))
-    trust = WorkspaceTrust("trusted", "/real", "/link", (item,))
+    item = WorkspaceItem(
+        kind="skill",
+        name="x",
+        path="a/SKILL.md",
+        capabilities=(Capability("command", "one"), Capability("environment", "E")),
+    )
+    trust = WorkspaceTrust(state="trusted", root="/real", folder="/link", items=(item,))
     for path in ("/real/a/SKILL.md", "/link/a/SKILL.md"):
         assert trust.covers(path, "words !`one` ${E}")
         assert trust.covers(path, "words")
         assert not trust.covers(path, "!`one` !`two`")
     assert not trust.covers("/real/b/SKILL.md", "!`one`")
-    assert not trust._replace(state="changed").covers("/real/a/SKILL.md", "!`one`")
-    assert trust._replace(state="untrusted", for_this_run=True).covers("/anywhere", "!`two`")
+    assert not msgspec.structs.replace(trust, state="changed").covers("/real/a/SKILL.md", "!`one`")
+    assert msgspec.structs.replace(trust, state="untrusted", for_this_run=True).covers("/anywhere", "!`two`")
 
 
 def test_secrets_are_not_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

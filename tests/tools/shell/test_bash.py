@@ -245,7 +245,11 @@ def test_where_it_is_not_known_the_directory_stays(shell: Shell, command: str, s
 )
 def test_to_watch_the_directory_changes_nothing_that_a_command_prints(shell: Shell, command: str) -> None:
     given = {"PATH": os.environ["PATH"]}
-    alone = command_runner.run_command(command_runner.ShellCommand(command, str(shell.root), given, 30, 9_000))
+    alone = command_runner.run_command(
+        command_runner.ShellCommand(
+            text=command, directory=str(shell.root), environment=given, timeout=30, max_characters=9_000
+        )
+    )
     done = shell.run(command)
     assert alone.text in text_of(done)
     assert done.summary.startswith(f"exit {alone.status}, {alone.text.count(chr(10)) + 1} line")
@@ -465,7 +469,7 @@ def test_a_sandbox_that_does_not_run_is_an_error_and_the_command_is_not_run(
 ) -> None:
     from kitbag.sandbox import confine as module
 
-    nothing = SandboxSupport("none", problem="bubblewrap is not installed", fix="install it")
+    nothing = SandboxSupport(kind="none", problem="bubblewrap is not installed", fix="install it")
     monkeypatch.setattr(module, "_detect", lambda: (nothing, None))
     for profile in ("read-only", "workspace"):
         done = shell.run("touch made", profile)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kitbag.permissions.rules.load import PermissionFlags
     from kitbag.permissions.trust.workspace_trust import WorkspaceTrust
 
-_NO_SANDBOX: Final = SandboxSupport("none")
+_NO_SANDBOX: Final = SandboxSupport(kind="none")
 _TRUST_REASONS: Final = {
     "untrusted": "the workspace is not trusted",
     "changed": "the workspace has changed since it was trusted",

@@ -370,7 +370,11 @@ class _Resolver:
             self._mark(command, f"[not run: {limit}]")
             return
         shell_command = ShellCommand(
-            command, self.directory, scrub_environment(self.environment.items()), seconds, self.limits.output_characters
+            text=command,
+            directory=self.directory,
+            environment=scrub_environment(self.environment.items()),
+            timeout=seconds,
+            max_characters=self.limits.output_characters,
         )
         progress, start = self.progress, time.monotonic()
         result = self.runner(shell_command, (lambda passed: progress(command, passed)) if progress else None)

@@ -6,7 +6,9 @@ command, each of its words is matched against the rules that deny paths.
 
 import os
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule
 from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict, verdict_by_rule
@@ -57,7 +59,7 @@ class PathBudget:
         return folder in self.directories
 
 
-class _CommandContext(NamedTuple):
+class _CommandContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a command runs, and the rule that allows it."""
 
     policy: PermissionPolicy
@@ -73,13 +75,13 @@ def decide_command_paths(
     if directory is not None and not budget.can_check_directory(directory):
         yield make_verdict("ask", simple.raw, "the command line goes through more folders than are looked at")
         directory = None
-    context = _CommandContext(policy, directory, allow_rule, budget)
+    context = _CommandContext(policy=policy, directory=directory, allow_rule=allow_rule, budget=budget)
     if directory is not None and directory != policy.workspace.root:
         naming_rule = _rule_naming_path(allow_rule, simple.directory or "")
         access = PathAccess(
-            directory,
-            start,
-            "Read",
+            path=directory,
+            directory=start,
+            tool="Read",
             what=f"runs in {directory}",
             from_command=True,
             command_rule=allow_rule,
@@ -129,7 +131,7 @@ def _decide_redirect(context: _CommandContext, redirect: ShellRedirect) -> Itera
     if redirect.writes and not _allows_all_commands(allow_rule):
         allow_rule = None  # a rule for specific commands allows the command, not the file that its output goes to
     yield from _decide_named_path(
-        context._replace(allow_rule=allow_rule), redirect.target, redirect.writes, True, naming_rule
+        msgspec.structs.replace(context, allow_rule=allow_rule), redirect.target, redirect.writes, True, naming_rule
     )
 
 
@@ -154,10 +156,10 @@ def _decide_named_path(
     naming_rule = naming_rule or _rule_naming_path(context.allow_rule, path)
     unrestricted_rule = context.allow_rule if not writes and _allows_all_commands(context.allow_rule) else None
     access = PathAccess(
-        full,
-        start,
-        tool,
-        writes,
+        path=full,
+        directory=start,
+        tool=tool,
+        writes=writes,
         what=what,
         from_command=True,
         command_rule=context.allow_rule,
@@ -188,7 +190,7 @@ def _is_directory(access: PathAccess) -> bool:
 def _decide_directory_contents(policy: PermissionPolicy, access: PathAccess) -> Iterator[PartVerdict]:
     """A command that reads or changes a whole directory also touches everything in it that a rule denies."""
     facts = examine_path(access.path, policy.workspace, access.directory)
-    rule = find_restricting_rule(policy, access._replace(recursive=True))
+    rule = find_restricting_rule(policy, msgspec.structs.replace(access, recursive=True))
     if rule is not None:
         yield verdict_by_rule(rule, access.what)
         return
@@ -261,7 +263,11 @@ def _decide_words(context: _CommandContext, simple: SimpleCommand) -> Iterator[P
         if context.directory is None and not text.startswith(("/", "~")):
             continue
         access = PathAccess(
-            expand_home(text, policy.workspace.home), start, "Read", what=f"names {text}", from_command=True
+            path=expand_home(text, policy.workspace.home),
+            directory=start,
+            tool="Read",
+            what=f"names {text}",
+            from_command=True,
         )
         rule = find_restricting_rule(policy, access)
         if rule is not None:
@@ -291,7 +297,7 @@ def _decide_unknown_words(context: _CommandContext, simple: SimpleCommand) -> It
     policy, allow_rule = context.policy, context.allow_rule
     words = tuple(_UNKNOWN_WORD if word is None else word for word in simple.words)
     classification = classify(words)
-    written = (*classification.writes, *_modified_paths(simple._replace(words=words)))
+    written = (*classification.writes, *_modified_paths(msgspec.structs.replace(simple, words=words)))
     reason = "which file it is can be told only when it runs"
     if any(_UNKNOWN_WORD in path for path in written):
         held = _allows_all_commands(allow_rule) and policy.sandbox_support.supports("workspace")

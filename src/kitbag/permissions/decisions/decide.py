@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
+
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import ToolAccess
 from kitbag.permissions.decisions.other_tools import decide_other_tool
@@ -56,7 +58,11 @@ class Permissions:
         self._initial = live_rules.current() if live_rules is not None else None
         """The rules of the settings when this value was created."""
         self._policy = PermissionPolicy(
-            workspace, mode, self._initial.rules if self._initial is not None else rules, find_sandbox_support, network
+            workspace=workspace,
+            mode=mode,
+            rules=self._initial.rules if self._initial is not None else rules,
+            find_sandbox_support=find_sandbox_support,
+            network=network,
         )
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
@@ -108,7 +114,9 @@ class Permissions:
                 rules = rules.with_rules(addition(rules))
             live_rules = self._live_rules
             workspace, mode = live_rules.restrict_workspace(self.workspace), live_rules.limit_mode(self.mode)
-            policy = self._policy._replace(rules=rules, mode=mode, network=live_rules.network, workspace=workspace)
+            policy = msgspec.structs.replace(
+                self._policy, rules=rules, mode=mode, network=live_rules.network, workspace=workspace
+            )
             self._cached = loaded, policy
         return self._cached[1]
 
@@ -125,7 +133,7 @@ class Permissions:
         return self._policy.sandbox_support
 
     def with_mode(self, mode: PermissionMode) -> "Permissions":
-        return self._copy_with(self._policy._replace(mode=mode))
+        return self._copy_with(msgspec.structs.replace(self._policy, mode=mode))
 
     def with_chosen_mode(self, mode: PermissionMode) -> "Permissions":
         """A mode that a person has just chosen; it overrides the mode of the settings."""
@@ -140,7 +148,7 @@ class Permissions:
         def moved(rules: PermissionRules) -> list[PermissionRule]:
             return [rule._replace(base=workspace.root) for rule in rules.all if rule.base == old]
 
-        return self._copy_with(self._policy._replace(workspace=workspace), moved)
+        return self._copy_with(msgspec.structs.replace(self._policy, workspace=workspace), moved)
 
     def with_rules(self, more: Iterable[PermissionRule]) -> "Permissions":
         """Add rules of the session, or those of a loaded skill (`tool_list_rules.skill_grants`)."""
@@ -151,7 +159,7 @@ class Permissions:
         """Restrict to an agent's tool list, in every mode; `source` is the agent's file."""
         limits, denied = tool_limits(access, source, self.workspace.root)
         merged = {tool: (*self._policy.limits.get(tool, ()), *limits.get(tool, ())) for tool in limits}
-        policy = self._policy._replace(limits={**self._policy.limits, **merged})
+        policy = msgspec.structs.replace(self._policy, limits={**self._policy.limits, **merged})
         restricted = self._copy_with(policy, lambda _: denied)
         restricted._accesses = (*self._accesses, (access, source))
         return restricted
@@ -165,7 +173,9 @@ class Permissions:
         copy._live_rules, copy._initial = self._live_rules, self._initial
         copy._additions = self._additions if addition is None else (*self._additions, addition)
         copy._policy = (
-            policy if addition is None else policy._replace(rules=policy.rules.with_rules(addition(policy.rules)))
+            policy
+            if addition is None
+            else msgspec.structs.replace(policy, rules=policy.rules.with_rules(addition(policy.rules)))
         )
         copy._cached = None, copy._policy
         return copy
@@ -256,7 +266,9 @@ def _decide_files(
         if not isinstance(path, str) or not path:
             return _denied(tool, "its path is not a text")
         writes = tool in EDIT_TOOLS
-        verdicts.append(decide_path(policy, PathAccess(path, start, tool, writes, what=f"{tool} {path}")))
+        verdicts.append(
+            decide_path(policy, PathAccess(path=path, directory=start, tool=tool, writes=writes, what=f"{tool} {path}"))
+        )
     return _combine(policy, verdicts)
 
 

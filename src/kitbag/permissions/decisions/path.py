@@ -5,7 +5,8 @@ only module that decides about reading and writing paths.
 """
 
 import os
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.permissions.control_paths import control_reason
 from kitbag.permissions.decisions.policy import (
@@ -22,7 +23,7 @@ from kitbag.permissions.rules.path_patterns import named_paths
 from kitbag.permissions.rules.rule import PermissionRule
 
 
-class PathAccess(NamedTuple):
+class PathAccess(msgspec.Struct, frozen=True, kw_only=True):
     """A path and how it is accessed."""
 
     path: str

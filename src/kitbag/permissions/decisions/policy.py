@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.permissions.model import DecisionPart, Effect, SandboxSupport, Workspace
 from kitbag.permissions.rules.rule import PermissionRule, PermissionRules
@@ -17,7 +19,7 @@ AllowedBy = Literal["rule", "skill", "mode", "place"]
 """What allowed it: a person's rule, a loaded skill, the mode alone, or the location that is read."""
 
 
-class PermissionPolicy(NamedTuple):
+class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Workspace
     mode: PermissionMode
     rules: PermissionRules

@@ -33,7 +33,7 @@ def decide_search(policy: PermissionPolicy, tool: str, path: str, pattern: str, 
 
 
 def _decide_directory(policy: PermissionPolicy, tool: str, directory: str, start: str, shown: str) -> PartVerdict:
-    return decide_path(policy, PathAccess(directory, start, tool, recursive=True, what=shown))
+    return decide_path(policy, PathAccess(path=directory, directory=start, tool=tool, recursive=True, what=shown))
 
 
 def _split_at_wildcard(pattern: str) -> tuple[str, str]:

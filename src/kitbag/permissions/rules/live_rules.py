@@ -8,6 +8,8 @@ and ask rules at the start of a run apply until its end, since only trust could 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.permission_modes import PermissionMode, strictest_mode
 from kitbag.library.scopes import Places
@@ -118,7 +120,7 @@ class LiveRules:
                 )
         retained_rules = [*retained, *self._project_restrictions]
         if retained_rules:
-            loaded = loaded._replace(rules=loaded.rules.with_rules(retained_rules))
+            loaded = msgspec.structs.replace(loaded, rules=loaded.rules.with_rules(retained_rules))
         return _Snapshot(settings, loaded, resolve_workspace(self._places, settings)[0].extra_write_roots)
 
 

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
 from kitbag.errors import Diagnostic, UsageError
 from kitbag.library.dialects.permission_modes import (
     MODES_STRICTEST_FIRST,
@@ -39,7 +41,7 @@ class PermissionFlags(NamedTuple):
 NO_FLAGS: Final = PermissionFlags()
 
 
-class IgnoredSetting(NamedTuple):
+class IgnoredSetting(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that has no effect."""
 
     setting: str
@@ -54,7 +56,7 @@ class RuleExamples(NamedTuple):
     """What is wrong with the first failing example; empty if all pass."""
 
 
-class LoadedPermissions(NamedTuple):
+class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
     mode: PermissionMode
     mode_source: str
     settings_mode: PermissionMode
@@ -112,14 +114,14 @@ def load_permissions(
         loader.mode, loader.mode_source = parse_mode(flags.mode), "command line"
     loader.tighten_mode()
     return LoadedPermissions(
-        loader.mode,
-        loader.mode_source,
-        settings_mode,
-        settings_mode if loader.mode_is_readable else f"{settings_mode}?",
-        PermissionRules(loader.rules),
-        loader.examples,
-        tuple(loader.ignored),
-        tuple(loader.diagnostics),
+        mode=loader.mode,
+        mode_source=loader.mode_source,
+        settings_mode=settings_mode,
+        settings_mode_key=settings_mode if loader.mode_is_readable else f"{settings_mode}?",
+        rules=PermissionRules(loader.rules),
+        examples=loader.examples,
+        ignored=tuple(loader.ignored),
+        diagnostics=tuple(loader.diagnostics),
     )
 
 
@@ -265,7 +267,7 @@ class _Loader:
 
     def _ignore(self, entry: PermissionEntry, reason: str) -> None:
         value = _parse_entry(entry.value)[0] or str(entry.value)
-        self.ignored.append(IgnoredSetting(entry.key, value, _source_of(entry), reason))
+        self.ignored.append(IgnoredSetting(setting=entry.key, value=value, source=_source_of(entry), why=reason))
 
     def _add_diagnostic(self, entry: PermissionEntry, severity: Any, code: str, problem: str, fix: str) -> None:
         self.diagnostics.append(Diagnostic(severity, code, entry.file, entry.line, problem, fix))

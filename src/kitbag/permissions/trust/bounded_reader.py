@@ -8,7 +8,8 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.library.plugins.fingerprint import active_content
 from kitbag.library.scopes import Places, project_boundary
@@ -20,7 +21,7 @@ _SKIPPED_DIRECTORIES = frozenset((".git", "node_modules", "__pycache__", ".venv"
 _MAX_DEPTH = 8
 
 
-class ReadLimits(NamedTuple):
+class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 30_000
     bytes: int = 256 * 1024 * 1024
     seconds: float = 15.0

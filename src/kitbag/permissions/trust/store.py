@@ -10,6 +10,8 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple, cast
 
+import msgspec
+
 from kitbag.errors import InvalidError
 from kitbag.permissions.trust.capabilities import CAPABILITY_KINDS, CapabilityKind
 from kitbag.store import private_files
@@ -33,7 +35,7 @@ class ApprovedCapability(NamedTuple):
     """For display: redacted, and truncated if very long."""
 
 
-class TrustRecord(NamedTuple):
+class TrustRecord(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     """Resolved."""
     owner: int
@@ -121,7 +123,7 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
         if kind != "item" and kind not in CAPABILITY_KINDS:
             return None
         capabilities.append(ApprovedCapability(kind, path, digest, text))
-    return TrustRecord(root, owner, at, tuple(capabilities))
+    return TrustRecord(root=root, owner=owner, trusted_at=at, capabilities=tuple(capabilities))
 
 
 def update_trust_store(home: str, change: Callable[[dict[str, TrustRecord]], None]) -> str:

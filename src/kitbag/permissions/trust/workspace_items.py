@@ -8,6 +8,8 @@ import json
 import os
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import is_data_file, read_document
 from kitbag.library.agents import read_agent
@@ -63,7 +65,7 @@ _TASK_FILES = (".json", ".yaml", ".yml", ".md")
 _NOT_RUN_NOTE: Final = "Kitbag does not run it"
 
 
-class WorkspaceItem(NamedTuple):
+class WorkspaceItem(msgspec.Struct, frozen=True, kw_only=True):
     kind: WorkspaceItemKind
     name: str
     path: str
@@ -115,7 +117,13 @@ class _WorkspaceScanner:
             + self.reader.link_capabilities(path, name, problem)
         )
         self.items.append(
-            WorkspaceItem(kind, name, self.reader.relative(path), tuple(dict.fromkeys(capabilities)), problem)
+            WorkspaceItem(
+                kind=kind,
+                name=name,
+                path=self.reader.relative(path),
+                capabilities=tuple(dict.fromkeys(capabilities)),
+                problem=problem,
+            )
         )
 
     # --- Files with known names ---------------------------------------------------------------------

@@ -10,7 +10,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
+
+import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.library.scopes import Places
@@ -30,7 +32,7 @@ from kitbag.settings import PERMISSION_KEYS, PermissionEntry
 TrustState = Literal["nothing", "trusted", "untrusted", "changed"]
 
 
-class TrustChange(NamedTuple):
+class TrustChange(msgspec.Struct, frozen=True, kw_only=True):
     """A difference from the state that was trusted."""
 
     mark: Literal["+", "~", "-"]
@@ -42,7 +44,7 @@ class TrustChange(NamedTuple):
     line: int = 0
 
 
-class WorkspaceTrust(NamedTuple):
+class WorkspaceTrust(msgspec.Struct, frozen=True, kw_only=True):
     state: TrustState
     root: str
     """Resolved."""
@@ -109,26 +111,34 @@ def check_trust(places: Places, trusted_for_run: bool | str = False) -> Workspac
     scan = scan_workspace(places)
     for_this_run = trusted_for_run is True
     trust = WorkspaceTrust(
-        "untrusted", root, places.project, scan.items, (), scan.is_complete, scan.problems, for_this_run
+        state="untrusted",
+        root=root,
+        folder=places.project,
+        items=scan.items,
+        changes=(),
+        is_complete=scan.is_complete,
+        problems=scan.problems,
+        for_this_run=for_this_run,
     )
     if not scan.items and scan.is_complete:
-        return trust._replace(state="nothing")
+        return msgspec.structs.replace(trust, state="nothing")
     if trusted_for_run:
         only_fingerprint = trusted_for_run if isinstance(trusted_for_run, str) else ""
-        return trust._replace(
+        return msgspec.structs.replace(
+            trust,
             state="trusted" if for_this_run or trust.fingerprint == only_fingerprint else "changed",
             only_fingerprint=only_fingerprint,
         )
     store = _store(places, root)
     if store.problem:
-        trust = trust._replace(problems=(*trust.problems, store.problem))
+        trust = msgspec.structs.replace(trust, problems=(*trust.problems, store.problem))
     record = store.records.get(root)
     if record is None or record.owner != _owner(root):
         return trust
     changes = changes_since(record, scan, places)
     if changes:
-        return trust._replace(state="changed", changes=changes)
-    return trust._replace(state="trusted") if scan.is_complete else trust
+        return msgspec.structs.replace(trust, state="changed", changes=changes)
+    return msgspec.structs.replace(trust, state="trusted") if scan.is_complete else trust
 
 
 def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
@@ -158,7 +168,9 @@ def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
             if capability.path not in seen and os.path.lexists(os.path.join(reviewed.root, capability.path))
         ]
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        records[reviewed.root] = TrustRecord(reviewed.root, owner, at, tuple(dict.fromkeys((*capabilities, *kept))))
+        records[reviewed.root] = TrustRecord(
+            root=reviewed.root, owner=owner, trusted_at=at, capabilities=tuple(dict.fromkeys((*capabilities, *kept)))
+        )
 
     return update_trust_store(_home(places), change)
 
@@ -283,7 +295,7 @@ def changes_since(record: TrustRecord, scan: WorkspaceScan, places: Places) -> t
         if old.kind != "item" and old.digest not in present:
             gone.setdefault((old.path, old.kind), []).append(old)
     changes = [
-        TrustChange("+", "item", item.path, "", f"{item.kind} {item.name}")
+        TrustChange(mark="+", kind="item", path=item.path, old="", new=f"{item.kind} {item.name}")
         for item in scan.items
         if _item_digest(item) not in approved
     ]
@@ -292,17 +304,17 @@ def changes_since(record: TrustRecord, scan: WorkspaceScan, places: Places) -> t
             before = _counterpart(capability, gone.get((path, capability.kind), []))
             changes.append(
                 TrustChange(
-                    "~" if before else "+",
-                    capability.kind,
-                    path,
-                    before,
-                    _describe_capability(capability),
-                    capability.line,
+                    mark="~" if before else "+",
+                    kind=capability.kind,
+                    path=path,
+                    old=before,
+                    new=_describe_capability(capability),
+                    line=capability.line,
                 )
             )
     seen = {item.path for item in scan.items}
     changes += [
-        TrustChange("-", old.kind, path, old.text, "")
+        TrustChange(mark="-", kind=old.kind, path=path, old=old.text, new="")
         for (path, kind), removed in gone.items()
         if kind in RESTRICTING_KINDS and (path in seen or _is_scanned(path, scan, places))
         for old in removed

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import structs
 
+import msgspec
+
 from kitbag.errors import UsageError
 from kitbag.library.agent_document import read_document
 from kitbag.library.agent_servers import parse_servers
@@ -210,7 +212,9 @@ def check_still_trusted(server: ServerConfig, places: Places, trust: WorkspaceTr
 def _is_unchanged(server: ServerConfig, now: WorkspaceTrust) -> bool:
     """Whether the definition read at the start of the run still exists."""
     if server.source.endswith(tuple(os.sep + name for name in PROJECT_FILES)):
-        found = _read_server_file(server.source, os.path.dirname(server.source), now._replace(for_this_run=True))
+        found = _read_server_file(
+            server.source, os.path.dirname(server.source), msgspec.structs.replace(now, for_this_run=True)
+        )
     else:
         document, _ = read_document(server.source, directory_boundary(now.root))
         value = document.take("mcp_servers").value if document is not None else None

@@ -66,15 +66,15 @@ def run_agent_command(
     if request.session_id:
         environment |= {"KITBAG_SESSION_ID": request.session_id, "CLAUDE_SESSION_ID": request.session_id}
     command = ShellCommand(
-        request.text,
-        request.directory,
-        environment,
-        request.timeout_seconds,
-        _MAX_RUNNER_CHARS,
-        stop,
-        on_output,
-        request.descriptors,
-        request.max_output_bytes,
+        text=request.text,
+        directory=request.directory,
+        environment=environment,
+        timeout=request.timeout_seconds,
+        max_characters=_MAX_RUNNER_CHARS,
+        stop=stop,
+        on_output=on_output,
+        descriptors=request.descriptors,
+        max_output_bytes=request.max_output_bytes,
     )
     if confinement is None:
         return run_command(command, on_tick)
