@@ -14,8 +14,6 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import structs
 
-import msgspec
-
 from kitbag.errors import UsageError
 from kitbag.library.agent_document import read_document
 from kitbag.library.agent_servers import parse_servers
