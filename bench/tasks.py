@@ -26,6 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from kitbag.agent.loop import Limits
 from kitbag.assembly.inherited import ParentContext
 from kitbag.messages import Message, Text, ToolCall, Usage
@@ -252,7 +254,7 @@ class GatedWorker(Worker):
     gate: Gate
 
     def _load_setup(self, wish: TaskRequest) -> ParentContext:
-        return super()._load_setup(wish)._replace(provider=self.gate)
+        return msgspec.structs.replace(super()._load_setup(wish), provider=self.gate)
 
 
 async def many_at_once(house: House, count: int) -> list[Row]:

@@ -125,11 +125,11 @@ class Talk:
 
         async def work(emit: Any) -> RunEnded:
             if not self._started:
-                await self.session.start(SessionHeader(workspace.root, "scripted", "default"))
+                await self.session.start(SessionHeader(directory=workspace.root, model="scripted", mode="default"))
                 self._started = True
             await self.session.add_user([Text(request)])
             executor = Executor(self.session, toolset, context, Approvals(self.approver), emit)
-            brain = ModelConfig(self.provider, "scripted", self.room, self.price)
+            brain = ModelConfig(provider=self.provider, model="scripted", context_window=self.room, price=self.price)
             return await Loop(self.session, brain, executor, self.system, self.limits, emit, HASTY).run()
 
         started = RunStarted(self.session.id, "scripted", "default", workspace.root, 0, 0, toolset.names())

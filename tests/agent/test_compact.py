@@ -221,22 +221,8 @@ def test_the_skills_of_a_session_survive_being_resumed_after_a_compaction(world:
     one: Talk = talk(rules, SKILL, tool(FREE["a"], much), room=SMALL)
     one.run("Read.")
     again = SessionSkills(one.library)
-    again.restore(use[:7] and _loaded(use) for use in one.resumed().skills.values())
+    again.restore(use.as_loaded() for use in one.resumed().skills.values())
     assert again.load("ways").text.startswith("The skill ways is loaded already")
-
-
-def _loaded(use: Any) -> Any:
-    from kitbag.packing.session_skills import LoadedSkill
-
-    return LoadedSkill(
-        name=use.name,
-        tokens=use.tokens,
-        loaded_at=use.at,
-        loaded_by=use.by,
-        digest=use.digest,
-        arguments=use.arguments,
-        text=use.text,
-    )
 
 
 def test_the_list_of_what_is_to_be_done_is_told_again_however_often_room_is_made(talk) -> None:

@@ -44,7 +44,9 @@ _SPEC = ToolSpec("Read", "Reads.", {"type": "object", "properties": {"p": {"type
 
 
 def _use(name: str, text: str, call: str) -> SkillUse:
-    return SkillUse(name, 3, "2026-01-01T00:00:00Z", "model", "d", "", text, call)
+    return SkillUse(
+        name=name, tokens=3, at="2026-01-01T00:00:00Z", by="model", digest="d", arguments="", text=text, call_id=call
+    )
 
 
 async def _take(session: Session, at: int, what: str, text: str) -> None:
@@ -61,7 +63,9 @@ async def _take(session: Session, at: int, what: str, text: str) -> None:
         summary = "<conversation-summary>\nshort\n</conversation-summary>"
         await session.record_compaction(
             Compaction(
-                summary, session.recorded_messages()[-1][0] if session.recorded_messages() else 0, attached=attached
+                summary=summary,
+                keep_from=session.recorded_messages()[-1][0] if session.recorded_messages() else 0,
+                attached=attached,
             )
         )
     else:
@@ -74,7 +78,7 @@ async def _take(session: Session, at: int, what: str, text: str) -> None:
 
 async def _talk(journal: Journal, prompt: str, steps: list[tuple[str, str]]) -> Session:
     session = Session(journal, "x")
-    await session.start(SessionHeader("/w", "scripted", "default"))
+    await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
     await session.set_prompt(Ledger((Entry("base", "x.md", "built-in", "", prompt, 3, 0, "kept", ""),)), {})
     await session.add_user([Text("Begin.")])
     for at, (what, text) in enumerate(steps):
@@ -99,9 +103,13 @@ def test_the_bytes_close_now_and_after_resuming(
         assert _closes(session)
         again = resume(journal, "x")
         assert _closes(again)
-        assert [piece[:4] for piece in list_context_pieces(again, [])] == [
-            piece[:4] for piece in list_context_pieces(session, [])
+        assert [_without_bytes(piece) for piece in list_context_pieces(again, [])] == [
+            _without_bytes(piece) for piece in list_context_pieces(session, [])
         ]
+
+
+def _without_bytes(piece: ContextPiece) -> tuple[str, str, int, int]:
+    return piece.kind, piece.name, piece.turn, piece.tokens
 
 
 def _kinds(tmp_path: Path, *steps: tuple[str, str]) -> list[ContextPiece]:
@@ -112,17 +120,17 @@ def _kinds(tmp_path: Path, *steps: tuple[str, str]) -> list[ContextPiece]:
 
 def test_a_loaded_skill_is_a_piece_of_its_own_and_a_stub_once_it_is_unloaded(tmp_path: Path) -> None:
     loaded = _kinds(tmp_path / "a", ("skill", "Do this."))
-    assert ("skill", "x") in [piece[:2] for piece in loaded]
+    assert ("skill", "x") in [(piece.kind, piece.name) for piece in loaded]
     dropped = _kinds(tmp_path / "b", ("skill", "Do this."), ("unload", ""))
-    assert ("stub", "x") in [piece[:2] for piece in dropped]
+    assert ("stub", "x") in [(piece.kind, piece.name) for piece in dropped]
     assert "skill" not in [piece.kind for piece in dropped]
 
 
 def test_a_skill_for_one_turn_is_a_stub_when_the_person_speaks_again(tmp_path: Path) -> None:
     now = _kinds(tmp_path / "a", ("think", "ok"), ("one-turn", "Do this."))
-    assert ("one-turn", "x") in [piece[:2] for piece in now]
+    assert ("one-turn", "x") in [(piece.kind, piece.name) for piece in now]
     later = _kinds(tmp_path / "b", ("think", "ok"), ("one-turn", "Do this."), ("think", "ok"), ("said", "Thanks."))
-    assert ("stub", "x") in [piece[:2] for piece in later]
+    assert ("stub", "x") in [(piece.kind, piece.name) for piece in later]
     assert "one-turn" not in [piece.kind for piece in later]
 
 

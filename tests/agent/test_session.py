@@ -38,7 +38,7 @@ def reply(*parts: Any) -> Message:
 
 async def talk(session: Session) -> None:
     """A question, two calls with results, an answer."""
-    await session.start(SessionHeader("/w", "scripted", "default"))
+    await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
     await session.add_user([Text("Look.")])
     await session.add_reply(reply(ToolCall("a", "Read", {}), ToolCall("b", "Bash", {})), Usage(10, 5), 0.5, "m")
     await session.record_result(ToolResult("a", (Text("one"),)))
@@ -66,7 +66,7 @@ def test_what_is_resumed_is_what_was_there(journal: Journal) -> None:
 def test_the_view_grows_as_it_would_be_made_anew(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         for turn in range(5):
             await session.add_user([Text(f"question {turn}")])
             before = session.messages()
@@ -84,7 +84,7 @@ def test_the_view_grows_as_it_would_be_made_anew(journal: Journal) -> None:
 def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("Delete it.")])
         await session.add_reply(reply(ToolCall("a", "Bash", {"command": "rm x"})), Usage(), 0.0, "m")
         await session.record_intent(ToolCall("a", "Bash", {"command": "rm x"}))
@@ -101,7 +101,7 @@ def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal
 def test_a_skill_for_one_turn_is_gone_at_the_next_message(journal: Journal) -> None:
     async def go() -> Session:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("<skill-invocation>secret ways</skill-invocation>"), Text("do it")], [(0, "ways")])
         assert "secret ways" in session.messages()[0].text
         await session.add_reply(reply(Text("Done.")), Usage(), 0.0, "m")
@@ -119,11 +119,22 @@ def test_a_skill_for_one_turn_is_gone_at_the_next_message(journal: Journal) -> N
 def test_an_unloaded_skill_leaves_a_stub_in_its_place(journal: Journal) -> None:
     async def go() -> Session:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("Load.")])
         await session.add_reply(reply(ToolCall("a", "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
         await session.record_result(ToolResult("a", (Text("the whole body"),)))
-        await session.add_skill(SkillUse("ways", 3, "now", "model", "d", "", "the whole body", "a"))
+        await session.add_skill(
+            SkillUse(
+                name="ways",
+                tokens=3,
+                at="now",
+                by="model",
+                digest="d",
+                arguments="",
+                text="the whole body",
+                call_id="a",
+            )
+        )
         assert "ways" in session.skills
         await session.drop_skill("ways", "unloaded")
         return session
@@ -141,7 +152,9 @@ def test_compaction_replaces_the_old_part_and_keeps_the_rest(journal: Journal) -
         await talk(session)
         await session.add_user([Text("Next.")])
         keep = session.recorded_messages()[-1][0]
-        await session.record_compaction(Compaction("<conversation-summary>short</conversation-summary>", keep))
+        await session.record_compaction(
+            Compaction(summary="<conversation-summary>short</conversation-summary>", keep_from=keep)
+        )
         return session
 
     session = asyncio.run(go())
@@ -157,7 +170,7 @@ def test_the_prompt_is_written_once_while_it_stays_the_same(journal: Journal) ->
 
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.set_prompt(ledger, {"mode": "default"})
         await session.set_prompt(ledger, {"mode": "default"})
 
@@ -174,12 +187,16 @@ def test_a_session_that_is_not_there_is_named(journal: Journal) -> None:
 def test_a_skill_that_was_delivered_in_two_pieces_is_unloaded_with_both(journal: Journal) -> None:
     async def go() -> Session:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("Load.")])
         for call, text in (("a", "the body"), ("b", "what is new")):
             await session.add_reply(reply(ToolCall(call, "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
             await session.record_result(ToolResult(call, (Text(text),)))
-            await session.add_skill(SkillUse("ways", 3, "now", "model", "d", "", "the body", call))
+            await session.add_skill(
+                SkillUse(
+                    name="ways", tokens=3, at="now", by="model", digest="d", arguments="", text="the body", call_id=call
+                )
+            )
         await session.drop_skill("ways", "unloaded")
         return session
 
@@ -194,9 +211,9 @@ def test_a_fork_goes_on_and_leaves_the_other_alone(journal: Journal) -> None:
         session = Session(journal, "x")
         await talk(session)
         before = list(journal.read(session.stream))
-        copy = await fork(journal, session, SessionHeader("/w", "scripted", "default"))
+        copy = await fork(journal, session, SessionHeader(directory="/w", model="scripted", mode="default"))
         await copy.add_user([Text("Only here.")])
-        second = await fork(journal, copy, SessionHeader("/w", "scripted", "default"))
+        second = await fork(journal, copy, SessionHeader(directory="/w", model="scripted", mode="default"))
         await second.add_user([Text("And here.")])
         await copy.add_user([Text("Not there.")])
         assert list(journal.read(session.stream)) == before
@@ -214,7 +231,9 @@ def test_a_fork_goes_on_and_leaves_the_other_alone(journal: Journal) -> None:
 def test_a_session_that_says_it_was_forked_from_itself_is_read_all_the_same(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default", forked_from="x", forked_at=10**6))
+        await session.start(
+            SessionHeader(directory="/w", model="scripted", mode="default", forked_from="x", forked_at=10**6)
+        )
         await session.add_user([Text("Hi")])
 
     asyncio.run(go())
@@ -224,7 +243,7 @@ def test_a_session_that_says_it_was_forked_from_itself_is_read_all_the_same(jour
 def test_a_write_that_is_cancelled_is_in_the_journal_and_in_the_view_or_in_neither(journal: Journal) -> None:
     async def go() -> None:
         session = Session(journal, "x")
-        await session.start(SessionHeader("/w", "scripted", "default"))
+        await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         for number in range(50):
             task = asyncio.create_task(session.add_user([Text(f"message {number}")]))
             for _ in range(number % 5):
@@ -240,7 +259,7 @@ class TestListing:
     def begin(self, journal: Journal, name: str, directory: str, said: str, *, end: bool = True) -> None:
         async def go() -> None:
             session = Session(journal, name)
-            await session.start(SessionHeader(directory, "scripted", "default"))
+            await session.start(SessionHeader(directory=directory, model="scripted", mode="default"))
             await session.add_user([Text(said)])
             await session.add_reply(reply(Text("Yes.")), Usage(10, 5), 0.25, "m")
             if end:
@@ -344,7 +363,7 @@ def test_D55_whatever_happens_to_a_record_the_next_request_is_well_formed(
 def test_what_is_held_is_written_in_one_commit_with_the_next_record_and_not_before(journal: Journal) -> None:
     async def work() -> None:
         session = Session(journal, "s1")
-        await session.start(SessionHeader("/w", "m", "default"), deferred=True)
+        await session.start(SessionHeader(directory="/w", model="m", mode="default"), deferred=True)
         await session.set_prompt(Ledger(()), {"mode": "default"}, deferred=True)
         assert journal.last(session.stream) is None
         await session.add_user((Text("Hi"),))
@@ -358,7 +377,7 @@ def test_what_is_held_is_written_in_one_commit_with_the_next_record_and_not_befo
 def test_what_is_held_is_not_lost_when_the_next_record_can_t_be_written(journal: Journal) -> None:
     async def work() -> None:
         session = Session(journal, "s1")
-        await session.start(SessionHeader("/w", "m", "default"), deferred=True)
+        await session.start(SessionHeader(directory="/w", model="m", mode="default"), deferred=True)
         with pytest.raises(StoreError):
             await session.record_end("completed", float("nan"))  # type: ignore[arg-type] - which is no JSON
         await session.add_user((Text("Hi"),))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -97,7 +98,7 @@ def test_trust_that_is_lost_takes_away_what_came_from_it(home: Home) -> None:
         async with home.agent([load("local-way"), "Loaded.", "Well."], trust_workspace=True) as agent:
             first = await home.ask(agent, "Load it.")
             assert "LOCAL body." in str(first.messages)
-            agent.options = agent.options._replace(trust_workspace=False)
+            agent.options = msgspec.structs.replace(agent.options, trust_workspace=False)
             reloaded = await agent.reload()
             assert reloaded.dropped == ("local-way",)
             assert "not trusted" in notices(reloaded)

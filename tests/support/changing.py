@@ -42,7 +42,7 @@ class Shop:
         self.kept = ContentStore(self.kitbag_home)
         self.notices: list[Notice] = []
         self.changes = SessionChanges(self.session, self.workspace, self.notices.append, limits=limits)
-        self.run(self.session.start(SessionHeader(str(world.workspace), "model", "default")))
+        self.run(self.session.start(SessionHeader(directory=str(world.workspace), model="model", mode="default")))
 
     def close(self) -> None:
         self.journal.close()

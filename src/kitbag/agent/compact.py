@@ -9,6 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.agent.ask_model import Emit, RetryPolicy, ask_model
 from kitbag.agent.model_config import ModelConfig
 from kitbag.agent.session import Session, is_user_message
@@ -83,7 +85,7 @@ class CompactionRequest(NamedTuple):
     """The most recent messages up to this size stay unchanged."""
 
 
-class _KeptMessages(NamedTuple):
+class _KeptMessages(msgspec.Struct, frozen=True, kw_only=True):
     """Which recorded messages stay."""
 
     first_index: int
@@ -148,15 +150,15 @@ async def compact_session(
         + sum(map(estimate_message_tokens, kept_messages))
     )
     compaction = Compaction(
-        text,
-        recorded[kept.first_index][0] if kept.first_index < len(recorded) else recorded[-1][0] + 1,
-        recorded[kept.last_prompt_index][0] if kept.last_prompt_index >= 0 else 0,
-        tuple((skill.name, skill.text) for skill in attached),
-        skill_uses,
-        tokens_before,
-        tokens_after,
-        usage,
-        cost,
+        summary=text,
+        keep_from=recorded[kept.first_index][0] if kept.first_index < len(recorded) else recorded[-1][0] + 1,
+        keep_also=recorded[kept.last_prompt_index][0] if kept.last_prompt_index >= 0 else 0,
+        attached=tuple((skill.name, skill.text) for skill in attached),
+        skills=skill_uses,
+        before=tokens_before,
+        after=tokens_after,
+        usage=usage,
+        cost=cost,
     )
     await session.record_compaction(compaction)
     emit(Compacted(tokens_before, tokens_after))
@@ -172,16 +174,18 @@ def _choose_kept(
     first = _first_kept_index(messages, min(_MAX_RECENT_TOKENS, conversation_budget // 4, max_recent_tokens))
     last_prompt = max((index for index, message in enumerate(messages) if is_user_message(message)), default=-1)
     if last_prompt < 0 or last_prompt >= first:
-        return _KeptMessages(first, -1, "")
+        return _KeptMessages(first_index=first, last_prompt_index=-1, last_prompt_start="")
     text, tokens, max_prompt_tokens = (
         messages[last_prompt].text,
         estimate_message_tokens(messages[last_prompt]),
         conversation_budget // 4,
     )
     return (
-        _KeptMessages(first, last_prompt, "")
+        _KeptMessages(first_index=first, last_prompt_index=last_prompt, last_prompt_start="")
         if tokens <= max_prompt_tokens
-        else _KeptMessages(first, -1, text[: len(text) * max_prompt_tokens // tokens])
+        else _KeptMessages(
+            first_index=first, last_prompt_index=-1, last_prompt_start=text[: len(text) * max_prompt_tokens // tokens]
+        )
     )
 
 

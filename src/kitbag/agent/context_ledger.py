@@ -9,7 +9,9 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
@@ -33,7 +35,7 @@ _TAIL_TAGS: Final = (
 )
 
 
-class ContextPiece(NamedTuple):
+class ContextPiece(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """A section of the prompt; tool; user, mentioned, changes, suggestions, summary, image; reply, thinking, call;
     result, agent; skill, one-turn (a skill shown for one turn), stub (replaces an unloaded skill)."""
@@ -46,10 +48,10 @@ class ContextPiece(NamedTuple):
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        return dict(self._asdict())
+        return {"kind": self.kind, "name": self.name, "turn": self.turn, "tokens": self.tokens, "bytes": self.bytes}
 
 
-class TurnUsage(NamedTuple):
+class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     model: str
     shown: int
@@ -57,6 +59,16 @@ class TurnUsage(NamedTuple):
     said: int
     cached: int
     cost: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "model": self.model,
+            "shown": self.shown,
+            "said": self.said,
+            "cached": self.cached,
+            "cost": self.cost,
+        }
 
 
 class ContextSource(Protocol):
@@ -86,10 +98,20 @@ def list_context_pieces(source: ContextSource, tools: Sequence[ToolSpec], first_
     pieces: list[ContextPiece] = []
     for entry in source.prompt:
         text = str(entry["text"])
-        pieces.append(ContextPiece(str(entry["kind"]), str(entry["source"]), 0, int(entry["tokens"]), utf8_size(text)))
+        pieces.append(
+            ContextPiece(
+                kind=str(entry["kind"]),
+                name=str(entry["source"]),
+                turn=0,
+                tokens=int(entry["tokens"]),
+                bytes=utf8_size(text),
+            )
+        )
     for spec in tools:
         text = tool_text(spec)
-        pieces.append(ContextPiece("tool", spec.name, 0, estimate_tokens(text), utf8_size(text)))
+        pieces.append(
+            ContextPiece(kind="tool", name=spec.name, turn=0, tokens=estimate_tokens(text), bytes=utf8_size(text))
+        )
     pieces += _list_message_pieces(source, first_turn)
     return pieces
 
@@ -109,7 +131,9 @@ def _list_message_pieces(source: ContextSource, first_turn: int) -> Iterator[Con
             is_own_turn = message.role == "assistant" or isinstance(part, ToolResult)
             for kind, name, text in _split_part(message, part, calls, skills_by_call, image_names):
                 tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
-                yield ContextPiece(kind, name, turn if is_own_turn else turn + 1, tokens, utf8_size(text))
+                yield ContextPiece(
+                    kind=kind, name=name, turn=turn if is_own_turn else turn + 1, tokens=tokens, bytes=utf8_size(text)
+                )
 
 
 def _split_part(
@@ -160,7 +184,7 @@ def _split_tail(text: str) -> Iterator[tuple[str, str, str]]:
         yield kind, "", text
 
 
-class _Mention(NamedTuple):
+class _Mention(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     name: str
@@ -183,7 +207,7 @@ def _find_mention_blocks(text: str) -> Iterator[_Mention]:
             position += 1
         name = html.unescape(opening[2])
         label = {"agent": f"agent {name}", "command": f"! {name}"}.get(kind, name)
-        yield _Mention(opening.start(), position, label, int(opening[3] or 0))
+        yield _Mention(start=opening.start(), end=position, name=label, image_count=int(opening[3] or 0))
 
 
 def _list_image_names(text: str) -> list[str]:
@@ -246,7 +270,16 @@ def read_turn_usage(session: Session) -> list[TurnUsage]:
             uncached, output, cached, cache_written = (*record.body.get("usage", ()), 0, 0, 0, 0)[:4]
             model = str(record.body.get("model", ""))
             total_input = uncached + cached + cache_written
-            turns.append(TurnUsage(len(turns) + 1, model, total_input, output, cached, record.body.get("cost")))
+            turns.append(
+                TurnUsage(
+                    number=len(turns) + 1,
+                    model=model,
+                    shown=total_input,
+                    said=output,
+                    cached=cached,
+                    cost=record.body.get("cost"),
+                )
+            )
     return turns
 
 

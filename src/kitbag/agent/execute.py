@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
@@ -117,7 +116,7 @@ class Executor:
         if outcome.is_error or self.path_skills is None or self.toolset.get("Skill") is None:
             return outcome
         notice = self.path_skills.notice_for(call.name, call.arguments, self.context.directory)
-        return structs.replace(outcome, content=(*outcome.content, Text(notice))) if notice else outcome
+        return msgspec.structs.replace(outcome, content=(*outcome.content, Text(notice))) if notice else outcome
 
     def _prepare(self, call: ToolCall) -> Tool[Any] | ToolOutput:
         """The tool, or an error output that says why the call can't run."""
@@ -174,7 +173,7 @@ class Executor:
         """Runs exactly what was approved: these arguments, decided once more under the current rules."""
         current = self.approvals.with_session_rules(self.turn_permissions.apply_to(self._permissions()))
         decision = permit.use(tool.name, call.arguments, self.context.directory, current)
-        context = structs.replace(
+        context = msgspec.structs.replace(
             self.context,
             workspace=current.current_workspace,
             permissions=current,
@@ -207,7 +206,7 @@ class Executor:
         await self.session.record_result(result, outcome.summary, outcome.truncation, outcome.details)
         if outcome.new_directory and outcome.new_directory != self.context.directory:
             await self.session.record_directory(outcome.new_directory)
-            self.context = structs.replace(self.context, directory=outcome.new_directory)
+            self.context = msgspec.structs.replace(self.context, directory=outcome.new_directory)
         if outcome.unloaded_skill:
             await self.session.drop_skill(outcome.unloaded_skill, "unloaded")
         if outcome.loaded_skill is not None:
@@ -268,4 +267,4 @@ def truncate_outcome(outcome: ToolOutput) -> ToolOutput:
     if not chars_cut:
         return outcome
     note = f"[{chars_cut:,} characters were cut here: the result is too long. Ask for less.]"
-    return structs.replace(outcome, content=(*content, Text(note)), truncation=outcome.truncation or note)
+    return msgspec.structs.replace(outcome, content=(*content, Text(note)), truncation=outcome.truncation or note)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.messages import Usage
 from kitbag.models.provider import Provider
 
@@ -24,7 +26,7 @@ class ContextWindow(NamedTuple):
         return max(threshold, prefix_tokens + int(self.size * MIN_CONVERSATION_SHARE))
 
 
-class ModelConfig(NamedTuple):
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     provider: Provider
     model: str
     context_window: ContextWindow

@@ -4,12 +4,13 @@ Used by session.
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.messages import Message, Text, ToolResult
 
 
-class RecordedMessage(NamedTuple):
+class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message and the skills in it, each as (part index, skill name)."""
 
     message: Message

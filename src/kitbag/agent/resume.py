@@ -5,6 +5,8 @@ Used by assembly and by everything that inspects sessions. Session itself interp
 
 from collections.abc import Iterator
 
+import msgspec
+
 from kitbag.agent.session import STREAM_PREFIX, Session, new_session_id
 from kitbag.agent.session_records import SessionHeader
 from kitbag.errors import KitbagError, NotFoundError
@@ -47,5 +49,5 @@ async def fork(journal: Journal, session: Session, header: SessionHeader) -> Ses
     """A copy of the session to continue in; the original stays unchanged."""
     copy = Session(journal, new_session_id())
     last = journal.last(session.stream)
-    await copy.start(header._replace(forked_from=session.id, forked_at=last.seq if last else 0))
+    await copy.start(msgspec.structs.replace(header, forked_from=session.id, forked_at=last.seq if last else 0))
     return resume(journal, copy.id)

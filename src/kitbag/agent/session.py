@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from kitbag.agent.recorded_message import RecordedMessage
 from kitbag.agent.session_records import (
     COMPACTION_FIELDS,
@@ -52,7 +54,7 @@ class Session:
     def __init__(self, journal: Journal, session_id: str) -> None:
         self.id = session_id
         self.journal = journal
-        self.header = SessionHeader("", "", "default")
+        self.header = SessionHeader(directory="", model="", mode="default")
         self.prompt: tuple[dict[str, Any], ...] = ()
         """The ledger entries of the system prompt, with texts, as last sent."""
         self.prompt_inputs: dict[str, Any] = {}
@@ -95,7 +97,7 @@ class Session:
 
     async def start(self, header: SessionHeader, *, deferred: bool = False) -> None:
         """`deferred`: written in one commit with the next record; until then the session does not exist."""
-        self.header = header._replace(started=header.started or _now())
+        self.header = msgspec.structs.replace(header, started=header.started or _now())
         await self._write("session", HEADER_FIELDS.write(self.header), deferred=deferred)
 
     async def set_prompt(self, ledger: Ledger, prompt_inputs: Mapping[str, Any], *, deferred: bool = False) -> None:
@@ -120,7 +122,10 @@ class Session:
         if prompt is not None:
             body = {"entries": list(_prompt_entries(prompt[0])), "made_for": dict(prompt[1])}
             entries.append(JournalEntry(self.stream, "prompt", body))
-        changes = [SWITCH_FIELDS.write(switch._replace(told=replace_surrogates(switch.told))) for switch in switches]
+        changes = [
+            SWITCH_FIELDS.write(msgspec.structs.replace(switch, told=replace_surrogates(switch.told)))
+            for switch in switches
+        ]
         now = {name: getattr(header, name) for name in SWITCHABLE_FIELDS}
         entries.append(
             JournalEntry(self.stream, "switched", {"changes": changes, "now": now, **self._summary_fields(), **now})
@@ -142,7 +147,7 @@ class Session:
         """A message to the model that the user did not write; it starts with NOTIFICATION_PREFIX."""
         message = Message("user", (Text(replace_surrogates(text)),))
         body = {"message": message_to_json(message)}
-        await self._write("note", body, lambda seq: self._append(RecordedMessage(message, seq)))
+        await self._write("note", body, lambda seq: self._append(RecordedMessage(message=message, seq=seq)))
 
     async def add_reply(
         self, message: Message, usage: Usage, cost: float | None, model: str, *, incomplete: str = ""
@@ -186,7 +191,9 @@ class Session:
         await self._write("moved", {"directory": replace_surrogates(directory)}, apply)
 
     async def add_skill(self, use: SkillUse) -> None:
-        recorded = use._replace(text=replace_surrogates(use.text), arguments=replace_surrogates(use.arguments))
+        recorded = msgspec.structs.replace(
+            use, text=replace_surrogates(use.text), arguments=replace_surrogates(use.arguments)
+        )
         await self._write("skill", SKILL_USE_FIELDS.write(recorded), lambda _: self._apply_skill(recorded))
 
     async def drop_skill(self, name: str, reason: str) -> None:
@@ -301,7 +308,7 @@ class Session:
                 message, usage = _read_message(body["message"]), Usage(*body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
             case "note":
-                self._append(RecordedMessage(_read_message(body["message"]), record.seq))
+                self._append(RecordedMessage(message=_read_message(body["message"]), seq=record.seq))
             case "intent":
                 self.started_calls.add(body["call"])
             case "result":
@@ -312,7 +319,9 @@ class Session:
                 self.directory = str(body["directory"])
             case "switched":
                 now = body["now"]
-                self.header = self.header._replace(**{name: now[name] for name in SWITCHABLE_FIELDS if name in now})
+                self.header = msgspec.structs.replace(
+                    self.header, **{name: now[name] for name in SWITCHABLE_FIELDS if name in now}
+                )
                 self.pending_switches += [SWITCH_FIELDS.read(switch) for switch in body["changes"]]
             case "ended":
                 self.status = str(body.get("status", ""))
@@ -333,26 +342,26 @@ class Session:
         texts = [part.text for part in message.parts if isinstance(part, Text)]
         self.about = self.about or " ".join((texts[-1] if texts else "").split())[:_MAX_ABOUT_CHARS]
         self.status, self.pending_switches = "", []
-        self._append(RecordedMessage(message, seq, one_turn))
+        self._append(RecordedMessage(message=message, seq=seq, one_turn=one_turn))
 
     def _apply_reply(self, message: Message, seq: int, usage: Usage, cost: float | None, incomplete: bool) -> None:
         self._open_calls = {}
-        self._append(RecordedMessage(message, seq))
+        self._append(RecordedMessage(message=message, seq=seq))
         self._open_calls = {call.id: call for call in message.calls}
         self.calls |= self._open_calls
         self._add_usage(0 if incomplete else 1, usage, cost)
 
     def _add_usage(self, turns: int, usage: Usage, cost: float | None) -> None:
         self.totals = SessionTotals(
-            self.totals.turns + turns,
-            self.totals.usage + usage,
-            self.totals.cost + (cost or 0.0),
-            self.totals.unpriced or cost is None,
+            turns=self.totals.turns + turns,
+            usage=self.totals.usage + usage,
+            cost=self.totals.cost + (cost or 0.0),
+            unpriced=self.totals.unpriced or cost is None,
         )
 
     def _apply_result(self, result: ToolResult, seq: int) -> None:
         self._open_calls.pop(result.call_id, None)
-        self._recorded.append(RecordedMessage(Message("user", (result,)), seq))
+        self._recorded.append(RecordedMessage(message=Message("user", (result,)), seq=seq))
         if not self._open_calls:
             self._cached_messages = self._append_results()
 
@@ -387,7 +396,9 @@ class Session:
     def _apply_compaction(self, compaction: Compaction) -> None:
         texts = (compaction.summary, *(text for _, text in compaction.attached))
         attached = tuple((index, name) for index, (name, _) in enumerate(compaction.attached, 1))
-        summary = RecordedMessage(Message("user", tuple(Text(text) for text in texts)), 0, attached=attached)
+        summary = RecordedMessage(
+            message=Message("user", tuple(Text(text) for text in texts)), seq=0, attached=attached
+        )
         kept = [
             recorded
             for recorded in self._recorded

@@ -6,7 +6,9 @@ ended normally.
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from kitbag.agent.resume import resume
 from kitbag.agent.session import STREAM_PREFIX
@@ -16,7 +18,7 @@ from kitbag.library.registry import NO_PERSONA
 from kitbag.store.journal import Journal, JournalRecord
 
 
-class SessionSummary(NamedTuple):
+class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     started: str
     last: str
@@ -36,6 +38,24 @@ class SessionSummary(NamedTuple):
     persona: str = ""
     """With its team; empty: none."""
     mode: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "started": self.started,
+            "last": self.last,
+            "directory": self.directory,
+            "model": self.model,
+            "status": self.status,
+            "turns": self.turns,
+            "cost": self.cost,
+            "about": self.about,
+            "forked_from": self.forked_from,
+            "problem": self.problem,
+            "task": self.task,
+            "persona": self.persona,
+            "mode": self.mode,
+        }
 
 
 def list_sessions(journal: Journal, directory: str = "") -> list[SessionSummary]:
@@ -80,18 +100,22 @@ def newest_session(journal: Journal, directory: str) -> str:
 def _read_header(journal: Journal, stream: str) -> SessionHeader:
     first = next(iter(journal.read(stream, page=1)), None)
     body: dict[str, Any] = first.body if first is not None and first.kind == "session" else {}
-    return SessionHeader("", "", "")._replace(**HEADER_FIELDS.known_fields(body))
+    return msgspec.structs.replace(SessionHeader(directory="", model="", mode=""), **HEADER_FIELDS.known_fields(body))
 
 
 def _read_summary(journal: Journal, stream: str) -> tuple[int, SessionSummary]:
     name = stream.removeprefix(STREAM_PREFIX)
-    seq, about = 0, SessionSummary(name, "", "", "", "", "", 0, None, "")
+    seq, about = (
+        0,
+        SessionSummary(id=name, started="", last="", directory="", model="", status="", turns=0, cost=None, about=""),
+    )
     try:
         header, last = _read_header(journal, stream), journal.last(stream)
         if last is None:
             return seq, about
         seq = last.seq
-        about = about._replace(
+        about = msgspec.structs.replace(
+            about,
             started=header.started,
             last=last.at,
             directory=header.directory,
@@ -103,7 +127,9 @@ def _read_summary(journal: Journal, stream: str) -> tuple[int, SessionSummary]:
         )
         return seq, _summary_from_last(about, last) if _has_summary(last) else _summary_from_all(about, journal)
     except (KitbagError, KeyError, TypeError, ValueError, AttributeError) as error:
-        return seq, about._replace(problem=error.problem if isinstance(error, KitbagError) else "it is damaged")
+        return seq, msgspec.structs.replace(
+            about, problem=error.problem if isinstance(error, KitbagError) else "it is damaged"
+        )
 
 
 def _has_summary(last: JournalRecord) -> bool:
@@ -114,7 +140,8 @@ def _summary_from_last(about: SessionSummary, last: JournalRecord) -> SessionSum
     body = last.body
     # Records from before switching existed have these only in the header.
     current = {name: str(body[name]) for name in ("model", "mode") if name in body}
-    return about._replace(
+    return msgspec.structs.replace(
+        about,
         status=str(body["status"]),
         turns=int(body["turns"]),
         cost=body["cost"],
@@ -133,7 +160,8 @@ def _summary_from_all(about: SessionSummary, journal: Journal) -> SessionSummary
     session = resume(journal, about.id)
     cost = None if session.totals.unpriced else session.totals.cost
     header = session.header
-    return about._replace(
+    return msgspec.structs.replace(
+        about,
         status=session.status,
         turns=session.totals.turns,
         cost=cost,

@@ -3,14 +3,16 @@
 Values only; session writes and reads them.
 """
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from kitbag.messages import Usage
 from kitbag.packing.session_skills import LoadedSkill, RequestedBy
 from kitbag.record_fields import RecordFields
 
 
-class SessionHeader(NamedTuple):
+class SessionHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is resumed with: its options at the start, updated by every switch."""
 
     directory: str
@@ -37,7 +39,7 @@ SWITCHABLE_FIELDS: Final = ("model", "mode", "team", "persona", "model_said")
 """Header fields that can change while the session is open."""
 
 
-class SessionSwitch(NamedTuple):
+class SessionSwitch(msgspec.Struct, frozen=True, kw_only=True):
     """One change of the header and the notice that the next user message carries to the model."""
 
     what: Literal["persona", "model", "mode", "skills"]
@@ -46,7 +48,7 @@ class SessionSwitch(NamedTuple):
     told: str = ""
 
 
-class SkillUse(NamedTuple):
+class SkillUse(msgspec.Struct, frozen=True, kw_only=True):
     """A skill delivered in this session: the fields of session_skills.LoadedSkill and the call that delivered it."""
 
     name: str
@@ -58,6 +60,17 @@ class SkillUse(NamedTuple):
     text: str
     call_id: str = ""
     """The call whose result contains the text."""
+
+    def as_loaded(self) -> LoadedSkill:
+        return LoadedSkill(
+            name=self.name,
+            tokens=self.tokens,
+            loaded_at=self.at,
+            loaded_by=self.by,
+            digest=self.digest,
+            arguments=self.arguments,
+            text=self.text,
+        )
 
 
 def make_skill_use(loaded: LoadedSkill, call_id: str = "") -> SkillUse:
@@ -77,7 +90,7 @@ SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", "t
 SKILL_USE_FIELDS: Final = RecordFields(SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id")
 
 
-class SessionTotals(NamedTuple):
+class SessionTotals(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 0
     usage: Usage = Usage()
     cost: float = 0.0
@@ -85,7 +98,7 @@ class SessionTotals(NamedTuple):
     """Some usage has no known price, so `cost` is too low."""
 
 
-class Compaction(NamedTuple):
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     """Replaces the older part of a conversation."""
 
     summary: str

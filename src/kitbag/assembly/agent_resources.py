@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+import msgspec
 
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
@@ -90,8 +90,8 @@ class AgentResources:
         """`provider` overrides the provider of `model`. Without `approver`, everything that needs approval is denied;
         without `person`, the model has no tool to ask the user."""
         base_options = options or Options()
-        self.options = base_options._replace(
-            model=model or base_options.model, directory=directory or base_options.directory
+        self.options = msgspec.structs.replace(
+            base_options, model=model or base_options.model, directory=directory or base_options.directory
         )
         self.notices: list[Notice] = []
         self.undo_session_id = ""
@@ -157,7 +157,7 @@ class AgentResources:
         self.changes = SessionChanges(
             self.session, self.environment.workspace, self.notices.append, record_in=self.undo_session_id
         )
-        self.context = structs.replace(self.context, change_recorder=self.changes)
+        self.context = msgspec.structs.replace(self.context, change_recorder=self.changes)
 
     def current_permissions(self) -> Permissions:
         """Can change while a request runs."""
@@ -166,19 +166,19 @@ class AgentResources:
     def parent_context(self) -> ParentContext:
         """What an agent that this one starts inherits."""
         return ParentContext(
-            self.environment,
-            self.journal,
-            self.sources,
-            self.approvals,
-            self.user_permissions,
-            self.current_permissions().mode,
-            self.options,
-            self.chosen,
-            self.provider,
-            self._retry_policy,
-            self.servers,
-            self.command_env,
-            lambda: self.current_permissions().mode,
+            environment=self.environment,
+            journal=self.journal,
+            sources=self.sources,
+            approvals=self.approvals,
+            permissions=self.user_permissions,
+            mode=self.current_permissions().mode,
+            options=self.options,
+            chosen=self.chosen,
+            provider=self.provider,
+            retry_policy=self._retry_policy,
+            servers=self.servers,
+            command_env=self.command_env,
+            mode_now=lambda: self.current_permissions().mode,
         )
 
     async def open_servers(self) -> None:
@@ -288,14 +288,41 @@ class AgentResources:
 
     def apply_setup(self, setup: AgentSetup) -> None:
         """Replaces everything in one step."""
-        for name, value in setup._asdict().items():
-            setattr(self, name, value)
+        self.options = setup.options
+        self.environment = setup.environment
+        self.definition = setup.definition
+        self.chosen = setup.chosen
+        self.provider = setup.provider
+        self.user_permissions = setup.user_permissions
+        self.permissions = setup.permissions
+        self.delegation = setup.delegation
+        self.skills = setup.skills
+        self.toolset = setup.toolset
+        self.context = setup.context
+        self.prompt = setup.prompt
+        self.user_messages = setup.user_messages
+        self.path_skills = setup.path_skills
         if self._executor is not None:
             self._executor.set_toolset(self.toolset)
         self.apply_prompt()
 
     def current_setup(self) -> AgentSetup:
-        return AgentSetup(*(getattr(self, name) for name in AgentSetup._fields))
+        return AgentSetup(
+            options=self.options,
+            environment=self.environment,
+            definition=self.definition,
+            chosen=self.chosen,
+            provider=self.provider,
+            user_permissions=self.user_permissions,
+            permissions=self.permissions,
+            delegation=self.delegation,
+            skills=self.skills,
+            toolset=self.toolset,
+            context=self.context,
+            prompt=self.prompt,
+            user_messages=self.user_messages,
+            path_skills=self.path_skills,
+        )
 
     @contextmanager
     def exclusive(self, activity: str) -> Generator[None]:

@@ -4,7 +4,9 @@ value, so that a new setup is built completely and then replaces the old one in 
 Used by base_agent to open an agent, and by switch_model, switch_persona and reload.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionHeader
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from kitbag.tools.delegation import Delegation
 
 
-class SetupInputs(NamedTuple):
+class SetupInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The choices from which the rest of a setup is built."""
 
     options: Options
@@ -44,16 +46,9 @@ class SetupInputs(NamedTuple):
     permissions: Permissions
 
 
-class AgentSetup(NamedTuple):
-    """The fields of SetupInputs and what is built from them; each is also an attribute of the agent."""
+class AgentSetup(SetupInputs, frozen=True, kw_only=True):
+    """The inputs and what is built from them; each field is also an attribute of the agent."""
 
-    options: Options
-    environment: AgentEnvironment
-    definition: AgentFile | None
-    chosen: SelectedModel
-    provider: Provider
-    user_permissions: Permissions
-    permissions: Permissions
     delegation: "Delegation | None"
     skills: SessionSkills
     toolset: Toolset
@@ -103,7 +98,15 @@ def build_system_prompt(
 ) -> SystemPrompt:
     # The tools of servers come and go; the prompt does not mention them.
     tools = tuple(name for name in toolset.names() if not name.startswith("mcp__"))
-    return SystemPrompt(environment, chosen, permissions.mode, tools, definition, append, task)
+    return SystemPrompt(
+        environment=environment,
+        chosen=chosen,
+        mode=permissions.mode,
+        tools=tools,
+        agent=definition,
+        append=append,
+        task=task,
+    )
 
 
 def build_user_messages(
@@ -139,7 +142,8 @@ def build_header(
     """The recorded header of a session; `previous`: the header until now."""
     library = environment.library
     nobody = NO_PERSONA if options.persona.strip().casefold() == NO_PERSONA else ""
-    return previous._replace(
+    return msgspec.structs.replace(
+        previous,
         directory=environment.places.cwd,
         model=chosen.reference,
         mode=mode,

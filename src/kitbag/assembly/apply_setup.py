@@ -56,14 +56,20 @@ def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
         delegation=delegation,
     )
     return AgentSetup(
-        *inputs,
-        delegation,
-        skills,
-        toolset,
-        context,
-        build_system_prompt(environment, inputs.chosen, permissions, toolset, definition, options.append),
-        build_user_messages(agent.session, skills, toolset, delegation, agent.server_prompt),
-        build_path_skills(agent.session, skills),
+        options=options,
+        environment=environment,
+        definition=definition,
+        chosen=inputs.chosen,
+        provider=inputs.provider,
+        user_permissions=inputs.user_permissions,
+        permissions=permissions,
+        delegation=delegation,
+        skills=skills,
+        toolset=toolset,
+        context=context,
+        prompt=build_system_prompt(environment, inputs.chosen, permissions, toolset, definition, options.append),
+        user_messages=build_user_messages(agent.session, skills, toolset, delegation, agent.server_prompt),
+        path_skills=build_path_skills(agent.session, skills),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from msgspec import structs
+import msgspec
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
@@ -37,7 +37,6 @@ from kitbag.library.scopes import Places, find_places
 from kitbag.messages import Image
 from kitbag.models.model_selection import ModelSources
 from kitbag.models.provider import SystemBlock
-from kitbag.packing.session_skills import LoadedSkill
 from kitbag.permissions.approvals.approval import Approvals
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.trust.workspace_trust import check_trust
@@ -122,7 +121,7 @@ class BaseAgent(AgentResources):
             previous, self.options, self.environment, self.chosen, self.permissions.mode, self.task_id
         )
         if self.options.resume and self.options.fork:
-            self.session = await fork(self.journal, self.session, header._replace(started=""))
+            self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
         elif not self._is_resumed:
             await self.session.start(header, deferred=self._defers_first_write)
         self.skills.session_id = self.session.id
@@ -166,7 +165,7 @@ class BaseAgent(AgentResources):
             if not environment.library.omit_project:
                 await asyncio.to_thread(environment.library.omit_project_items)
             self.notices += trust_lost_notices(environment.library)
-            self.environment = environment._replace(trust=trust)
+            self.environment = msgspec.structs.replace(environment, trust=trust)
 
     # Changes while the agent is open
 
@@ -240,7 +239,11 @@ class BaseAgent(AgentResources):
         directory = self.session.directory
         resolved = os.path.realpath(directory) if directory else ""
         inside = any(is_inside(resolved, root) for root in self.context.workspace.write_roots)
-        return structs.replace(self.context, directory=resolved) if inside and os.path.isdir(resolved) else self.context
+        return (
+            msgspec.structs.replace(self.context, directory=resolved)
+            if inside and os.path.isdir(resolved)
+            else self.context
+        )
 
     async def _run_request(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
         for notice in self.notices:
@@ -267,7 +270,7 @@ class BaseAgent(AgentResources):
             command_blocks.extend(self.user_command_blocks)
             directory, window = self.context.directory, self.chosen.info.window
             content = await read_mentions(text, emit, executor, directory, self.is_interactive, window)
-            return content._replace(blocks=(*command_blocks, *content.blocks))
+            return msgspec.structs.replace(content, blocks=(*command_blocks, *content.blocks))
 
         await self.user_messages.add(
             request, images, self.system_blocks[0].text if self.system_blocks else "", emit, read_all_mentions
@@ -276,18 +279,7 @@ class BaseAgent(AgentResources):
 
     def _restore_skills(self) -> None:
         """Loads what the conversation contains, even if an earlier call was cancelled while loading."""
-        self.skills.restore(
-            LoadedSkill(
-                name=use.name,
-                tokens=use.tokens,
-                loaded_at=use.at,
-                loaded_by=use.by,
-                digest=use.digest,
-                arguments=use.arguments,
-                text=use.text,
-            )
-            for use in self.session.skills.values()
-        )
+        self.skills.restore(use.as_loaded() for use in self.session.skills.values())
 
     async def _add_notifications(self) -> str:
         """Taking and recording happen together: notifications are delivered only once."""
@@ -314,11 +306,11 @@ class BaseAgent(AgentResources):
             limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
         model_config = ModelConfig(
-            self.provider,
-            self.chosen.model,
-            ContextWindow(model_info.window, model_info.max_output),
-            model_info.cost,
-            effort,
+            provider=self.provider,
+            model=self.chosen.model,
+            context_window=ContextWindow(model_info.window, model_info.max_output),
+            price=model_info.cost,
+            effort=effort,
         )
         self.path_skills.refresh()
         executor = Executor(

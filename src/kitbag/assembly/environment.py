@@ -5,7 +5,8 @@ Used by base_agent and by the commands that explain a decision. Reads only; the 
 """
 
 import os
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.assembly.run_options import Options
 from kitbag.errors import Diagnostic
@@ -20,7 +21,7 @@ from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust
 from kitbag.settings import load_settings
 
 
-class AgentEnvironment(NamedTuple):
+class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     places: Places
     trust: WorkspaceTrust
     library: Registry
@@ -70,7 +71,16 @@ def load_environment(
     loaded = live.current()
     permissions = _make_permissions(workspace, live, library)
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
-    return AgentEnvironment(places, trust, library, workspace, permissions, live, loaded, diagnostics)
+    return AgentEnvironment(
+        places=places,
+        trust=trust,
+        library=library,
+        workspace=workspace,
+        permissions=permissions,
+        live_rules=live,
+        loaded_rules=loaded,
+        diagnostics=diagnostics,
+    )
 
 
 def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
@@ -101,8 +111,10 @@ def with_persona(environment: AgentEnvironment, team: str, persona: str) -> Agen
         is_still_trusted=library_before.is_still_trusted,
     )
     _ = library.persona  # resolve it now
-    return environment._replace(
-        library=library, permissions=_make_permissions(environment.workspace, environment.live_rules, library)
+    return msgspec.structs.replace(
+        environment,
+        library=library,
+        permissions=_make_permissions(environment.workspace, environment.live_rules, library),
     )
 
 

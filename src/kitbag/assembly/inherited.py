@@ -4,7 +4,9 @@ Used by agent_resources, by the worker (tasks/worker) and by tasks/subagent.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.assembly.environment import AgentEnvironment
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from kitbag.tools.mcp_client.servers import McpServers
 
 
-class ParentContext(NamedTuple):
+class ParentContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a subagent inherits from its parent, or from a worker that acts for the parent."""
 
     environment: AgentEnvironment

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.text.hidden_characters import find_hidden
 
 AGENT_PREFIX: Final = "agent-"
@@ -28,7 +30,7 @@ _RELATIVE_PREFIXES = frozenset(("./", "../", "~/"))
 _STDIN_START = "\n\n<standard-input>\n"
 
 
-class Mention(NamedTuple):
+class Mention(msgspec.Struct, frozen=True, kw_only=True):
     word: str
     """The text after `@`, without quotes."""
     is_quoted: bool
@@ -56,9 +58,10 @@ def find_mentions(text: str) -> list[Mention]:
     for match in _MENTION.finditer(typed):
         quoted = match["double"] or match["single"]
         if quoted is not None:
-            mentions.append(Mention(quoted, True, *_parse_line_range(match, "q")))
+            first_line, last_line = _parse_line_range(match, "q")
+            mentions.append(Mention(word=quoted, is_quoted=True, first_line=first_line, last_line=last_line))
         elif _is_meaningful(match["bare"]):
-            mentions.append(Mention(match["bare"] + (match["range"] or ""), False))
+            mentions.append(Mention(word=match["bare"] + (match["range"] or ""), is_quoted=False))
         if len(mentions) == MAX_FOUND:
             break
     return mentions
@@ -118,7 +121,7 @@ def format_mention(path: str) -> str:
     breaks, control or hidden characters, or both kinds of quotes."""
     if not path or "\n" in path or "\t" in path or len(path) > 4_000 or find_hidden(path):
         return ""
-    if find_mentions(f"@{path}") == [Mention(path, False)] and not _is_ambiguous(path):
+    if find_mentions(f"@{path}") == [Mention(word=path, is_quoted=False)] and not _is_ambiguous(path):
         return f"@{path}"
     quote = next((mark for mark in "\"'" if mark not in path), "")
     return f"@{quote}{path}{quote}" if quote else ""

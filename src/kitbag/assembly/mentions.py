@@ -9,9 +9,9 @@ import os
 import re
 import stat
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
-from msgspec import structs
+import msgspec
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
@@ -51,7 +51,7 @@ _NUMBERED_LINE = re.compile(r" *(\d+)\t")
 _LINES_SHOWN = re.compile(r"lines [\d,]+-[\d,]+ of ((?:more than )?[\d,]+)")
 
 
-class MentionedContent(NamedTuple):
+class MentionedContent(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[str, ...] = ()
     """Appended to the message. Each block with an `images` attribute is followed by that many images, in order."""
     images: tuple[Image, ...] = ()
@@ -69,7 +69,7 @@ async def read_mentions(
     """Reads a message's mentions as its own calls would, and adds the path skills for these files. `window`: the
     model's context window in tokens; about a quarter of it is used at most."""
     context = executor.context
-    context = structs.replace(context, permissions=executor.approvals.with_session_rules(context.permissions))
+    context = msgspec.structs.replace(context, permissions=executor.approvals.with_session_rules(context.permissions))
     max_chars = min(MAX_CHARS, window)
     content = await gather_mentions(
         text, context, base_directory=base_directory, is_interactive=is_interactive, max_chars=max_chars
@@ -79,7 +79,7 @@ async def read_mentions(
     if executor.path_skills is None or executor.toolset.get("Skill") is None:
         return content
     notices = [executor.path_skills.notice_for("Read", {"file_path": path}, base_directory) for path in content.files]
-    return content._replace(blocks=(*content.blocks, *filter(None, notices)))
+    return msgspec.structs.replace(content, blocks=(*content.blocks, *filter(None, notices)))
 
 
 async def gather_mentions(
@@ -102,7 +102,7 @@ async def gather_mentions(
     return reader.result()
 
 
-class _MentionedPath(NamedTuple):
+class _MentionedPath(msgspec.Struct, frozen=True, kw_only=True):
     """A mention of an existing path."""
 
     path: str
@@ -140,7 +140,9 @@ class _MentionReader:
             notices.append(
                 Notice("warning", f"{omitted_notices:,} more remarks about what is named with @ are left out")
             )
-        return MentionedContent(tuple(self._blocks), tuple(self._images), tuple(notices), tuple(self._files))
+        return MentionedContent(
+            blocks=tuple(self._blocks), images=tuple(self._images), notices=tuple(notices), files=tuple(self._files)
+        )
 
     def _warn(self, problem: str, fix: str = "") -> None:
         self._notices.append(
@@ -164,7 +166,7 @@ class _MentionReader:
         decision = self._check_permission(target)
         if decision is None:
             return
-        context = structs.replace(self._context, decision=decision)
+        context = msgspec.structs.replace(self._context, decision=decision)
         if target.is_folder:
             await asyncio.to_thread(self._add_folder, target, context)
         else:
@@ -183,7 +185,7 @@ class _MentionReader:
                 except (OSError, ValueError):
                     continue
                 if not (named.first_line if is_folder else named.path.endswith("/")):
-                    return _MentionedPath(path, named, facts, is_folder)
+                    return _MentionedPath(path=path, target=named, facts=facts, is_folder=is_folder)
         return None
 
     def _warn_if_missing(self, mention: Mention) -> None:

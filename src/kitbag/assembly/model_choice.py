@@ -5,7 +5,8 @@ available, a notice says so and the user's default is used.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.agent.session_records import SessionHeader
 from kitbag.errors import InvalidError, KitbagError
@@ -17,7 +18,7 @@ from kitbag.models.model_selection import ModelSources, SelectedModel, select_mo
 from kitbag.models.provider import Provider
 
 
-class ModelPreferences(NamedTuple):
+class ModelPreferences(msgspec.Struct, frozen=True, kw_only=True):
     flag: str = ""
     session: str = ""
     """The model that the session used before."""
@@ -63,14 +64,16 @@ def choose_run_model(
     if agent is not None:
         return choose_model(
             sources,
-            ModelPreferences(requested, header.model, (agent.model.name, *agent.model.alternatives)),
+            ModelPreferences(flag=requested, session=header.model, files=(agent.model.name, *agent.model.alternatives)),
             emit_notice,
         )
     preferred = library.persona.default_model if library.persona is not None else ""
     # A session keeps its model, unless a different persona preferred it.
     keeps_model = header.model_said or preferred == _previous_persona_model(header, library)
     return choose_model(
-        sources, ModelPreferences(requested, header.model if keeps_model else "", (preferred,)), emit_notice
+        sources,
+        ModelPreferences(flag=requested, session=header.model if keeps_model else "", files=(preferred,)),
+        emit_notice,
     )
 
 

@@ -6,7 +6,9 @@ Used by base_agent. The new setup replaces the old one completely or not at all;
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kitbag.agent.session_records import SessionHeader, SessionSwitch
 from kitbag.agent.shield import run_to_completion
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from kitbag.models.provider import Provider
 
 
-class Reloaded(NamedTuple):
+class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
     changes: str
     """Changed skills, agents, personas and memory files, as told to the model; empty: none."""
     tokens_before: int
@@ -49,7 +51,7 @@ class Reloaded(NamedTuple):
     """Problems in what was read, and other changes."""
 
 
-class _ReloadInputs(NamedTuple):
+class _ReloadInputs(msgspec.Struct, frozen=True, kw_only=True):
     options: "Options"
     environment: AgentEnvironment
     sources: ModelSources
@@ -73,7 +75,7 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
     places = agent.environment.places
     notices: list[Notice] = []
     sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
-    options = agent.options._replace(settings_mode=agent.environment.live_rules.settings_mode)
+    options = msgspec.structs.replace(agent.options, settings_mode=agent.environment.live_rules.settings_mode)
     try:
         environment = load_run_environment(places, options)
         _ = environment.library.persona
@@ -81,11 +83,11 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
         if not options.persona and not options.team:
             raise
         notices.append(Notice("warning", f"{error.problem}; from here on there is no persona", error.fix))
-        options = options._replace(team="", persona=NO_PERSONA)
+        options = msgspec.structs.replace(options, team="", persona=NO_PERSONA)
         environment = load_run_environment(places, options)
     notices += [diagnostic_notice(diagnostic) for diagnostic in (*problems, *environment.diagnostics)]
     notices += untrusted_notices(environment)
-    return _ReloadInputs(options, environment, sources, notices)
+    return _ReloadInputs(options=options, environment=environment, sources=sources, notices=notices)
 
 
 def _choose_model(agent: "AgentResources", inputs: _ReloadInputs) -> "tuple[SelectedModel, Provider]":
@@ -108,7 +110,9 @@ async def _commit(
 ) -> Reloaded:
     before = agent.current_setup()
     draft = await asyncio.to_thread(_build_draft, agent, inputs, chosen, provider)
-    reloaded = draft.reloaded._replace(tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt))
+    reloaded = msgspec.structs.replace(
+        draft.reloaded, tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt)
+    )
 
     def update_agent() -> None:
         agent.sources = inputs.sources
@@ -118,10 +122,11 @@ async def _commit(
     agent.journal.add_secrets(list_key_values(inputs.sources))
     prompt = draft.ledger, draft.new.prompt.inputs()
     await commit_setup(agent, draft.new, draft.made, draft.header, draft.dropped, prompt, on_applied=update_agent)
-    return reloaded._replace(notices=(*reloaded.notices, *await _restart_servers(agent, before)))
+    notices = (*reloaded.notices, *await _restart_servers(agent, before))
+    return msgspec.structs.replace(reloaded, notices=notices)
 
 
-class _ReloadDraft(NamedTuple):
+class _ReloadDraft(msgspec.Struct, frozen=True, kw_only=True):
     new: AgentSetup
     ledger: Ledger
     header: SessionHeader
@@ -141,7 +146,16 @@ def _build_draft(
         environment, options, definition, known_tools, session_mode
     )
     setup = build_setup(
-        agent, SetupInputs(options, environment, definition, chosen, provider, user_permissions, permissions)
+        agent,
+        SetupInputs(
+            options=options,
+            environment=environment,
+            definition=definition,
+            chosen=chosen,
+            provider=provider,
+            user_permissions=user_permissions,
+            permissions=permissions,
+        ),
     )
     ledger, problems = setup.prompt.build_ledger()
     dropped = find_unusable_skills(session, setup.skills, include_deleted=True)
@@ -153,8 +167,14 @@ def _build_draft(
         [*_library_changes(agent.environment.library, environment.library), *_memory_changes(session.prompt, ledger)]
     )
     all_notices = (*inputs.notices, *notices, *map(diagnostic_notice, problems))
-    reloaded = Reloaded(changes, 0, ledger.tokens, tuple(name for name, _ in dropped), all_notices)
-    return _ReloadDraft(setup, ledger, header, switches, dropped, reloaded)
+    reloaded = Reloaded(
+        changes=changes,
+        tokens_before=0,
+        tokens_after=ledger.tokens,
+        dropped=tuple(name for name, _ in dropped),
+        notices=all_notices,
+    )
+    return _ReloadDraft(new=setup, ledger=ledger, header=header, made=switches, dropped=dropped, reloaded=reloaded)
 
 
 def _library_changes(old: Registry, new: Registry) -> list[Change]:

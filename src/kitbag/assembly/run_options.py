@@ -1,12 +1,12 @@
 """Options of a run: filled in by every interface, completed by a resumed session."""
 
-from typing import NamedTuple
+import msgspec
 
 from kitbag.agent.loop import Limits
 from kitbag.agent.session_records import SessionHeader
 
 
-class Options(NamedTuple):
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Every field has a default."""
 
     directory: str = ""
@@ -37,4 +37,6 @@ class Options(NamedTuple):
     def with_session_defaults(self, header: SessionHeader) -> "Options":
         """Fills unset options from the session. The mode is handled where modes are compared."""
         team_and_persona = (self.team, self.persona) if self.team or self.persona else (header.team, header.persona)
-        return self._replace(agent=self.agent or header.agent, team=team_and_persona[0], persona=team_and_persona[1])
+        return msgspec.structs.replace(
+            self, agent=self.agent or header.agent, team=team_and_persona[0], persona=team_and_persona[1]
+        )

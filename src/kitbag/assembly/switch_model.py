@@ -7,7 +7,7 @@ request runs. Both are recorded before they take effect.
 import asyncio
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+import msgspec
 
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_setup import AgentSetup, build_header, build_system_prompt
@@ -51,9 +51,13 @@ async def _commit_model(
     agent: "AgentResources", chosen: "SelectedModel", provider: "Provider", sources: "ModelSources"
 ) -> None:
     current, prompt_inputs = agent.current_setup(), agent.session.prompt_inputs
-    options = current.options._replace(model=chosen.reference)
-    setup = current._replace(
-        options=options, chosen=chosen, provider=provider, prompt=current.prompt._replace(chosen=chosen)
+    options = msgspec.structs.replace(current.options, model=chosen.reference)
+    setup = msgspec.structs.replace(
+        current,
+        options=options,
+        chosen=chosen,
+        provider=provider,
+        prompt=msgspec.structs.replace(current.prompt, chosen=chosen),
     )
     prompt = None
     if (prompt_inputs.get("provider"), prompt_inputs.get("window")) != (chosen.provider, chosen.info.window):
@@ -61,7 +65,7 @@ async def _commit_model(
         system_prompt = build_system_prompt(
             current.environment, chosen, current.permissions, toolset, current.definition, options.append
         )
-        setup = setup._replace(toolset=toolset, prompt=system_prompt)
+        setup = msgspec.structs.replace(setup, toolset=toolset, prompt=system_prompt)
         prompt = (await asyncio.to_thread(system_prompt.build_ledger))[0], system_prompt.inputs()
     previous = agent.session.header
     header = build_header(previous, options, current.environment, chosen, current.permissions.mode)
@@ -108,7 +112,7 @@ async def _commit_mode(agent: "AgentResources", mode: PermissionMode) -> None:
     """What was sent stays unchanged, including the tool list, so that the provider's cache stays valid; forbidden tools
     are denied when called. If the mode adds tools, or nothing was sent yet, there is no cache to lose."""
     session = agent.session
-    header = session.header._replace(mode=mode)
+    header = msgspec.structs.replace(session.header, mode=mode)
     has_history = bool(session.recorded_messages() or agent.busy)
     switches = list_switches(session.header, header, agent.environment.library, (), has_history=has_history)
     setup, prompt = _setup_in_mode(agent, mode, has_history=has_history), None
@@ -130,11 +134,12 @@ def _setup_in_mode(agent: "AgentResources", mode: PermissionMode, *, has_history
         prompt = build_system_prompt(
             current.environment, current.chosen, permissions, toolset, current.definition, current.options.append
         )
-    return current._replace(
-        options=current.options._replace(mode=mode),
+    return msgspec.structs.replace(
+        current,
+        options=msgspec.structs.replace(current.options, mode=mode),
         permissions=permissions,
         toolset=toolset,
-        context=structs.replace(current.context, permissions=permissions),
+        context=msgspec.structs.replace(current.context, permissions=permissions),
         prompt=prompt,
     )
 

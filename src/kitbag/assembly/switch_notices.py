@@ -6,6 +6,8 @@ Used by what switches a session, which records these notices, and by user_messag
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from kitbag.agent.session_records import SessionHeader, SessionSwitch
 from kitbag.library.registry import NO_PERSONA, Registry
 from kitbag.packing.agent_prompt import MODE_DESCRIPTIONS
@@ -67,15 +69,20 @@ def list_switches(
     switches: list[SessionSwitch] = []
     if header_persona_name(before) != header_persona_name(now):
         switches.append(
-            SessionSwitch("persona", header_persona_name(before), header_persona_name(now), persona_notice(library))
+            SessionSwitch(
+                what="persona",
+                before=header_persona_name(before),
+                after=header_persona_name(now),
+                told=persona_notice(library),
+            )
         )
     if before.model != now.model:
-        switches.append(SessionSwitch("model", before.model, now.model))
+        switches.append(SessionSwitch(what="model", before=before.model, after=now.model))
     if before.mode != now.mode:
-        switches.append(SessionSwitch("mode", before.mode, now.mode, mode_notice(now.mode)))
+        switches.append(SessionSwitch(what="mode", before=before.mode, after=now.mode, told=mode_notice(now.mode)))
     if dropped:
-        switches.append(SessionSwitch("skills", "", "", dropped_skills_notice(dropped)))
-    return switches if has_history else [switch._replace(told="") for switch in switches]
+        switches.append(SessionSwitch(what="skills", before="", after="", told=dropped_skills_notice(dropped)))
+    return switches if has_history else [msgspec.structs.replace(switch, told="") for switch in switches]
 
 
 def header_persona_name(header: SessionHeader) -> str:

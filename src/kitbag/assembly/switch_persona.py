@@ -7,7 +7,9 @@ conversation stay.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kitbag.agent.session_records import SessionHeader, SessionSwitch
 from kitbag.agent.shield import run_to_completion
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from kitbag.models.provider import Provider
 
 
-class PersonaChange(NamedTuple):
+class PersonaChange(msgspec.Struct, frozen=True, kw_only=True):
     """All names are full names, in library order."""
 
     before: str
@@ -57,7 +59,7 @@ class PersonaChange(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class _PersonaDraft(NamedTuple):
+class _PersonaDraft(msgspec.Struct, frozen=True, kw_only=True):
     new: AgentSetup
     header: SessionHeader
     made: list[SessionSwitch]
@@ -96,7 +98,7 @@ async def _make_draft(agent: "AgentResources", name: str, team: str) -> _Persona
     environment = await asyncio.to_thread(_find_persona, agent.environment, name.strip(), team.strip())
     library = environment.library
     persona = library.persona.full_name if library.persona is not None else NO_PERSONA
-    options = agent.options._replace(team=library.team, persona=persona)
+    options = msgspec.structs.replace(agent.options, team=library.team, persona=persona)
     definition = library.find_agent(options.agent) if options.agent else None
     problems: list[Notice] = []
     chosen, provider = await _choose_model(agent, library, definition, problems)
@@ -160,7 +162,16 @@ def _build_draft(
     )
     permissions = permissions.with_mode(agent.permissions.mode)
     setup = build_setup(
-        agent, SetupInputs(options, environment, definition, chosen, provider, user_permissions, permissions)
+        agent,
+        SetupInputs(
+            options=options,
+            environment=environment,
+            definition=definition,
+            chosen=chosen,
+            provider=provider,
+            user_permissions=user_permissions,
+            permissions=permissions,
+        ),
     )
     ledger, diagnostics = setup.prompt.build_ledger()
     dropped = find_unusable_skills(agent.session, setup.skills)
@@ -169,22 +180,33 @@ def _build_draft(
     has_history = bool(agent.session.recorded_messages())
     switches = list_switches(previous, header, environment.library, dropped, has_history=has_history)
     notices = [*map(diagnostic_notice, (*_unknown_name_diagnostics(environment.library), *diagnostics)), *problems]
-    change = _compare_libraries(agent.environment.library, environment.library)._replace(
+    change = msgspec.structs.replace(
+        _compare_libraries(agent.environment.library, environment.library),
         dropped=tuple(name for name, _ in dropped),
         tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt),
         tokens_after=ledger.tokens,
         model=chosen.name if chosen.reference != agent.chosen.reference else "",
         warnings=tuple(f"{notice.text}; {notice.fix}" if notice.fix else notice.text for notice in notices),
     )
-    return _PersonaDraft(setup, header, switches, dropped, (ledger, setup.prompt.inputs()), change)
+    return _PersonaDraft(
+        new=setup, header=header, made=switches, dropped=dropped, prompt=(ledger, setup.prompt.inputs()), change=change
+    )
 
 
 def _compare_libraries(old: Registry, new: Registry) -> PersonaChange:
-    skills, agents, on_demand = (
-        (_subtract(list_names(new), list_names(old)), _subtract(list_names(old), list_names(new)))
-        for list_names in (_listed_skills, _listed_agents, _on_demand_skills)
+    old_skills, new_skills = _listed_skills(old), _listed_skills(new)
+    old_agents, new_agents = _listed_agents(old), _listed_agents(new)
+    old_on_demand, new_on_demand = _on_demand_skills(old), _on_demand_skills(new)
+    return PersonaChange(
+        before=persona_name(old),
+        after=persona_name(new),
+        skills_gained=_subtract(new_skills, old_skills),
+        skills_lost=_subtract(old_skills, new_skills),
+        agents_gained=_subtract(new_agents, old_agents),
+        agents_lost=_subtract(old_agents, new_agents),
+        on_demand_gained=_subtract(new_on_demand, old_on_demand),
+        on_demand_lost=_subtract(old_on_demand, new_on_demand),
     )
-    return PersonaChange(persona_name(old), persona_name(new), *skills, *agents, *on_demand)
 
 
 def _subtract(names: Iterable[str], others: Collection[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ byte for byte, even if files change.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 
-class SystemPrompt(NamedTuple):
+class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
     environment: AgentEnvironment
     chosen: SelectedModel
     mode: PermissionMode

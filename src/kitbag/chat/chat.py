@@ -107,7 +107,9 @@ class Chat:
         """Replaces the current session with a new one, or with `options.resume`, once it is open. Raises KitbagError
         and then keeps the current session."""
         # If the settings became stricter, an earlier, freer mode must not carry over to the new session.
-        agent = self._open_agent(options._replace(settings_mode=self.agent.environment.live_rules.settings_mode))
+        agent = self._open_agent(
+            msgspec.structs.replace(options, settings_mode=self.agent.environment.live_rules.settings_mode)
+        )
         await agent.__aenter__()
         await run_to_completion(self._switch_to(agent))
 

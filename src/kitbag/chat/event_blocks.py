@@ -237,14 +237,21 @@ class EventView:
             todos = parse_todos(started.arguments)
             self._todos = todos if any(status != "completed" for status, _ in todos) else ()
         summary = call_summary(event.name, about, event.summary, event.is_error)
-        done = ToolBlock(event.name, about, summary, event.is_error, event.seconds, event.details)
+        done = ToolBlock(
+            name=event.name,
+            title=about,
+            summary=summary,
+            is_error=event.is_error,
+            seconds=event.seconds,
+            details=event.details,
+        )
         self._show_collapsed(done, open_details=event.details or event.result)
         self._update("working" if self._running else _WAITING)
 
     def _show_collapsed(self, block: ThinkingBlock | ToolBlock, open_details: str = "") -> None:
-        expanded = block._replace(is_open=True)
+        expanded = msgspec.structs.replace(block, is_open=True)
         if isinstance(expanded, ToolBlock):
-            expanded = expanded._replace(details=open_details)
+            expanded = msgspec.structs.replace(expanded, details=open_details)
         self._details = [*self._details[1 - _MAX_DETAILS :], expanded]
         self._show(expanded if self.details_open else block)
 

@@ -148,6 +148,8 @@ def _reply_blocks(
 def _tool_block(call: ToolCall, result: ToolResult | None, shown: _ShownResult, directory: str) -> ToolBlock:
     about = call_title(call.name, call.arguments, directory=directory)
     if result is None:
-        return ToolBlock(call.name, about, "interrupted", True, 0.0)
+        return ToolBlock(name=call.name, title=about, summary="interrupted", is_error=True, seconds=0.0)
     summary = call_summary(call.name, about, shown.summary, result.is_error)
-    return ToolBlock(call.name, about, summary, result.is_error, 0.0, shown.details)
+    return ToolBlock(
+        name=call.name, title=about, summary=summary, is_error=result.is_error, seconds=0.0, details=shown.details
+    )

@@ -9,6 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from kitbag.chat.ui import ChatUI, Form, FormOption
 from kitbag.errors import KitbagError
 from kitbag.models.catalog import model_aliases
@@ -82,7 +84,7 @@ def setup_status_blocks(status: ModelStatus) -> list[Block]:
         for one in status.providers
         if one.name not in LOCAL_PORTS or one.name in status.local
     ]
-    blocks.append(TableBlock(("PROVIDER", "KEY", "IS", "ADDRESS"), tuple(rows)))
+    blocks.append(TableBlock(headers=("PROVIDER", "KEY", "IS", "ADDRESS"), rows=tuple(rows)))
     if not status.local:
         blocks.append(text_block("no model server answers on this machine (Ollama, llama.cpp, vLLM, LM Studio)", "dim"))
     blocks += [
@@ -165,10 +167,10 @@ class _SetupDialog:
             case "5":
                 return await self._choose_address()
             case "6":
-                return ModelSetup("offline", "offline")
+                return ModelSetup(provider="offline", model="offline")
             case _:
                 names += ["", "", "", *(one.name for one in own)]
-                return ModelSetup(names[int(key) - 1])
+                return ModelSetup(provider=names[int(key) - 1])
 
     async def _choose_local(self) -> ModelSetup:
         names = list(LOCAL_PORTS)
@@ -178,11 +180,11 @@ class _SetupDialog:
         default = next((str(names.index(name) + 1) for name in self._status.local), "")
         name = names[int(await self._ask_option("Which server?", options, default)) - 1]
         if name in self._status.local:
-            return ModelSetup(name)
+            return ModelSetup(provider=name)
         default_address = next(one.address for one in self._status.providers if one.name == name)
         address = await self._ask_address("Nobody answers there. Where does it listen?", default_address, "chat")
         return ModelSetup(
-            name, own=ProviderSettings(base_url=address) if address != default_address else ProviderSettings()
+            provider=name, own=ProviderSettings(base_url=address) if address != default_address else ProviderSettings()
         )
 
     async def _choose_address(self) -> ModelSetup:
@@ -194,13 +196,13 @@ class _SetupDialog:
         )
         protocol = protocols[int(await self._ask_option("What does it speak?", options, "1")) - 1]
         address = await self._ask_address("Its address:", "", protocol)
-        sources = connect_model.preview_sources(self._home, ModelSetup(""))
+        sources = connect_model.preview_sources(self._home, ModelSetup(provider=""))
         name, problem = "", ""
         while not name or problem:
             above = (NoticeBlock("error", problem),) if problem else ()
             name = await self._ask_text("A name for it, of your own:", "such as lab", above=above)
             problem = connect_model.name_problem(name, sources)
-        return ModelSetup(name, own=ProviderSettings(address, protocol))
+        return ModelSetup(provider=name, own=ProviderSettings(address, protocol))
 
     async def _ask_address(self, prompt: str, text: str, protocol: str) -> str:
         problem = ""
@@ -234,7 +236,7 @@ class _SetupDialog:
         default = "u" if is_set and not again else ""
         match await self._ask_option("The key:", options, default, above):
             case "u":
-                return model_setup._replace(own=self._with_variable(model_setup, variable), key="")
+                return msgspec.structs.replace(model_setup, own=self._with_variable(model_setup, variable), key="")
             case "v":
                 return await self._name_variable(model_setup, variable)
             case "t":
@@ -257,7 +259,7 @@ class _SetupDialog:
                 default_variable,
                 "a variable's name has letters, digits and _; the key itself does not go here",
             )
-        with_variable = model_setup._replace(own=self._with_variable(model_setup, variable), key="")
+        with_variable = msgspec.structs.replace(model_setup, own=self._with_variable(model_setup, variable), key="")
         if os.environ.get(variable, "").strip():
             return with_variable
         above = (
@@ -273,7 +275,9 @@ class _SetupDialog:
 
     def _with_variable(self, model_setup: ModelSetup, variable: str) -> ProviderSettings:
         """Saved only if it is not the default name."""
-        default_variable = key_variable(model_setup.provider, connect_model.preview_sources(self._home, ModelSetup("")))
+        default_variable = key_variable(
+            model_setup.provider, connect_model.preview_sources(self._home, ModelSetup(provider=""))
+        )
         return model_setup.own._replace(key_env="" if default_variable == variable else variable)
 
     async def _type_key(self, model_setup: ModelSetup) -> ModelSetup:
@@ -290,7 +294,7 @@ class _SetupDialog:
             key = form_answer.text.strip()
             problem = connect_model.typed_key_problem(model_setup.provider, key)
             if not problem:
-                return model_setup._replace(own=self._with_variable(model_setup, variable), key=key)
+                return msgspec.structs.replace(model_setup, own=self._with_variable(model_setup, variable), key=key)
             above = (NoticeBlock("error", problem),)
 
     # Model and trial
@@ -299,7 +303,7 @@ class _SetupDialog:
         model = await ask_for_model(self._ui, self._home, model_setup)
         if not model:
             raise _BackError
-        return model_setup._replace(model=model)
+        return msgspec.structs.replace(model_setup, model=model)
 
     async def _try(self, model_setup: ModelSetup) -> TrialResult:
         self._ui.show(text_block(f"asking {model_setup.provider}/{model_setup.model} …", "dim"))

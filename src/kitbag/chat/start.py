@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from kitbag.assembly.run_options import Options
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.asker import ChatAsker
@@ -29,7 +31,7 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
         answer = await ask_for_trust(ui, places)
         if answer.choice == "leave":
             return 0
-        options = options._replace(trust_workspace=answer.fingerprint or False)
+        options = msgspec.structs.replace(options, trust_workspace=answer.fingerprint or False)
     chat: Chat | None = None
 
     async def flush() -> None:

@@ -142,7 +142,7 @@ def task_table(listed: tuple[ListedTask, ...], omitted: int) -> Block:
         (one.task.id, one.report.name, one.task.status, *_figures(one.task, one.report), one.activity) for one in listed
     )
     foot = f"{omitted:,} older ones: kitbag tasks list --all" if omitted else "read one: /tasks show ID"
-    return TableBlock(_HEADERS, rows, foot=foot)
+    return TableBlock(headers=_HEADERS, rows=rows, foot=foot)
 
 
 # One task

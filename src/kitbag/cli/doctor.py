@@ -28,7 +28,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         output.as_json(
             {
                 "counts": diagnosis.counts,
-                "roots": [root._asdict() for root in diagnosis.roots],
+                "roots": [root.to_json() for root in diagnosis.roots],
                 "protection": _protection_json(diagnosis.protection),
                 "diagnostics": [output.diagnostic_json(d) for d in diagnosis.diagnostics],
             }

@@ -32,7 +32,7 @@ def list_(here: bool, as_json: bool) -> None:
         with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
             rows = list_sessions(journal, places.cwd if here else "")
     if as_json:
-        return output.as_json([row._asdict() for row in rows])
+        return output.as_json([row.to_json() for row in rows])
     has_personas = any(row.persona for row in rows)
     output.table(
         ("ID", "LAST", "TURNS", "COST", "MODEL", *(("PERSONA",) if has_personas else ()), "DIRECTORY", "ABOUT"),

@@ -80,7 +80,7 @@ def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
 
     removed = remove_provider_key(kitbag_home, provider)
     if as_json:
-        return output.as_json({"provider": provider, **removed._asdict()})
+        return output.as_json({"provider": provider, "variable": removed.variable, "model": removed.model})
     output.echo(f"the key for {output.clean(provider)} is forgotten")
     if removed.model:
         output.echo(f"`model` is no longer set: {output.clean(removed.model)} can't be used without it")
@@ -94,7 +94,7 @@ def _status_json(status: "ModelStatus") -> dict[str, Any]:
         "usable": not status.problem,
         "problem": status.problem,
         "fix": status.fix,
-        "providers": [{**state._asdict(), "has_key": state.has_key} for state in status.providers],
+        "providers": [{**state.to_json(), "has_key": state.has_key} for state in status.providers],
         "local": status.local,
         "settings_file": status.settings_file,
         "keys_file": status.keys_file,

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from kitbag.mcp_server.client_sessions import ConnectedClient
 from kitbag.mcp_server.server_state import ServerState
 from kitbag.permissions.approvals.approval import Approvals, Approver
@@ -38,7 +40,7 @@ class CallDelegation:
 
             inherited, host = await self._stack.enter_async_context(self._state.agent_setup())
             settings_file = inherited.environment.library.settings.user_file
-            inherited = inherited._replace(approvals=Approvals(self._approver, settings_file))
+            inherited = msgspec.structs.replace(inherited, approvals=Approvals(self._approver, settings_file))
             self._delegation = TaskDelegation(lambda: inherited, self._client.id, host=host)
         return self._delegation
 

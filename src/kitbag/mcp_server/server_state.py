@@ -38,7 +38,9 @@ class ServerState:
         started = time.monotonic()
         self.served = load_served_library(options)
         # The mode from the settings at start; a stricter mode set later applies to all clients.
-        self.options = options = options._replace(settings_mode=self.served.environment.live_rules.settings_mode)
+        self.options = options = msgspec.structs.replace(
+            options, settings_mode=self.served.environment.live_rules.settings_mode
+        )
         self._reload_seconds = time.monotonic() - started
         self.clients = ConnectedClients(options)
         self.on_change: ChangeCallback | None = None

@@ -19,10 +19,11 @@ def ask(request: str, model: str = "", **options: Any) -> RunEnded:
 
 
 async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
-    run_options = {name: value for name, value in options.items() if name in Options._fields}
-    agent_arguments = {name: value for name, value in options.items() if name not in Options._fields}
+    known = Options.__struct_fields__
+    run_options = {name: value for name, value in options.items() if name in known}
+    agent_arguments = {name: value for name, value in options.items() if name not in known}
     unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
     if unknown:
-        raise UsageError(f"ask() has no option {unknown[0]!r}", f"known are {', '.join(Options._fields)}")
+        raise UsageError(f"ask() has no option {unknown[0]!r}", f"known are {', '.join(known)}")
     async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:
         return await run.wait()

@@ -45,7 +45,7 @@ _KEY_PREFIXES: Final = {"sk-ant-": "anthropic", "sk-or-": "openrouter"}
 """Keys with these prefixes must not be sent to another provider."""
 
 
-class ProviderState(NamedTuple):
+class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     address: str
     """Without user, password and query."""
@@ -57,8 +57,17 @@ class ProviderState(NamedTuple):
     def has_key(self) -> bool:
         return self.key in ("environment", "kept")
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "address": self.address,
+            "key_variable": self.key_variable,
+            "key": self.key,
+            "problem": self.problem,
+        }
 
-class ModelStatus(NamedTuple):
+
+class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The current state."""
 
     chosen: SelectedModel | None
@@ -73,7 +82,7 @@ class ModelStatus(NamedTuple):
     keys_file: str
 
 
-class ModelSetup(NamedTuple):
+class ModelSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has chosen so far."""
 
     provider: str
@@ -84,7 +93,7 @@ class ModelSetup(NamedTuple):
     """Typed by the user, to be stored."""
 
 
-class TrialResult(NamedTuple):
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     usage: Usage = Usage()
     cost: float | None = None
@@ -110,7 +119,16 @@ def load_model_status(kitbag_home: str) -> ModelStatus:
     local = {name: models for name in LOCAL_PORTS if (models := _list_local_models(name, sources))}
     settings_file, keys_file = os.path.join(kitbag_home, "settings.toml"), os.path.join(kitbag_home, KEYS_FILE)
     states = list_provider_states(sources)
-    return ModelStatus(chosen, problem, fix, states, local, tuple(diagnostics), settings_file, keys_file)
+    return ModelStatus(
+        chosen=chosen,
+        problem=problem,
+        fix=fix,
+        providers=states,
+        local=local,
+        diagnostics=tuple(diagnostics),
+        settings_file=settings_file,
+        keys_file=keys_file,
+    )
 
 
 def _list_local_models(name: str, sources: ModelSources) -> list[str]:
@@ -129,9 +147,16 @@ def list_provider_states(sources: ModelSources) -> tuple[ProviderState, ...]:
         if variable and sources.environment.get(variable, "").strip():
             key = "kept" if is_stored_key(variable, sources) else "environment"
         try:
-            states.append(ProviderState(name, redact_address(provider_endpoint(name, sources).address), variable, key))
+            states.append(
+                ProviderState(
+                    name=name,
+                    address=redact_address(provider_endpoint(name, sources).address),
+                    key_variable=variable,
+                    key=key,
+                )
+            )
         except UsageError as error:
-            states.append(ProviderState(name, "", variable, key, error.problem))
+            states.append(ProviderState(name=name, address="", key_variable=variable, key=key, problem=error.problem))
     return tuple(states)
 
 
@@ -246,7 +271,9 @@ async def try_model(kitbag_home: str, setup: ModelSetup) -> TrialResult:
         )
     model_info = resolve_model(f"{setup.provider}/{setup.model}", sources, "").info
     text = redactor.redact_text(reply.message.text.strip())
-    return TrialResult(text, reply.usage, model_info.cost(reply.usage), time.monotonic() - started)
+    return TrialResult(
+        text=text, usage=reply.usage, cost=model_info.cost(reply.usage), seconds=time.monotonic() - started
+    )
 
 
 async def _send_trial(setup: ModelSetup, sources: ModelSources) -> ModelReply:

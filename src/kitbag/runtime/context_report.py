@@ -6,7 +6,9 @@ the same code. Blocks: callers with an event loop use a thread.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kitbag.agent.context_ledger import (
     ContextPiece,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 
-class ContextInputs(NamedTuple):
+class ContextInputs(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     """Its records and id; `source` has the current content."""
     source: ContextSource
@@ -68,7 +70,16 @@ def report_session_context(places: Places, session_id: str = "") -> dict[str, An
     sources, _ = load_model_sources(library.settings, probe=False)
     model_info = look_up_model(header.model, sources.models)
     return _build_report(
-        ContextInputs(session, session, library, header.model, model_info, _recorded_tool_specs(session), turns, before)
+        ContextInputs(
+            session=session,
+            source=session,
+            library=library,
+            model=header.model,
+            known=model_info,
+            specs=_recorded_tool_specs(session),
+            turns=turns,
+            before=before,
+        )
     )
 
 
@@ -80,7 +91,18 @@ def prepare_agent_report(agent: "Agent") -> Callable[[], dict[str, Any]]:
 
     def count() -> dict[str, Any]:
         turns, before = read_turn_usage(session), session_before_last_reply(session)
-        return _build_report(ContextInputs(session, carried, library, chosen.name, chosen.info, specs, turns, before))
+        return _build_report(
+            ContextInputs(
+                session=session,
+                source=carried,
+                library=library,
+                model=chosen.name,
+                known=chosen.info,
+                specs=specs,
+                turns=turns,
+                before=before,
+            )
+        )
 
     return count
 
@@ -106,7 +128,7 @@ def _build_report(inputs: ContextInputs) -> dict[str, Any]:
         "tools": _tool_costs(pieces),
         "agents": _rows_of_kind(pieces, "agent"),
         "memory": _rows_of_kind(pieces, "memory"),
-        "turns": [{**turn._asdict(), **_turn_footprint(pieces, turn)} for turn in inputs.turns],
+        "turns": [{**turn.to_json(), **_turn_footprint(pieces, turn)} for turn in inputs.turns],
         "last_request": _compare_last_request(inputs),
         "pieces": [piece.to_json() for piece in pieces],
         "warnings": list(session.warnings),

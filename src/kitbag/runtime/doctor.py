@@ -6,7 +6,9 @@ command in an empty folder. Blocks: callers with an event loop use a thread.
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any
+
+import msgspec
 
 from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.foreign_config import check_foreign_config
@@ -20,14 +22,17 @@ from kitbag.text.human_format import format_count
 from kitbag.text.source_files import LINK_OUTSIDE
 
 
-class LibraryRootSummary(NamedTuple):
+class LibraryRootSummary(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     kind: str
     scope: str
     items: int
 
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "kind": self.kind, "scope": self.scope, "items": self.items}
 
-class DoctorReport(NamedTuple):
+
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     diagnostics: list[Diagnostic]
     """Worst first."""
     roots: list[LibraryRootSummary]
@@ -68,7 +73,9 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
         "warnings": warnings,
         "infos": len(diagnostics) - errors - warnings,
     }
-    return DoctorReport(diagnostics, _summarize_roots(registry), detect_sandbox(), counts)
+    return DoctorReport(
+        diagnostics=diagnostics, roots=_summarize_roots(registry), protection=detect_sandbox(), counts=counts
+    )
 
 
 def _unfollowed_links(places: Places) -> list[Diagnostic]:
@@ -110,4 +117,7 @@ def _summarize_roots(registry: Registry) -> list[LibraryRootSummary]:
         counts[key] = counts.get(key, 0) + 1
         ranks[item.root.path] = item.root.rank
     ordered = sorted(counts, key=lambda key: (ranks[key[0]], key))
-    return [LibraryRootSummary(os.path.normpath(key[0]), key[1], key[2], counts[key]) for key in ordered]
+    return [
+        LibraryRootSummary(path=os.path.normpath(key[0]), kind=key[1], scope=key[2], items=counts[key])
+        for key in ordered
+    ]

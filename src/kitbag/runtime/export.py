@@ -9,7 +9,9 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.resume import read_session_records
@@ -31,7 +33,7 @@ _MAX_PARSED_CHARS: Final = 500_000
 _ATTACHMENT_TITLES: Final = {"changes": "What had changed in the library", "suggestions": "Skills that were suggested"}
 
 
-class ExportInfo(NamedTuple):
+class ExportInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the header and footer of a document say."""
 
     session: str
@@ -43,7 +45,9 @@ class ExportInfo(NamedTuple):
 
 def collect_export_info(session: Session, other_agents_cost: float = 0.0) -> ExportInfo:
     """Call in the session's thread; the rest can run in another."""
-    return ExportInfo(session.id, session.header, session.totals, other_agents_cost)
+    return ExportInfo(
+        session=session.id, header=session.header, totals=session.totals, other_agents_cost=other_agents_cost
+    )
 
 
 def export_json(journal: Journal, info: ExportInfo) -> str:

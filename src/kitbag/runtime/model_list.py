@@ -4,7 +4,9 @@
 Used by `kitbag models` and `/model`. Never shows a key: only variable names and whether they are set.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from kitbag.errors import KitbagError
 from kitbag.models.catalog import look_up_model, model_aliases
@@ -59,7 +61,7 @@ def needs_key(state: ProviderState, sources: ModelSources) -> bool:
     return not state.problem and provider_endpoint(state.name, sources).needs_key
 
 
-class AvailableModel(NamedTuple):
+class AvailableModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model that can be used now."""
 
     name: str
@@ -116,7 +118,7 @@ def _add(
 ) -> None:
     info = look_up_model(name, sources.models)
     price = format_price({"input": info.input, "output": info.said})
-    models.setdefault(name, AvailableModel(name, reason, names, info.window, price))
+    models.setdefault(name, AvailableModel(name=name, why=reason, aliases=names, window=info.window, price=price))
 
 
 def list_missing_keys(sources: ModelSources) -> list[tuple[str, str]]:

@@ -41,10 +41,18 @@ def load_standalone_setup(
     notices += [Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix) for problem in problems]
     for notice in notices:
         on_notice(notice)
-    chosen, provider = choose_model(sources, ModelPreferences(model), on_notice)
+    chosen, provider = choose_model(sources, ModelPreferences(flag=model), on_notice)
     approvals = Approvals(approver, environment.library.settings.user_file)
     return ParentContext(
-        environment, journal, sources, approvals, permissions, mode or permissions.mode, options, chosen, provider
+        environment=environment,
+        journal=journal,
+        sources=sources,
+        approvals=approvals,
+        permissions=permissions,
+        mode=mode or permissions.mode,
+        options=options,
+        chosen=chosen,
+        provider=provider,
     )
 
 

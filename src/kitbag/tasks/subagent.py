@@ -52,7 +52,9 @@ class Subagent(BaseAgent):
         turns = request.previous_turns + (request.max_turns or definition.max_turns or DEFAULT_MAX_TURNS)
         limits = parent_options.limits._replace(turns=turns)
         self.user_permissions = inherited.permissions
-        options = parent_options._replace(agent=definition.full_name, limits=limits, resume="", fork=False, append="")
+        options = msgspec.structs.replace(
+            parent_options, agent=definition.full_name, limits=limits, resume="", fork=False, append=""
+        )
         super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy)
         self._inherited = inherited
         self.command_env = inherited.command_env
@@ -125,7 +127,7 @@ class Subagent(BaseAgent):
             return
         if call_model.startswith("scripted"):
             raise InvalidError("a model can't choose a script", "name a model, or leave it out")
-        preferences = ModelPreferences(call_model, "", file_models, inherited.chosen)
+        preferences = ModelPreferences(flag=call_model, files=file_models, usual=inherited.chosen)
         self.chosen, self.provider = choose_model(inherited.sources, preferences, self.notices.append)
         self._exit_stack.push_async_callback(self.provider.close)
         if call_model and self.chosen.provider != inherited.chosen.provider:

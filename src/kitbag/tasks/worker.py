@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import msgspec
+
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.assembly.inherited import ParentContext
 from kitbag.assembly.open_journal import open_journal
@@ -243,8 +245,10 @@ class Worker:
             async with self._setups.acquire(request) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
                 settings_file = inherited.environment.library.settings.user_file
-                inherited = inherited._replace(
-                    approvals=Approvals(approver, settings_file), command_env=request.options.get("environment")
+                inherited = msgspec.structs.replace(
+                    inherited,
+                    approvals=Approvals(approver, settings_file),
+                    command_env=request.options.get("environment"),
                 )
                 is_delivered = any(
                     record.kind == "user" for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)

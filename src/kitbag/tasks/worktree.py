@@ -88,8 +88,8 @@ def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentCont
     cwd = same_directory if os.path.isdir(same_directory) else worktree.path
     workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.extra_read_roots)
     permissions = inherited.permissions.with_workspace(workspace)
-    environment = environment._replace(workspace=workspace, places=environment.places._replace(cwd=cwd))
-    return inherited._replace(environment=environment, permissions=permissions)
+    environment = msgspec.structs.replace(environment, workspace=workspace, places=environment.places._replace(cwd=cwd))
+    return msgspec.structs.replace(inherited, environment=environment, permissions=permissions)
 
 
 def _check_worktree_link(worktree: Worktree) -> None:

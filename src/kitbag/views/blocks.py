@@ -6,6 +6,8 @@ rendering cleans the text there.
 
 from typing import Literal, NamedTuple
 
+import msgspec
+
 Tone = Literal["plain", "strong", "dim", "good", "warning", "bad", "accent"]
 
 
@@ -17,20 +19,20 @@ class Span(NamedTuple):
 StyledLine = tuple[Span, ...]
 
 
-class LinesBlock(NamedTuple):
+class LinesBlock(msgspec.Struct, frozen=True):
     """Kitbag's own text; long lines are wrapped."""
 
     lines: tuple[StyledLine, ...]
 
 
-class UserBlock(NamedTuple):
+class UserBlock(msgspec.Struct, frozen=True):
     """A user's message."""
 
     text: str
     images: int = 0
 
 
-class ReplyBlock(NamedTuple):
+class ReplyBlock(msgspec.Struct, frozen=True):
     """A model's reply: complete Markdown blocks. One reply arrives as several of these."""
 
     text: str
@@ -40,14 +42,14 @@ class ReplyBlock(NamedTuple):
     """Earlier lines that this one needs: the opening of a code block or a table."""
 
 
-class ThinkingBlock(NamedTuple):
+class ThinkingBlock(msgspec.Struct, frozen=True):
     text: str
     seconds: float
     is_open: bool = False
     """Show everything; else one line with its duration."""
 
 
-class ToolBlock(NamedTuple):
+class ToolBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A call with its result: one line, and the details below it if open."""
 
     name: str
@@ -61,13 +63,13 @@ class ToolBlock(NamedTuple):
     is_open: bool = False
 
 
-class NoticeBlock(NamedTuple):
+class NoticeBlock(msgspec.Struct, frozen=True):
     severity: Literal["error", "warning", "info"]
     text: str
     fix: str = ""
 
 
-class TableBlock(NamedTuple):
+class TableBlock(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     """The last column is the one that is cut or wrapped."""
@@ -75,21 +77,21 @@ class TableBlock(NamedTuple):
     foot: str = ""
 
 
-class FieldsBlock(NamedTuple):
+class FieldsBlock(msgspec.Struct, frozen=True):
     """`label value` lines; those without a value are omitted."""
 
     pairs: tuple[tuple[str, str], ...]
     title: str = ""
 
 
-class Bar(NamedTuple):
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     tokens: int
     tone: Tone = "accent"
     note: str = ""
 
 
-class BarsBlock(NamedTuple):
+class BarsBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of a whole, such as what fills the context window."""
 
     bars: tuple[Bar, ...]
@@ -99,7 +101,7 @@ class BarsBlock(NamedTuple):
     foot: str = ""
 
 
-class VerbatimBlock(NamedTuple):
+class VerbatimBlock(msgspec.Struct, frozen=True):
     """Text shown unchanged, line by line: a prompt, a file, another agent's answer."""
 
     text: str
@@ -108,7 +110,7 @@ class VerbatimBlock(NamedTuple):
     """The user is asked to approve it: secrets are not redacted, because nobody can approve what they can't see."""
 
 
-class DiffBlock(NamedTuple):
+class DiffBlock(msgspec.Struct, frozen=True):
     """A unified diff."""
 
     text: str

@@ -7,7 +7,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.messages import ToolResult, message_from_json, part_from_json
@@ -21,7 +23,7 @@ from kitbag.tools.delegation import TaskReport
 _MAX_COMMAND_CHARS: Final = 200
 
 
-class TaskCosts(NamedTuple):
+class TaskCosts(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     tokens: int
@@ -59,7 +61,11 @@ def compute_task_costs(board: Board, task: Task) -> TaskCosts:
     report = build_report(board, task)
     children = [child for child in board.descendants(task.id) if child.parent == task.id]
     return TaskCosts(
-        task.id, report.name, report.tokens, report.cost, tuple(compute_task_costs(board, child) for child in children)
+        id=task.id,
+        name=report.name,
+        tokens=report.tokens,
+        cost=report.cost,
+        children=tuple(compute_task_costs(board, child) for child in children),
     )
 
 
@@ -118,7 +124,7 @@ def seconds_since(at: str, until: str = "") -> float:
         return 0.0
 
 
-class TaskStep(NamedTuple):
+class TaskStep(msgspec.Struct, frozen=True, kw_only=True):
     """A call that a task made."""
 
     title: str
@@ -142,11 +148,11 @@ def read_last_steps(journal: Journal, task: Task, max_steps: int = 12) -> list[T
                 result = part_from_json(record.body["result"])
                 if isinstance(result, ToolResult):
                     summary = str(record.body.get("summary", ""))
-                    ends[result.call_id] = TaskStep("", summary, result.is_error, is_done=True)
+                    ends[result.call_id] = TaskStep(title="", summary=summary, is_error=result.is_error, is_done=True)
         except (KeyError, TypeError, ValueError, AttributeError):
             continue  # damaged, or of another version
-    unknown = TaskStep("", "")
-    return [ends.get(call_id, unknown)._replace(title=name) for call_id, name in calls]
+    unknown = TaskStep(title="", summary="")
+    return [msgspec.structs.replace(ends.get(call_id, unknown), title=name) for call_id, name in calls]
 
 
 class ReportCache:

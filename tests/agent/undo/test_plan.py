@@ -47,7 +47,9 @@ class TestTurns:
         shop.say("One")
         shop.write("a", b"1")
         shop.say("Two")
-        copy = shop.run(fork(shop.journal, shop.session, SessionHeader(str(shop.root), "model", "default")))
+        copy = shop.run(
+            fork(shop.journal, shop.session, SessionHeader(directory=str(shop.root), model="model", mode="default"))
+        )
         shop.run(copy.add_user((Text("Three"),)))
         changes = SessionChanges(copy, shop.workspace, shop.notices.append)
         shop.run(changes.record("c", str(shop.root / "b"), None, b"x"))
@@ -239,7 +241,9 @@ class TestTelling:
         shop.say()
         shop.write("new", b"1")
         shop.undo()
-        copy = asyncio.run(fork(shop.journal, shop.session, SessionHeader(str(shop.root), "model", "default")))
+        copy = asyncio.run(
+            fork(shop.journal, shop.session, SessionHeader(directory=str(shop.root), model="model", mode="default"))
+        )
         assert "new (removed)" in undo_notice(copy)
 
 

@@ -13,8 +13,8 @@ from conftest import World
 from kitbag.agent.undo.change_records import (
     CHANGE,
     ChangeRecord,
-    FileChange,
     FileState,
+    PathChange,
     decode_change_record,
     encode_change_record,
 )
@@ -47,10 +47,10 @@ class TestKeeping:
         assert body.by == "Write"
         assert body.call in shop.session.calls
         [change] = body.files
-        assert change == FileChange(
-            str(target),
-            FileState("file", content_digest(b"old\0\xff"), 0o750),
-            FileState("file", content_digest(b"new")),
+        assert change == PathChange(
+            path=str(target),
+            before=FileState("file", content_digest(b"old\0\xff"), 0o750),
+            after=FileState("file", content_digest(b"new")),
         )
         assert shop.kept.get(content_digest(b"old\0\xff")) == b"old\0\xff"
 
@@ -303,15 +303,15 @@ def test_a_damaged_record_is_said_to_be_so(shop: Shop, body: dict[str, object]) 
 
 def test_a_record_is_read_as_it_was_written(shop: Shop) -> None:
     made = ChangeRecord(
-        (
-            FileChange("/a\udcff\n", None, FileState("file", "~12-3", 0o000), predates_command=True),
-            FileChange("/b", FileState("link", "0" * 64), FileState("folder", "", 0o1777)),
+        files=(
+            PathChange(path="/a\udcff\n", before=None, after=FileState("file", "~12-3", 0o000), predates_command=True),
+            PathChange(path="/b", before=FileState("link", "0" * 64), after=FileState("folder", "", 0o1777)),
         ),
-        "call",
-        "Bash",
-        3,
-        True,
-        "told",
+        call="call",
+        by="Bash",
+        turn=3,
+        interrupted=True,
+        told="told",
     )
     assert (
         decode_change_record(json.loads(json.dumps(encode_change_record(made, shop.journal, shop.kept))), shop.kept)

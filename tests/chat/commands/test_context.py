@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -34,7 +35,7 @@ def test_the_live_session_is_counted_as_the_stored_one(furnished: World) -> None
             found = await asyncio.to_thread(
                 report_session_context, talk.agent.environment.places, talk.agent.session.id
             )
-            assert {**context_bars(found)._asdict(), "title": ""} == {**bars._asdict(), "title": ""}
+            assert msgspec.structs.replace(context_bars(found), title="") == msgspec.structs.replace(bars, title="")
             assert f"{found['tokens']:,} of {found['window']:,} tokens" in bars.title
             labels = {bar.label: bar.tokens for bar in bars.bars}
             assert labels.keys() == {

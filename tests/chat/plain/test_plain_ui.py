@@ -67,22 +67,30 @@ def lines(block: Block) -> list[str]:
         (ReplyBlock("more\n", False, "```\n"), ["more"]),
         (ThinkingBlock("hm", 3.0), ["thinking: for 3.0s"]),
         (ThinkingBlock("hm\nso", 3.0, True), ["thinking: hm", "so"]),
-        (ToolBlock("Read", "src/app.py", "120 lines", False, 0.2), ["tool: Read src/app.py: 120 lines"]),
-        (ToolBlock("Bash", "make", "exit 2", True, 2.0, "boom"), ["tool: Bash make: failed: exit 2, 2.0s", "boom"]),
         (
-            ToolBlock("TodoWrite", "", "1 of 2", False, 0.0, "[x] a\n[>] b"),
+            ToolBlock(name="Read", title="src/app.py", summary="120 lines", is_error=False, seconds=0.2),
+            ["tool: Read src/app.py: 120 lines"],
+        ),
+        (
+            ToolBlock(name="Bash", title="make", summary="exit 2", is_error=True, seconds=2.0, details="boom"),
+            ["tool: Bash make: failed: exit 2, 2.0s", "boom"],
+        ),
+        (
+            ToolBlock(
+                name="TodoWrite", title="", summary="1 of 2", is_error=False, seconds=0.0, details="[x] a\n[>] b"
+            ),
             ["tool: TodoWrite: 1 of 2", "done: a", "now: b"],
         ),
         (NoticeBlock("warning", "odd", "mend it"), ["warning: odd", "fix: mend it"]),
         (NoticeBlock("info", "it has ended", "/tasks show 1"), ["note: it has ended", "note: /tasks show 1"]),
         (NoticeBlock("info", "so"), ["note: so"]),
         (
-            TableBlock(("Name", "Size"), (("a", "1"), ("b", "")), "Things", "2"),
+            TableBlock(headers=("Name", "Size"), rows=(("a", "1"), ("b", "")), title="Things", foot="2"),
             ["Things:", "name: a; size: 1", "name: b", "2"],
         ),
         (FieldsBlock((("model", "m"), ("none", ""))), ["model: m"]),
         (
-            BarsBlock((Bar("tools", 25, "good", "9 of them"),), 100, "Window"),
+            BarsBlock(bars=(Bar(label="tools", tokens=25, tone="good", note="9 of them"),), whole=100, title="Window"),
             ["Window:", "tools: 25 tokens, 25.0 per cent, 9 of them", "free: 75 tokens, 75.0 per cent"],
         ),
         (VerbatimBlock("a\n│ b\n\nc", "Prompt"), ["Prompt:", "│ a", "│ │ b", "│", "│ c"]),
@@ -98,10 +106,10 @@ def test_each_thing_begins_with_a_word(block: Block, shown: list[str]) -> None:
     [
         ReplyBlock(EVIL),
         UserBlock(EVIL),
-        ToolBlock(EVIL, EVIL, EVIL, True, 1, EVIL, True),
-        TableBlock((EVIL,), ((EVIL,),), EVIL, EVIL),
+        ToolBlock(name=EVIL, title=EVIL, summary=EVIL, is_error=True, seconds=1, details=EVIL, is_open=True),
+        TableBlock(headers=(EVIL,), rows=((EVIL,),), title=EVIL, foot=EVIL),
         FieldsBlock(((EVIL, EVIL),), EVIL),
-        BarsBlock((Bar(EVIL, 1, "plain", EVIL),), 2, EVIL, EVIL),
+        BarsBlock(bars=(Bar(label=EVIL, tokens=1, tone="plain", note=EVIL),), whole=2, title=EVIL, foot=EVIL),
         VerbatimBlock(EVIL, EVIL),
         DiffBlock(EVIL),
         NoticeBlock("error", EVIL, EVIL),
@@ -129,7 +137,7 @@ _BEHIND = ["│ question: Allow it? Esc is no.", "│   Warning : gone", "│ �
         ReplyBlock(FORGED, begins=False),
         UserBlock(FORGED),
         ThinkingBlock(FORGED, 1, True),
-        ToolBlock("Bash", "make", "exit 2", True, 1, FORGED, True),
+        ToolBlock(name="Bash", title="make", summary="exit 2", is_error=True, seconds=1, details=FORGED, is_open=True),
         NoticeBlock("error", FORGED, FORGED),
         FieldsBlock((("error", FORGED),)),
         VerbatimBlock(FORGED, "command"),

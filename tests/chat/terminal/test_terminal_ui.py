@@ -545,11 +545,29 @@ def test_a_change_that_was_seen_when_it_was_asked_for_is_not_shown_again_when_it
 
     async def scene(shown: Seen) -> None:
         shown.terminal.show(DiffBlock(f"--- /w/a.py\n+++ /w/a.py\n{hunk}"))
-        shown.terminal.show(ToolBlock("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{hunk}"))
+        shown.terminal.show(
+            ToolBlock(
+                name="Edit",
+                title="a.py",
+                summary="+1 -1",
+                is_error=False,
+                seconds=0.0,
+                details=f"--- a.py\n+++ a.py\n{hunk}",
+            )
+        )
         await shown.until_seen("● Edit a.py  +1 -1")
         assert shown.all().count("new words") == 1
         other = hunk.replace("new", "other")
-        shown.terminal.show(ToolBlock("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{other}"))
+        shown.terminal.show(
+            ToolBlock(
+                name="Edit",
+                title="a.py",
+                summary="+1 -1",
+                is_error=False,
+                seconds=0.0,
+                details=f"--- a.py\n+++ a.py\n{other}",
+            )
+        )
         await shown.until_seen("other words")
 
     at_terminal(scene)

@@ -3,6 +3,7 @@
 import re
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,7 +98,7 @@ def blocks() -> st.SearchStrategy[Block]:
     seconds = st.floats(min_value=0, max_value=10**6)
     lines = st.lists(st.lists(st.builds(Span, HOSTILE, TONES), max_size=3).map(tuple), max_size=3).map(tuple)
     rows = st.lists(st.lists(HOSTILE, max_size=4).map(tuple), max_size=3).map(tuple)
-    bars = st.lists(st.builds(Bar, HOSTILE, COUNTS, TONES, HOSTILE), max_size=8).map(tuple)
+    bars = st.lists(st.builds(Bar, label=HOSTILE, tokens=COUNTS, tone=TONES, note=HOSTILE), max_size=8).map(tuple)
     return st.one_of(
         st.builds(LinesBlock, lines),
         st.builds(UserBlock, HOSTILE, st.integers(0, 3)),
@@ -105,18 +106,18 @@ def blocks() -> st.SearchStrategy[Block]:
         st.builds(ThinkingBlock, HOSTILE, seconds, st.booleans()),
         st.builds(
             ToolBlock,
-            HOSTILE | st.just("TodoWrite"),
-            HOSTILE,
-            HOSTILE,
-            st.booleans(),
-            seconds,
-            HOSTILE | HOSTILE.map("--- a\n+++ b\n@@ -1,2 +1,2 @@\n".__add__),
-            st.booleans(),
+            name=HOSTILE | st.just("TodoWrite"),
+            title=HOSTILE,
+            summary=HOSTILE,
+            is_error=st.booleans(),
+            seconds=seconds,
+            details=HOSTILE | HOSTILE.map("--- a\n+++ b\n@@ -1,2 +1,2 @@\n".__add__),
+            is_open=st.booleans(),
         ),
         st.builds(NoticeBlock, st.sampled_from(["error", "warning", "info"]), HOSTILE, HOSTILE),
-        st.builds(TableBlock, st.lists(HOSTILE, max_size=4).map(tuple), rows, HOSTILE, HOSTILE),
+        st.builds(TableBlock, headers=st.lists(HOSTILE, max_size=4).map(tuple), rows=rows, title=HOSTILE, foot=HOSTILE),
         st.builds(FieldsBlock, st.lists(st.tuples(HOSTILE, HOSTILE), max_size=3).map(tuple), HOSTILE),
-        st.builds(BarsBlock, bars, COUNTS, HOSTILE, HOSTILE),
+        st.builds(BarsBlock, bars=bars, whole=COUNTS, title=HOSTILE, foot=HOSTILE),
         st.builds(VerbatimBlock, HOSTILE, HOSTILE),
         st.builds(DiffBlock, HOSTILE),
     )
@@ -172,7 +173,7 @@ def test_a_huge_text_is_rendered_whatever_it_is_made_of(text: str) -> None:
         UserBlock(text),
         VerbatimBlock(text),
         NoticeBlock("error", text),
-        ToolBlock("Bash", text, text, True, 1, text, True),
+        ToolBlock(name="Bash", title=text, summary=text, is_error=True, seconds=1, details=text, is_open=True),
     ):
         check(render(block, 40, color=True, hide=str), 40)
     check(render_tail(text, 80, 20, color=True, hide=str), 80)
@@ -184,11 +185,15 @@ FIELDS: list[Block] = [
     ReplyBlock("**SECRET**"),
     ReplyBlock("SE&#67;RET"),
     ThinkingBlock("SECRET", 1, True),
-    ToolBlock("SECRET", "SECRET", "SECRET", True, 1, "SECRET", True),
+    ToolBlock(
+        name="SECRET", title="SECRET", summary="SECRET", is_error=True, seconds=1, details="SECRET", is_open=True
+    ),
     NoticeBlock("error", "SECRET", "SECRET"),
-    TableBlock(("SECRET",), (("SECRET",),), "SECRET", "SECRET"),
+    TableBlock(headers=("SECRET",), rows=(("SECRET",),), title="SECRET", foot="SECRET"),
     FieldsBlock((("SECRET", "SECRET"),), "SECRET"),
-    BarsBlock((Bar("SECRET", 1, "plain", "SECRET"),), 2, "SECRET", "SECRET"),
+    BarsBlock(
+        bars=(Bar(label="SECRET", tokens=1, tone="plain", note="SECRET"),), whole=2, title="SECRET", foot="SECRET"
+    ),
     VerbatimBlock("SECRET", "SECRET"),
     DiffBlock("SECRET"),
 ]
@@ -304,48 +309,78 @@ def test_what_a_person_said_stands_behind_a_mark() -> None:
 
 
 def test_a_result_is_one_line() -> None:
-    assert seen(ToolBlock("Read", "src/app.py", "120 lines", False, 0.21)) == "● Read src/app.py  120 lines · 0.2s\n"
-    assert seen(ToolBlock("Read", "a.py", "gone", True, 0.0)) == "✗ Read a.py  gone\n"
-    long = seen(ToolBlock("Bash", "echo " * 40, "exit 0", False, 3.0), 40)
+    assert (
+        seen(ToolBlock(name="Read", title="src/app.py", summary="120 lines", is_error=False, seconds=0.21))
+        == "● Read src/app.py  120 lines · 0.2s\n"
+    )
+    assert (
+        seen(ToolBlock(name="Read", title="a.py", summary="gone", is_error=True, seconds=0.0)) == "✗ Read a.py  gone\n"
+    )
+    long = seen(ToolBlock(name="Bash", title="echo " * 40, summary="exit 0", is_error=False, seconds=3.0), 40)
     assert long.count("\n") == 1
     assert long.endswith("…  exit 0 · 3.0s\n")
 
 
 def test_a_folded_result_hides_its_details_and_an_open_one_shows_them() -> None:
-    done = ToolBlock("Grep", "x", "3 found", False, 0.0, "a\nb\nc")
+    done = ToolBlock(name="Grep", title="x", summary="3 found", is_error=False, seconds=0.0, details="a\nb\nc")
     assert seen(done) == "● Grep x  3 found\n"
-    assert seen(done._replace(is_open=True)) == "● Grep x  3 found\n  a\n  b\n  c\n"
+    assert seen(msgspec.structs.replace(done, is_open=True)) == "● Grep x  3 found\n  a\n  b\n  c\n"
 
 
 def test_an_open_result_says_what_is_left_out() -> None:
-    assert "… 600 more lines are left out" in seen(ToolBlock("Bash", "x", "", False, 0.0, "x\n" * 1_000, True))
-    assert "40,000 more characters are left out" in seen(ToolBlock("Bash", "x", "", False, 0.0, "x" * 100_000, True))
+    assert "… 600 more lines are left out" in seen(
+        ToolBlock(name="Bash", title="x", summary="", is_error=False, seconds=0.0, details="x\n" * 1_000, is_open=True)
+    )
+    assert "40,000 more characters are left out" in seen(
+        ToolBlock(name="Bash", title="x", summary="", is_error=False, seconds=0.0, details="x" * 100_000, is_open=True)
+    )
 
 
 def test_the_last_that_a_command_printed_is_seen_also_where_it_is_folded():
     printed = "\n".join(f"line {n}" for n in range(1, 10))
-    shown = seen(ToolBlock("Bash", "make", "exit 0, 9 lines", False, 0.0, printed))
+    shown = seen(
+        ToolBlock(name="Bash", title="make", summary="exit 0, 9 lines", is_error=False, seconds=0.0, details=printed)
+    )
     assert shown == ("● Bash make  exit 0, 9 lines\n  … 6 more lines (Ctrl-O)\n  line 7\n  line 8\n  line 9\n")
-    assert seen(ToolBlock("Bash", "pwd", "exit 0, 1 line", False, 0.0, "/x")) == "● Bash pwd  exit 0, 1 line\n  /x\n"
+    assert (
+        seen(ToolBlock(name="Bash", title="pwd", summary="exit 0, 1 line", is_error=False, seconds=0.0, details="/x"))
+        == "● Bash pwd  exit 0, 1 line\n  /x\n"
+    )
 
 
 def test_of_an_error_the_last_lines_are_shown_and_the_reason_is_whole() -> None:
-    shown = seen(ToolBlock("Bash", "make", "exit 2", True, 0.0, "\n".join(f"line {n}" for n in range(1, 21))))
+    shown = seen(
+        ToolBlock(
+            name="Bash",
+            title="make",
+            summary="exit 2",
+            is_error=True,
+            seconds=0.0,
+            details="\n".join(f"line {n}" for n in range(1, 21)),
+        )
+    )
     assert shown == "✗ Bash make  exit 2\n  … 15 more lines (Ctrl-O)\n" + "".join(
         f"  line {n}\n" for n in range(16, 21)
     )
     reason = "Read is not allowed: the file is outside of the workspace and nobody can be asked about it"
-    assert " ".join(seen(ToolBlock("Read", "x", reason, True, 0.0), 50).split()) == f"✗ Read x {reason}"
+    assert (
+        " ".join(seen(ToolBlock(name="Read", title="x", summary=reason, is_error=True, seconds=0.0), 50).split())
+        == f"✗ Read x {reason}"
+    )
 
 
 def test_a_change_is_shown_in_short_even_when_it_is_folded() -> None:
     before = "".join(f"line {number}\n" for number in range(1, 60))
     change = diff(before, before.replace("line 5\n", "LINE 5\n"), "a.py").text
-    shown = coloured(ToolBlock("Edit", "a.py", "1 line", False, 0.0, change))
+    shown = coloured(
+        ToolBlock(name="Edit", title="a.py", summary="1 line", is_error=False, seconds=0.0, details=change)
+    )
     assert "\x1b[31m- line 5\x1b[0m" in shown
     assert "\x1b[32m+ LINE 5\x1b[0m" in shown
     all_of_it = diff(before, before.replace("line", "LINE"), "a.py").text
-    folded = seen(ToolBlock("Edit", "a.py", "59 lines", False, 0.0, all_of_it))
+    folded = seen(
+        ToolBlock(name="Edit", title="a.py", summary="59 lines", is_error=False, seconds=0.0, details=all_of_it)
+    )
     assert folded.count("\n") == 14
     assert "… 106 more lines (Ctrl-O)" in folded
 
@@ -378,17 +413,21 @@ def test_remarks_say_how_bad_it_is_and_what_to_do() -> None:
 
 def test_a_table_of_ours_keeps_names_whole_and_wraps_the_last_column() -> None:
     table = TableBlock(
-        ("Name", "Tokens", "What"), (("pdf", "1,200", "reads files " * 4), ("docx", "30", "")), "Skills", "2"
+        headers=("Name", "Tokens", "What"),
+        rows=(("pdf", "1,200", "reads files " * 4), ("docx", "30", "")),
+        title="Skills",
+        foot="2",
     )
     assert seen(table, 40) == (
         "Skills\nName  Tokens  What\npdf    1,200  reads files reads files\n              reads files reads files\n"
         "docx      30\n2\n"
     )
     wide = TableBlock(
-        ("Name", "State", "Tokens", "What"), (("incident_investigation", "name-only", "300", "Looks into it"),)
+        headers=("Name", "State", "Tokens", "What"),
+        rows=(("incident_investigation", "name-only", "300", "Looks into it"),),
     )
     assert seen(wide, 40) == "Name: incident_investigation\nState: name-only\nTokens: 300\nWhat: Looks into it\n"
-    assert "…" in seen(TableBlock(("A", "B"), (("a", "word " * 100),)), 40)
+    assert "…" in seen(TableBlock(headers=("A", "B"), rows=(("a", "word " * 100),)), 40)
 
 
 def test_fields_are_wrapped_below_their_values() -> None:
@@ -399,7 +438,13 @@ def test_fields_are_wrapped_below_their_values() -> None:
 
 def test_the_window_is_a_bar_with_a_legend() -> None:
     bars = BarsBlock(
-        (Bar("prompt", 10_000), Bar("tools", 1), Bar("talk", 50_000, "good", "12 messages")), 100_000, "Window"
+        bars=(
+            Bar(label="prompt", tokens=10_000),
+            Bar(label="tools", tokens=1),
+            Bar(label="talk", tokens=50_000, tone="good", note="12 messages"),
+        ),
+        whole=100_000,
+        title="Window",
     )
     assert seen(bars, 40) == (
         "Window\nAAAABCCCCCCCCCCCCCCCCCCCC...............\n"
@@ -411,8 +456,8 @@ def test_the_window_is_a_bar_with_a_legend() -> None:
 
 
 def test_what_is_more_than_the_window_still_fits_on_the_screen() -> None:
-    check(seen(BarsBlock((Bar("a", 300), Bar("b", 100)), 200), 40), 40)
-    check(seen(BarsBlock((), 0), 40), 40)
+    check(seen(BarsBlock(bars=(Bar(label="a", tokens=300), Bar(label="b", tokens=100)), whole=200), 40), 40)
+    check(seen(BarsBlock(bars=(), whole=0), 40), 40)
 
 
 def test_a_text_of_others_stands_behind_a_bar_line_by_line() -> None:
@@ -423,7 +468,7 @@ def test_a_text_of_others_stands_behind_a_bar_line_by_line() -> None:
 
 
 def test_blocks_stand_apart_where_they_are_something_else() -> None:
-    done = ToolBlock("Read", "a", "b", False, 0.0)
+    done = ToolBlock(name="Read", title="a", summary="b", is_error=False, seconds=0.0)
     assert not needs_gap(None, UserBlock("x"))
     assert needs_gap(UserBlock("x"), done)
     assert not needs_gap(done, done)

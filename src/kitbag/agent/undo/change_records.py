@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from kitbag.store.content_store import ContentStore
 from kitbag.store.journal import Journal
 
@@ -36,7 +38,7 @@ class FileState(NamedTuple):
     """Permission bits."""
 
 
-class FileChange(NamedTuple):
+class PathChange(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Absolute; links are resolved except in the last component."""
     before: FileState | None
@@ -45,10 +47,10 @@ class FileChange(NamedTuple):
     """The file appeared during a command but is older than it: it may have been moved from outside the workspace."""
 
 
-class ChangeRecord(NamedTuple):
+class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The body of one record."""
 
-    files: tuple[FileChange, ...]
+    files: tuple[PathChange, ...]
     call: str = ""
     by: str = ""
     """The tool."""
@@ -80,7 +82,7 @@ def encode_change_record(record: ChangeRecord, journal: Journal, content_store: 
 def decode_change_record(body: dict[str, Any], content_store: ContentStore) -> ChangeRecord:
     """Never raises for a damaged record; `problem` says what is wrong."""
     problem = ""
-    files: list[FileChange] = []
+    files: list[PathChange] = []
     try:
         encoded: Any = body.get("files")
         if encoded is None:
@@ -91,26 +93,31 @@ def decode_change_record(body: dict[str, Any], content_store: ContentStore) -> C
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
         problem = "its record is damaged"
     return ChangeRecord(
-        tuple(files),
-        str(body.get("call", "")),
-        str(body.get("by", "")),
-        body["turn"] if isinstance(body.get("turn"), int) else 0,
-        body.get("interrupted") is True,
-        str(body.get("told", "")),
-        problem,
+        files=tuple(files),
+        call=str(body.get("call", "")),
+        by=str(body.get("by", "")),
+        turn=body["turn"] if isinstance(body.get("turn"), int) else 0,
+        interrupted=body.get("interrupted") is True,
+        told=str(body.get("told", "")),
+        problem=problem,
     )
 
 
-def _encode_change(change: FileChange) -> list[Any]:
-    states = [list(state) if state is not None else None for state in (change.before, change.after)]
-    return [change.path, *states, change.predates_command]
+def _encode_change(change: PathChange) -> list[Any]:
+    return [change.path, _encode_state(change.before), _encode_state(change.after), change.predates_command]
 
 
-def _decode_change(encoded: Any) -> FileChange:
+def _encode_state(state: FileState | None) -> list[Any] | None:
+    return None if state is None else [state.kind, state.digest, state.mode]
+
+
+def _decode_change(encoded: Any) -> PathChange:
     path, before, after, older = encoded
     if not isinstance(path, str) or not path.startswith("/"):
         raise ValueError("it is no path")
-    return FileChange(path, _decode_state(before), _decode_state(after), older is True)
+    return PathChange(
+        path=path, before=_decode_state(before), after=_decode_state(after), predates_command=older is True
+    )
 
 
 def _decode_state(encoded: Iterable[Any] | None) -> FileState | None:

@@ -9,7 +9,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX, Session, is_user_message
 from kitbag.agent.undo.change_records import (
@@ -20,9 +22,9 @@ from kitbag.agent.undo.change_records import (
     UNDONE,
     UNKNOWN_MODE,
     ChangeRecord,
-    FileChange,
     FileKind,
     FileState,
+    PathChange,
     decode_change_record,
 )
 from kitbag.agent.undo.snapshot import not_stored_digest
@@ -45,25 +47,25 @@ _PREDATES_COMMAND: Final = (
 _CHANGED_BY_OTHERS: Final = "somebody else changed it between two changes of this turn"
 
 
-class UndoableTurn(NamedTuple):
+class UndoableTurn(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Counts user messages, from 1."""
     at: str
     about: str
     """The start of the message."""
-    changes: tuple[FileChange, ...] = ()
+    changes: tuple[PathChange, ...] = ()
     """In the order in which they were made."""
     tools: tuple[str, ...] = ()
     interrupted: bool = False
     """One of its commands was killed with its session; all changes since then are attributed to it."""
     undone: int = 0
     """The record that undid it; 0 if it is not undone."""
-    undo_changes: tuple[FileChange, ...] = ()
+    undo_changes: tuple[PathChange, ...] = ()
     """What undoing changed; used to redo it."""
     problem: str = ""
 
 
-class UndoStep(NamedTuple):
+class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     effect: FileEffect
     """What the turn did to the path."""
@@ -80,7 +82,7 @@ class UndoStep(NamedTuple):
         return state.kind if state is not None else "file"
 
 
-class _NetChange(NamedTuple):
+class _NetChange(msgspec.Struct, frozen=True, kw_only=True):
     """The combined effect of a turn on one path."""
 
     before: FileState | None
@@ -117,7 +119,7 @@ class _TurnReader:
             self.number = _count_user_messages(journal, str(body["forked_from"]), until)
         elif kind == "user":
             self.number += 1
-            self.turns[self.number] = UndoableTurn(self.number, at, _summarize_message(body))
+            self.turns[self.number] = UndoableTurn(number=self.number, at=at, about=_summarize_message(body))
         elif kind == "intent":
             self.turn_of[str(body.get("call"))] = self.number
         elif kind in (CHANGE, UNDOING, UNDONE, REDONE):
@@ -125,21 +127,22 @@ class _TurnReader:
 
     def _apply_change(self, seq: int, at: str, kind: str, body: ChangeRecord) -> None:
         number = self.turn_of.get(body.call, self.number) if kind == CHANGE else body.turn
-        turn = self.turns.get(number) or UndoableTurn(number, at, "")
+        turn = self.turns.get(number) or UndoableTurn(number=number, at=at, about="")
         if kind == CHANGE:
             tools = tuple(dict.fromkeys((*turn.tools, body.by))) if body.by else turn.tools
-            turn = turn._replace(
+            turn = msgspec.structs.replace(
+                turn,
                 changes=(*turn.changes, *body.files),
                 tools=tools,
                 interrupted=turn.interrupted or body.interrupted,
                 problem=turn.problem or body.problem,
             )
         elif kind == UNDOING:
-            turn = turn._replace(undo_changes=(*turn.undo_changes, *body.files))
+            turn = msgspec.structs.replace(turn, undo_changes=(*turn.undo_changes, *body.files))
         elif kind == UNDONE:
-            turn = turn._replace(undone=seq)
+            turn = msgspec.structs.replace(turn, undone=seq)
         else:
-            turn = turn._replace(undone=0, undo_changes=())
+            turn = msgspec.structs.replace(turn, undone=0, undo_changes=())
         self.turns[number] = turn
 
 
@@ -165,7 +168,7 @@ def _summarize_message(body: Any) -> str:
 
 
 def plan_undo(
-    changes: Iterable[FileChange], content_store: ContentStore, later: Mapping[str, int] | None = None
+    changes: Iterable[PathChange], content_store: ContentStore, later: Mapping[str, int] | None = None
 ) -> list[UndoStep]:
     """The steps that restore the state before these changes, sorted by path, without those that are not needed.
     `later`: the turn that changed a path later, by path."""
@@ -212,7 +215,7 @@ def file_effect(before: FileState | None, after: FileState | None) -> FileEffect
     return "deleted" if after is None else "changed"
 
 
-def list_net_effects(changes: Iterable[FileChange]) -> dict[str, FileEffect]:
+def list_net_effects(changes: Iterable[PathChange]) -> dict[str, FileEffect]:
     """The net effect on each path; for a listing."""
     nets = _merge_changes(changes)
     return {
@@ -223,16 +226,26 @@ def list_net_effects(changes: Iterable[FileChange]) -> dict[str, FileEffect]:
     }
 
 
-def _merge_changes(changes: Iterable[FileChange]) -> dict[str, _NetChange]:
+def _merge_changes(changes: Iterable[PathChange]) -> dict[str, _NetChange]:
     nets: dict[str, _NetChange] = {}
     for change in changes:
         merged = nets.get(change.path)
         if merged is None:
-            nets[change.path] = _NetChange(change.before, change.after, change.before, False, change.predates_command)
+            nets[change.path] = _NetChange(
+                before=change.before,
+                after=change.after,
+                last_before=change.before,
+                has_gap=False,
+                predates_command=change.predates_command,
+            )
             continue
         is_continuous = _is_same_state(change.before, merged.after) or _is_same_state(change.before, merged.last_before)
         nets[change.path] = _NetChange(
-            merged.before, change.after, change.before, merged.has_gap or not is_continuous, merged.predates_command
+            before=merged.before,
+            after=change.after,
+            last_before=change.before,
+            has_gap=merged.has_gap or not is_continuous,
+            predates_command=merged.predates_command,
         )
     return nets
 
@@ -253,25 +266,31 @@ def _plan_step(
         now = read_file_state(path, (net.before, net.after, net.last_before))
     except SafeOpenError as error:
         if not _is_below_restored(path, nets):
-            return UndoStep(path, effect, None, net.before, error.problem, possible=False)
+            return UndoStep(
+                path=path, effect=effect, now=None, target=net.before, problem=error.problem, possible=False
+            )
         now = None
     target = _target_state(net, now)
     if _matches(now, target, compare_modes=True):
         return None
     if net.before is None and net.after is not None and net.after.kind == "folder":
         # The folder is removed once it is empty; other content in it is no conflict.
-        return UndoStep(path, effect, now, None) if now is not None and now.kind == "folder" else None
-    step = UndoStep(path, effect, now, target)
+        return (
+            UndoStep(path=path, effect=effect, now=now, target=None)
+            if now is not None and now.kind == "folder"
+            else None
+        )
+    step = UndoStep(path=path, effect=effect, now=now, target=target)
     if target is not None and not _can_restore(target, now, content_store):
         never_stored = "was not kept: it was too big, or could not be read"
         not_stored = "is no longer kept"
         reason = never_stored if target.digest.startswith(NOT_STORED_PREFIX) else not_stored
-        return step._replace(problem=f"what it held before {reason}", possible=False)
+        return msgspec.structs.replace(step, problem=f"what it held before {reason}", possible=False)
     if not any(_matches(now, state, compare_modes=_is_mode_changed(net)) for state in (net.after, net.last_before)):
-        return step._replace(problem=_describe_conflict(path, now, net.after, later))
+        return msgspec.structs.replace(step, problem=_describe_conflict(path, now, net.after, later))
     if net.has_gap:
-        return step._replace(problem=_CHANGED_BY_OTHERS)
-    return step._replace(problem=_PREDATES_COMMAND) if net.predates_command and target is None else step
+        return msgspec.structs.replace(step, problem=_CHANGED_BY_OTHERS)
+    return msgspec.structs.replace(step, problem=_PREDATES_COMMAND) if net.predates_command and target is None else step
 
 
 def _is_below_restored(path: str, nets: Mapping[str, _NetChange]) -> bool:

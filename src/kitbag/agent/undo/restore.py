@@ -9,7 +9,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.undo.change_records import (
@@ -18,8 +19,8 @@ from kitbag.agent.undo.change_records import (
     UNDONE,
     UNKNOWN_MODE,
     ChangeRecord,
-    FileChange,
     FileState,
+    PathChange,
     encode_change_record,
 )
 from kitbag.agent.undo.plan import UndoStep, read_file_state
@@ -36,7 +37,7 @@ _PATH_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LISTED = 20
 
 
-class RestoreResult(NamedTuple):
+class RestoreResult(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[UndoStep, ...]
     skipped: tuple[tuple[str, str], ...]
     """(path, reason) of what stays unchanged."""
@@ -60,16 +61,18 @@ class Restorer:
         changed."""
         possible = [step for step in steps if step.possible]
         self._skipped = [(step.path, step.problem) for step in steps if not step.possible]
-        changes = tuple(FileChange(step.path, self._store_current(step), step.target) for step in possible)
+        changes = tuple(
+            PathChange(path=step.path, before=self._store_current(step), after=step.target) for step in possible
+        )
         if not redo:
-            self._append(UNDOING, ChangeRecord(changes, turn=turn))
+            self._append(UNDOING, ChangeRecord(files=changes, turn=turn))
         self._run_steps(possible)
         if not self._failed:
             self._append(
                 REDONE if redo else UNDONE,
-                ChangeRecord((), turn=turn, told=_describe_for_model(turn, self._done, redo=redo)),
+                ChangeRecord(files=(), turn=turn, told=_describe_for_model(turn, self._done, redo=redo)),
             )
-        return RestoreResult(tuple(self._done), tuple(self._skipped), tuple(self._failed))
+        return RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))
 
     def _append(self, kind: str, body: ChangeRecord) -> None:
         self._journal.append(self._stream, kind, encode_change_record(body, self._journal, self._content_store))

@@ -12,14 +12,16 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Final
 
+import msgspec
+
 from kitbag.agent.session import STREAM_PREFIX, Session
 from kitbag.agent.shield import run_to_completion
 from kitbag.agent.undo.change_records import (
     CHANGE,
     UNKNOWN_MODE,
     ChangeRecord,
-    FileChange,
     FileState,
+    PathChange,
     encode_change_record,
 )
 from kitbag.agent.undo.snapshot import (
@@ -135,11 +137,11 @@ class SessionChanges:
             self._snapshots.command_done()
         await self._prune()
 
-    async def _record(self, call_id: str, changes: Iterable[FileChange], interrupted: bool = False) -> None:
+    async def _record(self, call_id: str, changes: Iterable[PathChange], interrupted: bool = False) -> None:
         call = self._session.calls.get(call_id)
         qualified_id = _qualify_call_id(call_id, self._session.id, self._record_in)
         record = ChangeRecord(
-            tuple(changes), qualified_id, call.name if call is not None else "", interrupted=interrupted
+            files=tuple(changes), call=qualified_id, by=call.name if call is not None else "", interrupted=interrupted
         )
         journal = self._session.journal
         body = await asyncio.to_thread(encode_change_record, record, journal, self._content_store)
@@ -194,7 +196,13 @@ class WorkspaceSnapshots:
             if error.partial is not None:
                 self._has_snapshot, self._last_snapshot = (
                     True,
-                    WorkspaceSnapshot({**previous, **error.partial}, {}, frozenset(), 0, 0),
+                    WorkspaceSnapshot(
+                        files={**previous, **error.partial},
+                        ignore_rules={},
+                        unreadable_folders=frozenset(),
+                        files_read=0,
+                        started_ns=0,
+                    ),
                 )
             raise
         if not self._has_snapshot or snapshot.files != previous:
@@ -205,9 +213,9 @@ class WorkspaceSnapshots:
         self._running_commands += 1
         return snapshot
 
-    def after_command(self, before: WorkspaceSnapshot) -> list[FileChange]:
+    def after_command(self, before: WorkspaceSnapshot) -> list[PathChange]:
         """What changed; the previous bytes are durable when it returns."""
-        limits = self._limits._replace(seconds=max(self._limits.seconds, _MIN_SECONDS_AFTER))
+        limits = msgspec.structs.replace(self._limits, seconds=max(self._limits.seconds, _MIN_SECONDS_AFTER))
         with self._content_store.open_writer() as keep:
             rules = before.ignore_rules or None  # a cached snapshot has none
             now = take_snapshot(
@@ -225,7 +233,7 @@ class WorkspaceSnapshots:
             self._cache.clear_running(self._running_marker)
             self._running_marker = None
 
-    def recover_interrupted(self) -> tuple[str, list[FileChange]] | None:
+    def recover_interrupted(self) -> tuple[str, list[PathChange]] | None:
         """For a command that was killed with its session: its call and the changes since it started. Call `recovered`
         once they are recorded."""
         if self._has_snapshot or self._running_marker is not None:
@@ -262,7 +270,9 @@ def recover_interrupted_command(
         return False
     try:
         call, changes = interrupted
-        record = ChangeRecord(tuple(changes), _qualify_call_id(call, session_id, record_in), "Bash", interrupted=True)
+        record = ChangeRecord(
+            files=tuple(changes), call=_qualify_call_id(call, session_id, record_in), by="Bash", interrupted=True
+        )
         journal.append(
             STREAM_PREFIX + (record_in or session_id), CHANGE, encode_change_record(record, journal, content_store)
         )
@@ -278,7 +288,7 @@ def _qualify_call_id(call_id: str, session_id: str, record_in: str) -> str:
 
 def _make_changes(
     content_store: ContentStore, path: str, before: bytes | None, after: bytes | None
-) -> list[FileChange]:
+) -> list[PathChange]:
     """Includes the folders that must be created for it."""
     resolved = resolve_links(os.path.abspath(path)).resolved
     mode = UNKNOWN_MODE
@@ -286,12 +296,12 @@ def _make_changes(
         mode = os.lstat(resolved).st_mode & 0o7777
     state_before = FileState("file", content_store.put(before), mode) if before is not None else None
     state_after = FileState("file", content_digest(after)) if after is not None else None
-    folders: list[FileChange] = []
+    folders: list[PathChange] = []
     parent = os.path.dirname(resolved)
     while after is not None and parent != "/" and not os.path.lexists(parent):
-        folders.append(FileChange(parent, None, FileState("folder")))
+        folders.append(PathChange(path=parent, before=None, after=FileState("folder")))
         parent = os.path.dirname(parent)
-    return [*reversed(folders), FileChange(resolved, state_before, state_after)]
+    return [*reversed(folders), PathChange(path=resolved, before=state_before, after=state_after)]
 
 
 def _describe_error(error: BaseException) -> str:

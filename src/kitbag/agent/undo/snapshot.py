@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kitbag.agent.undo.change_records import NOT_STORED_PREFIX, UNKNOWN_MODE, FileChange, FileKind, FileState
+import msgspec
+
+from kitbag.agent.undo.change_records import NOT_STORED_PREFIX, UNKNOWN_MODE, FileKind, FileState, PathChange
 from kitbag.store.content_store import ContentWriter
 from kitbag.text.no_follow import open_directory
 from kitbag.tools.search.walk import VCS_DIRECTORIES, IgnoreStack, parent_ignore_rules
@@ -40,13 +42,13 @@ class FileSnapshot(NamedTuple):
     """Whether the stamp can be trusted."""
 
 
-class SnapshotLimits(NamedTuple):
+class SnapshotLimits(msgspec.Struct, frozen=True, kw_only=True):
     files: int = MAX_FILES
     bytes: int = MAX_TOTAL_BYTES
     seconds: float = MAX_SECONDS
 
 
-class WorkspaceSnapshot(NamedTuple):
+class WorkspaceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, FileSnapshot]
     """By absolute path."""
     ignore_rules: dict[str, IgnoreStack]
@@ -97,7 +99,11 @@ def take_snapshot(
         if not any(root != other and root.startswith(other.rstrip("/") + "/") for other in roots):
             walk.walk_root(root)
     return WorkspaceSnapshot(
-        walk.files, walk.ignore_rules, frozenset(walk.unreadable_folders), walk.files_read, walk.started_ns
+        files=walk.files,
+        ignore_rules=walk.ignore_rules,
+        unreadable_folders=frozenset(walk.unreadable_folders),
+        files_read=walk.files_read,
+        started_ns=walk.started_ns,
     )
 
 
@@ -254,22 +260,22 @@ def _read_file(folder: int, name: str, status: os.stat_result) -> tuple[bytes | 
         os.close(descriptor)
 
 
-def diff_snapshots(before: WorkspaceSnapshot, after: WorkspaceSnapshot) -> list[FileChange]:
+def diff_snapshots(before: WorkspaceSnapshot, after: WorkspaceSnapshot) -> list[PathChange]:
     """What was added, removed and changed between two snapshots, sorted by path."""
-    changes: list[FileChange] = []
+    changes: list[PathChange] = []
     inodes = {file.stamp[3] for file in before.files.values()}
     for path, file in before.files.items():
         now = after.files.get(path)
         if now is None:
             if not _is_in_unreadable(path, after.unreadable_folders):
-                changes.append(FileChange(path, file.state, None))
+                changes.append(PathChange(path=path, before=file.state, after=None))
         elif now.state != file.state:
-            changes.append(FileChange(path, file.state, now.state))
+            changes.append(PathChange(path=path, before=file.state, after=now.state))
     for path, file in after.files.items():
         if path not in before.files and not _is_in_unreadable(path, before.unreadable_folders):
             older = 0 < file.stamp[1] < before.started_ns - _CLOCK_SKEW_NS and file.stamp[3] not in inodes
-            changes.append(FileChange(path, None, file.state, older))
-    return sorted(changes)
+            changes.append(PathChange(path=path, before=None, after=file.state, predates_command=older))
+    return sorted(changes, key=lambda change: change.path)
 
 
 def _is_in_unreadable(path: str, unreadable_folders: frozenset[str]) -> bool:

@@ -134,7 +134,13 @@ class SnapshotCache:
         if cached is None or cached.roots != self._roots:
             return None
         files = {os.fsdecode(row[0]): _decode_row(row) for row in cached.rows}
-        return WorkspaceSnapshot(files, {}, frozenset(os.fsdecode(path) for path in cached.closed), 0, cached.began)
+        return WorkspaceSnapshot(
+            files=files,
+            ignore_rules={},
+            unreadable_folders=frozenset(os.fsdecode(path) for path in cached.closed),
+            files_read=0,
+            started_ns=cached.began,
+        )
 
 
 def _filter_stored(files: Mapping[str, FileSnapshot], stored_digests: Set[str]) -> dict[str, FileSnapshot]:

@@ -151,7 +151,7 @@ def _table(listing: _AgentListing) -> Block:
     hidden = f"{listing.hidden:,} of other teams or personas: /agents all · " if listing.hidden else ""
     foot = f"{hidden}tokens: in the prompt + at its start · /agents NAME shows one · /agents off NAME switches it off"
     headers = ("AGENT", "STATE", "MODE", "MODEL", "FROM", "TOKENS", "TOOLS: WHAT FOR")
-    return TableBlock(headers, tuple(rows), format_count(len(listing.listed), "agent"), foot)
+    return TableBlock(headers=headers, rows=tuple(rows), title=format_count(len(listing.listed), "agent"), foot=foot)
 
 
 async def _switch(chat: CommandContext, name: str, new_state: str) -> list[Block]:

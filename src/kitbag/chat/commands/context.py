@@ -48,15 +48,20 @@ def context_bars(report: dict[str, Any]) -> BarsBlock:
         label = next((label for label, _, kinds in _SHARES if row["kind"] in kinds), "system prompt")
         sums[label] += row["tokens"]
     tones: dict[str, Tone] = {"system prompt": "accent", **{label: tone for label, tone, _ in _SHARES}}
-    bars = [Bar(label, tokens, tones[label]) for label, tokens in sums.items() if tokens]
+    bars = [Bar(label=label, tokens=tokens, tone=tones[label]) for label, tokens in sums.items() if tokens]
     # The rest is free: the space until the session is compacted.
     free = min(report["left"], max(window - used, 0))
     reserved = max(window - used - free, 0)
-    bars.append(Bar("kept free", reserved, "dim", "for a reply and for compaction"))
+    bars.append(Bar(label="kept free", tokens=reserved, tone="dim", note="for a reply and for compaction"))
     share_used = used / window if window else 0.0
     title = f"{used:,} of {window:,} tokens, {share_used:.1%} of the window of {report['model']}"
     foot = f"{free:,} tokens are left until it is compacted at {report['compacted_at']:,}"
-    return BarsBlock(tuple(bars), max(window, used), title, foot if free else "it is compacted before the next request")
+    return BarsBlock(
+        bars=tuple(bars),
+        whole=max(window, used),
+        title=title,
+        foot=foot if free else "it is compacted before the next request",
+    )
 
 
 def _biggest(report: dict[str, Any]) -> list[Block]:
@@ -66,7 +71,7 @@ def _biggest(report: dict[str, Any]) -> list[Block]:
     cells = tuple((row["kind"], f"{row['tokens']:,}", f"{row['bytes']:,}", _name(row)) for row in rows)
     more = len(report["groups"]) - len(cells)
     foot = f"and {more:,} smaller ones: kitbag context · /env shows the prompt itself" if more else ""
-    return [TableBlock(("KIND", "TOKENS", "BYTES", "WHAT"), cells, "The biggest pieces", foot)]
+    return [TableBlock(headers=("KIND", "TOKENS", "BYTES", "WHAT"), rows=cells, title="The biggest pieces", foot=foot)]
 
 
 def _name(row: dict[str, Any]) -> str:

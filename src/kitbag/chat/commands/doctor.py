@@ -44,7 +44,7 @@ def _blocks(findings: DoctorReport) -> list[Block]:
         blocks.append(text_block(f"and {len(findings.diagnostics) - len(shown):,} more: kitbag doctor", "dim"))
     rows = tuple((root.kind, root.scope, str(root.items), shorten_path(root.path)) for root in findings.roots)
     if rows:
-        blocks.append(TableBlock(("KIND", "SCOPE", "ITEMS", "FOUND IN"), rows))
+        blocks.append(TableBlock(headers=("KIND", "SCOPE", "ITEMS", "FOUND IN"), rows=rows))
     protection = findings.protection
     sandbox = (("sandbox", describe_protection(protection)), ("note", protection.problem), ("better", protection.fix))
     blocks.append(FieldsBlock(sandbox))

@@ -122,7 +122,10 @@ def _ledger(prompt: list[EnvSection], tools: list[EnvSection], *, each_tool: boo
     size = sum(section.bytes for section in sections)
     foot = f"{format_count(total, 'token')} in {size:,} bytes, before the first message"
     return TableBlock(
-        ("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"), tuple(rows), "What each request begins with", foot
+        headers=("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"),
+        rows=tuple(rows),
+        title="What each request begins with",
+        foot=foot,
     )
 
 

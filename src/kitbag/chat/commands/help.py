@@ -40,7 +40,7 @@ async def help_command(chat: CommandContext, arguments: str) -> None:
         chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
-    chat.show(TableBlock(("KEY", "WHAT IT DOES"), KEYS, "Keys"))
+    chat.show(TableBlock(headers=("KEY", "WHAT IT DOES"), rows=KEYS, title="Keys"))
     chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
 
 
@@ -58,9 +58,9 @@ def _groups() -> list[tuple[str, tuple[str, ...]]]:
 
 def _group(title: str, names: tuple[str, ...]) -> Block:
     return TableBlock(
-        ("COMMAND", "WHAT IT DOES"),
-        tuple((_usage(COMMANDS[name]), COMMANDS[name].help) for name in names if name in COMMANDS),
-        title,
+        headers=("COMMAND", "WHAT IT DOES"),
+        rows=tuple((_usage(COMMANDS[name]), COMMANDS[name].help) for name in names if name in COMMANDS),
+        title=title,
     )
 
 
@@ -82,7 +82,10 @@ def _custom_blocks(library: Registry) -> list[Block]:
         more = len(commands) - len(rows)
         blocks.append(
             TableBlock(
-                ("COMMAND", "WHAT IT DOES"), rows, "Your commands", f"and {more:,} more: /skills" if more else ""
+                headers=("COMMAND", "WHAT IT DOES"),
+                rows=rows,
+                title="Your commands",
+                foot=f"and {more:,} more: /skills" if more else "",
             )
         )
     if hidden:

@@ -99,4 +99,4 @@ def _parse_mode(word: str) -> PermissionMode:
 def _table(chat: CommandContext) -> Block:
     now = chat.agent.permissions.current_mode
     rows = tuple((mode, "yes" if mode == now else "", MODE_DESCRIPTIONS[mode]) for mode in MODE_ORDER)
-    return TableBlock(("MODE", "NOW", "WHAT IT MEANS"), rows, f"The mode is {now}")
+    return TableBlock(headers=("MODE", "NOW", "WHAT IT MEANS"), rows=rows, title=f"The mode is {now}")

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Final
 
+import msgspec
+
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.chat.commands import CommandContext
 from kitbag.chat.ui import Form, FormOption
@@ -71,8 +73,8 @@ async def connect_model(chat: CommandContext) -> None:
         return
     # A new agent, because API keys are read, and redacted from then on, when an agent opens.
     session = chat.agent.session
-    options = chat.agent.options._replace(
-        model="", resume=session.id if session.recorded_messages() else "", fork=False
+    options = msgspec.structs.replace(
+        chat.agent.options, model="", resume=session.id if session.recorded_messages() else "", fork=False
     )
     await chat.open_session(options)
     requested = str(load_settings(places.kitbag_home, ()).get("model"))
@@ -127,7 +129,9 @@ def _table(models: list[AvailableModel], chosen: SelectedModel) -> Block:
         (_label(model), "yes" if model.name == chosen.reference else "", f"{model.window:,}", model.price, model.why)
         for model in models
     )
-    return TableBlock(("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows, "Models that can be had")
+    return TableBlock(
+        headers=("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows=rows, title="Models that can be had"
+    )
 
 
 def _missing_key_blocks(sources: ModelSources) -> list[Block]:

@@ -95,7 +95,7 @@ def _rule_blocks(agent: "Agent", permissions: Permissions) -> list[Block]:
     )
     if rows:
         title = f"{format_count(len(rows), 'rule')}: deny before ask before allow"
-        blocks.append(TableBlock(("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), rows, title))
+        blocks.append(TableBlock(headers=("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), rows=rows, title=title))
     else:
         blocks.append(text_block("there are no rules: the mode alone decides"))
     if agent.approvals.approved_count:
@@ -106,7 +106,9 @@ def _rule_blocks(agent: "Agent", permissions: Permissions) -> list[Block]:
         )
     if loaded.ignored:
         ignored = tuple((one.setting, one.value, shorten_path(one.source), one.why) for one in loaded.ignored)
-        blocks.append(TableBlock(("IGNORED", "VALUE", "SOURCE", "WHY"), ignored, "What does not count"))
+        blocks.append(
+            TableBlock(headers=("IGNORED", "VALUE", "SOURCE", "WHY"), rows=ignored, title="What does not count")
+        )
     blocks += [
         NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem}", one.fix) for one in loaded.diagnostics
     ]

@@ -55,7 +55,7 @@ async def _choose(chat: CommandContext, library: "Registry") -> str:
     if chat.ui.is_plain:
         rows = tuple(("*" if one.full_name == now else "", one.full_name, one.description) for one in personas)
         foot = f"/persona NAME chooses one, /persona {NO_PERSONA} takes it off; * is what you are now"
-        chat.show(TableBlock(("", "PERSONA", "DESCRIPTION"), rows), text_block(foot, "dim"))
+        chat.show(TableBlock(headers=("", "PERSONA", "DESCRIPTION"), rows=rows), text_block(foot, "dim"))
         return ""
     descriptions = {one.full_name: one.description for one in personas}
     descriptions[NO_PERSONA] = "no persona: a team's skills load by their full names"

@@ -5,6 +5,8 @@ import os
 import shlex
 from typing import Final
 
+import msgspec
+
 from kitbag.agent.session_list import SessionSummary, find_session, list_sessions
 from kitbag.assembly.run_options import Options
 from kitbag.chat.commands import CommandContext
@@ -48,7 +50,9 @@ async def resume_command(chat: CommandContext, arguments: str) -> None:
 
 def _options_for(options: Options, session_id: str) -> Options:
     """Drops the current session's model, mode, agent and persona: the resumed session has its own."""
-    return options._replace(resume=session_id, fork=False, model="", mode="", agent="", team="", persona="")
+    return msgspec.structs.replace(
+        options, resume=session_id, fork=False, model="", mode="", agent="", team="", persona=""
+    )
 
 
 def _is_empty(summary: SessionSummary) -> bool:
@@ -150,7 +154,8 @@ def _options_for_new(chat: CommandContext) -> Options:
     """Keeps the persona, model and mode."""
     agent, header = chat.agent, chat.agent.session.header
     keeps_model = header.model_said or (bool(agent.options.resume) and agent.chosen.provider != "offline")
-    return agent.options._replace(
+    return msgspec.structs.replace(
+        agent.options,
         resume="",
         fork=False,
         model=header.model if keeps_model else agent.options.model,

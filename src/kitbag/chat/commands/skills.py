@@ -170,7 +170,7 @@ def _table(listing: _SkillListing) -> Block:
     parts += [f"{listing.hidden:,} of other teams or personas: /skills all"] if listing.hidden else []
     parts.append("/skills off NAME switches one; also on, name-only, user-only, use, unload")
     headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "DESCRIBED TO THE MODEL")
-    return TableBlock(headers, tuple(rows), "Skills, with their tokens", " · ".join(parts))
+    return TableBlock(headers=headers, rows=tuple(rows), title="Skills, with their tokens", foot=" · ".join(parts))
 
 
 def _source(skill: Skill) -> str:
@@ -249,7 +249,9 @@ async def _show(chat: CommandContext, name: str) -> None:
         ]
         if card_data["files"]:
             blocks.append(
-                TableBlock(("BYTES", "TOKENS", "FILE"), tuple((b, c, a) for a, b, c in skill_file_rows(card_data)))
+                TableBlock(
+                    headers=("BYTES", "TOKENS", "FILE"), rows=tuple((b, c, a) for a, b, c in skill_file_rows(card_data))
+                )
             )
         for problem in card_data["problems"]:
             one = Diagnostic(**problem)

@@ -68,7 +68,9 @@ def _table(undo: SessionUndo, planned: UndoPlan) -> Block:
     headers = ("DO", "CHANGE", "FILE", "PROBLEM")
     columns = 4 if any(step.problem for step in shown) else 3
     cut = tuple(row[:columns] for row in rows)
-    return TableBlock(headers[:columns], cut, f"{verb} message {planned.turn.number}{about}", foot)
+    return TableBlock(
+        headers=headers[:columns], rows=cut, title=f"{verb} message {planned.turn.number}{about}", foot=foot
+    )
 
 
 async def _confirm(chat: CommandContext, undo: SessionUndo, planned: UndoPlan) -> bool:

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
+import msgspec
+
 from kitbag.chat.forced_exit import cancel_forced_exit, force_exit_after
 from kitbag.chat.plain.forms import form_lines, parse_form_answer
 from kitbag.chat.plain.input import MAX_LINE_LENGTH, StdinReader
@@ -308,4 +310,4 @@ class PlainUI:
 
 
 def _without_exact(block: Block) -> Block:
-    return block._replace(exact=False) if isinstance(block, VerbatimBlock | DiffBlock) else block
+    return msgspec.structs.replace(block, exact=False) if isinstance(block, VerbatimBlock | DiffBlock) else block

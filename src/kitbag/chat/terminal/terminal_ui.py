@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
+import msgspec
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
@@ -243,7 +244,7 @@ class TerminalUI:
         is_known = changes and any(
             isinstance(one, DiffBlock) and diff_body(one.text) == changes for one in self._printed
         )
-        return block._replace(details="") if is_known and isinstance(block, ToolBlock) else block
+        return msgspec.structs.replace(block, details="") if is_known and isinstance(block, ToolBlock) else block
 
     def _render_all(self, above: Block | None, blocks: Iterable[Block], width: int) -> str:
         texts: list[str] = []
