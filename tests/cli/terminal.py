@@ -28,7 +28,7 @@ home, root, settings, *wishes = sys.argv[1:]
 async def main():
     approver = TerminalApprover()
     approvals = Approvals(approver, settings)
-    allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", PermissionRules(), SandboxSupport("none"))
+    allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", PermissionRules(), SandboxSupport(kind="none"))
     for wish in wishes:
         tool, arguments = json.loads(wish)
         try:
