@@ -22,6 +22,7 @@ from support.matrix import LONG, examples, leave_out_long
 from support.waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
+    from support.house import House
     from support.workshop import Nursery, Workshop
 
 
@@ -179,3 +180,39 @@ def workshop(world: World, nursery: "Nursery") -> "Iterator[Workshop]":
     needs.bubblewrap()  # its agents run commands
     with opened(world, nursery) as made:
         yield made
+
+
+@pytest.fixture
+def house(world: World, monkeypatch: pytest.MonkeyPatch) -> "House":
+    from support.house import House
+
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "KITBAG_HOME", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(world.home))
+    return House(world)
+
+
+@pytest.fixture
+def kitbag_home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key or a model, as on a machine of a new user."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.setenv("KITBAG_HOME", str(world.home / ".kitbag"))
+
+
+@pytest.fixture
+def repository(world: World) -> World:
+    from support.homes import git
+
+    (world.workspace / ".git").rmdir()
+    git(world, "init", "--quiet", "-b", "main")
+    world.write("a.txt", "one\n")
+    git(world, "add", "-A")
+    git(world, "commit", "--quiet", "-m", "first")
+    world.write(
+        "~/.kitbag/agents/worker.md",
+        "---\nname: worker\ndescription: Works.\ntools: Read, Write\nisolation: worktree\n"
+        "permission-mode: acceptEdits\n---\nWork.\n",
+    )
+    return world

@@ -25,7 +25,7 @@ from kitbag.tasks.task_processes import SESSION_VARIABLE, find_task_processes
 from kitbag.tasks.worker import MAX_RECOVERIES, Worker
 from kitbag.tasks.worker_process import ensure_tasks_hosted, ensure_worker, read_worker_record
 from kitbag.testing import Step
-from runtime.delegating import results, script, task
+from support.delegating import results, script, task
 from support.house import House
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop, call

@@ -14,7 +14,7 @@ from kitbag.errors import UsageError
 from kitbag.permissions.trust.workspace_trust import check_trust, trust_workspace
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
-from runtime.delegating import results, script, task
+from support.delegating import results, script, task
 from support.house import House
 from support.mcp_servers import described, is_alive, started
 from support.waiting import TEST_TIMEOUT, until_true

@@ -17,7 +17,7 @@ from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalReques
 from kitbag.runtime.agent import Agent
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Rule, Script, Step
-from runtime.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
+from support.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
 from support.waiting import until_true
 
 

@@ -8,8 +8,8 @@ from conftest import World
 from kitbag.messages import Usage
 from kitbag.testing import Rule, Script, Step
 from kitbag.views.tasks import compute_task_costs
-from runtime.delegating import AN_AGENT, task
 from support.boards import opened_board
+from support.delegating import AN_AGENT, task
 from support.house import House
 
 pytestmark = pytest.mark.usefixtures("kitbag_home")

@@ -11,9 +11,9 @@ from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.tasks.worktree import Worktree, commit_changes, create_worktree
 from kitbag.testing import Step
-from runtime.delegating import results, script, task
-from runtime.homes import git
 from support.boards import all_tasks
+from support.delegating import results, script, task
+from support.homes import git
 from support.house import House
 
 pytestmark = pytest.mark.usefixtures("kitbag_home")

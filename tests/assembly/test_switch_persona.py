@@ -23,7 +23,7 @@ from kitbag.store.journal import Journal, journal_path
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Seen, Step
-from runtime.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
+from support.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
 from support.waiting import until_true
 
 

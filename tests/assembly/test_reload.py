@@ -12,7 +12,7 @@ from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError
 from kitbag.runtime.agent import Agent
 from kitbag.store.private_files import StoreError
-from runtime.homes import Home, home_with_personas, load, prompt, run, tools
+from support.homes import Home, home_with_personas, load, prompt, run, tools
 from support.mcp_servers import described, is_alive, started
 
 

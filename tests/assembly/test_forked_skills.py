@@ -6,8 +6,8 @@ import pytest
 
 from conftest import World
 from kitbag.testing import Rule, Script, Step
-from runtime.delegating import AN_AGENT, results, script
 from support.boards import all_tasks
+from support.delegating import AN_AGENT, results, script
 from support.house import House
 
 pytestmark = pytest.mark.usefixtures("kitbag_home")

@@ -25,9 +25,9 @@ from kitbag.tasks.worker import Worker
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import DelegationRequest, TaskReport
 from kitbag.tools.task import render_report
-from runtime.delegating import AN_AGENT, results, script, task
 from support.boards import all_tasks, opened_board
 from support.clock import Clock
+from support.delegating import AN_AGENT, results, script, task
 from support.house import House
 from support.waiting import TEST_TIMEOUT, until_true
 
