@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.agent.context_ledger import count_request_bytes, list_context_pieces
-from kitbag.assembly.file_extensions import looks_like_file
 from kitbag.assembly.mention_syntax import MentionTarget, find_mentions, format_mention, list_targets
-from kitbag.assembly.mentions import MAX_CHARS, MAX_IMAGES, MAX_MENTIONS, MentionedContent, gather_mentions
+from kitbag.assembly.mentions import (
+    MAX_CHARS,
+    MAX_IMAGES,
+    MAX_MENTIONS,
+    MentionedContent,
+    gather_mentions,
+    looks_like_file,
+)
 from kitbag.assembly.tool_list import all_tools
 from kitbag.events import Notice, ToolFinished
 from kitbag.messages import Image, Text

@@ -2,17 +2,63 @@
 nothing."""
 
 import sys
+from typing import Final
 
 import click
 
+from kitbag.audit.capability_manifest import CapabilityManifest
 from kitbag.audit.findings import FAILING_SEVERITIES, SEVERITIES, AuditFinding
 from kitbag.audit.lockfile import ItemChange, compare_with_lock, read_lock
 from kitbag.audit.rules import NEVER_SUPPRESSED, load_rules
 from kitbag.audit.run import CAUTION, AuditReport, count_findings, has_failures, item_name, report_to_json, run_audit
 from kitbag.cli import output
-from kitbag.cli.audit_manifest import manifest_lines
 from kitbag.cli.library_options import json_option
 from kitbag.errors import UsageError
+from kitbag.text.hidden_characters import collapse_whitespace
+
+_MAX_ENTRIES: Final = 12
+_MARGIN: Final = 14
+
+
+def manifest_lines(manifest: CapabilityManifest) -> list[str]:
+    """Omits empty groups and truncates long ones."""
+    tools = manifest.tools_declared
+    groups: list[tuple[str, list[str]]] = [
+        ("runs", [f"!`{collapse_whitespace(entry.text)}`  {entry.file}:{entry.line}" for entry in manifest.commands]),
+        ("hooks", list(manifest.hooks)),
+        ("servers", list(manifest.servers)),
+        ("mode", [manifest.permission_mode] if manifest.permission_mode else []),
+        ("tools", [", ".join(tools) or "none"] if tools is not None else []),
+        ("mentions", [", ".join(manifest.tools_mentioned)] if manifest.tools_mentioned else []),
+        ("programs", [", ".join(manifest.programs)] if manifest.programs else []),
+        ("hosts", [", ".join(manifest.hosts)] if manifest.hosts else []),
+        ("variables", [", ".join(manifest.environment)] if manifest.environment else []),
+        (
+            "references",
+            [f"@{entry.target}{'  (leaves it)' if entry.leaves else ''}" for entry in manifest.references],
+        ),
+        (
+            "scripts",
+            [
+                f"{entry.path}  {entry.size:,} bytes{', executable' if entry.executable else ''}  {entry.sha256[:12]}"
+                for entry in manifest.scripts
+            ],
+        ),
+        (
+            "links",
+            [f"{entry.path} -> {entry.target}{'  (leaves it)' if entry.leaves else ''}" for entry in manifest.links],
+        ),
+        ("binaries", [f"{entry.path}  {entry.kind}, {entry.size:,} bytes" for entry in manifest.binaries]),
+    ]
+    lines: list[str] = []
+    for label, entries in groups:
+        shown = entries[:_MAX_ENTRIES]
+        if len(entries) > _MAX_ENTRIES:
+            shown.append(f"and {len(entries) - _MAX_ENTRIES} more: --json shows all")
+        for at, entry in enumerate(shown):
+            lines.append("  " + (label if at == 0 else "").ljust(_MARGIN) + collapse_whitespace(entry))
+    return lines
+
 
 _STYLES = {"high": "red", "medium": "yellow", "low": "cyan", "info": "dim"}
 _EXIT_CODES = """\b

@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from io import TextIOBase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,10 +18,29 @@ from kitbag.agent.run import Run
 from kitbag.cli import output
 from kitbag.cli.interruption import InterruptedRunError, Interruption
 from kitbag.cli.interruption import run_interruptible as run_hearing
+from kitbag.cli.run_options import build_run_options, check_options
 from kitbag.cli.run_output import RunOutput, create_run_output
 from kitbag.cli.stdin import InputPrompt, JsonPromptReader, read_prompt
 from kitbag.errors import KitbagError, UsageError
 from kitbag.runtime.agent import Agent, Options
+
+
+def ask(options: dict[str, Any]) -> int:
+    """Returns the exit code."""
+    try:
+        check_options(options)
+        headless_options = HeadlessOptions(
+            prompt=options["prompt"],
+            options=build_run_options(options),
+            output_format=options["output_format"],
+            input_format=options["input_format"],
+            wait_for_background=options["waits"],
+        )
+    except KitbagError as error:
+        create_run_output(options["output_format"]).fail(error)
+        return error.exit_code
+    return run_headless(headless_options)
+
 
 if TYPE_CHECKING:
     from kitbag.cli.terminal_approver import TerminalApprover

@@ -204,6 +204,6 @@ def cli(context: click.Context, **options: Any) -> None:
         from kitbag.cli.output import remark
 
         remark(f"note: {note}")
-    from kitbag.cli.ask import ask
+    from kitbag.cli.headless import ask
 
     context.exit(ask(options))

@@ -20,8 +20,63 @@ from kitbag.library.dialects.permission_modes import (
 from kitbag.library.dialects.tool_aliases import closest_tool
 from kitbag.library.scopes import Places
 from kitbag.permissions.model import Effect, Workspace, is_inside
-from kitbag.permissions.rules.rule import PermissionRule, PermissionRules, RuleScope, parse_rules, rule_warnings
+from kitbag.permissions.paths import examine_path
+from kitbag.permissions.rules.matching import (
+    CommandRules,
+    RulePath,
+    allows_command,
+    matches_host,
+    matches_name,
+    matches_parameter,
+    matches_path,
+    parse_host,
+)
+from kitbag.permissions.rules.rule import (
+    PermissionRule,
+    PermissionRules,
+    RuleScope,
+    covers_tool,
+    parse_rules,
+    rule_warnings,
+)
+from kitbag.permissions.rules.tool_use_syntax import parse_tool_use
 from kitbag.settings import PermissionEntry, Settings
+
+
+def matches_example(rule: PermissionRule, example: str, workspace: Workspace) -> bool:
+    """`example` is the subject of the rule's tool, or a full `Tool(...)`."""
+    tool, subject = parse_tool_use(example)
+    if subject is not None and subject != example:
+        if not covers_tool(rule, tool):
+            return False
+        example = subject
+    if rule.tool == "Bash":
+        return _matches_command(rule, example)
+    if rule.tool in ("Read", "Edit"):
+        facts = examine_path(example, workspace)
+        return matches_path(rule, RulePath(facts.spellings), workspace)
+    if rule.tool == "WebFetch":
+        host = parse_host(example)[0] or example
+        return matches_host(rule, (host,)) or matches_parameter(rule, {"url": example})
+    if rule.tool in ("Task", "Skill"):
+        name, _, arguments = example.partition(" ")
+        return matches_name(rule, name, arguments)
+    name, colon, value = example.partition(":")
+    return (
+        covers_tool(rule, example) if rule.specifier is None else bool(colon) and matches_parameter(rule, {name: value})
+    )
+
+
+def _matches_command(rule: PermissionRule, example: str) -> bool:
+    from kitbag.shell.analysis import analyze
+
+    analysis = analyze(example)
+    if rule.effect == "allow":
+        parts = analysis.parts
+        return bool(parts) and all(allows_command(rule, simple.allow_form, simple.raw) for simple in parts)
+    rules = CommandRules((rule,))
+    return any(rules.first_match(forms) for forms in ((example,), *(simple.forms for simple in analysis.parts)))
+
 
 _MODE, _RULES = "permissions.mode", "permissions."
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
@@ -226,7 +281,6 @@ class _Loader:
                 self._add_diagnostic(entry, "warning", "rule", problem, fix)
 
     def _failed_example(self, rule: PermissionRule, matching: Iterable[str], missing: Iterable[str]) -> str:
-        from kitbag.permissions.rules.examples import matches_example
 
         for example in matching:
             if not matches_example(rule, example, self._workspace):
