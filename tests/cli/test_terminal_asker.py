@@ -30,7 +30,7 @@ async def main():
     questions = []
     for wish in wishes:
         text, header, options, several = json.loads(wish)
-        questions.append(UserQuestion(text, header, tuple(map(tuple, options)), several))
+        questions.append(UserQuestion(text=text, header=header, options=tuple(map(tuple, options)), multi_select=several))
     try:
         async with asyncio.timeout(None) as limit:
             loop = asyncio.get_running_loop()

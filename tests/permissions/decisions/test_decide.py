@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import parse_tools
@@ -478,14 +479,14 @@ def test_a_skill_that_asks_for_everything_gets_nothing() -> None:
 
 
 def test_what_a_skill_writes_and_nobody_understands_is_said() -> None:
-    access = parse_tools("Read")[0]._replace(names=("Read", "Bash"), specifiers=("Bash(a:* b)",))
+    access = replace(parse_tools("Read")[0], names=("Read", "Bash"), specifiers=("Bash(a:* b)",))
     rules, problems = skill_grants(access, "SKILL.md", "/")
     assert [rule.text for rule in rules] == ["Read"]
     assert "allows nothing" in problems[0].problem
 
 
 def test_an_agents_limit_that_nobody_understands_leaves_nothing(tmp_path: Path) -> None:
-    access = parse_tools("Bash(ls), Read")[0]._replace(specifiers=("Read(a/../b)",), denied=("Edit(!x)",))
+    access = replace(parse_tools("Bash(ls), Read")[0], specifiers=("Read(a/../b)",), denied=("Edit(!x)",))
     made = permissions(tmp_path, "acceptEdits").restricted_to(access, "agent.md")
     assert effect(made, "Read", file_path="ok.txt") == "deny"
     assert not made.has_tool("Edit")
