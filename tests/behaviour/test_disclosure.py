@@ -1,9 +1,12 @@
 """CONTRACT §3, the part that a model starts with: names and descriptions inside a budget."""
 
+import json
+
 import pytest
 
 from conftest import World
 from kitbag import SkillRegistry
+from kitbag.testing import ModelServer, Rule, Script, Step
 
 
 def test_the_three_levels_show_what_a_model_gets_and_what_it_costs(world: World) -> None:
@@ -116,3 +119,14 @@ def test_starting_with_ten_skills_costs_a_tenth_of_loading_them(world: World) ->
     for number in range(10):
         registry.load_skill(f"skill-{number}")
     assert start <= registry.loaded().total_tokens / 10
+
+
+def test_the_prompt_and_all_tools_take_at_most_12000_characters(world: World) -> None:
+    with ModelServer(Script([Rule([Step(text="Hi.")])])) as server:
+        world.env |= server.environment()
+        done = world.run("-p", "Say hi.", "--model", "anthropic/claude-sonnet-4-5")
+        assert done.returncode == 0, done.stderr
+        body = server.requests[0].body
+    tools = sum(len(json.dumps(tool, ensure_ascii=False, separators=(",", ":"))) for tool in body["tools"])
+    assert len(body["tools"]) >= 16
+    assert tools + sum(len(block["text"]) for block in body["system"]) <= 12_000

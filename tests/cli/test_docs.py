@@ -41,6 +41,20 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     assert "The skill rounding says:" in done.stdout
 
 
+def test_the_first_skill_of_the_readme_works_as_printed(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text().partition("## Your first skill")[2]
+    [example] = re.findall(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.S)
+    work = tmp_path / "work"
+    (work / ".git").mkdir(parents=True)
+    env = {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["sh", "-e", "-c", example], cwd=work, env=env, capture_output=True, text=True, timeout=TEST_TIMEOUT
+    )
+    assert done.returncode == 0, done.stderr
+    assert "The skill commit-style says:" in done.stdout
+    assert re.search(r"\d+ tokens listed, \d+ loaded", done.stdout)
+
+
 def test_every_public_name_can_be_imported() -> None:
     for name in kitbag.__all__:
         assert getattr(kitbag, name) is not None
