@@ -19,63 +19,10 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import Skill, to_string_list, to_text
 from kitbag.library.visibility import Verdict
-from kitbag.packing.skill_delivery import CLOSING_TAG, RenderedSkill, path_variables, printable_path, render_skill
+from kitbag.packing.skill_delivery import RenderedSkill, path_variables, printable_path, render_skill
 from kitbag.packing.skill_permissions import DenyGrant, SkillPermissions, deny_grant_by_scope, read_skill_permissions
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.tokens import estimate_tokens
-from kitbag.text.truncate import truncate_by_lines
-
-_MAX_COMPARED_LINES = 400
-"""Limit for the line diff, which takes quadratic time."""
-
-
-def render_changes(name: str, reason: str, old: str, new: str) -> str:
-    """The added and removed lines; the whole block if that is not much longer."""
-    added, removed = _difference(old.splitlines(), new.splitlines())
-    pieces = [f"The skill {name} is loaded already, but {reason}."]
-    if added:
-        pieces += ["These lines of it are new:", *added]
-    if removed:
-        pieces += ["These lines of it hold no longer:", *removed]
-    text = "\n".join(pieces)
-    return text if len(text) * 2 < len(new) else new
-
-
-def _difference(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
-    start = 0
-    for old_line, new_line in zip(old, new, strict=False):
-        if old_line != new_line:
-            break
-        start += 1
-    end = 0
-    for old_line, new_line in zip(reversed(old[start:]), reversed(new[start:]), strict=False):
-        if old_line != new_line:
-            break
-        end += 1
-    old, new = old[start : len(old) - end], new[start : len(new) - end]
-    if len(old) > _MAX_COMPARED_LINES or len(new) > _MAX_COMPARED_LINES:
-        return new, old
-    import difflib
-
-    added: list[str] = []
-    removed: list[str] = []
-    for tag, first, last, start, end in difflib.SequenceMatcher(None, old, new).get_opcodes():
-        if tag != "equal":
-            added += new[start:end]
-            removed += old[first:last]
-    return added, removed
-
-
-def truncate_block(block: str, tokens: int) -> str:
-    """As many leading lines as fit, with the closing tag; empty if none fit."""
-    if estimate_tokens(block) <= tokens:
-        return block
-    content = block.removesuffix(f"\n{CLOSING_TAG}")
-    remaining = tokens - estimate_tokens(f"\n{CLOSING_TAG}") - 1
-    cut = truncate_by_lines(content, remaining, estimate_tokens).text if remaining > 0 else ""
-    text = f"{cut}\n{CLOSING_TAG}"
-    return text if cut.count("\n") > 1 and estimate_tokens(text) <= tokens else ""
-
 
 if TYPE_CHECKING:
     from kitbag.packing.substitutions import InvocationArguments
@@ -209,6 +156,8 @@ class SessionSkills:
             return _make_delivery(name, delivery.text, digest, delivery)
         text = delivery.text
         if previous is not None:
+            from kitbag.packing.skill_receipts import render_changes
+
             text = render_changes(name, _reload_reason(previous, arguments), previous.text, delivery.text)
         tokens = estimate_tokens(delivery.text)
         loaded = self._loaded[name] = LoadedSkill(
@@ -305,6 +254,7 @@ class SessionSkills:
         """Skills to attach after compaction, most recent first, each truncated to its limit. A skill that does not fit
         is unloaded, with a note. A truncated skill is recorded with its truncated text, so that loading it again
         delivers the rest. `loaded` of each delivery is what the session holds from now on."""
+        from kitbag.packing.skill_receipts import truncate_block
 
         deliveries: list[SkillDelivery] = []
         remaining = total
