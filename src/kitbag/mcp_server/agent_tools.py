@@ -50,13 +50,13 @@ async def _list_agents(_: NoArguments, context: ToolContext) -> ToolOutput:
 async def _start_agent(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
     delegation = context.delegation
     assert delegation is not None, "the server gives it to every call of this tool"
-    errand = DelegationRequest(
+    request = DelegationRequest(
         agent=arguments.subagent_type,
         prompt=arguments.prompt,
         description=arguments.description,
         resume=arguments.resume,
     )
-    refused = await delegation.request_permission(errand, context.permissions, context.directory)
+    refused = await delegation.request_permission(request, context.permissions, context.directory)
     if refused:
         return error_output(f"the agent {arguments.subagent_type} was not started: {refused}")
     return await TASK.run(arguments, context)

@@ -73,22 +73,22 @@ async def connect_stdio(
 ) -> AsyncGenerator[Any, None]:
     """The streams that the SDK expects. Calls `on_end` with the reason when the output ends. Raises OSError if the
     program can't be started."""
-    leash = DescendantTracker()
+    tracker = DescendantTracker()
     try:
         process = await asyncio.create_subprocess_exec(
             *program.argv,
             cwd=program.directory,
-            env={**program.environment, MARKER_VARIABLE: leash.marker_value(os.environ.get(MARKER_VARIABLE, ""))},
+            env={**program.environment, MARKER_VARIABLE: tracker.marker_value(os.environ.get(MARKER_VARIABLE, ""))},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
-            pass_fds=leash.descriptors,
+            pass_fds=tracker.descriptors,
         )
     except BaseException:
-        leash.close()
+        tracker.close()
         raise
-    leash.track(process.pid)
+    tracker.track(process.pid)
     to_us, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     try:
@@ -100,7 +100,7 @@ async def connect_stdio(
                 yield for_session, to_server
             finally:
                 with anyio.CancelScope(shield=True):
-                    await _stop_program(process, leash)
+                    await _stop_program(process, tracker)
                 group.cancel_scope.cancel()
     finally:
         for stream in (to_us, for_session, to_server, from_session):
@@ -228,7 +228,7 @@ async def _write_messages(
         on_end("it takes no more messages")
 
 
-async def _stop_program(process: asyncio.subprocess.Process, leash: DescendantTracker) -> None:
+async def _stop_program(process: asyncio.subprocess.Process, tracker: DescendantTracker) -> None:
     """As the protocol says: close its input, then SIGTERM, then SIGKILL; and the same for all it started."""
     assert process.stdin is not None
     with contextlib.suppress(OSError):
@@ -238,7 +238,7 @@ async def _stop_program(process: asyncio.subprocess.Process, leash: DescendantTr
         if not await _wait_for_exit(process, _TERMINATE_TIMEOUT_SECONDS):
             _signal_program(process, signal.SIGKILL)
             await _wait_for_exit(process, _EXIT_TIMEOUT_SECONDS)
-    await asyncio.to_thread(leash.end_all)
+    await asyncio.to_thread(tracker.end_all)
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:  # else it stays open as long as another process holds the pipe
         with contextlib.suppress(PermissionError):

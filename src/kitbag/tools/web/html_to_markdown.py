@@ -7,7 +7,8 @@ stopped at any time and can't crash the process. Uses html_tokens, html_elements
 # Why not html-to-markdown (PyPI, Rust; 3.19.0 measured): its native code has aborted on real pages (stack overflows,
 # its issue 379 and pull request 421), so it would need a child process. Medians for pages of 49 to 150 KB on a busy
 # 2-core machine: 8 to 41 ms here, 52 to 89 ms there with the process, 7 to 18 ms without. 3.19.0 survived 11 hostile
-# pages, but returned nothing for text inside 100,000 nested elements, and leaves links relative.
+# pages, but returned nothing for text inside 100,000 nested elements, and leaves links relative. It is faster than this
+# converter on most hostile pages (2 MB of `<`: 0.6 s, where this one stops at its limit of 5 s).
 
 import html
 import re
