@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from kitbag.chat.ui import ChatStatus, ExitRequested, Form, FormAnswer, LiveState, Panel, UserAction
+from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, UserAction
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.views.blocks import Block, DiffBlock, FieldsBlock, LinesBlock, NoticeBlock, TableBlock, VerbatimBlock
 
 Answer = str | FormAnswer | None | Callable[[Form], FormAnswer | None]

@@ -10,7 +10,7 @@ import pytest
 
 from chat.answering import text_of
 from kitbag.agent.session import new_session_id
-from kitbag.chat.ui import Form, FormAnswer
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.tasks import worker_process
 from kitbag.tasks.task import Task
 from kitbag.views.blocks import Block

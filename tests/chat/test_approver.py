@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chat.answering import Answer, AnsweringFace, option, text_of
 from conftest import World
 from kitbag.chat.approver import ChatApprover, approval_form, ask_approval, parse_answer
-from kitbag.chat.ui import FormAnswer
+from kitbag.dialogs.form import FormAnswer
 from kitbag.permissions.approvals.approval import ApprovalAnswer as Said
 from kitbag.permissions.approvals.approval import (
     ApprovalRequest,

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from chat.answering import Answer, AnsweringFace, text_of
 from kitbag.chat.asker import ChatAsker, question_form
-from kitbag.chat.ui import FormAnswer
+from kitbag.dialogs.form import FormAnswer
 from kitbag.tools.base import UserQuestion
 from kitbag.views.blocks import VerbatimBlock
 

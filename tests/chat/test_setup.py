@@ -166,7 +166,7 @@ class TestAKeyThatIsTyped:
 
 
 def _filled(text: str) -> Any:
-    from kitbag.chat.ui import FormAnswer
+    from kitbag.dialogs.form import FormAnswer
 
     return FormAnswer(text=text)
 

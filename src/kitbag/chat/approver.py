@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from kitbag.chat.change_preview import NO_PREVIEW, SHOWN_IN_DIFF, ChangePreview, preview_change
-from kitbag.chat.ui import ChatUI, FlushEvents, Form, FormAnswer, FormOption, no_flush
+from kitbag.chat.ui import ChatUI, FlushEvents, no_flush
+from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.permissions.approvals.choices import RULE_EXAMPLE, RULE_PROMPT, answer_options, is_truncated, rule_problem

@@ -6,7 +6,8 @@ rest; earlier answers count.
 
 from typing import Final
 
-from kitbag.chat.ui import ChatUI, FlushEvents, Form, FormAnswer, FormOption, no_flush
+from kitbag.chat.ui import ChatUI, FlushEvents, no_flush
+from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.base import UserQuestion
 from kitbag.tools.question_text import question_heading, selected_labels

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from kitbag.chat.ui import ChatUI, Form, FormOption
+from kitbag.chat.ui import ChatUI
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import KitbagError
 from kitbag.models.catalog import model_aliases
 from kitbag.models.list_models import list_models

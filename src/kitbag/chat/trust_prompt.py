@@ -11,7 +11,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from kitbag.chat.ui import ChatUI, Form, FormOption
+from kitbag.chat.ui import ChatUI
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Places
 from kitbag.permissions.trust.workspace_trust import TrustChange, WorkspaceTrust, check_trust, trust_workspace

@@ -1,7 +1,8 @@
 """The interface between the chat and what draws it: one protocol, `ChatUI`, and the values that pass through it.
 
 Implemented by terminal/terminal_ui (prompt_toolkit) and plain/plain_ui (lines of text). The chat passes blocks,
-LiveState, ChatStatus, Form and Panel, and gets user actions back. A UI sanitizes every text it draws; callers do not.
+LiveState, ChatStatus, Panel and forms (dialogs/form), and gets user actions back. A UI sanitizes every text it draws;
+callers do not.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.messages import Image
 from kitbag.views.blocks import Block, StyledLine
 
@@ -102,39 +104,7 @@ class ChatStatus(msgspec.Struct, frozen=True, kw_only=True):
     directory: str = ""
 
 
-# Questions and panels
-
-
-class FormOption(NamedTuple):
-    key: str
-    """The letter or number that selects this option, unique in its form."""
-    label: str
-    note: str = ""
-
-
-class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the user. The blocks in `above` are shown first and stay in the scrollback."""
-
-    prompt: str
-    options: tuple[FormOption, ...] = ()
-    above: tuple[Block, ...] = ()
-    free_text_hint: str = ""
-    """If not empty, free text is a valid answer; the hint says what to enter."""
-    multiple: bool = False
-    default: str = ""
-    """Key of the preselected option. Without it, Enter alone selects nothing, so that nothing is allowed by
-    accident."""
-    initial_text: str = ""
-    """Initial content of the free-text input."""
-    secret: bool = False
-    """The input is neither echoed nor stored."""
-    cancel_effect: str = ""
-    """Shown after the cancel key, as in "Esc is no". Empty: canceling has no special effect."""
-
-
-class FormAnswer(NamedTuple):
-    keys: tuple[str, ...] = ()
-    text: str = ""
+# Panels
 
 
 class PanelRow(NamedTuple):

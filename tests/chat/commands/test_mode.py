@@ -6,7 +6,7 @@ import pytest
 
 from conftest import World
 from kitbag.chat.commands.mode import MODE_ORDER, cycle_mode
-from kitbag.chat.ui import Form
+from kitbag.dialogs.form import Form
 from kitbag.errors import UsageError
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import SandboxSupport

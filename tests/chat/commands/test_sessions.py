@@ -8,7 +8,7 @@ import pytest
 
 from conftest import World
 from kitbag.assembly.run_options import Options
-from kitbag.chat.ui import Form, FormAnswer
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.errors import AmbiguousError, InvalidError, KitbagError, NotFoundError
 from kitbag.messages import Message, Text, message_to_json
 from kitbag.runtime.agent import Agent

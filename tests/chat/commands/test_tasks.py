@@ -6,7 +6,7 @@ import pytest
 
 from chat.held import WaitingFace, begun, held, workshop_at_home
 from kitbag.chat.commands.tasks import stop_command, tasks_command
-from kitbag.chat.ui import Form, FormAnswer
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError, UsageError
 from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import ApprovalQueue

@@ -17,19 +17,8 @@ import pytest
 
 from kitbag.chat.plain.plain_ui import PlainUI
 from kitbag.chat.plain.rendering import PlainRenderer
-from kitbag.chat.ui import (
-    ChatStatus,
-    ChatUI,
-    ExitRequested,
-    Form,
-    FormAnswer,
-    FormOption,
-    KeyPressed,
-    LiveState,
-    Panel,
-    Submitted,
-    UserAction,
-)
+from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, KeyPressed, LiveState, Panel, Submitted, UserAction
+from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.views.blocks import (
     Bar,
     BarsBlock,

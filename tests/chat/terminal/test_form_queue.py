@@ -10,19 +10,8 @@ import pytest
 from chat.seen_terminal import ENTER, ESCAPE, UP, Seen, seen, started
 from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod
 from kitbag.chat.terminal.panels import PanelState
-from kitbag.chat.ui import (
-    ChatStatus,
-    Form,
-    FormAnswer,
-    FormOption,
-    KeyPressed,
-    LiveState,
-    Panel,
-    PanelAction,
-    PanelRow,
-    RunningCall,
-    Submitted,
-)
+from kitbag.chat.ui import ChatStatus, KeyPressed, LiveState, Panel, PanelAction, PanelRow, RunningCall, Submitted
+from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.errors import InvalidError
 from kitbag.views.blocks import Span, VerbatimBlock, text_block
 from support.waiting import TEST_TIMEOUT

@@ -12,7 +12,8 @@ from prompt_toolkit.document import Document
 
 from chat.seen_terminal import ENTER, Seen, seen, started
 from kitbag.chat.terminal.text_fragments import parse_ansi_lines
-from kitbag.chat.ui import ChatStatus, Form, FormOption, LiveState, Panel, PanelAction, PanelRow, RunningCall
+from kitbag.chat.ui import ChatStatus, LiveState, Panel, PanelAction, PanelRow, RunningCall
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.views.blocks import ReplyBlock, Span, text_block
 from support.waiting import TEST_TIMEOUT
 

@@ -6,7 +6,8 @@ import pytest
 
 from chat.seen_terminal import seen
 from kitbag.chat.terminal.title_and_bell import AWAY_SECONDS, AttentionState, TitleAndBell
-from kitbag.chat.ui import ChatStatus, Form, FormOption, LiveState
+from kitbag.chat.ui import ChatStatus, LiveState
+from kitbag.dialogs.form import Form, FormOption
 
 
 class Written:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.ui import Form, FormOption
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import InvalidError
 from kitbag.permissions.paths import PathFacts, examine_path
 from kitbag.permissions.safe_open import write_file

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.ui import Form, FormOption
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS, PermissionMode
 from kitbag.permissions.rules.load import parse_mode

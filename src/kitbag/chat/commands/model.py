@@ -7,7 +7,7 @@ import msgspec
 
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.ui import Form, FormOption
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.models.model_selection import ModelSources, SelectedModel
 from kitbag.runtime.model_list import (
     AvailableModel,

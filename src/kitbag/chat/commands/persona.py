@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.ui import Form, FormOption
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.registry import NO_PERSONA
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block

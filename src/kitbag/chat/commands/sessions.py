@@ -10,7 +10,7 @@ import msgspec
 from kitbag.agent.session_list import SessionSummary, find_session, list_sessions
 from kitbag.assembly.run_options import Options
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.ui import Form, FormOption
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
 from kitbag.runtime.session_locks import check_session_not_open, is_session_open

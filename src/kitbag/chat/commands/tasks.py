@@ -13,7 +13,8 @@ from typing import Final
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.chat.commands import CommandContext
 from kitbag.chat.task_blocks import COLUMNS, TaskList, output_page, page_blocks, task_detail_blocks, task_table
-from kitbag.chat.ui import Form, FormOption, Panel, PanelAction
+from kitbag.chat.ui import Panel, PanelAction
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person

@@ -8,7 +8,7 @@ from typing import Final
 
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.ui import Form, FormOption
+from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.runtime.undo import ACTION_VERBS, INTERRUPTED_NOTICE, SessionUndo, UndoPlan, describe_result, failure_error
 from kitbag.text.human_format import format_count, shorten_path

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from kitbag.chat.ui import Form, FormAnswer
+from kitbag.dialogs.form import Form, FormAnswer
 
 _SEPARATORS = re.compile(r"[\s,;]+")
 

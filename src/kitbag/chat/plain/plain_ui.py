@@ -19,17 +19,8 @@ from kitbag.chat.forced_exit import cancel_forced_exit, force_exit_after
 from kitbag.chat.plain.forms import form_lines, parse_form_answer
 from kitbag.chat.plain.input import MAX_LINE_LENGTH, StdinReader
 from kitbag.chat.plain.rendering import PlainRenderer
-from kitbag.chat.ui import (
-    ChatStatus,
-    ExitRequested,
-    Form,
-    FormAnswer,
-    KeyPressed,
-    LiveState,
-    Panel,
-    Submitted,
-    UserAction,
-)
+from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, Panel, Submitted, UserAction
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.text.human_format import format_duration
 from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock
 

@@ -12,7 +12,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 
 from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod, answer_line
-from kitbag.chat.ui import Form, FormAnswer
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.views.blocks import Block, LinesBlock
 
 LONE_KEY_SECONDS: Final = 0.25

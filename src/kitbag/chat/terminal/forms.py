@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, wrap
-from kitbag.chat.ui import Form, FormAnswer, FormOption
+from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import Span, StyledLine
 

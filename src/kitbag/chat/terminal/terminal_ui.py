@@ -36,7 +36,8 @@ from kitbag.chat.terminal.panels import PanelRunner
 from kitbag.chat.terminal.signals import signal_handlers, terminal_restorer
 from kitbag.chat.terminal.text_fragments import FragmentLine, parse_ansi_lines, wrap
 from kitbag.chat.terminal.title_and_bell import TitleAndBell
-from kitbag.chat.ui import ChatStatus, ExitRequested, Form, FormAnswer, LiveState, Panel, Submitted, UserAction
+from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, Submitted, UserAction
+from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.errors import KitbagError
 from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, ReplyBlock, ToolBlock
 from kitbag.views.rendering.diff import diff_body
