@@ -47,7 +47,7 @@ def test_a_prefix_stands_before_the_shell_and_inherits_descriptors(tmp_path: Pat
 
 def test_a_prefix_that_is_not_there_is_told(tmp_path: Path) -> None:
     ran = run_command(command("true", tmp_path), prefix=("/nowhere/bwrap",))
-    assert (ran.status, ran.text) == (126, "can't be started: No such file or directory")
+    assert (ran.status, ran.text) == (126, "cannot start: No such file or directory")
 
 
 def test_whoever_sets_its_stop_ends_it_with_all_that_came_of_it(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def process() -> Iterator[Any]:
 @pytest.mark.parametrize("value", [0, -1, -2, True, False, None, 2.0, "7", "", [7], HIGHEST_PID + 1, 2**31, 10**40])
 def test_what_is_not_the_number_of_one_process_is_no_pid_and_is_never_signalled(value: object) -> None:
     assert not is_pid(value)
-    assert send_signal(value, signal.SIGKILL, anybody) == "is not a process number"
+    assert "not a valid" in send_signal(value, signal.SIGKILL, anybody)
 
 
 def test_this_process_its_group_its_ancestors_and_init_are_never_signalled() -> None:
@@ -62,7 +62,9 @@ def test_one_that_is_detached_may_end_whoever_started_it() -> None:
         "print(send_signal(pid, signal.SIGCONT, lambda _: '', spare_ancestors=False))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True)
-    assert done.stdout.splitlines() == ["is a process that this one was started by", ""], done.stderr
+    refused, sent = done.stdout.splitlines()
+    assert "ancestor" in refused, done.stderr
+    assert sent == ""
 
 
 def test_who_it_is_is_asked_when_the_process_is_pinned(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +116,7 @@ def test_a_thread_is_no_process() -> None:
     )
     thread.start()
     thread.join()
-    assert own == ["is this process or leads its process group"]
+    assert "Kitbag itself" in own[0]
 
 
 def has_ended(pid: int) -> bool:

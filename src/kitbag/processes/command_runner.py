@@ -92,7 +92,7 @@ def run_command(
     """
     if command.stop is not None and command.stop.is_set():
         return CommandResult(
-            text="it was stopped before it began", status=-signal.SIGTERM, stop_reason="asked", truncated_bytes=0
+            text="stopped before it started", status=-signal.SIGTERM, stop_reason="asked", truncated_bytes=0
         )
     tracker = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
     try:
@@ -132,7 +132,7 @@ def _run(
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return CommandResult(text=f"can't be started: {reason}", status=126, stop_reason="", truncated_bytes=0)
+        return CommandResult(text=f"cannot start: {reason}", status=126, stop_reason="", truncated_bytes=0)
 
     def started() -> None:
         tracker.track(process.pid)

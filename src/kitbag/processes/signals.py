@@ -29,7 +29,7 @@ def send_signal(pid: object, number: signal.Signals, check: ProcessCheck, *, spa
     """Empty if it was sent, else why not, to be read after "the process". `check` is called once the process is pinned.
     `spare_ancestors`: false for a worker, which is detached from the process that started it."""
     if not is_pid(pid):
-        return "is not a process number"
+        return "is not a valid process ID"
     if reason := _protection_reason(pid, spare_ancestors):
         return reason
     descriptor: int | None = None
@@ -44,7 +44,7 @@ def send_signal(pid: object, number: signal.Signals, check: ProcessCheck, *, spa
     except ProcessLookupError:
         return HAS_ENDED
     except OSError as error:
-        return f"can't be signalled: {error.strerror}"
+        return f"cannot be signaled: {error.strerror}"
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -71,7 +71,7 @@ def kill_child(pid: int) -> None:
     with contextlib.suppress(OSError):
         if os.getpgid(pid) == pid:
             return signal_child_group(pid, signal.SIGKILL)
-    send_signal(pid, signal.SIGKILL, lambda found: "" if _is_unreaped_child(found) else "is not a child of ours")
+    send_signal(pid, signal.SIGKILL, lambda found: "" if _is_unreaped_child(found) else "is not a child of Kitbag")
     return None
 
 
@@ -96,11 +96,11 @@ def _is_unreaped_child(pid: int) -> bool:
 
 def _protection_reason(pid: int, spare_ancestors: bool) -> str:
     if pid == 1:
-        return "is init, the first process of the system"
+        return "is init (PID 1)"
     if pid in (os.getpid(), os.getpgrp()) or os.path.exists(f"/proc/self/task/{pid}"):
-        return "is this process or leads its process group"
+        return "is Kitbag itself or its process group leader"
     if spare_ancestors and pid in ancestor_pids():
-        return "is a process that this one was started by"
+        return "is an ancestor of this process"
     return ""
 
 

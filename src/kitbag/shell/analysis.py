@@ -90,7 +90,7 @@ class _Analyzer:
             is_ambiguous = self._read_text(item) or is_ambiguous
             read += 1
         if self.queue or self.remaining_characters < 0 or len(self.parts) >= _MAX_PARTS:
-            self.uncertainties["there is too much in it"] = None
+            self.uncertainties["too complex to analyze"] = None
             is_ambiguous = True
         parts = [
             msgspec.structs.replace(part, forms=(*part.forms, *self.forms[index].texts()))
@@ -158,7 +158,7 @@ class _Analyzer:
         if not text.strip():
             return
         if item.depth == _MAX_DEPTH:
-            self.uncertainties["there is shell text inside shell text inside too much other"] = None
+            self.uncertainties["shell code nested too deeply"] = None
             self._add_forms(max(host, 0), text)
             return
         self.remaining_characters -= len(text)
@@ -181,10 +181,10 @@ class _Analyzer:
         assigned = scanned.assigned.union(name for one in commands for name, _ in one.part.assignments)
         for name in sorted(scanned.assigned):  # set by a loop, like an assignment
             if command_table().dangerous_names.fullmatch(name):
-                self.uncertainties[f"it sets {name}, which other programs obey"] = None
+                self.uncertainties[f"sets {name}, which affects other programs"] = None
         changes = any(one.part.words and one.part.words[0] in _STATE_COMMANDS for one in commands)
         if scanned.evaluated & assigned or (scanned.evaluated and changes):
-            self.uncertainties["arithmetic on a variable that is set here"] = None
+            self.uncertainties["arithmetic on a variable that the command sets"] = None
 
     def _compare_with_grammar(self, text: str, scanned: ShellScan) -> None:
         """Parse with the grammar, and add an ambiguity where it disagrees with the scanner."""
@@ -194,7 +194,7 @@ class _Analyzer:
         for command in scanned.commands:
             weight += len(command.words) + len(command.assignments) + 2 * len(command.redirects)
         if weight > _MAX_WEIGHT:
-            scanned.ambiguities.append("it has too many words")
+            scanned.ambiguities.append("too many words to analyze")
             return
         reading = read_with_grammar(text)
         scanned_starts = {command.words[0][0] for command in scanned.commands if command.words}
@@ -202,9 +202,9 @@ class _Analyzer:
         inside = {at for begins, ends in scanned.backticks for at in range(begins, ends)}
         grammar_starts = reading.starts - reading.optional - inside
         if reading.has_errors:
-            scanned.ambiguities.append("it can't be parsed")
+            scanned.ambiguities.append("cannot be parsed")
         elif not (grammar_starts <= scanned_starts <= reading.starts | reading.optional):
-            scanned.ambiguities.append("it can be read in more than one way")
+            scanned.ambiguities.append("ambiguous shell syntax")
 
 
 def _merge(scanned: ShellScan, body: ShellScan) -> None:
@@ -225,16 +225,16 @@ def _merge(scanned: ShellScan, body: ShellScan) -> None:
 def _text_uncertainties(text: str) -> list[str]:
     uncertainties: list[str] = []
     if len(text) > MAX_CHARACTERS:
-        uncertainties.append(f"it is longer than {MAX_CHARACTERS:,} characters")
+        uncertainties.append(f"longer than {MAX_CHARACTERS:,} characters")
     if len(text) > _MAX_SEARCHED:
-        uncertainties.append("it is longer than what was searched")
+        uncertainties.append("too long to search completely")
     if _CONTROL.search(text):
-        uncertainties.append("it has control characters or broken ones")
+        uncertainties.append("contains control characters or invalid Unicode")
     if any(
         character.isspace() or unicodedata.category(character) in ("Cf", "Co", "Cn")
         for character in _NON_ASCII.findall(text)
     ):
-        uncertainties.append("it has spaces or other characters that can't be told from what they look like")
+        uncertainties.append("contains invisible or non-ASCII space characters")
     return uncertainties
 
 
@@ -252,7 +252,7 @@ def _fallback_part(text: str) -> SimpleCommand:
         writes=(),
         network=False,
         directory=None,
-        uncertainties=("it can't be read with certainty",),
+        uncertainties=("cannot be parsed reliably",),
     )
 
 

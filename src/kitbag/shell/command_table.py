@@ -115,7 +115,7 @@ def _parse_options(text: str) -> dict[str, CommandOption]:
     for word in text.split():
         match = _SUFFIX.fullmatch(word)
         if match is None:
-            raise ValueError(f"commands.toml: {word!r} is no option")
+            raise ValueError(f"commands.toml: {word!r} is not an option")
         name, suffix, role = match.groups()
         options[name] = CommandOption(
             values=len(suffix) if suffix and "=" in suffix else 0,

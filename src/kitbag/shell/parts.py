@@ -245,17 +245,17 @@ def _find_uncertainties(
     uncertainties = list(unwrapped.uncertainties)
     for name, _ in assignments:
         if command_table().dangerous_names.fullmatch(name) and not command_table().safe_names.fullmatch(name):
-            uncertainties.append(f"{name} decides what programs do")
+            uncertainties.append(f"sets {name}, which affects other programs")
     if connects:
-        uncertainties.append("a redirection that opens a network connection")
+        uncertainties.append("redirection opens a network connection")
     if evaluates:
-        uncertainties.append("text in quotes that is evaluated later")
+        uncertainties.append("quoted text that may be executed later")
     for start, end in unwrapped.spans:
         words = values[start : min(end, start + _MAX_WORDS)]
         if words and words[0] is None:
-            uncertainties.append("the command isn't known before it runs")
+            uncertainties.append("command name is only known at run time")
         elif words and _hides_subcommand(words):
-            uncertainties.append("what the program is told to do isn't known before it runs")
+            uncertainties.append("subcommand is only known at run time")
     return tuple(dict.fromkeys(uncertainties))
 
 

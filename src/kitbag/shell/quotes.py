@@ -10,7 +10,7 @@ from typing import Final
 from kitbag.shell.scan_model import NestedText, ScanFrame, ShellScan
 
 MAX_DEPTH: Final = 25
-UNTERMINATED: Final = "it ends inside something that it opened"
+UNTERMINATED: Final = "unterminated shell construct"
 
 TOKEN: Final = re.compile(
     r"(?P<plain>[^ \t\n\\'\"`$;&|()<>#]+)|(?P<blank>[ \t]+)|(?P<newline>\n)|(?P<join>\\\n)"
@@ -59,7 +59,7 @@ class WordScanner:
         if mode == "list":
             self.result.frames.append(frame)
         if len(self.stack) > MAX_DEPTH:
-            self.add_ambiguity("it is nested too deeply")
+            self.add_ambiguity("nested too deeply")
             self.is_stopped = True
 
     def list_frame(self) -> ScanFrame | None:
@@ -84,7 +84,7 @@ class WordScanner:
         elif kind == "plain" or kind == "hash":
             frame.word = at
         else:
-            self.add_ambiguity("an operator in an array")
+            self.add_ambiguity("operator inside an array")
         return match.end()
 
     def in_double(self, frame: ScanFrame, at: int) -> int:
@@ -112,7 +112,7 @@ class WordScanner:
             return at + 1
         if character == "'" and frame.quoted:
             # Whether it quotes depends on the preceding operator.
-            self.add_ambiguity("a single quote in an expansion inside double quotes")
+            self.add_ambiguity("single quote in an expansion inside double quotes")
             return at + 1
         return self.piece(frame, at)
 
@@ -126,17 +126,17 @@ class WordScanner:
             frame.open += character
             return at + 1
         if character in "'\\":
-            self.add_ambiguity("arithmetic on text in quotes")
+            self.add_ambiguity("quotes inside arithmetic")
             return at + 1
         if character not in ")]":
             return self.piece(frame, at)
         if frame.open:
             if frame.open[-1] + character not in ("()", "[]"):
-                self.add_ambiguity("arithmetic that may be something else")
+                self.add_ambiguity("ambiguous arithmetic expansion")
             frame.open = frame.open[:-1]
             return at + 1
         if not self.text.startswith(frame.closer, at):
-            self.add_ambiguity("arithmetic that may be something else")
+            self.add_ambiguity("ambiguous arithmetic expansion")
         self.stack.pop()
         return at + len(frame.closer)
 
@@ -147,12 +147,12 @@ class WordScanner:
             if at + 1 >= self.end:
                 self.add_ambiguity(UNTERMINATED)
             elif self.text[at + 1] == "\n" and at > self.start and self.text[at - 1] in "$&|<>({`\\":
-                self.add_ambiguity("a line is continued inside a word")
+                self.add_ambiguity("line continuation inside a word")
             return min(at + 2, self.end)
         if character == "'":
             closing = self.text.find("'", at + 1, self.end)
             if closing < 0:
-                self.add_ambiguity("a quote that isn't closed")
+                self.add_ambiguity("unclosed quote")
             return self.end if closing < 0 else closing + 1
         if character == '"':
             self.push("double", '"')
@@ -160,7 +160,7 @@ class WordScanner:
         if character == "`":
             match = _BACKTICKS.match(self.text, at, self.end)
             if match is None:
-                self.add_ambiguity("a backtick that isn't closed")
+                self.add_ambiguity("unclosed backtick")
                 return at + 1
             inner = re.sub(r'\\([$`\\"])' if frame.quoted else r"\\([$`\\])", r"\1", match.group(1))
             self.result.nested.append(NestedText(inner, self.list_frame()))
@@ -179,7 +179,7 @@ class WordScanner:
         if following == "{":
             return self._parameter(at)
         if following == "[":
-            self.add_ambiguity("the old form of arithmetic")
+            self.add_ambiguity("deprecated $[ ] arithmetic")
             self.push("arithmetic", "]")
             return at + 2
         if following in ("'", '"') and following and not frame.quoted and frame.mode != "heredoc":
@@ -187,33 +187,33 @@ class WordScanner:
                 return at + 1
             match = _ANSI.match(self.text, at, self.end)
             if match is None:
-                self.add_ambiguity("a quote that isn't closed")
+                self.add_ambiguity("unclosed quote")
                 return self.end
             return match.end()
         match = _VARIABLE.match(self.text, at, self.end)
         if match is None:
             return at + 1
         if match.group(1) == "IFS":
-            self.add_uncertainty("$IFS, which decides where words end")
+            self.add_uncertainty("uses $IFS, which changes how words are split")
         return match.end()
 
     def _parameter(self, at: int) -> int:
         match = _PARAMETER.match(self.text, at + 2, self.end)
         if match is None:
-            self.add_ambiguity("an expansion of an unknown form")
+            self.add_ambiguity("unknown form of parameter expansion")
         else:
             rest = match["rest"]
             if match["name"] == "IFS":
-                self.add_uncertainty("$IFS, which decides where words end")
+                self.add_uncertainty("uses $IFS, which changes how words are split")
             if match["sign"] == "!" or (match["name"] == "!" and rest[:1] not in ("}", ":", "-", "+", "")):
-                self.add_uncertainty("an expansion of the variable that another one names")
+                self.add_uncertainty("indirect variable expansion")
             if rest[:1] == "=" or rest == ":=":
-                self.add_uncertainty("an expansion that assigns")
+                self.add_uncertainty("expansion that assigns a variable")
             if rest[:1] == "@":
-                self.add_uncertainty("an expansion that is evaluated again")
+                self.add_uncertainty("expansion that may be evaluated again")
             if rest[:1] == ":" and rest not in (":-", ":+", ":?", ":=") and not re.fullmatch(r":[0-9 ]", rest):
-                self.add_uncertainty("an expansion with arithmetic")
+                self.add_uncertainty("expansion that evaluates arithmetic")
             if match["index"] and not _HARMLESS_INDEX.fullmatch(match["index"]):
-                self.add_uncertainty("an expansion with arithmetic")
+                self.add_uncertainty("expansion that evaluates arithmetic")
         self.push("parameter", "}")
         return at + 2

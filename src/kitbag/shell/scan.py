@@ -75,7 +75,7 @@ class _CommandScanner(WordScanner):
         elif kind == "join":
             # Bash joins lines before anything else, so `$\` + `(` is `$(`.
             if at > self.start and self.text[at - 1] not in " \t\n":
-                self.add_ambiguity("a line is continued inside a word")
+                self.add_ambiguity("line continuation inside a word")
         elif kind == "hash":
             newline = self.text.find("\n", at, self.end)
             return self.end if newline < 0 else newline
@@ -129,11 +129,11 @@ class _CommandScanner(WordScanner):
                 command.assignments.append(span)
             elif not command.words and command.redirects and raw in _RESERVED:
                 # Bash rewrites a substitution before it runs it, with redirections last: the word is then reserved.
-                self.add_ambiguity("a word of the language after a redirection")
+                self.add_ambiguity("reserved word after a redirection")
                 command.words.append(span)
             elif not command.words and _OPEN_SUBSCRIPT.match(raw):
                 # Bash reads up to the closing bracket, including spaces.
-                self.add_ambiguity("an assignment to an element with spaces in its name")
+                self.add_ambiguity("array subscript that contains spaces")
                 command.words.append(span)
             else:
                 command.words.append(span)
@@ -141,7 +141,7 @@ class _CommandScanner(WordScanner):
 
     def _check_body(self, frame: ScanFrame, raw: str) -> None:
         if frame.body and raw not in _BODIES:
-            self.add_ambiguity("a function without a body")
+            self.add_ambiguity("function without a body")
         frame.body = False
 
     def _command(self, frame: ScanFrame, at: int) -> ScannedCommand:
@@ -164,7 +164,7 @@ class _CommandScanner(WordScanner):
             if frame.cases:
                 frame.cases.pop()
             else:
-                self.add_ambiguity("a word of the language stands where it can't")
+                self.add_ambiguity("unexpected reserved word")
         elif raw in ("for", "select"):
             frame.compound, frame.loop = True, "name"
         elif raw == "case":
@@ -177,7 +177,7 @@ class _CommandScanner(WordScanner):
             command.words.append((at - 2, at))
             frame.test = True
         elif raw == "coproc":
-            self.add_ambiguity("coproc starts a command whose words can't be told apart")
+            self.add_ambiguity("coproc, whose command is ambiguous")
         elif raw == "!":
             frame.compound, frame.filled = True, False
         elif raw == "time":
@@ -193,7 +193,7 @@ class _CommandScanner(WordScanner):
             frame.cases[-1] = "in"
         elif state == "in":
             if raw != "in":
-                self.add_ambiguity("a case without `in`")
+                self.add_ambiguity("`case` without `in`")
             frame.cases[-1] = "pattern"
         elif state == "pattern" and raw == "esac":
             frame.cases.pop()
@@ -209,27 +209,27 @@ class _CommandScanner(WordScanner):
             frame.loop = "words" if raw == "in" else ""
             frame.filled = False
             if raw not in ("in", "do"):
-                self.add_ambiguity("a loop that isn't written as one")
+                self.add_ambiguity("malformed loop")
 
     def _operator(self, frame: ScanFrame, operator: str) -> None:
         if frame.test:
             if operator not in ("&&", "||", "|"):
-                self.add_ambiguity("an operator inside [[ ]]")
+                self.add_ambiguity("unexpected operator inside [[ ]]")
             return
         if frame.cases and frame.cases[-1] != "body":
             if operator != "|" or frame.cases[-1] != "more pattern":
-                self.add_ambiguity("an operator in a case pattern")
+                self.add_ambiguity("unexpected operator in a `case` pattern")
             return
         if frame.loop:
             if operator != ";" or frame.loop == "name":
-                self.add_ambiguity("a loop that isn't written as one")
+                self.add_ambiguity("malformed loop")
             frame.loop, frame.connector, frame.filled = "", ";", False
             return
         ends_item = operator in (";;", ";&", ";;&")
         if not frame.filled and not ends_item:
-            self.add_ambiguity("an operator without a command")
+            self.add_ambiguity("operator without a command")
         if ends_item and not frame.cases:
-            self.add_ambiguity("an operator of a case outside it")
+            self.add_ambiguity("`;;` outside a `case`")
         self._end_command(frame, operator)
         if ends_item and frame.cases:
             frame.cases[-1] = "pattern"
@@ -237,7 +237,7 @@ class _CommandScanner(WordScanner):
 
     def _end_command(self, frame: ScanFrame, operator: str) -> None:
         if frame.redirect:
-            self.add_ambiguity("a redirection without a target")
+            self.add_ambiguity("redirection without a target")
             frame.redirect = ""
         if frame.test:
             self.add_ambiguity(UNTERMINATED)
@@ -247,7 +247,7 @@ class _CommandScanner(WordScanner):
             self.result.commands.append(frame.command)
             frame.command = None
             if len(self.result.commands) == MAX_COMMANDS:
-                self.add_ambiguity("it has too many commands")
+                self.add_ambiguity("too many commands to analyze")
         if frame.filled:
             frame.can_end = True
         if operator:
@@ -261,7 +261,7 @@ class _CommandScanner(WordScanner):
         if frame.filled or frame.redirect:
             self._end_command(frame, ";")
         if any(outer.heredocs for outer in self.stack[:-1]):
-            self.add_ambiguity("a here document inside which something else is open")
+            self.add_ambiguity("here-document that starts inside another construct")
         for operator, delimiter, command in frame.heredocs:
             after = self._heredoc(operator, delimiter, command, after)
         frame.heredocs.clear()
@@ -287,15 +287,15 @@ class _CommandScanner(WordScanner):
             if command is not None and len(command.words) == 1 and not command.assignments and not command.redirects:
                 frame.command, frame.filled = None, False
             elif command is not None or not frame.body:
-                self.add_ambiguity("parentheses where none can stand")
+                self.add_ambiguity("unexpected parenthesis")
             frame.compound = frame.body = self.result.has_functions = True
             return parentheses.end()
         if command is not None or frame.redirect or frame.filled:
-            self.add_ambiguity("parentheses where none can stand")
+            self.add_ambiguity("unexpected parenthesis")
             self._end_command(frame, ";")
         frame.filled, frame.body = True, False
         if arithmetic:
-            self.add_uncertainty("arithmetic as a command")
+            self.add_uncertainty("arithmetic command (( ))")
             self.push("arithmetic", "))")
             return at + 2
         self.push("list", ")", subshell=True)
@@ -312,7 +312,7 @@ class _CommandScanner(WordScanner):
         ended_well = frame.filled or frame.can_end
         self._end_command(frame, ";")
         if frame.closer != ")" or frame.cases or frame.loop or frame.heredocs or not ended_well:
-            self.add_ambiguity("parentheses that don't match")
+            self.add_ambiguity("unbalanced parentheses")
         if frame.closer == ")":
             self.stack.pop()
 
@@ -326,13 +326,13 @@ class _CommandScanner(WordScanner):
         descriptor = _DESCRIPTOR.fullmatch(raw) if raw and not operator.startswith("&") else None
         if descriptor is not None and not frame.redirect:
             if descriptor.group(1):
-                self.add_uncertainty("a redirection that assigns a variable")
+                self.add_uncertainty("redirection that assigns a variable")
             start, frame.word = frame.word, -1
         else:
             self._end_word(frame, at)
             start = at
         if frame.redirect or frame.test or frame.loop or (frame.cases and frame.cases[-1] != "body"):
-            self.add_ambiguity("a redirection where none can stand")
+            self.add_ambiguity("unexpected redirection")
         frame.redirect = operator
         self._command(frame, start)
 
@@ -343,7 +343,7 @@ class _CommandScanner(WordScanner):
         if operator in ("<<", "<<-"):
             frame.heredocs.append((operator, raw, command))
             if len(frame.heredocs) > 8:
-                self.add_ambiguity("too many here documents")
+                self.add_ambiguity("too many here-documents")
         else:
             command.redirects.append(ScannedRedirect(operator, span))
 
@@ -351,7 +351,7 @@ class _CommandScanner(WordScanner):
         """Return the index after the body."""
         quoted = any(character in delimiter for character in "'\"\\")
         if "`" in delimiter or "$" in delimiter or "\n" in delimiter:
-            self.add_ambiguity("a here document with a strange end mark")
+            self.add_ambiguity("here-document with an unusual delimiter")
         end_marker = re.sub(r"""['"]|\\(?=.)""", "", delimiter)
         line, joined = at, False
         while line < self.end:
@@ -364,9 +364,9 @@ class _CommandScanner(WordScanner):
             # In an unquoted body a trailing backslash joins lines before bash looks for the delimiter.
             joined = not quoted and (len(content) - len(content.rstrip("\\"))) % 2 == 1
             if joined:
-                self.add_ambiguity("a line of a here document is continued")
+                self.add_ambiguity("line continuation in a here-document")
             line = stop + 1
-        self.add_ambiguity("a here document without its end mark")
+        self.add_ambiguity("unterminated here-document")
         self._heredoc_body(command, at, self.end, quoted)
         return self.end
 

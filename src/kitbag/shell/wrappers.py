@@ -13,7 +13,7 @@ from kitbag.shell.command_table import WrapperEntry, command_table, program_name
 from kitbag.shell.scan import ASSIGNMENT
 
 _MAX_SPANS: Final = 15
-_UNCLEAR: Final = "where the command inside it begins can't be told"
+_UNCLEAR: Final = "cannot tell which command it runs"
 _HINT = re.compile(r"[\s;|&$`(<!]")
 _TEXT_READERS = frozenset({".", "source", "at", "batch", "crontab"})
 _COMMAND_TAKERS = frozenset({"trap", "alias", "hash", "mapfile", "readarray", "compgen", "complete", "bind"})
@@ -74,7 +74,7 @@ class _Unwrapper:
         at: int | None = 0
         while at is not None and at < len(self.words):
             if len(self.spans) > _MAX_SPANS:
-                self.uncertainties.append("a command inside too many others")
+                self.uncertainties.append("too many nested commands")
                 self._every_word_from(at)
                 break
             at = self._step(at)
@@ -107,7 +107,7 @@ class _Unwrapper:
         elif name in _TEXT_READERS:
             self.reads_shell_text = True
             if None in self.words[at + 1 : at + 2]:
-                self.uncertainties.append("shell text that isn't known before it runs")
+                self.uncertainties.append("runs shell code that is only known at run time")
         elif name == "git":
             self._git(at)
         elif name in table.launching_words:
@@ -135,7 +135,7 @@ class _Unwrapper:
         runs = base in table.shells or base in table.wrappers or base in table.launchers or base in _TEXT_READERS
         if runs or (name == "parallel" and inner is None):
             self.reads_shell_text = True
-            self.uncertainties.append("what it runs comes from what it reads")
+            self.uncertainties.append("runs commands from its input")
 
     def _unwrap(self, at: int, wrapper: WrapperEntry, known_program: bool) -> int | None:
         first = at + 1
@@ -176,7 +176,7 @@ class _Unwrapper:
         words = self.words[at:]
         self.spans.append((at, len(self.words)))
         if None in words:
-            self.uncertainties.append("shell text that isn't known before it runs")
+            self.uncertainties.append("runs shell code that is only known at run time")
             self.reads_shell_text = True
         self.shell_texts.append(" ".join(word for word in words if word is not None))
 
@@ -210,10 +210,10 @@ class _Unwrapper:
             # A named file is a program like any other; input or an expansion is text from elsewhere.
             self.reads_shell_text = reads_input or not text or text.startswith("/dev/")
             if self.reads_shell_text:
-                self.uncertainties.append("a shell that runs what it reads")
+                self.uncertainties.append("shell that runs commands from its input")
         elif text is None:
             self.reads_shell_text = True
-            self.uncertainties.append("shell text that isn't known before it runs")
+            self.uncertainties.append("runs shell code that is only known at run time")
         else:
             self.shell_texts.append(text)
         self._hints_from(at + 1)
@@ -243,7 +243,7 @@ class _Unwrapper:
             self.hints += inner.hints
             self.uncertainties += inner.uncertainties
             if self.words[begins] is None:
-                self.uncertainties.append("the command isn't known before it runs")
+                self.uncertainties.append("command name is only known at run time")
 
     def _git(self, at: int) -> None:
         table = command_table()
@@ -252,7 +252,7 @@ class _Unwrapper:
             if word is None or not (word.startswith("-") or self.words[index - 1] in ("-c", "-C", "--config-env")):
                 break
             if word.startswith(("-c", "--config-env", "--exec-path=")):
-                self.uncertainties.append("git with settings for this one command")
+                self.uncertainties.append("git with configuration options on the command line")
                 value = self.words[index + 1] if word == "-c" and index + 1 < len(self.words) else word
                 self.hints.append((value or "").partition("=")[2].lstrip("!"))
         begins = skip_options(self.words, table.global_options["git"], at + 1)

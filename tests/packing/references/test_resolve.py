@@ -786,7 +786,7 @@ def test_D35_commands_run_in_the_workspace(case: Case) -> None:
 
 def test_D35_a_command_that_can_t_start_is_a_failure_with_a_reason(case: Case) -> None:
     done = case.resolve("!`true` x", workspace=str(case.world.workspace / "gone"))
-    assert done.text.startswith("[command failed with exit code 126]\ncan't be started")
+    assert done.text.startswith("[command failed with exit code 126]\ncannot start")
     assert case.resolve(f"!`true {'x' * 200_000}` y").text.endswith(" y")
 
 
