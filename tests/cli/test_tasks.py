@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.store.journal import Journal
+from kitbag.store.redaction import Redactor
 
 SCRIPT: dict[str, Any] = {
     "rules": [
@@ -35,6 +37,14 @@ def test_an_agent_answers_on_the_output_and_is_on_the_board_afterwards(house: Wo
     assert "What is the answer?" in shown
     assert "The answer is 42." in shown
     assert house.run("tasks", "output", task["id"]).stdout == "The answer is 42.\n"
+
+
+def test_a_task_record_that_can_not_be_read_is_reported(house: World) -> None:
+    path = house.home / ".kitbag/state/journal.db"
+    with Journal.open(str(path), Redactor([])) as journal:
+        journal.append("tasks", "created", {"id": "abc000000001"})
+    for arguments in (("list",), ("show", "abc000000001")):
+        assert "can't read 1 task record in the journal" in house.run("tasks", *arguments).stderr
 
 
 def test_a_person_may_give_it_a_script_as_its_model(house: World) -> None:

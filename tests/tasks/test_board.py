@@ -190,6 +190,34 @@ def test_records_of_another_version_are_passed_over(board: Board) -> None:
     assert board.find(task.id).status == "completed"
 
 
+def test_records_that_can_not_be_read_are_reported(board: Board) -> None:
+    task = put(board)
+    claim(board, task)
+    end(board, board.find(task.id))
+    assert (board.unreadable, board.unreadable_notice()) == ([], "")
+    whole = {"kind": "agent", "agent": "", "description": "", "depth": 1, "background": True, "directory": "/w"}
+    for kind, body in (
+        ("created", {"id": "x"}),
+        ("created", {**whole, "id": "y", "root": [], "parent": ""}),
+        ("warning", {"id": "x", "text": "of a task that was not read"}),
+        ("begun", {"id": task.id, "run": None}),
+        ("ended", []),
+        ("sung", {"id": task.id}),
+    ):
+        board.journal.append("tasks", kind, body)
+    second = put(board, "aaaa00000002")
+    board.journal.append("tasks", "ended", {"id": second.id, "run": 0, "status": []})
+    assert [found.id for found in board.all()] == [task.id, second.id]
+    assert [record.kind for record in board.unreadable] == ["created", "created", "warning", "begun", "ended", "ended"]
+    assert "can't read 6 task records" in board.unreadable_notice()
+    assert "'created': KeyError: 'kind'" in board.unreadable_notice()
+    assert [found.id for found in asyncio.run(anext_of(board))] == [task.id, second.id]
+
+
+async def anext_of(board: Board) -> list[Task]:
+    return await anext(Board(board.journal).follow())
+
+
 def test_who_is_alive_is_known_by_more_than_a_number() -> None:
     me = this_process()
     assert me.check_alive() is True

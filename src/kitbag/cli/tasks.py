@@ -27,7 +27,12 @@ def open_board(*, create: bool = False) -> Generator[Board, None, None]:
     if not create and not os.path.lexists(journal_path(kitbag_home)):
         raise NotFoundError("there are no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
     with open_journal(kitbag_home) as journal:
-        yield Board(journal)
+        board = Board(journal)
+        try:
+            yield board
+        finally:
+            if notice := board.unreadable_notice():
+                output.remark(output.clean(notice))
 
 
 async def _ensure_hosted(board: Board) -> None:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.fault_points import point
@@ -41,6 +41,14 @@ _POLL_SECONDS = 1.0
 """How often the board checks for owners that have died."""
 
 
+class UnreadableRecord(NamedTuple):
+    """A record that could not be applied: damaged, or written by another version."""
+
+    seq: int
+    kind: str
+    problem: str
+
+
 class Board:
     """For one event loop; each process has its own."""
 
@@ -52,6 +60,7 @@ class Board:
         self._unfinished: dict[str, None] = {}
         """Unfinished tasks, so that scanning them does not cost a pass over all tasks."""
         self._dead_checked_at = 0.0
+        self.unreadable: list[UnreadableRecord] = []
 
     # Reading
 
@@ -60,18 +69,34 @@ class Board:
         changed: dict[str, None] = {}
         for record in self.journal.read(TASKS_STREAM, self._last_applied_seq, 1_000):
             self._last_applied_seq = record.seq
-            with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # written by another version
-                known = len(self._tasks)
+            known = len(self._tasks)
+            try:
                 task_id = apply_record(self._tasks, record)
-                changed[task_id] = None
-                task = self._tasks[task_id]
-                if len(self._tasks) > known:
-                    self._children.setdefault(task.parent or task.root, []).append(task_id)
-                if task.is_finished:
-                    self._unfinished.pop(task_id, None)
-                else:
-                    self._unfinished[task_id] = None
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+                self.unreadable.append(
+                    UnreadableRecord(record.seq, record.kind, f"{type(error).__name__}: {error}"[:200])
+                )
+                continue
+            changed[task_id] = None
+            task = self._tasks[task_id]
+            if len(self._tasks) > known:
+                self._children.setdefault(task.parent or task.root, []).append(task_id)
+            if task.is_finished:
+                self._unfinished.pop(task_id, None)
+            else:
+                self._unfinished[task_id] = None
         return list(changed)
+
+    def unreadable_notice(self) -> str:
+        """What the user should know about unreadable records; empty if there are none."""
+        if not self.unreadable:
+            return ""
+        count, first = len(self.unreadable), self.unreadable[0]
+        subject = "1 task record" if count == 1 else f"{count:,} task records"
+        return (
+            f"can't read {subject} in the journal, so tasks may be missing or out of date; another version of Kitbag "
+            f"may have written {'it' if count == 1 else 'them'} (record {first.seq}, {first.kind!r}: {first.problem})"
+        )
 
     @property
     def last_applied_seq(self) -> int:
@@ -196,7 +221,8 @@ class Board:
                     if record.seq > self._last_applied_seq:
                         break
                     after = record.seq
-                    changed[str(record.body.get("id"))] = None
+                    if isinstance(record.body, dict):
+                        changed[str(cast("dict[str, Any]", record.body).get("id"))] = None
             yield [self._tasks[task_id] for task_id in changed if task_id in self._tasks]
             await self.journal.wait_async(seen)
 

@@ -176,6 +176,8 @@ def apply_record(tasks: dict[str, Task], record: JournalRecord) -> str:
 def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
     """A task that is started by a stopped task is stopped too."""
     fields = {name: body[name] for name in _CREATED_FIELDS}
+    if not all(isinstance(value, str | int) for value in fields.values()):
+        raise TypeError("a field is neither text nor a number")
     parent = tasks.get(str(body["parent"]))
     stopped = parent is not None and (parent.stop_requested or parent.status == "cancelled")
     version = str(body.get("version", ""))
@@ -213,6 +215,8 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
         case "ended":
             if task.result is None and int(body["run"]) == task.run:
                 result = TASK_RESULT_FIELDS.read(body)
+                if not isinstance(cast("object", result.status), str):
+                    raise TypeError("the status is not text")
                 return task._replace(status=result.status, result=result, ended=at, ended_run=task.run, questions=())
         case _:
             pass

@@ -158,7 +158,10 @@ class Worker:
 
     async def _scan_board(self) -> None:
         """Runs when the board has changed, and every second for changes that leave no record."""
+        unreadable = len(self.board.unreadable)
         self.board.refresh()
+        if len(self.board.unreadable) > unreadable:
+            self._log(self.board.unreadable_notice())
         now = time.monotonic()
         if self._last_scan[0] == self.board.last_applied_seq and now - self._last_scan[1] < _POLL_SECONDS:
             return

@@ -91,6 +91,8 @@ async def _board(chat: CommandContext) -> Board:
     """Reads in a thread: the journal may be long."""
     board = Board(chat.agent.journal)
     await asyncio.to_thread(board.refresh)
+    if notice := board.unreadable_notice():
+        chat.show(NoticeBlock("warning", notice))
     return board
 
 
