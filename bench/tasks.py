@@ -56,7 +56,7 @@ async def main():
         board = Board(journal)
         for task_id in sys.argv[2:]:
             sys.stdin.readline()
-            await board.finish(task_id, 1, TaskResult("completed", str(time.monotonic())))
+            await board.finish(task_id, 1, TaskResult(status="completed", text=str(time.monotonic())))
             print(time.monotonic(), flush=True)
 
 asyncio.run(main())

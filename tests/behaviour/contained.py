@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kitbag.agent.session import new_session_id
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
@@ -39,50 +41,52 @@ def record(owner: Any, **more: Any) -> bytes:
 
 
 def _with_pid(pid: Any) -> Callable[[Bystander], bytes]:
-    return lambda bystander: record(list(bystander.identity._replace(pid=pid)))
+    return lambda bystander: record(msgspec.structs.replace(bystander.identity, pid=pid).to_record())
 
 
 def _as(**more: Any) -> Callable[[Bystander], bytes]:
-    return lambda bystander: record(list(bystander.identity._replace(**more)))
+    return lambda bystander: record(msgspec.structs.replace(bystander.identity, **more).to_record())
 
 
 DAMAGED: dict[str, Callable[[Bystander], bytes]] = {
     "pid 0": _with_pid(0),
     "pid -1": _with_pid(-1),
-    "a negative group": lambda bystander: record([*bystander.identity[:2], -bystander.process.pid, ""]),
+    "a negative group": lambda bystander: record([*bystander.identity.to_record()[:2], -bystander.process.pid, ""]),
     "text": _with_pid("everybody"),
-    "a number as text": lambda bystander: record([*bystander.identity[:2], str(bystander.process.pid), ""]),
+    "a number as text": lambda bystander: record([*bystander.identity.to_record()[:2], str(bystander.process.pid), ""]),
     "true": _with_pid(True),
     "a fraction": _with_pid(2.5),
     "null": _with_pid(None),
     "a huge number": _with_pid(10**40),
     "beyond every process": _with_pid(2**31 - 1),
     "a list": _with_pid([[]]),
-    "too few fields": lambda bystander: record(list(bystander.identity[:3])),
+    "too few fields": lambda bystander: record(bystander.identity.to_record()[:3]),
     "an owner that is text": lambda _: record("host"),
     "no owner": lambda _: b'{"version": "1", "beat": 1}',
-    "a time that is text": lambda bystander: record(list(bystander.identity), beat="soon"),
-    "a time that is no number": lambda bystander: record(list(bystander.identity), beat=float("nan")),
-    "a huge time": lambda bystander: record(list(bystander.identity), beat=10**400),
-    "a huge version": lambda bystander: record(list(bystander.identity), version="9" * 5000, beat=time.monotonic()),
+    "a time that is text": lambda bystander: record(bystander.identity.to_record(), beat="soon"),
+    "a time that is no number": lambda bystander: record(bystander.identity.to_record(), beat=float("nan")),
+    "a huge time": lambda bystander: record(bystander.identity.to_record(), beat=10**400),
+    "a huge version": lambda bystander: record(
+        bystander.identity.to_record(), version="9" * 5000, beat=time.monotonic()
+    ),
     "not an object": lambda _: b"[1, 2, 3]",
     "nested without end": lambda _: b"[" * 9000,
     "not UTF-8": lambda _: b'{"owner": ["\xff\xfe"]}',
     "zeros": lambda _: bytes(300),
-    "truncated": lambda bystander: record(list(bystander.identity))[:60],
+    "truncated": lambda bystander: record(bystander.identity.to_record())[:60],
 }
 """What can't be a worker's own record."""
 
 ANOTHER: dict[str, Callable[[Bystander], bytes]] = {
-    "pid 1": lambda _: record([*this_process()[:2], 1, _started(1)]),
+    "pid 1": lambda _: record([*this_process().to_record()[:2], 1, _started(1)]),
     "another start": _as(started="1"),
     "no start": _as(started=""),
     "another boot": _as(boot="00000000-0000-0000-0000-000000000000"),
     "another namespace": _as(machine=this_process().machine.replace("pid:[", "pid:[9")),
     "not the holder of the lock": _as(),
-    "the process that asks for it": lambda _: record(list(this_process())),
+    "the process that asks for it": lambda _: record(this_process().to_record()),
     "its process group": _as(),
-    "a process that has ended": lambda _: record(list(_ended())),
+    "a process that has ended": lambda _: record(_ended().to_record()),
 }
 """A record that is whole, and names a process that is not the worker."""
 
@@ -99,7 +103,7 @@ def _ended() -> Owner:
 
 
 def _identity(process: "subprocess.Popen[bytes]") -> Owner:
-    return this_process()._replace(pid=process.pid, started=_started(process.pid))
+    return msgspec.structs.replace(this_process(), pid=process.pid, started=_started(process.pid))
 
 
 def _bystander() -> Bystander:

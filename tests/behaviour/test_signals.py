@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from behaviour.contained import ANOTHER, DAMAGED, Bystander, record, run_contained
@@ -77,7 +78,7 @@ FREE = ("pid 0", "pid -1", "nested without end", "a process that has ended")
 
 def identity_of(process: "subprocess.Popen[bytes]") -> Owner:
     started = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return this_process()._replace(pid=process.pid, started=started)
+    return msgspec.structs.replace(this_process(), pid=process.pid, started=started)
 
 
 def lock_of(world: World) -> Path:
@@ -153,7 +154,7 @@ def _after_an_hour(world: World) -> None:
     with subprocess.Popen(["sleep", "300"]) as last:
         ended = identity_of(last)
         last.kill()
-    world.write("~/.kitbag/state/worker.lock", record(list(ended)))
+    world.write("~/.kitbag/state/worker.lock", record(ended.to_record()))
 
 
 ALARMS = ("not answer", "no worker", "kill -9", "worker.lock")
@@ -198,7 +199,7 @@ def test_a_worker_that_hangs_is_ended_and_replaced(house: World) -> None:
             os.kill(worker.pid, signal.SIGSTOP)
             begun = house.run("agents", "run", "Explore", "What?", "--background")
             assert "answer" not in begun.stderr, "it may be busy"
-            lock_of(house).write_bytes(record(list(found.owner)))
+            lock_of(house).write_bytes(record(found.owner.to_record()))
             listed = house.run("tasks", "list")
             assert "the worker did not answer any more, and was replaced" in listed.stderr
             assert worker.wait(TEST_TIMEOUT) == -signal.SIGKILL
@@ -233,18 +234,18 @@ def _waiting() -> list[dict[str, Any]]:
 
 
 OWNERS: dict[str, Callable[[Owner], Any]] = {
-    "pid 0": lambda owner: [*owner[:2], 0, owner.started],
-    "pid -1": lambda owner: [*owner[:2], -1, owner.started],
-    "pid 1": lambda owner: [*owner[:2], 1, owner.started],
-    "text": lambda owner: [*owner[:2], "1", owner.started],
-    "true": lambda owner: [*owner[:2], True, owner.started],
-    "a huge number": lambda owner: [*owner[:2], 10**40, owner.started],
+    "pid 0": lambda owner: [*owner.to_record()[:2], 0, owner.started],
+    "pid -1": lambda owner: [*owner.to_record()[:2], -1, owner.started],
+    "pid 1": lambda owner: [*owner.to_record()[:2], 1, owner.started],
+    "text": lambda owner: [*owner.to_record()[:2], "1", owner.started],
+    "true": lambda owner: [*owner.to_record()[:2], True, owner.started],
+    "a huge number": lambda owner: [*owner.to_record()[:2], 10**40, owner.started],
     "nothing": lambda _: None,
     "a word": lambda _: "host",
-    "too few fields": lambda owner: list(owner[:2]),
+    "too few fields": lambda owner: owner.to_record()[:2],
     "lists": lambda _: [[], [], [], []],
-    "another process": lambda owner: list(owner._replace(started="1")),
-    "a process that lives": list,
+    "another process": lambda owner: msgspec.structs.replace(owner, started="1").to_record(),
+    "a process that lives": Owner.to_record,
 }
 UNREADABLE = {"pid 0", "pid -1", "text", "true", "a huge number", "nothing", "a word", "too few fields", "lists"}
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kitbag.errors import AmbiguousError, NotFoundError
@@ -19,7 +20,7 @@ from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import MAX_INLINE_TEXT, Board
-from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.owner import Owner, parse_owner, this_process
 from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.version import is_newer
 from support.waiting import TEST_TIMEOUT
@@ -62,6 +63,15 @@ def test_another_process_sees_a_task_as_soon_as_it_is_created(board: Board, path
         assert claim(other, other.find(task.id))
     assert board.find(task.id).status == "running"
     assert board.find(task.id).owner == this_process()
+
+
+def test_an_owner_is_stored_as_a_list_of_four(board: Board) -> None:
+    me = this_process()
+    task = put(board, background=False)
+    claim(board, task, owner=me)
+    stored = [record.body["owner"] for record in board.journal.read("tasks") if record.kind in ("created", "begun")]
+    assert stored == [[me.machine, me.boot, me.pid, me.started]] * 2
+    assert parse_owner(stored[0]) == board.find(task.id).owner == me
 
 
 def test_one_of_two_claims_it_and_the_first_end_counts(board: Board) -> None:
@@ -223,12 +233,13 @@ def test_who_is_alive_is_known_by_more_than_a_number() -> None:
     assert me.check_alive() is True
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    assert me._replace(pid=ended.pid, started="").check_alive() is False
-    assert me._replace(started="1").check_alive() is False  # the number was given to another
-    assert me._replace(boot="before").check_alive() is False
+    assert msgspec.structs.replace(me, pid=ended.pid, started="").check_alive() is False
+    assert msgspec.structs.replace(me, started="1").check_alive() is False  # the number was given to another
+    assert msgspec.structs.replace(me, boot="before").check_alive() is False
     assert Owner(machine=f"elsewhere/{me.machine}", boot="before", pid=1, started="1").check_alive() is None
-    assert me._replace(machine=f"{socket.gethostname()}/pid:[1]").check_alive() is None  # of another container
-    assert me._replace(machine="elsewhere/pid:[1]").is_alive()
+    in_another_container = msgspec.structs.replace(me, machine=f"{socket.gethostname()}/pid:[1]")
+    assert in_another_container.check_alive() is None
+    assert msgspec.structs.replace(me, machine="elsewhere/pid:[1]").is_alive()
 
 
 def test_versions_are_compared_by_their_numbers() -> None:
@@ -250,7 +261,7 @@ TWO_AT_WORK = textwrap.dedent("""
         with Journal.open(sys.argv[1], Redactor([])) as journal:
             board, won = Board(journal), []
             async def one(task):
-                if await board.claim(task) and await board.finish(task.id, task.run + 1, TaskResult("completed", sys.argv[2])):
+                if await board.claim(task) and await board.finish(task.id, task.run + 1, TaskResult(status="completed", text=sys.argv[2])):
                     won.append(task.id)
             await asyncio.gather(*(one(task) for task in board.unfinished() if task.status == "queued"))
             print(*won)

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import World
@@ -468,7 +469,9 @@ def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_
     house.ask("Ask.", steps=script([Step(calls=(task(),)), "Done."], ["Found."]))
     with opened_board(world) as tasks:
         [done] = tasks.all()
-        buried = done._replace(status="interrupted", result=TaskResult(status="interrupted", error="its process ended"))
+        buried = msgspec.structs.replace(
+            done, status="interrupted", result=TaskResult(status="interrupted", error="its process ended")
+        )
         known, report = build_report(tasks, done), build_report(tasks, buried)
     assert known.tokens > 0
     assert (report.tokens, report.turns, report.text) == (known.tokens, known.turns, "Found.")

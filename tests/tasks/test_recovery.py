@@ -3,6 +3,7 @@
 import asyncio
 import signal
 
+import msgspec
 import pytest
 
 from kitbag.store.fault_points import POINTS
@@ -78,7 +79,7 @@ def test_what_was_interrupted_goes_on_when_a_person_wants_it_and_the_model_is_to
     workshop.work()
     task = workshop.task(task_id)
     assert task.status == "interrupted"
-    assert asyncio.run(workshop.board.requeue(task, workshop.wish()._replace(message="Go on.")))
+    assert asyncio.run(workshop.board.requeue(task, msgspec.structs.replace(workshop.wish(), message="Go on.")))
     workshop.work()
     assert workshop.task(task_id).status == "completed"
     assert effects(workshop) == ("one\n", True)
@@ -92,7 +93,9 @@ def test_what_a_resumed_task_was_told_is_not_lost_either(workshop: Workshop, mom
     task_id = workshop.put()
     workshop.work()
     assert asyncio.run(
-        workshop.board.requeue(workshop.task(task_id), workshop.wish()._replace(message="And the second?"))
+        workshop.board.requeue(
+            workshop.task(task_id), msgspec.structs.replace(workshop.wish(), message="And the second?")
+        )
     )
     assert workshop.nursery.wait(workshop.worker(moment)) == -signal.SIGKILL
     workshop.work()
@@ -106,7 +109,7 @@ def test_what_a_resumed_task_was_told_is_not_lost_either(workshop: Workshop, mom
 
 def test_a_task_is_on_the_board_when_whoever_created_it_dies_right_after(workshop: Workshop) -> None:
     workshop.script({"text": "Done."})
-    wish = workshop.wish()._asdict()
+    wish = msgspec.structs.asdict(workshop.wish())
     environment = {**workshop.environment, "KITBAG_FAULT_AT": "task-created"}
     log = str(workshop.world.home / "client.log")
     client = workshop.nursery.start("client", environment, log, wishes=[wish], background=True)
@@ -140,7 +143,7 @@ def test_what_gets_on_a_little_each_time_is_tried_on(workshop: Workshop) -> None
 
 
 def test_work_in_front_of_a_process_that_was_killed_is_ended_by_whoever_looks(workshop: Workshop) -> None:
-    wish = workshop.wish()._asdict()
+    wish = msgspec.structs.asdict(workshop.wish())
     environment = {**workshop.environment, "KITBAG_FAULT_AT": "task-created"}
     log = str(workshop.world.home / "client.log")
     client = workshop.nursery.start("client", environment, log, wishes=[wish], background=False)

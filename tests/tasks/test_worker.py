@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kitbag.agent.session import new_session_id
@@ -146,7 +147,7 @@ class TestAnotherVersion:
         Path(workshop.home, "state").mkdir(exist_ok=True)
         with open(f"{workshop.home}/state/worker.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            told = {"owner": list(this_process()), "version": "0.0.1", "beat": 1e12}
+            told = {"owner": this_process().to_record(), "version": "0.0.1", "beat": 1e12}
             json.dump(told, lock)
             lock.flush()
             hosting = ensure_worker(workshop.home)
@@ -299,7 +300,7 @@ def test_a_task_that_is_not_tried_again_leaves_no_question_behind(workshop: Work
         )
         await queue.put(question)
         await worker.board.claim(found)
-        await worker._recover(workshop.task(task_id)._replace(recoveries=MAX_RECOVERIES))
+        await worker._recover(msgspec.structs.replace(workshop.task(task_id), recoveries=MAX_RECOVERIES))
         return [waiting.request.id for waiting in queue.pending()]
 
     task_id = workshop.put()

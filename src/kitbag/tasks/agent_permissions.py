@@ -8,6 +8,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
+
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.permissions.approvals.approval import PermitError, outcome_digest
@@ -54,8 +56,8 @@ def check_agent_unchanged(definition: AgentFile, request: TaskRequest) -> None:
 
 def with_rules_digest(request: TaskRequest, permissions: Permissions) -> TaskRequest:
     """`permissions`: the user's. The parent may have been allowed more by an answer or a skill."""
-    return request._replace(
-        options={**request.options, RULES_DIGEST_KEY: outcome_digest(_decide_start(request, permissions))}
+    return msgspec.structs.replace(
+        request, options={**request.options, RULES_DIGEST_KEY: outcome_digest(_decide_start(request, permissions))}
     )
 
 

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
@@ -170,7 +172,7 @@ class Board:
         for record in self.journal.read(TASK_STREAM_PREFIX + task_id):
             if record.kind == "wish":
                 stored = TASK_REQUEST_FIELDS.read(record.body)
-                request, seq = stored._replace(skills=tuple(stored.skills)), record.seq
+                request, seq = msgspec.structs.replace(stored, skills=tuple(stored.skills)), record.seq
         if request is None:
             raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
         return request, seq
@@ -250,7 +252,7 @@ class Board:
             "background": background,
             "directory": request.directory,
             "version": kitbag_version(),
-            "owner": [] if background else list(this_process()),
+            "owner": [] if background else this_process().to_record(),
         }
         await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
         point("task-created")
@@ -272,7 +274,7 @@ class Board:
         body = {
             "id": task.id,
             "run": run,
-            "owner": list(owner or this_process()),
+            "owner": (owner or this_process()).to_record(),
             "again": restart,
             "recovered": recovered,
             "in_front": foreground,
@@ -319,7 +321,9 @@ class Board:
         await self.journal.write_all(
             [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": chunk}) for chunk in chunks]
         )
-        return result._replace(text=result.text[:MAX_INLINE_TEXT], full_length=len(result.text), stored_name=name)
+        return msgspec.structs.replace(
+            result, text=result.text[:MAX_INLINE_TEXT], full_length=len(result.text), stored_name=name
+        )
 
     async def request_stop(self, tasks: Iterable[Task], by: str = "") -> None:
         await self.journal.write_all([JournalEntry(TASKS_STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
@@ -365,5 +369,5 @@ def _is_owner_gone(task: Task) -> bool:
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
-    stored = request._replace(options=dict(request.options), contract=dict(request.contract))
+    stored = msgspec.structs.replace(request, options=dict(request.options), contract=dict(request.contract))
     return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))

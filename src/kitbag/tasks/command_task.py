@@ -64,8 +64,8 @@ def with_decision(
         # By the user's rules alone: a session may have more, from answers or skills.
         "rules_said": outcome_digest(_decide_now(request)[0]),
     }
-    return request._replace(
-        options={**request.options, "decided": stored, "environment": storable_environment(redactor)}
+    return msgspec.structs.replace(
+        request, options={**request.options, "decided": stored, "environment": storable_environment(redactor)}
     )
 
 
@@ -181,7 +181,9 @@ class CommandTask:
         self, request: TaskRequest, work: "asyncio.Future[_CommandResult]", *, stopped: bool
     ) -> TaskResult:
         """The first result counts, even if the process that stopped the task wrote it."""
-        result = self._result_of(request, work, stopped)._replace(seconds=round(time.monotonic() - self._started_at, 3))
+        result = msgspec.structs.replace(
+            self._result_of(request, work, stopped), seconds=round(time.monotonic() - self._started_at, 3)
+        )
         if not work.done() or stopped:
             await asyncio.to_thread(kill_processes, self.task.id)
         if work.done() and not work.cancelled() and work.exception() is None:

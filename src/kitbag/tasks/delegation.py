@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from kitbag.agent.resume import resume
 from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
@@ -140,7 +142,9 @@ class TaskDelegation:
             from kitbag.tasks.command_task import storable_environment
 
             environment = self._inherited().command_env or storable_environment(self.board.journal.redactor)
-            task_request = task_request._replace(options={**task_request.options, "environment": dict(environment)})
+            task_request = msgspec.structs.replace(
+                task_request, options={**task_request.options, "environment": dict(environment)}
+            )
         if request.resume:
             return await self._resume(request, task_request, background, progress)
         if task_request.pack:
@@ -216,7 +220,8 @@ class TaskDelegation:
         if not task.is_finished:
             raise InvalidError(f"task {task.id} is {task.status}", "wait for its end with TaskOutput, or stop it")
         previous = self.board.request(task.id)
-        request = request._replace(
+        request = msgspec.structs.replace(
+            request,
             prompt=previous.prompt,
             description=previous.description,
             skills=previous.skills,

@@ -7,6 +7,8 @@ import html
 import re
 from typing import Final
 
+import msgspec
+
 from kitbag.errors import KitbagError
 from kitbag.permissions.paths import examine_path
 from kitbag.permissions.safe_open import open_for_reading
@@ -39,7 +41,11 @@ def _add_skill(request: TaskRequest, name: str, agent: Subagent) -> TaskRequest 
     except KitbagError:
         return None
     loaded = agent.definition.skills if agent.definition is not None else ()
-    return None if skill.full_name in loaded else request._replace(skills=(*request.skills, skill.full_name))
+    return (
+        None
+        if skill.full_name in loaded
+        else msgspec.structs.replace(request, skills=(*request.skills, skill.full_name))
+    )
 
 
 def _add_file(request: TaskRequest, path: str, agent: Subagent) -> TaskRequest | None:
@@ -56,4 +62,4 @@ def _add_file(request: TaskRequest, path: str, agent: Subagent) -> TaskRequest |
     except (KitbagError, OSError):
         return None
     escaped = text.replace("</file", "<\\/file")
-    return request._replace(prompt=f"{request.prompt}\n\n{tag}\n{escaped}\n</file>")
+    return msgspec.structs.replace(request, prompt=f"{request.prompt}\n\n{tag}\n{escaped}\n</file>")

@@ -8,19 +8,25 @@ import os
 import reprlib
 import socket
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.processes.process_table import is_pid, process_exists, process_info, process_user
 from kitbag.processes.signals import HAS_ENDED
 
 
-class Owner(NamedTuple):
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     """The host name and the pid namespace."""
     boot: str
     pid: int
     started: str
     """The start time of the process in kernel ticks; empty if unknown."""
+
+    def to_record(self) -> list[str | int]:
+        """As it is stored: a list in this order, which `parse_owner` reads."""
+        return [self.machine, self.boot, self.pid, self.started]
 
     def check_alive(self) -> bool | None:
         """None if unknown: it belongs to another machine or container."""
@@ -62,13 +68,16 @@ GONE_OWNER = Owner(machine="", boot="", pid=0, started="")
 """Stands for an owner that can't be read: never alive."""
 
 
+_RECORD_LENGTH: Final = 4
+
+
 def parse_owner(value: object) -> Owner:
     """Parses a stored owner. Raises ValueError for anything that no process has written."""
     if not isinstance(value, list | tuple):
         raise ValueError("its owner is not a list")
     fields = list(cast("list[Any]", value))
-    if len(fields) != len(Owner._fields):
-        raise ValueError(f"its owner has {len(fields)} fields instead of {len(Owner._fields)}")
+    if len(fields) != _RECORD_LENGTH:
+        raise ValueError(f"its owner has {len(fields)} fields instead of {_RECORD_LENGTH}")
     machine, boot, pid, started = fields
     if not all(isinstance(text, str) for text in (machine, boot, started)):
         raise ValueError("its owner's machine, boot or start is not text")

@@ -6,6 +6,8 @@ Used by delegation and runner. The agent's preloaded skills are charged first an
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from kitbag.assembly.inherited import ParentContext
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.packing.output_contract import CONTRACT_FIELDS, check_output
@@ -34,7 +36,7 @@ def pack_request(
     description = request.description or payload.task.title
     warnings = [f"{warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"]
     contract = CONTRACT_FIELDS.write(payload.contract)
-    return request._replace(prompt=text, description=description, contract=contract), warnings
+    return msgspec.structs.replace(request, prompt=text, description=description, contract=contract), warnings
 
 
 def contract_violations(contract: Mapping[str, Any], answer: str, workspace: str) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+import msgspec
+
 from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionTotals
@@ -28,8 +30,8 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
         result, activity = _read_progress(board.journal, task)
     elif not result.turns:  # recorded without knowledge of the run, e.g. after a crash
         known = _read_progress(board.journal, task)[0]
-        result = known._replace(
-            text=result.text or known.text, error=result.error, seconds=result.seconds, branch=result.branch
+        result = msgspec.structs.replace(
+            known, text=result.text or known.text, error=result.error, seconds=result.seconds, branch=result.branch
         )
     return TaskReport(
         id=task.id,
@@ -96,7 +98,7 @@ def partial_result(board: Board, task: Task, status: TaskStatus, error: str = ""
         with contextlib.suppress(StoreError):
             return TaskResult(status=status, text=read_tail(state_directory(board.journal), task.id), error=error)
         return TaskResult(status=status, error=error)
-    return _read_progress(board.journal, task)[0]._replace(status=status, error=error)
+    return msgspec.structs.replace(_read_progress(board.journal, task)[0], status=status, error=error)
 
 
 def session_ids(task: Task) -> list[str]:
@@ -120,7 +122,7 @@ def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
     session = sessions[-1]
     replies = [message.text for message in session.messages() if message.role == "assistant" and message.text]
     activity = ", ".join(call.name for call in session.open_calls) or "asks the model"
-    result = result._replace(text=replies[-1] if replies else "")
+    result = msgspec.structs.replace(result, text=replies[-1] if replies else "")
     return _with_totals(result, [one.totals for one in sessions]), activity
 
 
@@ -134,7 +136,8 @@ def _resume_sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
 
 def _with_totals(result: TaskResult, totals: list[SessionTotals]) -> TaskResult:
     unpriced = any(one.unpriced for one in totals)
-    return result._replace(
+    return msgspec.structs.replace(
+        result,
         turns=sum(one.turns for one in totals),
         tokens=sum(one.usage.total_input + one.usage.output for one in totals),
         cost=None if unpriced else sum(one.cost for one in totals),

@@ -6,6 +6,8 @@ Used by `kitbag tasks resume` and the chat.
 import asyncio
 from typing import Final
 
+import msgspec
+
 from kitbag.agent.resume import resume
 from kitbag.errors import InvalidError
 from kitbag.tasks.agent_permissions import FINGERPRINT_KEY
@@ -24,7 +26,9 @@ async def resume_task(board: Board, task: Task, message: str, kitbag_home: str) 
     previous_turns = resume(board.journal, task.session).totals.turns
     # The user's resume also approves a changed agent file.
     options = {name: value for name, value in request.options.items() if name != FINGERPRINT_KEY}
-    request = request._replace(message=message or DEFAULT_PROMPT, previous_turns=previous_turns, options=options)
+    request = msgspec.structs.replace(
+        request, message=message or DEFAULT_PROMPT, previous_turns=previous_turns, options=options
+    )
     if not await board.requeue(task, request):
         raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it: kitbag tasks show")
     return await asyncio.to_thread(ensure_worker, kitbag_home)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from kitbag.agent.run import Run
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.shield import run_to_completion
@@ -110,16 +112,16 @@ class TaskRunner:
             result = partial_result(self.board, self.board.find(self.task.id), status, error)
         except KitbagError:  # e.g. an unreadable journal, which is then what ended it
             result = TaskResult(status=status, error=error)
-        return result._replace(text=self._text or result.text)
+        return msgspec.structs.replace(result, text=self._text or result.text)
 
     def _with_stop_reason(self, result: TaskResult) -> TaskResult:
         if result.status == "cancelled" and self._watchdog.stop_reason:
-            return result._replace(status="failed", error=self._watchdog.stop_reason)
+            return msgspec.structs.replace(result, status="failed", error=self._watchdog.stop_reason)
         return result
 
     async def _finish(self, result: TaskResult) -> TaskResult:
         """The first result counts, even if the process that stopped the task wrote it."""
-        result = result._replace(seconds=round(time.monotonic() - self._started_at, 3))
+        result = msgspec.structs.replace(result, seconds=round(time.monotonic() - self._started_at, 3))
         if result.status == "cancelled" or self._watchdog.stop_reason:
             await asyncio.to_thread(kill_processes, self.task.id)
         await self.board.finish(self.task.id, self.task.run, result)
@@ -158,7 +160,8 @@ class TaskRunner:
         session, spent = self.task.session, earlier_spending(self.board.journal, self.task)
         for attempt in range(len(session_ids(self.task)) - 1, MAX_RESTARTS + 1):
             result, restart = await self._run_agent(request, session, message, recovered)
-            result = result._replace(
+            result = msgspec.structs.replace(
+                result,
                 turns=result.turns + spent.turns,
                 tokens=result.tokens + spent.tokens,
                 cost=None if result.cost is None or spent.cost is None else result.cost + spent.cost,
@@ -204,8 +207,8 @@ class TaskRunner:
                 message_text = self.task.description or f"Work of {self.task.agent}"
                 # A background command may still use it.
                 in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
-                result = result._replace(
-                    branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
+                result = msgspec.structs.replace(
+                    result, branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
                 )
             restart = request_with_missing_needs(result, request, agent)
             if request.contract and restart is None and result.status == "completed":

@@ -5,7 +5,9 @@ exactly once: the first result that is written counts.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
+
+import msgspec
 
 from kitbag.record_fields import RecordFields
 from kitbag.store.journal import JournalRecord
@@ -30,7 +32,7 @@ FINISHED: Final[frozenset[TaskStatus]] = frozenset(
 )
 
 
-class TaskRequest(NamedTuple):
+class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 
     agent: str
@@ -62,7 +64,7 @@ class TaskRequest(NamedTuple):
     """The user's options for the session (team, persona, trust, tools); for a command, also the permission decision."""
 
 
-class TaskResult(NamedTuple):
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     status: TaskStatus
     text: str = ""
     error: str = ""
@@ -91,7 +93,7 @@ TASK_RESULT_FIELDS: Final = RecordFields(
 )  # fmt: skip
 
 
-class Task(NamedTuple):
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     kind: TaskKind
     agent: str
@@ -183,7 +185,7 @@ def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) ->
     version = str(body.get("version", ""))
     owner, warnings = _parse_owner(body) if body.get("owner", []) != [] else (None, ())
     task = Task(created=at, session=str(body["id"]), stop_requested=stopped, version=version, owner=owner, **fields)
-    return task._replace(warnings=warnings)
+    return msgspec.structs.replace(task, warnings=warnings)
 
 
 def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
@@ -192,32 +194,34 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
             return _start_task(task, body, at) if int(body["run"]) == task.run + 1 else task
         case "queued":
             if task.is_finished:
-                queued = task._replace(
-                    status="queued", owner=None, result=None, ended="", stop_requested=False, recoveries=0
+                queued = msgspec.structs.replace(
+                    task, status="queued", owner=None, result=None, ended="", stop_requested=False, recoveries=0
                 )
-                return queued._replace(background=True, version=str(body.get("version", "")))
+                return msgspec.structs.replace(queued, background=True, version=str(body.get("version", "")))
         case "waiting":
             if task.status in ("running", "waiting-approval"):
                 questions = (*task.questions, str(body["question"]))
-                return task._replace(status="waiting-approval", questions=questions)
+                return msgspec.structs.replace(task, status="waiting-approval", questions=questions)
         case "answered":
             left = tuple(question for question in task.questions if question != str(body["question"]))
             status = "running" if task.status == "waiting-approval" and not left else task.status
-            return task._replace(status=status, questions=left)
+            return msgspec.structs.replace(task, status=status, questions=left)
         case "session":
-            return task._replace(session=str(body["session"]))
+            return msgspec.structs.replace(task, session=str(body["session"]))
         case "stop":
-            return task._replace(stop_requested=not task.is_finished or task.stop_requested)
+            return msgspec.structs.replace(task, stop_requested=not task.is_finished or task.stop_requested)
         case "warning":
-            return task._replace(warnings=(*task.warnings, str(body["text"]))[-_MAX_WARNINGS:])
+            return msgspec.structs.replace(task, warnings=(*task.warnings, str(body["text"]))[-_MAX_WARNINGS:])
         case "notified":
-            return task._replace(notified=True)
+            return msgspec.structs.replace(task, notified=True)
         case "ended":
             if task.result is None and int(body["run"]) == task.run:
                 result = TASK_RESULT_FIELDS.read(body)
                 if not isinstance(cast("object", result.status), str):
                     raise TypeError("the status is not text")
-                return task._replace(status=result.status, result=result, ended=at, ended_run=task.run, questions=())
+                return msgspec.structs.replace(
+                    task, status=result.status, result=result, ended=at, ended_run=task.run, questions=()
+                )
         case _:
             pass
     return task
@@ -227,9 +231,10 @@ def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
     """A finished task restarts only when a user asks for it; a claim that is too late still uses up its run number."""
     run = task.run + 1
     if task.result is not None and not body["again"]:
-        return task._replace(run=run)
+        return msgspec.structs.replace(task, run=run)
     owner, warnings = _parse_owner(body)
-    return task._replace(
+    return msgspec.structs.replace(
+        task,
         status="running",
         owner=owner,
         warnings=(*task.warnings, *warnings)[-_MAX_WARNINGS:],

@@ -111,7 +111,7 @@ def hold_worker_lock(kitbag_home: str) -> Generator[int, None, None]:
 
 def write_heartbeat(descriptor: int) -> None:
     """Writes the worker's record; called about every second."""
-    record = {"owner": list(this_process()), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
+    record = {"owner": this_process().to_record(), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
     data = json.dumps(record).encode().ljust(_RECORD_BYTES)
     with contextlib.suppress(OSError):  # keep working on a full disk
         os.pwrite(descriptor, data, 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from chat.held import WaitingFace, begun, held, workshop_at_home
@@ -37,7 +38,7 @@ class TestInWords:
                 other = await done(workshop, "another")
                 ours = await done(workshop, chat.agent.session.id)
                 away = await begun(workshop, "another")
-                moved = workshop.wish()._replace(directory="/elsewhere")
+                moved = msgspec.structs.replace(workshop.wish(), directory="/elsewhere")
                 far = await workshop.board.create(
                     "f" * 12, "agent", moved, root="x", parent="", depth=1, background=False
                 )
@@ -140,7 +141,7 @@ class TestInWords:
     def test_what_a_command_printed_is_shown_in_pages(self, workshop: Workshop) -> None:
         async def look() -> None:
             async with held(workshop, face=TalkingFace("m", "q", pressed=[("enter", "c" * 12)])) as chat:
-                wish = workshop.wish()._replace(agent="", prompt="", command="seq 100000")
+                wish = msgspec.structs.replace(workshop.wish(), agent="", prompt="", command="seq 100000")
                 task = await workshop.board.create(
                     "c" * 12, "command", wish, root=chat.agent.session.id, parent="", depth=1, background=False
                 )
