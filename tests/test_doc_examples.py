@@ -1,0 +1,245 @@
+"""What the documentation shows works: shell and Python blocks run as printed, data parses, and every command, option,
+setting, link and test that a page names exists.
+
+A page's blocks run in order, in a trusted copy of examples/workspace. `<!-- not run: WHY -->` above a block keeps it from
+running; its commands are still checked. `console` blocks have `$ command` lines and their output, `...` for any lines.
+"""
+
+import ast
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+import yaml
+
+from conftest import World
+from kitbag.chat.commands import COMMANDS
+from kitbag.cli.root import cli
+from kitbag.settings import SETTINGS, STATE_GROUPS
+from support.waiting import TEST_TIMEOUT
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    "README.md", "CONTRIBUTING.md", "examples/README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+]  # fmt: skip
+GENERATED = ("docs/commands.md", "docs/settings.md", "docs/fields.md")
+FENCE = re.compile(r"(?:^<!-- (?P<note>[^\n]*) -->\n\n?)?^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.S | re.M)
+INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.S)
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    kind: str
+    text: str
+    note: str
+
+    @property
+    def runs(self) -> bool:
+        return self.kind in ("sh", "console", "python") and not self.note.startswith("not run:")
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def read_page(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def read_blocks(page: str) -> list[Block]:
+    text = read_page(page)
+    return [
+        Block(page, text.count("\n", 0, found.start("kind")) + 1, found["kind"], found["text"], found["note"] or "")
+        for found in FENCE.finditer(text)
+    ]
+
+
+BLOCKS = [block for page in PAGES if page not in GENERATED for block in read_blocks(page)]
+
+
+# Running
+
+
+@pytest.fixture
+def shop(world: World) -> World:
+    """A trusted copy of the sample workspace in a git repository, with the other examples beside it."""
+    shutil.rmtree(world.workspace)
+    shutil.copytree(ROOT / "examples", world.workspace.parent / "examples")
+    world.workspace = world.workspace.parent / "examples" / "workspace"
+    world.env |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    world.env = {name: value for name, value in world.env.items() if not name.endswith(("_KEY", "_HOST", "_BASE_URL"))}
+    for command in ("git init -q", "git add .", "git -c user.name=a -c user.email=a@b commit -qm sample"):
+        subprocess.run(shlex.split(command), cwd=world.workspace, env=world.env, check=True)
+    world.ok("trust", "--yes")
+    return world
+
+
+def run_script(shop: World, *arguments: str) -> str:
+    done = subprocess.run(
+        [*arguments],
+        cwd=shop.workspace,
+        env=shop.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TEST_TIMEOUT,
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def run_console(shop: World, text: str) -> None:
+    for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+        printed = run_script(shop, "sh", "-c", command)
+        pattern = re.escape(expected.strip()).replace(re.escape("..."), "(?s:.*)")
+        assert re.fullmatch(pattern, printed.strip()), f"$ {command}\n{printed}"
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.runs} - {"README.md"}))
+def test_the_examples_of_a_page_run_as_printed(page: str, shop: World) -> None:
+    for block in BLOCKS:
+        if block.page != page or not block.runs:
+            continue
+        try:
+            if block.kind == "sh":
+                run_script(shop, "sh", "-eu", "-c", block.text)
+            elif block.kind == "python":
+                run_script(shop, sys.executable, "-c", block.text)
+            else:
+                run_console(shop, block.text)
+        except AssertionError as error:
+            raise AssertionError(f"{block}: {error}") from None
+
+
+# Parsing
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS}))
+def test_every_block_has_a_known_kind_and_parses(page: str) -> None:
+    parsers = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load, "python": ast.parse}
+    for block in BLOCKS:
+        if block.page == page:
+            assert block.kind in (*parsers, "sh", "console", "text"), f"{block}: ```{block.kind}"
+            if block.kind in parsers:
+                parsers[block.kind](block.text)
+
+
+@pytest.mark.parametrize("page", ["docs/running.md", "docs/security.md", "docs/servers.md"])
+def test_the_settings_that_a_page_shows_are_valid(page: str, world: World) -> None:
+    [block] = [block for block in BLOCKS if block.page == page and block.kind == "toml"]
+    world.write("~/.kitbag/settings.toml", block.text)
+    report = world.json("doctor")
+    assert report["diagnostics"] == []
+
+
+# Commands
+
+
+def find_commands(page: str) -> list[tuple[str, str]]:
+    """Each `kitbag ...` of a page, in blocks and in running text, with its place."""
+    found: list[tuple[str, str]] = []
+    for block in read_blocks(page):
+        for line in block.text.splitlines() if block.kind in ("sh", "console", "text") else ():
+            if command := re.match(r"(?:\$ |.*\| ?)?(kitbag\b.*)", line):
+                found.append((str(block), command[1].replace("\\|", "|")))
+    prose = FENCE.sub("", read_page(page))
+    for code in INLINE.finditer(prose):
+        if code[2].strip().startswith("kitbag "):
+            found.append((page, " ".join(code[2].split()).replace("\\|", "|")))
+    return found
+
+
+def check_command(command: str) -> None:
+    """Commands and options exist. `list|show` stands for several commands; upper-case words, `...` for any value."""
+    words = shlex.split(command, comments=True)[1:]
+    words = words[: next((at for at, word in enumerate(words) if word in ("|", ">", "<", "&&", ";", "&")), len(words))]
+    at = next((at for at, word in enumerate(words[:2]) if "|" in word), 0)
+    for one in words[at].split("|") if words else ():
+        check_words([*words[:at], one, *words[at + 1 :]])
+
+
+def check_words(words: list[str]) -> None:
+    command: click.Command = cli
+    context = click.Context(cli, info_name="kitbag", **cli.context_settings)
+    while True:
+        if command is cli and words and words[-1] in ("-p", "--print"):
+            words = [*words, "-"]
+        values, words, _ = command.make_parser(context).parse_args([*words])
+        if not (isinstance(command, click.Group) and words and "prompt" not in values):
+            break
+        found = command.get_command(context, words[0])
+        assert found is not None or words[0] in ("...", "…"), f"there is no command {words[0]!r}"
+        if found is None:
+            return
+        context = click.Context(found, info_name=words[0], parent=context)
+        command, words = found, words[1:]
+        if context.command_path == "kitbag trust" and (not words or words[0] not in found.list_commands(context)):
+            words = ["add", *words]
+    if context.command_path == "kitbag config set" and values.get("key"):
+        key = str(values["key"])
+        assert key in {setting.key for setting in SETTINGS} or key.startswith(tuple(STATE_GROUPS)), f"no setting {key}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in GENERATED])
+def test_every_command_and_option_that_a_page_names_exists(page: str) -> None:
+    for where, command in find_commands(page):
+        try:
+            check_command(command)
+        except (click.ClickException, ValueError, AssertionError) as error:
+            message = error.format_message() if isinstance(error, click.ClickException) else error
+            raise AssertionError(f"{where}: {command}: {message}") from None
+
+
+def test_every_chat_command_is_on_the_page_of_the_chat_and_no_other() -> None:
+    page = read_page("docs/chat.md").partition("## Commands")[2].partition("\n## ")[0]
+    assert {name for name in re.findall(r"`/([a-z]+)[^`]*`", page) if name != "name"} == set(COMMANDS)
+
+
+# Links and tests
+
+
+def list_anchors(path: Path) -> set[str]:
+    text = FENCE.sub("", path.read_text())
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", INLINE.sub("", FENCE.sub("", read_page(page)))):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (ROOT / page).parent / path if path else ROOT / page
+        assert found.exists(), f"{page}: {target}"
+        assert not anchor or anchor in list_anchors(found), f"{page}: {target}"
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen, waiting = set(), ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#\s]+\.md)[^)]*\)", read_page(page))
+        found = [str(((ROOT / page).parent / link).resolve().relative_to(ROOT)) for link in links if "://" not in link]
+        waiting += [link for link in found if link not in seen]
+    assert set(PAGES) - seen <= {"CONTRIBUTING.md"}
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    paths = [*(ROOT / "tests").rglob("test_*.py")]
+    files, text = {path.name for path in paths}, "".join(path.read_text() for path in paths)
+    for page in PAGES:
+        for name, suffix in re.findall(r"`(?:tests/[\w/]*/)?(test_\w+)(\.py)?`", read_page(page)):
+            exists = f"{name}.py" in files if suffix else f"def {name}(" in text
+            assert exists, f"{page}: {name}{suffix}"
