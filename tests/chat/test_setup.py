@@ -14,8 +14,9 @@ from chat.answering import Answer, AnsweringFace, option
 from conftest import World
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.assembly.run_options import Options
-from kitbag.chat.approver import ChatApprover
+from kitbag.chat.dialog import ChatDialog
 from kitbag.chat.setup import no_model_notice, run_setup
+from kitbag.dialogs.approver import DialogApprover
 from kitbag.models.local_servers import LOCAL_PORTS
 from kitbag.models.model_selection import select_model
 from kitbag.runtime.agent import Agent
@@ -94,7 +95,7 @@ class TestAKeyThatIsTyped:
 
             async def go() -> None:
                 options = Options(directory=str(house.world.workspace))
-                approver = ChatApprover(AnsweringFace("y"))
+                approver = DialogApprover(ChatDialog(AnsweringFace("y")))
                 async with Agent(options=options, approver=approver) as agent:
                     assert agent.chosen.name == "openai/gpt-5"
                     assert KEY not in agent.journal.redactor.redact_known(f"the key {KEY} leaked")

@@ -18,7 +18,8 @@ from support.waiting import TEST_TIMEOUT, wait_until
 PROGRAM = """
 import asyncio, json, os, signal, sys
 from kitbag.cli import interruption
-from kitbag.cli.terminal_approver import TerminalApprover
+from kitbag.cli.terminal_dialog import TERMINAL_STYLE, TerminalDialog
+from kitbag.dialogs.approver import DialogApprover
 from kitbag.permissions.approvals.approval import Approvals, Permit
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import SandboxSupport, Workspace
@@ -26,7 +27,7 @@ from kitbag.permissions.rules.rule import PermissionRules
 
 home, root, settings, *wishes = sys.argv[1:]
 async def main():
-    approver = TerminalApprover()
+    approver = DialogApprover(TerminalDialog(), TERMINAL_STYLE)
     approvals = Approvals(approver, settings)
     allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", PermissionRules(), SandboxSupport(kind="none"))
     for wish in wishes:

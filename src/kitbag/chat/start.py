@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 
 from kitbag.assembly.run_options import Options
-from kitbag.chat.approver import ChatApprover
-from kitbag.chat.asker import ChatAsker
 from kitbag.chat.chat import Chat
+from kitbag.chat.dialog import ChatDialog, FlushEvents
 from kitbag.chat.trust_prompt import ask_for_trust
-from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, FlushEvents, KeyPressed, LiveState, UserAction
+from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, KeyPressed, LiveState, UserAction
+from kitbag.dialogs.approver import DialogApprover
+from kitbag.dialogs.asker import DialogAsker
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.session_locks import check_session_not_open
@@ -83,4 +84,5 @@ async def _next_action_before(opening: "asyncio.Future[Agent]", ui: ChatUI) -> U
 
 
 def make_agent(ui: ChatUI, options: Options, flush: FlushEvents) -> Agent:
-    return Agent(options=options, approver=ChatApprover(ui, flush), person=ChatAsker(ui, flush))
+    dialog = ChatDialog(ui, flush)
+    return Agent(options=options, approver=DialogApprover(dialog), person=DialogAsker(dialog))

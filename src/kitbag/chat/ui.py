@@ -169,11 +169,3 @@ class ChatUI(Protocol):
     async def close(self) -> None:
         """Restores the terminal. Idempotent."""
         ...
-
-
-FlushEvents = Callable[[], Awaitable[None]]
-"""Waits until the UI has received all events so far, so that a question appears below what led to it."""
-
-
-async def no_flush() -> None:
-    """For callers without a running turn."""

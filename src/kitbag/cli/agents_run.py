@@ -54,7 +54,7 @@ def run(name: str, prompt: str, **options: Any) -> None:
 
 async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> TaskReport:
     from kitbag.assembly.run_options import Options
-    from kitbag.cli.terminal_approver import TerminalApprover
+    from kitbag.cli.terminal_dialog import terminal_approver
     from kitbag.tasks.delegation import TaskDelegation
     from kitbag.tasks.standalone_setup import load_standalone_setup
 
@@ -63,11 +63,10 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
         mode=options["permission_mode"],
         trust_workspace=options["trust_workspace"],
     )
-    approver = TerminalApprover()
-    asker = approver if approver.is_available() and not options["as_json"] else None
+    approver = terminal_approver() if not options["as_json"] else None
     # Only a user may choose a script or another provider: it becomes the parent's model.
     model = str(options["model"])
-    inherited = load_standalone_setup(find_places().cwd, run_options, model, None, journal, _print_notice, asker)
+    inherited = load_standalone_setup(find_places().cwd, run_options, model, None, journal, _print_notice, approver)
     try:
         delegation = TaskDelegation(lambda: inherited, "")
         request = DelegationRequest(

@@ -43,8 +43,8 @@ def ask(options: dict[str, Any]) -> int:
 
 
 if TYPE_CHECKING:
-    from kitbag.cli.terminal_approver import TerminalApprover
-    from kitbag.cli.terminal_asker import TerminalAsker
+    from kitbag.dialogs.approver import DialogApprover
+    from kitbag.dialogs.asker import DialogAsker
 
 STATUS_CODES: Final = {
     "completed": 0,
@@ -184,16 +184,16 @@ def _remark(text: str) -> None:
     output.remark(output.clean(text))
 
 
-def _terminal_approver_and_asker(options: HeadlessOptions) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
+def _terminal_approver_and_asker(options: HeadlessOptions) -> "tuple[DialogApprover | None, DialogAsker | None]":
     """Only if the user typed the command and reads its answer: a script must never wait for input."""
     streams: tuple[object, ...] = (sys.stdin, sys.stdout, sys.stderr)  # None if closed
     if options.output_format != "text" or not all(isinstance(one, TextIOBase) and one.isatty() for one in streams):
         return None, None
-    from kitbag.cli.terminal_approver import TerminalApprover
-    from kitbag.cli.terminal_asker import TerminalAsker
+    from kitbag.cli.terminal_dialog import TerminalDialog, terminal_approver
+    from kitbag.dialogs.asker import DialogAsker
 
-    approver = TerminalApprover()
-    return (approver, TerminalAsker()) if approver.is_available() else (None, None)
+    approver = terminal_approver()
+    return (approver, DialogAsker(TerminalDialog())) if approver is not None else (None, None)
 
 
 def _exit_code(run: Run) -> int:

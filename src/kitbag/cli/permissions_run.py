@@ -92,11 +92,11 @@ def _require_approval(
 ) -> None:
     """Returns if the user approves. Raises InvalidError otherwise."""
     from kitbag.cli import interruption
-    from kitbag.cli.terminal_approver import TerminalApprover
+    from kitbag.cli.terminal_dialog import terminal_approver
     from kitbag.permissions.approvals.approval import Approvals, Denial
 
-    approver = TerminalApprover()
-    if not approver.is_available():
+    approver = terminal_approver()
+    if approver is None:
         fix = "run it in a terminal, answer with --yes, or give a rule such as --allow 'Bash(...)'"
         raise InvalidError(f"nobody can be asked here, and it has to be: {_describe_reason(decision)}", fix)
     settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")

@@ -1,62 +1,174 @@
-"""A dialog at the controlling terminal, even if stdin and stdout are pipes: shows lines and reads keys until Enter.
+"""The Dialog at the controlling terminal, even if stdin and stdout are pipes: shows lines and reads keys until Enter.
 
-Used by terminal_approver and terminal_asker. Input typed before a question is discarded, and the keys belong to the
-dialog while it is open. Ctrl-C or closing the terminal raises DialogLeftError.
+Used by commands that run something. Input typed before a question is discarded, and the keys belong to the dialog while
+it is open. An answer needs Enter, to prevent accidents. Text of others is shown behind a gutter, so that it can't
+imitate Kitbag's. Ctrl-C or closing the terminal leaves the whole question.
 """
 
 import asyncio
 import codecs
 import contextlib
 import os
+import re
 import select
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Final, TypeVar
 
+from kitbag.dialogs.approver import ApprovalStyle, DialogApprover
+from kitbag.dialogs.form import Form, FormAnswer, FormSequence, next_step
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.question_view import GUTTER
 from kitbag.text.hidden_characters import escape_for_terminal
 from kitbag.text.terminal_width import text_width
+from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, VerbatimBlock
 
 TERMINAL_PATH: Final = "/dev/tty"
+TERMINAL_STYLE: Final = ApprovalStyle(
+    shows_diff=False, asks_why=True, left_reason="the question was left without an answer"
+)
 _CONTINUATION: Final = "┆ "
+_WORDS: Final = {"yes": "y", "no": "n"}
+_NUMBERS: Final = re.compile(r"[\d\s,;]+")
 T = TypeVar("T")
 
 
-class DialogLeftError(Exception):
+class _DialogLeftError(Exception):
     """The user left the dialog."""
 
 
-def is_available(terminal: str) -> bool:
-    """Whether the user can be asked: there is a terminal, and this process is in its foreground."""
-    with contextlib.suppress(OSError), _open_terminal(terminal):
-        return True
-    return False
+class TerminalDialog:
+    """Implements Dialog."""
+
+    no_user_reason = ""  # then `run` raises
+
+    def __init__(self, terminal: str = TERMINAL_PATH) -> None:
+        self._terminal = terminal
+
+    def is_available(self) -> bool:
+        """Whether the user can be asked: there is a terminal, and this process is in its foreground."""
+        with contextlib.suppress(OSError), _open_terminal(self._terminal):
+            return True
+        return False
+
+    async def run(self, forms: FormSequence[T]) -> T | None:
+        """Reads in a thread. Canceling restores the terminal."""
+        stop, stopper = os.pipe()
+        running = asyncio.get_running_loop().run_in_executor(None, self._run_in_thread, forms, stop)
+        try:
+            return await asyncio.shield(running)
+        except _DialogLeftError:
+            return None
+        except asyncio.CancelledError:
+            os.write(stopper, b"x")
+            await asyncio.wait([running])  # until the terminal is restored
+            if not running.cancelled():
+                running.exception()  # retrieved, or asyncio logs it
+            raise
+        finally:
+            os.close(stopper)
+            os.close(stop)
+
+    def _run_in_thread(self, forms: FormSequence[T], stop: int) -> T:
+        try:
+            with _open_terminal(self._terminal) as descriptor:
+                return _ask_forms(_TerminalLines(descriptor, stop), forms)
+        except OSError as error:
+            raise KitbagError(f"there is no terminal to ask at ({error.strerror or error})", "use one") from error
 
 
-async def run_dialog(terminal: str, dialogue: "Callable[[TerminalDialog], T]") -> T:
-    """Runs in a thread. Raises KitbagError if there is no terminal, and DialogLeftError. Cancelling restores the
-    terminal."""
-    stop, stopper = os.pipe()
-    running = asyncio.get_running_loop().run_in_executor(None, _run_in_thread, terminal, dialogue, stop)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        os.write(stopper, b"x")
-        await asyncio.wait([running])  # until the terminal is restored
-        if not running.cancelled():
-            running.exception()  # retrieved, or asyncio logs it
-        raise
-    finally:
-        os.close(stopper)
-        os.close(stop)
+def terminal_approver() -> DialogApprover | None:
+    """None if the user can't be asked."""
+    dialog = TerminalDialog()
+    return DialogApprover(dialog, TERMINAL_STYLE) if dialog.is_available() else None
 
 
-def _run_in_thread(terminal: str, dialogue: "Callable[[TerminalDialog], T]", stop: int) -> T:
-    try:
-        with _open_terminal(terminal) as descriptor:
-            return dialogue(TerminalDialog(descriptor, stop))
-    except OSError as error:
-        raise KitbagError(f"there is no terminal to ask at ({error.strerror or error})", "use one") from error
+# Forms as lines
+
+
+def _ask_forms(lines: "_TerminalLines", forms: FormSequence[T]) -> T:
+    step = next_step(forms)
+    if not isinstance(step, Form):
+        return step.value
+    is_menu = bool(step.options) and not step.free_text_hint
+    lines.show(_blocks_lines(step.above) if is_menu else _question_lines(step))
+    with lines.reading_keys():
+        answer = _read_choice(lines, step) if is_menu else _read_answer(lines, step)
+        while isinstance(step := next_step(forms, answer), Form):
+            lines.show(_blocks_lines(step.above))
+            answer = _read_choice(lines, step) if step.options else _read_text(lines, step)
+    return step.value
+
+
+def _question_lines(form: Form) -> list[str]:
+    lines = ["", *_blocks_lines(form.above)]
+    for option in form.options:
+        lines += _quote_lines(f"{option.key}  {option.label}{f': {option.note}' if option.note else ''}".strip())
+    if not form.options:
+        return [*lines, "Type your answer, then Enter. Enter alone: no answer."]
+    numbers = "Type numbers such as 1,2" if form.multiple else "Type a number"
+    return [*lines, f"{numbers}, or words of your own, then Enter. Enter alone: no answer."]
+
+
+def _read_answer(lines: "_TerminalLines", form: Form) -> FormAnswer:
+    """Options by their numbers, or free text."""
+    count = len(form.options)
+    while True:
+        typed = lines.read_line("> ").strip()
+        if not typed or not count or not _NUMBERS.fullmatch(typed):
+            return FormAnswer(text=typed)
+        numbers = list(dict.fromkeys(int(number) for number in re.findall(r"\d{1,9}", typed)))
+        if not numbers or not all(1 <= number <= count for number in numbers):
+            lines.show([f"there are options 1 to {count}; for a number of your own, add a word to it"])
+        elif len(numbers) > 1 and not form.multiple:
+            lines.show(["choose one of them, or answer in words of your own"])
+        else:
+            return FormAnswer(tuple(form.options[number - 1].key for number in numbers))
+
+
+def _read_choice(lines: "_TerminalLines", form: Form) -> FormAnswer:
+    """An option by its letter."""
+    while True:
+        lines.show(["", *(f"  {option.key}  {escape_for_terminal(option.label)}" for option in form.options)])
+        typed = lines.read_line("> ").strip().lower()
+        key = _WORDS.get(typed, typed)
+        if any(option.key == key for option in form.options):
+            return FormAnswer((key,))
+        lines.show(["answer with one of the letters, then Enter"])
+
+
+def _read_text(lines: "_TerminalLines", form: Form) -> FormAnswer:
+    """One line of text, on the line of the prompt."""
+    prompt = form.prompt[:1].lower() + form.prompt[1:].removesuffix(":")
+    hint = f", {form.free_text_hint}; Enter alone goes back" if form.free_text_hint and not form.initial_text else ""
+    return FormAnswer(text=lines.read_line(f"{prompt}{hint}: ", form.initial_text).strip())
+
+
+def _blocks_lines(blocks: tuple[Block, ...]) -> list[str]:
+    return [line for block in blocks for line in _block_lines(block)]
+
+
+def _block_lines(block: Block) -> list[str]:
+    """Complete and without redaction: the user is asked to approve it."""
+    match block:
+        case LinesBlock():
+            return [escape_for_terminal("".join(span.text for span in line)) for line in block.lines]
+        case VerbatimBlock():
+            title = [f"{escape_for_terminal(block.title)}:"] if block.title else []
+            return [*title, *_quote_lines(block.text)]
+        case NoticeBlock():
+            return [escape_for_terminal(block.text)]
+        case _:
+            from kitbag.views.rendering.render import render
+
+            return render(block, 80, color=False, hide=str).splitlines()
+
+
+def _quote_lines(text: str) -> list[str]:
+    # With a line break at the end, so that an empty last line counts.
+    return [GUTTER + escape_for_terminal(line).replace("\t", " ") for line in f"{text}\n".splitlines()]
+
+
+# The terminal
 
 
 @contextlib.contextmanager
@@ -92,7 +204,7 @@ def _raw_input(descriptor: int) -> Generator[None, None, None]:
             termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
 
 
-class TerminalDialog:
+class _TerminalLines:
     def __init__(self, descriptor: int, stop: int) -> None:
         import locale
 
@@ -120,7 +232,7 @@ class TerminalDialog:
                 self.write("\n")
                 return text
             if key == "\x03" or (key == "\x04" and not text):
-                raise DialogLeftError
+                raise _DialogLeftError
             if key in "\x7f\b\x15":
                 erased = text if key == "\x15" else text[-1:]
                 text = text[: len(text) - len(erased)]
@@ -145,10 +257,10 @@ class TerminalDialog:
         while not self._typed:
             ready, _, _ = select.select([self._descriptor, self._stop], [], [])
             if self._stop in ready:
-                raise DialogLeftError
+                raise _DialogLeftError
             data = os.read(self._descriptor, 1024)
             if not data:
-                raise DialogLeftError
+                raise _DialogLeftError
             self._typed = self._keys.decode(data)
         key, self._typed = self._typed[0], self._typed[1:]
         return key

@@ -1,14 +1,17 @@
-"""Questions to the user as values: a `Form`, its answer, and sequences of forms.
+"""Questions to the user as values: a `Form`, its answer, a sequence of forms, and the `Dialog` that asks them.
 
-Used by approver, asker and the chat's own questions. Implemented by every UI, which draws a form in its own way and
-sanitizes every text; a form knows nothing of terminals.
+Used by approver, asker and the chat's own questions. Implemented by cli/terminal_dialog and chat/dialog, which draw
+forms in their own ways and sanitize every text.
 """
 
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from kitbag.views.blocks import Block
+
+T = TypeVar("T")
 
 
 class FormOption(NamedTuple):
@@ -41,3 +44,33 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 class FormAnswer(NamedTuple):
     keys: tuple[str, ...] = ()
     text: str = ""
+
+
+class SequenceResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    value: T
+
+
+FormSequence = Generator[Form, FormAnswer | None, T]
+"""Forms that depend on earlier answers: yields one, is sent its answer (None: the user left it), returns a result."""
+
+
+def next_step(forms: FormSequence[T], answer: FormAnswer | None = None) -> Form | SequenceResult[T]:
+    """The next form, or the result. `answer` is that of the previous form; the first call has none."""
+    try:
+        return forms.send(answer)
+    except StopIteration as end:
+        return SequenceResult(value=end.value)
+
+
+class Dialog(Protocol):
+    """Where the user is asked: a terminal, the chat, a web page."""
+
+    @property
+    def no_user_reason(self) -> str:
+        """Why nobody can answer, in which case forms are shown and left at once; empty if somebody can."""
+        ...
+
+    async def run(self, forms: FormSequence[T]) -> T | None:
+        """Asks the forms of one question. None: the user left all of them. Input from before the question does not
+        answer it. Raises KitbagError if there is nobody to ask. Canceling removes the form."""
+        ...

@@ -1,6 +1,6 @@
 """AskUser: the model asks the user questions, with options to choose from.
 
-Used by the agent loop. A UserAsker shows the questions, in the terminal or the chat. Without one the tool is not
+Used by the agent loop. A UserAsker (dialogs/asker) shows the questions. Without one the tool is not
 advertised and fails if called. The user may leave a question unanswered.
 """
 

@@ -284,10 +284,12 @@ async def _ask_unless_answered(
     chat: CommandContext, queue: ApprovalQueue, pending: PendingApproval
 ) -> ApprovalAnswer | bool | None:
     """The user's answer; None if they cancel; True if it was answered elsewhere meanwhile."""
-    from kitbag.chat.approver import ask_approval
+    from kitbag.chat.dialog import ChatDialog
+    from kitbag.dialogs.approver import approval_forms
 
     question = pending.request
-    asking = asyncio.create_task(ask_approval(chat.ui, question, can_allow=pending.is_complete, can_wait=True))
+    forms = approval_forms(question, can_allow=pending.is_complete, can_wait=True)
+    asking = asyncio.create_task(ChatDialog(chat.ui).run(forms))
     answered = asyncio.create_task(queue.wait(question.id))
     try:
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from kitbag.dialogs.form import Form, FormAnswer
+from kitbag.text.hidden_characters import collapse_whitespace
 
 _SEPARATORS = re.compile(r"[\s,;]+")
 
@@ -11,7 +12,7 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 def form_lines(form: Form, clean: Callable[[str], str]) -> list[str]:
     lines = [f"question: {clean(form.prompt)}"]
     for option in form.options:
-        note = f" ({clean(option.note)})" if option.note else ""
+        note = f" ({collapse_whitespace(clean(option.note))})" if option.note else ""
         lines.append(f"{clean(option.key)}: {clean(option.label)}{note}")
     return [*lines, _instructions(form, clean)]
 

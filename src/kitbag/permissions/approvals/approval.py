@@ -1,7 +1,7 @@
 """From a tool call to a permit: decide, ask a person if needed, and bind the answer to exactly what was shown.
 
-Used by everything that runs tools: `authorize` before the call, `Permit.use` when it runs. Terminal, chat, background
-queue and MCP implement Approver. Uses `decisions/decide`, and `suggest_rule` for rules.
+Used by everything that runs tools: `authorize` before the call, `Permit.use` when it runs. dialogs/approver, the
+background queue and MCP implement Approver. Uses `decisions/decide`, and `suggest_rule` for rules.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Renders an approval request: every character visible, invisible and misleading ones spelled out.
 
-Used by terminal, chat, MCP and `kitbag permissions pending`. No two different texts look the same. Truncation says how
-much is hidden, and the full text is always available.
+Used by dialogs/approver, MCP and `kitbag permissions pending`. No two different texts look the same. Truncation says
+how much is hidden, and the full text is always available.
 """
 
 import json

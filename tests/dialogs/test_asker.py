@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
 from msgspec import structs
 
 from chat.answering import Answer, AnsweringFace, text_of
-from kitbag.chat.asker import ChatAsker, question_form
+from kitbag.chat.dialog import ChatDialog
+from kitbag.dialogs.asker import DialogAsker, question_form
 from kitbag.dialogs.form import FormAnswer
+from kitbag.errors import KitbagError
 from kitbag.tools.base import UserQuestion
 from kitbag.views.blocks import VerbatimBlock
 
@@ -17,7 +20,7 @@ NAME = UserQuestion(text="What is it called?")
 
 def ask(questions: tuple[UserQuestion, ...], *answers: Answer) -> tuple[tuple[str, ...], AnsweringFace]:
     face = AnsweringFace(*answers)
-    return asyncio.run(ChatAsker(face).ask(questions)), face
+    return asyncio.run(DialogAsker(ChatDialog(face)).ask(questions)), face
 
 
 def test_an_option_is_answered_by_its_name() -> None:
@@ -49,6 +52,15 @@ def test_to_leave_one_leaves_those_behind_it_and_keeps_those_before() -> None:
     answers, face = ask((COLOUR, SIZES, NAME), "1", None)
     assert answers == ("Red", "", "")
     assert len(face.forms) == 2
+
+
+def test_a_user_who_is_gone_leaves_the_answers_before() -> None:
+    def hang_up(_: object) -> None:
+        raise KitbagError("there is no terminal to ask at", "")
+
+    assert ask((COLOUR, SIZES, NAME), "1", hang_up)[0] == ("Red", "", "")
+    with pytest.raises(KitbagError):
+        ask((COLOUR,), hang_up)
 
 
 def test_nothing_is_answered_by_enter_alone() -> None:

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from chat.answering import Answer, AnsweringFace, option, text_of
 from conftest import World
-from kitbag.chat.approver import ChatApprover, approval_form, ask_approval, parse_answer
-from kitbag.dialogs.form import FormAnswer
+from kitbag.chat.dialog import ChatDialog
+from kitbag.cli.terminal_dialog import TERMINAL_STYLE
+from kitbag.dialogs.approver import (
+    DEFAULT_STYLE,
+    ApprovalStyle,
+    DialogApprover,
+    approval_form,
+    approval_forms,
+    parse_answer,
+)
+from kitbag.dialogs.form import Form, FormAnswer, SequenceResult, next_step
 from kitbag.permissions.approvals.approval import ApprovalAnswer as Said
 from kitbag.permissions.approvals.approval import (
     ApprovalRequest,
@@ -45,7 +54,7 @@ def ask(
     face.can_ask = can_ask
 
     async def go() -> Any:
-        approvals = Approvals(ChatApprover(face), str(world.home / ".kitbag/settings.toml"))
+        approvals = Approvals(DialogApprover(ChatDialog(face)), str(world.home / ".kitbag/settings.toml"))
         place = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
         permissions = Permissions(place, "default", PermissionRules(), SandboxSupport(kind="none"))
         return await approvals.authorize(permissions, tool, arguments, asked_by="reviewer")
@@ -107,11 +116,31 @@ class TestAnswers:
 
     def test_a_question_that_can_only_be_denied_offers_no_more(self, world: World) -> None:
         face = AnsweringFace("n")
-        said = asyncio.run(ask_approval(face, question(world), can_allow=False))
+        said = asyncio.run(ChatDialog(face).run(approval_forms(question(world), can_allow=False)))
         assert said == Said("deny")
         assert {one.key for one in face.forms[0].options} == {"n", "w"}
         sly = AnsweringFace(lambda _: FormAnswer(("y",)), None)
-        assert asyncio.run(ask_approval(sly, question(world), can_allow=False)) is None
+        assert asyncio.run(ChatDialog(sly).run(approval_forms(question(world), can_allow=False))) is None
+
+
+@pytest.mark.parametrize("style", [DEFAULT_STYLE, TERMINAL_STYLE])
+def test_an_answer_means_the_same_in_every_ui(world: World, style: ApprovalStyle) -> None:
+    asked = question(world, suggestion="Bash(git push:*)")
+    expected = {
+        "y": Said("allow"),
+        "s": Said("allow", "session", "Bash(git push:*)"),
+        "r": Said("allow", "rule", "Bash(ls)"),
+        "n": Said("deny", reason="Bash(ls)" if style.asks_why else ""),
+    }
+    for key, answer in expected.items():
+        forms = approval_forms(asked, style)
+        form = next_step(forms)
+        assert isinstance(form, Form)
+        assert option(form, key)
+        step = next_step(forms, FormAnswer((key,)))
+        if isinstance(step, Form):  # for a rule, or a reason
+            step = next_step(forms, FormAnswer(text=" Bash(ls) "))
+        assert step == SequenceResult(value=answer)
 
 
 class TestWhatIsSeen:
@@ -228,7 +257,9 @@ class TestChanges:
 
         place = "/" + "folder/" * 500 + "authorized_keys"
         asked = question(world, "Write", file_path="link", content="x")._replace(facts=(("leads to", place),))
-        shown = "".join(render(block, 80, color=False, hide=str) for block in approval_form(asked).above)
+        face = AnsweringFace("n")
+        asyncio.run(DialogApprover(ChatDialog(face)).ask(asked))
+        shown = "".join(render(block, 80, color=False, hide=str) for block in face.forms[0].above)
         assert place in shown.replace("\n", "").replace(" ", "")
 
 

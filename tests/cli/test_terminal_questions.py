@@ -21,7 +21,8 @@ from support.waiting import TEST_TIMEOUT
 PROGRAM = """
 import asyncio, json, signal, sys
 from kitbag.cli import interruption
-from kitbag.cli.terminal_asker import TerminalAsker
+from kitbag.cli.terminal_dialog import TerminalDialog
+from kitbag.dialogs.asker import DialogAsker
 from kitbag.errors import KitbagError
 from kitbag.tools.base import UserQuestion
 
@@ -35,7 +36,7 @@ async def main():
         async with asyncio.timeout(None) as limit:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGUSR1, lambda: limit.reschedule(loop.time()))
-            print(json.dumps(await TerminalAsker().ask(tuple(questions))), flush=True)
+            print(json.dumps(await DialogAsker(TerminalDialog()).ask(tuple(questions))), flush=True)
     except TimeoutError:
         print(json.dumps("timeout"), flush=True)
     except KitbagError as error:
@@ -156,7 +157,7 @@ def test_without_a_terminal_nobody_is_asked(world: World) -> None:
     assert json.loads(done.stdout).startswith("there is no terminal to ask at")
 
 
-@pytest.mark.parametrize(("output_format", "found"), [("text", "TerminalAsker"), ("json", "NoneType")])
+@pytest.mark.parametrize(("output_format", "found"), [("text", "DialogAsker"), ("json", "NoneType")])
 def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, output_format: str, found: str) -> None:
     program = (
         "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import HeadlessOptions, _terminal_approver_and_asker;"

@@ -1,0 +1,201 @@
+"""Asks the user to approve a tool call: what is shown, the choices, and what each answer means.
+
+Used by the CLI and the chat, with a Dialog of their own. Enter alone never allows a call, and leaving the question
+denies it. MCP and background tasks ask in other ways.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from kitbag.dialogs.change_preview import NO_PREVIEW, SHOWN_IN_DIFF, ChangePreview, preview_change
+from kitbag.dialogs.form import Dialog, Form, FormAnswer, FormOption, FormSequence
+from kitbag.errors import KitbagError, UsageError
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
+from kitbag.permissions.approvals.question_view import MAX_ARGUMENT_CHARACTERS, ApprovalView, build_approval_view
+from kitbag.permissions.rules.rule import parse_rule
+from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span, Tone, VerbatimBlock
+
+_PLAIN_PATH: Final = re.compile(r"[\w./@+-]+", re.ASCII)
+_RULE_EXAMPLE: Final = "Bash(make test:*)"
+
+
+class ApprovalStyle(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between UIs. The meaning of an answer does not."""
+
+    shows_diff: bool = True
+    """Show what Edit and Write would change as a diff instead of their arguments."""
+    asks_why: bool = False
+    """After `no`, ask for a reason; otherwise that is a choice of its own."""
+    left_reason: str = ""
+    """What the model is told if the user leaves the question; empty: the same as after `no`."""
+
+
+DEFAULT_STYLE: Final = ApprovalStyle()
+
+
+class NotAnsweredError(KitbagError):
+    """Not a denial: nobody can answer."""
+
+
+class DialogApprover:
+    """Implements Approver."""
+
+    one_at_a_time = True
+
+    def __init__(self, dialog: Dialog, style: ApprovalStyle = DEFAULT_STYLE) -> None:
+        self._dialog = dialog
+        self._style = style
+
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
+        """Raises KitbagError if there is nobody to ask."""
+        answer = await self._dialog.run(approval_forms(question, self._style))
+        if answer is None and self._dialog.no_user_reason:
+            raise NotAnsweredError(self._dialog.no_user_reason)
+        return answer or ApprovalAnswer("deny", reason=self._style.left_reason)
+
+
+def approval_forms(
+    question: ApprovalRequest, style: ApprovalStyle = DEFAULT_STYLE, *, can_allow: bool = True, can_wait: bool = False
+) -> FormSequence[ApprovalAnswer | None]:
+    """Asks until there is an answer; None if the user leaves. Without `can_allow` the call can only be denied.
+    `can_wait`: a question that was left is asked again later."""
+    form = approval_form(question, style, can_allow=can_allow, can_wait=can_wait)
+    while True:
+        form_answer = yield form
+        if form_answer is None:
+            return None
+        if can_allow or not {"y", "s", "r"} & {*form_answer.keys}:
+            answer = yield from _complete_answer(question, style, form_answer)
+            if answer is not None:
+                return answer
+        # Ask again without repeating the blocks above, unless the user wants the full text.
+        form = msgspec.structs.replace(
+            form,
+            above=_request_blocks(build_approval_view(question, max_characters=None))
+            if "e" in form_answer.keys
+            else (),
+        )
+
+
+def approval_form(
+    question: ApprovalRequest, style: ApprovalStyle = DEFAULT_STYLE, *, can_allow: bool = True, can_wait: bool = False
+) -> Form:
+    view = build_approval_view(question, MAX_ARGUMENT_CHARACTERS)
+    changes = preview_change(question) if style.shows_diff else NO_PREVIEW
+    options = [*(_allow_options(question.suggestion) if can_allow else ()), FormOption("n", "no")]
+    if not style.asks_why:
+        options.append(FormOption("w", "no, and tell it why"))
+    if changes.diff or view != build_approval_view(question, max_characters=None):
+        options.append(FormOption("e", "show exactly what it was asked for" if changes.diff else "show all of it"))
+    return Form(
+        prompt="Allow it?" if can_allow else "It can only be denied.",
+        options=tuple(options),
+        above=_request_blocks(view, changes),
+        cancel_effect="lets it wait" if can_wait else "is no",
+    )
+
+
+def _allow_options(rule: str) -> list[FormOption]:
+    """`rule`: the suggested one; may be empty."""
+    exactly = f"what `{rule}` matches" if rule else "exactly this"
+    return [
+        FormOption("y", "allow it once"),
+        FormOption("s", f"allow {exactly} until this session ends"),
+        FormOption("r", "allow it, and write a rule" + (f" such as `{rule}`" if rule else "")),
+    ]
+
+
+def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> ApprovalAnswer | None:
+    """None: not an answer yet; the user wants more details, or must enter text."""
+    text = form_answer.text.strip()
+    match form_answer.keys:
+        case ("y",):
+            return ApprovalAnswer("allow")
+        case ("s",):
+            return ApprovalAnswer("allow", "session", question.suggestion)
+        case ("r",) if text and not _rule_problem(text):
+            return ApprovalAnswer("allow", "rule", text)
+        case ("n",):
+            return ApprovalAnswer("deny", reason=text)
+        case ("w",) if text:
+            return ApprovalAnswer("deny", reason=text)
+        case _:
+            return None
+
+
+def _complete_answer(
+    question: ApprovalRequest, style: ApprovalStyle, form_answer: FormAnswer
+) -> FormSequence[ApprovalAnswer | None]:
+    """Asks for a rule or a reason in a second form, if the answer needs one. None: back to the question."""
+    keys = form_answer.keys
+    answer = parse_answer(question, form_answer)
+    if keys == ("n",) and style.asks_why:
+        text_answer = yield Form(prompt="Why (Enter for no reason):")
+    elif answer is None and keys == ("r",):
+        text_answer = yield from _rule_forms(question.suggestion)
+    elif answer is None and keys == ("w",):
+        text_answer = yield Form(prompt="Why not, or what to do instead:", free_text_hint="the model is told this")
+    else:
+        return answer
+    return parse_answer(question, FormAnswer(keys, text_answer.text)) if text_answer is not None else None
+
+
+def _rule_forms(text: str) -> FormSequence[FormAnswer | None]:
+    """Asks until the rule is valid; None if there is none."""
+    above = ()
+    while True:
+        form_answer = yield Form(
+            prompt="Rule to add to your settings:",
+            above=above,
+            free_text_hint=f"such as `{_RULE_EXAMPLE}`",
+            initial_text=text,
+        )
+        text = form_answer.text.strip() if form_answer is not None else ""
+        problem = _rule_problem(text) if text else ""
+        if not problem:
+            return form_answer if text else None
+        above = (NoticeBlock("error", problem),)
+
+
+def _rule_problem(text: str) -> str:
+    """What is wrong with a rule that the user wrote, and the fix; empty if it is valid."""
+    try:
+        parse_rule(text, "allow", "", "user", "/")
+    except UsageError as error:
+        return f"{error.problem}; {error.fix}" if error.fix else error.problem
+    return ""
+
+
+# What is shown
+
+
+def _is_in_diff(name: str, value: list[str]) -> bool:
+    """Whether the diff shows the whole argument. Its header shows the path, but only plain characters are unambiguous
+    there."""
+    if name == "file_path":
+        return len(value) == 1 and _PLAIN_PATH.fullmatch(value[0]) is not None
+    return name.removesuffix(" (JSON)") in SHOWN_IN_DIFF
+
+
+def _request_blocks(view: ApprovalView, changes: ChangePreview = NO_PREVIEW) -> tuple[Block, ...]:
+    """Arguments get blocks of their own, so that no line of them passes for one of ours. A truncated diff replaces no
+    argument: those are shown as well, with their beginning and end."""
+    blocks: list[Block] = [_lines(view.header[:1], "strong"), _lines(view.header[1:])]
+    for name, value in view.arguments:
+        if not changes.diff or changes.omitted or not _is_in_diff(name, value):
+            blocks.append(VerbatimBlock("\n".join(value), name, exact=True))
+    if changes.diff:
+        blocks.append(DiffBlock(changes.diff, exact=True))
+    blocks.append(_lines(view.reasons, "dim"))
+    warnings = [f"the diff does not show all of it: {changes.omitted}"] if changes.omitted else []
+    warnings += view.warnings
+    if warnings:
+        blocks.append(_lines(["look out:", *(f"  {warning}" for warning in warnings)], "warning"))
+    return tuple(blocks)
+
+
+def _lines(texts: Sequence[str], tone: Tone = "plain") -> LinesBlock:
+    return LinesBlock(tuple((Span(text, tone),) for text in texts))
