@@ -92,7 +92,7 @@ def test_a_skill_of_plain_text_can_do_nothing(world: World) -> None:
 def test_the_report_says_it_gives_no_permission(world: World) -> None:
     report = run_audit((str(world.skill("skills", "a").parent),))
     document = report_to_json(report, report.findings)
-    assert str(document["caution"]).startswith("A clean audit never raises a permission")
+    assert str(document["caution"]).startswith("A clean audit grants no permissions")
 
 
 def test_the_prompt_of_a_data_file_is_read_like_a_body(world: World) -> None:

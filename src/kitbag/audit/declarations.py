@@ -271,7 +271,7 @@ def read_settings_file(content: FileContent) -> DeclaredSettings | None:
             note(key, "declared-servers", None, f"{key}: {'; '.join(servers)}")
     for server in servers:
         if package := find_unpinned_package(server):
-            note(server.partition(": ")[0], "unpinned-install", "medium", server, f"no version: {package}")
+            note(server.partition(": ")[0], "unpinned-install", "medium", server, f"unpinned: {package}")
     for key, severity, excerpt in _find_risky_settings(fields):
         note(key, "risky-settings", severity, excerpt)
     return DeclaredSettings(hooks, servers, tuple(remarks))
@@ -308,7 +308,7 @@ def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity 
                 risky.append((key, "medium", f"{key}: {_excerpt(as_map(server)[key])}"))
     for task in as_list(fields.get("tasks")):
         if as_map(as_map(task).get("runOptions")).get("runOn") == "folderOpen":
-            risky.append(("runOn", None, f"runs when the folder is opened: {_excerpt(as_map(task).get('command'))}"))
+            risky.append(("runOn", None, f"runs when the directory is opened: {_excerpt(as_map(task).get('command'))}"))
     return risky
 
 

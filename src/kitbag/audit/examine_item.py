@@ -104,7 +104,7 @@ class _Examination:
             if entry.kind == "link":
                 self.collector.add_link(entry)
                 if entry.relative == self.item.main_file:
-                    self.unread.append(UnreadPath(self._location(entry.relative), "a link, which is not followed"))
+                    self.unread.append(UnreadPath(self._location(entry.relative), "symbolic link; not followed"))
             elif entry.kind == "file":
                 self._examine_file(entry)
         for line, remark in self.declared.remarks:
@@ -117,7 +117,7 @@ class _Examination:
         self.collector.servers += self.declared.servers
         self._check_across_files()
         self.unread += [
-            UnreadPath(self._location(file), "more commands, references or variables than are listed")
+            UnreadPath(self._location(file), "too many commands, references or variables to list")
             for file in self.collector.truncated_files
         ]
         for path, reason in self.unread:
@@ -184,7 +184,7 @@ class _Examination:
             return
         if self.budget.left <= 0:
             self.unread.append(
-                UnreadPath(self._location(entry.relative), f"an audit reads at most {TEXT_BUDGET >> 20} MiB of text")
+                UnreadPath(self._location(entry.relative), f"over the audit limit of {TEXT_BUDGET >> 20} MiB of text")
             )
             return
         self.budget.left -= len(content.data)
@@ -220,9 +220,7 @@ class _Examination:
         hits = [hit for scan in scans for hit in scan.hits]
         if len(hits) > _MAX_HITS:
             self.unread.append(
-                UnreadPath(
-                    self._location(relative), f"more than {_MAX_HITS:,} suspicious places; the rest was not judged"
-                )
+                UnreadPath(self._location(relative), f"more than {_MAX_HITS:,} matches; the rest were not examined")
             )
             hits = hits[:_MAX_HITS]
         hits += (
@@ -235,7 +233,7 @@ class _Examination:
         exhausted_rules |= {"secret-exfiltration"} if exhausted else set()
         exhausted_rules |= {"drop-host"} if too_many else set()
         if exhausted_rules:
-            reason = f"more than can be examined for {', '.join(sorted(exhausted_rules))}"
+            reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
         self.mentioned_files[relative] = (
@@ -348,7 +346,7 @@ class _Examination:
             finding,
             severity=cap_severity("high", "medium"),
             confidence="low",
-            note=finding.note or "in a fixture that nothing names",
+            note=finding.note or "in a test fixture that nothing references",
         )
 
 

@@ -158,7 +158,7 @@ def find_send_instructions(source: AuditedText) -> list[RuleHit]:
                     end=end,
                     severity=None,
                     confidence="medium",
-                    note=f"to be sent to {hosts[0]}",
+                    note=f"sent to {hosts[0]}",
                 )
             )
     return hits
@@ -192,7 +192,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
                     end=end,
                     severity=None,
                     confidence=None,
-                    note=f"{name} and {hosts[0]}",
+                    note=f"{name} sent to {hosts[0]}",
                 )
             )
     return hits

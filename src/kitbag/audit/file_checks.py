@@ -41,7 +41,7 @@ def check_entry(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
                 rule="hidden-characters",
                 severity="high",
                 excerpt=entry.relative,
-                note=f"in the file's name: {format_code_points(hidden)}",
+                note=f"in the file name: {format_code_points(hidden)}",
             )
         )
     if entry.kind == "special":
@@ -76,7 +76,7 @@ def _check_link(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
                 rule="link-outside",
                 severity="low",
                 excerpt=excerpt,
-                note="to another place of the same repository; not followed",
+                note="points to another directory of this repository; not followed",
             )
         ]
     return [
@@ -84,7 +84,7 @@ def _check_link(entry: AuditFile, folder: str, root: str) -> list[FileRemark]:
             rule="link-outside",
             severity=None,
             excerpt=excerpt,
-            note="" if os.path.exists(entry.path) else "it leads nowhere here",
+            note="" if os.path.exists(entry.path) else "its target does not exist",
         )
     ]
 
@@ -107,16 +107,16 @@ def check_content(content: FileContent) -> list[FileRemark]:
         remarks.append(_mismatch_remark(content, magic))
     elif magic and content.kind != "other" and not expected:
         remarks.append(
-            FileRemark(rule="type-mismatch", severity=None, excerpt=name, note=f"{magic} with the name of a text")
+            FileRemark(rule="type-mismatch", severity=None, excerpt=name, note=f"{magic} with a text file's name")
         )
     elif content.text is None and not magic and content.size:
         remarks.append(_unknown_binary_remark(content))
     if is_archive(magic):
         remarks += _check_archive(content)
-    elif magic == "picture" and _has_appended_data(content.data):
+    elif magic == "image" and _has_appended_data(content.data):
         remarks.append(
             FileRemark(
-                rule="active-picture", severity=None, excerpt=name, note="an archive or script behind the picture"
+                rule="active-picture", severity=None, excerpt=name, note="archive or script appended to the image"
             )
         )
     if content.truncated and content.text is not None:
@@ -124,26 +124,26 @@ def check_content(content: FileContent) -> list[FileRemark]:
         note = f"{content.size:,} bytes; only the first {len(content.data):,} were examined"
         remarks.append(FileRemark(rule="not-read", severity=severity, excerpt=name, note=note))
     if file_extension(name) == "svg" and content.text is not None and "<script" in content.text.lower():
-        remarks.append(FileRemark(rule="active-picture", severity=None, excerpt=name, note="a script in the picture"))
+        remarks.append(FileRemark(rule="active-picture", severity=None, excerpt=name, note="script in the image"))
     return remarks
 
 
 def _mismatch_remark(content: FileContent, magic: str) -> FileRemark:
-    actual = magic or ("text" if content.text is not None else "unknown bytes")
+    actual = magic or ("text" if content.text is not None else "unknown binary data")
     text = content.text or ""
     if content.text is not None and text.lstrip().startswith(("<svg", "<?xml", "version https://git-lfs")):
         return FileRemark(
-            rule="type-mismatch", severity="low", excerpt=content.name, note="a text that stands for the file"
+            rule="type-mismatch", severity="low", excerpt=content.name, note="text placeholder for the file"
         )
     severity: Severity | None = "medium" if not magic and content.text is None else None
-    return FileRemark(rule="type-mismatch", severity=severity, excerpt=content.name, note=f"it is {actual}")
+    return FileRemark(rule="type-mismatch", severity=severity, excerpt=content.name, note=f"content is {actual}")
 
 
 def _unknown_binary_remark(content: FileContent) -> FileRemark:
     name = content.name
     if content.kind != "other":
         return FileRemark(
-            rule="type-mismatch", severity=None, excerpt=name, note="not a text, but it has the name of one"
+            rule="type-mismatch", severity=None, excerpt=name, note="binary content with a text file's name"
         )
     loads = file_extension(name) in PICKLES
     return FileRemark(rule="binary-file", severity=None, excerpt=name, note="loading it can run code" if loads else "")
@@ -154,7 +154,7 @@ def _check_archive(content: FileContent) -> list[FileRemark]:
     if is_encrypted(content.magic, content.data):
         return [FileRemark(rule="encrypted-archive", severity=None, excerpt=name, note=content.magic)]
     severity: Severity = "info" if file_extension(name) in DOCUMENTS else "low"
-    return [FileRemark(rule="archive-file", severity=severity, excerpt=name, note=f"{content.magic}; not looked into")]
+    return [FileRemark(rule="archive-file", severity=severity, excerpt=name, note=f"{content.magic}; not examined")]
 
 
 def _has_appended_data(data: bytes) -> bool:

@@ -52,7 +52,7 @@ def read_content(entry: AuditFile) -> FileContent:
     try:
         return _read_descriptor(entry, descriptor)
     except OSError as error:
-        return _unreadable(entry, f"can't be read: {(error.strerror or str(error)).lower()}")
+        return _unreadable(entry, f"cannot be read: {(error.strerror or str(error)).lower()}")
     finally:
         os.close(descriptor)
 

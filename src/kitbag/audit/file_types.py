@@ -32,13 +32,13 @@ _MAGIC: Final = (
     (b"Rar!\x1a\x07", "rar archive"),
     (b"\xed\xab\xee\xdb", "rpm package"),
     (b"xar!", "macOS package"),
-    (b"\x89PNG\r\n\x1a\n", "picture"),
-    (b"\xff\xd8\xff", "picture"),
-    (b"GIF8", "picture"),
-    (b"BM", "picture"),
-    (b"\0\0\1\0", "picture"),
-    (b"II*\0", "picture"),
-    (b"MM\0*", "picture"),
+    (b"\x89PNG\r\n\x1a\n", "image"),
+    (b"\xff\xd8\xff", "image"),
+    (b"GIF8", "image"),
+    (b"BM", "image"),
+    (b"\0\0\1\0", "image"),
+    (b"II*\0", "image"),
+    (b"MM\0*", "image"),
     (b"%PDF-", "PDF"),
     (b"wOFF", "font"),
     (b"wOF2", "font"),
@@ -47,21 +47,21 @@ _MAGIC: Final = (
     (b"true\0", "font"),
     (b"SQLite format 3\0", "database"),
     (b"\xd0\xcf\x11\xe0", "Office document (OLE)"),
-    (b"ID3", "sound"),
-    (b"OggS", "sound"),
-    (b"fLaC", "sound"),
-    (b"\x1aE\xdf\xa3", "film"),
+    (b"ID3", "audio"),
+    (b"OggS", "audio"),
+    (b"fLaC", "audio"),
+    (b"\x1aE\xdf\xa3", "video"),
 )
 PROGRAMS: Final = frozenset(load_words("file_types.programs"))
-_PICTURE = "png jpg jpeg gif webp bmp ico tif tiff avif heic"
+_IMAGE = "png jpg jpeg gif webp bmp ico tif tiff avif heic"
 _EXPECTED: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(_PICTURE.split(), frozenset(("picture",))),
+    **dict.fromkeys(_IMAGE.split(), frozenset(("image",))),
     "pdf": frozenset(("PDF",)),
     **dict.fromkeys(("ttf", "otf", "woff", "woff2"), frozenset(("font",))),
     **dict.fromkeys(("zip", "docx", "xlsx", "pptx", "odt", "ods", "epub", "whl", "jar"), frozenset(("zip archive",))),
     **dict.fromkeys(("gz", "tgz"), frozenset(("gzip archive",))),
-    **dict.fromkeys(("mp3", "ogg", "flac", "wav"), frozenset(("sound",))),
-    **dict.fromkeys(("mp4", "mov", "webm", "mkv"), frozenset(("film",))),
+    **dict.fromkeys(("mp3", "ogg", "flac", "wav"), frozenset(("audio",))),
+    **dict.fromkeys(("mp4", "mov", "webm", "mkv"), frozenset(("video",))),
 }
 DOCUMENTS: Final = frozenset(load_words("file_types.documents"))
 PICKLES: Final = frozenset(load_words("file_types.pickles"))
@@ -86,9 +86,9 @@ def file_extension(name: str) -> str:
 def detect_magic(start: bytes) -> str:
     """The type by the first bytes; empty for text and unknown types."""
     if start[:4] == b"RIFF":
-        return "picture" if start[8:12] == b"WEBP" else "sound" if start[8:12] == b"WAVE" else "film"
+        return "image" if start[8:12] == b"WEBP" else "audio" if start[8:12] == b"WAVE" else "video"
     if start[4:8] == b"ftyp":
-        return "picture" if start[8:12] in (b"avif", b"heic", b"mif1") else "film"
+        return "image" if start[8:12] in (b"avif", b"heic", b"mif1") else "video"
     if start[257:262] == b"ustar":
         return "tar archive"
     if start[:2] == b"MZ" and not _is_windows_program(start):

@@ -68,8 +68,8 @@ def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
             _Walk(path_found, root, lock_file).run() if os.path.isdir(path_found) else _single_file(path_found, root)
         )
         if path and not found.items:
-            problem = f"{path}: no skill, agent, command or plugin there"
-            raise UsageError(problem, "give a folder with SKILL.md in it or below it, an agent's file, or a workspace")
+            problem = f"no skill, agent, command or plugin found in {path}"
+            raise UsageError(problem, "give a directory that contains SKILL.md files, an agent file or a workspace")
         items.update({(item.path, item.kind): item for item in found.items})
         unread.update(found.unread)
     requested = tuple(os.path.relpath(path_found, root) for path_found in resolved)
@@ -82,13 +82,13 @@ def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
 
 
 def _resolve_path(path: str) -> str:
-    fix = "give a skill's folder, a file, or a folder of them"
+    fix = "give a skill's directory, a file, or a directory that contains them"
     if "\0" in path or not os.path.exists(path):
-        raise UsageError(f"{path}: there is no such path", fix)
+        raise UsageError(f"{path}: no such file or directory", fix)
     check_path_links(path)
     resolved = os.path.realpath(path)
     if not os.path.isdir(resolved) and not os.path.isfile(resolved):
-        raise UsageError(f"{path} is neither a file nor a folder", fix)
+        raise UsageError(f"{path} is neither a file nor a directory", fix)
     # A skill is its whole folder, even if its file is given.
     return os.path.dirname(resolved) if os.path.basename(resolved).lower() == "skill.md" else resolved
 
@@ -109,7 +109,7 @@ class _FoundItems(NamedTuple):
 def _single_file(path: str, root: str) -> _FoundItems:
     folder, name = os.path.split(path)
     if is_archive(path):
-        raise UsageError(f"{path} is an archive; archives are not audited", "unpack it somewhere and audit the folder")
+        raise UsageError(f"{path} is an archive, and archives are not audited", "unpack it and audit the directory")
     relative = os.path.relpath(path, root)
     kind = _kind_by_folder(relative.split(os.sep)[:-1], name) or ("agent" if _has_frontmatter(path) else "workspace")
     return _FoundItems(
@@ -197,8 +197,8 @@ class _Walk:
             folder, depth, owner = pending.pop()
             pending += reversed(self._read_folder(folder, depth, owner))
         for owner, count in self.omitted.items():
-            reason = f"{count:,} more files or folders: an audit reads at most {MAX_FILES:,} files"
-            owner.unread.append(UnreadPath(self._relative(owner.folder), f"{reason} and {MAX_FOLDERS:,} folders"))
+            reason = f"{count:,} more files or directories: an audit reads at most {MAX_FILES:,} files"
+            owner.unread.append(UnreadPath(self._relative(owner.folder), f"{reason} and {MAX_FOLDERS:,} directories"))
         items = [self._build_item(owner) for owner in self.builders] + self.single_file_items
         if self.workspace.entries or self.workspace.unread:
             items.append(self._build_item(self.workspace))
@@ -224,7 +224,7 @@ class _Walk:
         if len(unread) < _MAX_NAMED:
             unread.append(UnreadPath(self._relative(path), reason))
         elif len(unread) == _MAX_NAMED:
-            unread.append(UnreadPath(self._relative(path), "and more of this kind"))
+            unread.append(UnreadPath(self._relative(path), "and more"))
 
     def _count_omitted(self, owner: _ItemBuilder | None, count: int = 1) -> None:
         """Counts files beyond a limit. They become a finding, because they could contain anything."""
@@ -238,7 +238,7 @@ class _Walk:
         self.folders += 1
         if self.folders > MAX_FOLDERS or depth > MAX_DEPTH:
             if depth > MAX_DEPTH:
-                self._add_unread(owner, folder, f"more than {MAX_DEPTH} folders deep")
+                self._add_unread(owner, folder, f"more than {MAX_DEPTH} directories deep")
             else:
                 self._count_omitted(owner)
             return []
@@ -247,7 +247,7 @@ class _Walk:
                 entries = sorted(itertools.islice(scan, MAX_FOLDERS), key=lambda entry: entry.name)
                 self._count_omitted(owner, sum(1 for _ in scan))
         except OSError as error:
-            self._add_unread(owner, folder, f"can't be listed: {(error.strerror or '').lower()}")
+            self._add_unread(owner, folder, f"cannot list directory: {(error.strerror or '').lower()}")
             return []
         names = {entry.name.lower(): entry.name for entry in entries}
         owner = self._find_owner(folder, depth, names, owner)
@@ -289,10 +289,10 @@ class _Walk:
     def _should_enter(self, entry: "os.DirEntry[str]", owner: _ItemBuilder | None) -> bool:
         if entry.name in _NEVER_ENTERED:
             if owner is not None and owner.kind == "skill":
-                self._add_unread(owner, entry.path, "a repository or cache of its own")
+                self._add_unread(owner, entry.path, "nested repository or cache")
             return False
         if entry.name in _VENDOR and (owner is None or owner.kind != "skill"):
-            self._add_unread(None, entry.path, "other people's packages and caches are not searched for skills")
+            self._add_unread(None, entry.path, "third-party packages and caches are not searched for skills")
             return False
         return True
 
@@ -300,7 +300,7 @@ class _Walk:
         relative = self._relative(entry.path)
         folders = relative.split(os.sep)[:-1]
         if entry.path in self.lock_files:
-            self._add_unread(None, entry.path, "a lock file of Kitbag")
+            self._add_unread(None, entry.path, "Kitbag lock file")
             return
         if self.files >= MAX_FILES:
             self._count_omitted(owner)

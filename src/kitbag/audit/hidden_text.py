@@ -64,7 +64,7 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
                 )
         if len(hits) >= _MAX_LINES or found_so_far > _MAX_CHARACTERS:
             hits[-1:] = [
-                msgspec.structs.replace(hit, note=f"{hit.note}; more lines like it are not listed") for hit in hits[-1:]
+                msgspec.structs.replace(hit, note=f"{hit.note}; similar lines are not listed") for hit in hits[-1:]
             ]
             break
     return ScanResult(hits, [])

@@ -77,7 +77,7 @@ def write_lock(path: str, report: AuditReport) -> None:
     """Writes atomically, never through a link."""
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
-        raise UsageError(f"{path} is not a plain file; nothing was written", "give another name with -o")
+        raise UsageError(f"{path} is not a regular file; nothing was written", "choose another file with -o")
     temporary = os.path.join(folder, f".{os.path.basename(path)}.{secrets.token_hex(8)}")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,7 +88,7 @@ def write_lock(path: str, report: AuditReport) -> None:
         if os.path.lexists(temporary):
             os.unlink(temporary)
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{path} can't be written: {reason}", "give another place with -o") from error
+        raise UsageError(f"cannot write {path}: {reason}", "choose another file with -o") from error
 
 
 class LockedItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,19 +106,21 @@ class LockedItem(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_lock(path: str) -> tuple[LockedItem, ...]:
     """Raises UsageError if it is missing or unusable."""
-    fix = "write it with: kitbag lock"
+    fix = "create it with `kitbag lock`"
     try:
         data, _, more = read_bytes(path, boundary_for_file(path), _MAX_BYTES)
         fields = as_map(json.loads(data)) if not more else {}
     except SourceError as error:
         raise UsageError(f"{path}: {error.problem}", fix) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not a lock file: it is not JSON", fix) from error
+        raise UsageError(f"{path} is not a lock file: not valid JSON", fix) from error
     version = fields.get("version")
     if not isinstance(fields.get("items"), list) or not isinstance(version, int):
-        raise UsageError(f"{path} is not a lock file of Kitbag", fix)
+        raise UsageError(f"{path} is not a Kitbag lock file", fix)
     if version > VERSION:
-        raise UsageError(f"{path} was written by a newer Kitbag", "use that one, or write it again: kitbag lock")
+        raise UsageError(
+            f"{path} was written by a newer version of Kitbag", "upgrade Kitbag, or rewrite it with `kitbag lock`"
+        )
     return tuple(_parse_item(as_map(entry)) for entry in as_list(fields["items"]))
 
 
@@ -298,7 +300,7 @@ def _change_findings(one: ExaminedItem, change: ItemChange) -> list[AuditFinding
         )
 
     if change.status in ("new", "moved"):
-        word = f"a new {change.kind}" if change.status == "new" else f"moved here from {change.previous_path}"
+        word = f"new {change.kind}" if change.status == "new" else f"moved from {change.previous_path}"
         add("capability-added", file, f"{change.name}: {word}", "low")
     for kind, values in change.added.items():
         if change.status == "new" and kind == "tools" and values[0].startswith("("):
@@ -328,7 +330,7 @@ def list_differences(report: AuditReport, lock: tuple[LockedItem, ...]) -> list[
         before = old.pop((one.item.kind, one.item.path), None)
         now = _current_item(one)
         if before is None:
-            found_differences.append((now.path, f"a {now.kind} that the lock file does not have"))
+            found_differences.append((now.path, f"{now.kind} not in the lock file"))
             continue
         for change in diff_files(before.files, now.files):
             word = {"+": "new file", "~": "changed file", "-": "missing file"}[change.sign]
@@ -340,10 +342,8 @@ def list_differences(report: AuditReport, lock: tuple[LockedItem, ...]) -> list[
                     *_difference(before.capabilities, now.capabilities),
                 }
             )
-            found_differences.append((now.path, f"other capabilities: {', '.join(kinds)}"))
+            found_differences.append((now.path, f"changed capabilities: {', '.join(kinds)}"))
     found_differences += [
-        (locked.path, f"a {locked.kind} that is no longer there")
-        for locked in old.values()
-        if report.covers(locked.path)
+        (locked.path, f"{locked.kind} no longer exists") for locked in old.values() if report.covers(locked.path)
     ]
     return sorted(found_differences)

@@ -17,8 +17,7 @@ from kitbag.text.hidden_characters import collapse_whitespace, escape_for_termin
 
 VERSION: Final = 1
 CAUTION: Final = (
-    "A clean audit never raises a permission: it reads, it can't know what somebody means. "
-    "What may run is decided by your rules and by you."
+    "A clean audit grants no permissions; it cannot judge intent. You and your permission rules decide what may run."
 )
 
 

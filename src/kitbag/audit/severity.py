@@ -141,15 +141,15 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     line = context.line_text
     if hit.rule in TEXT_RULES:
         if not _STARTS_NEGATED.match(source.text, hit.start) and _NEGATED.search(_same_clause(source, hit.start)):
-            return ("low", "spoken of as something bad") if hit.rule == "instruction-override" else "none"
+            return ("low", "described as harmful") if hit.rule == "instruction-override" else "none"
         if context.role == "script-comment":
-            return "medium", "in a comment of a script"
+            return "medium", "in a script comment"
         if context.role not in ("comment", "config") and (_QUOTED.search(line[:column]) or context.role == "code"):
             return ("low" if is_warned_about(context, column) else "medium"), "quoted"
     if is_warned_about(context, column):
-        return "low", "spoken of as something bad"
+        return "low", "described as harmful"
     if hit.rule == "pipe-to-shell" and only_known_installers(command_window(source, hit.start)[1]):
-        return "medium", "the installer of a well-known project; what it runs can still change at any time"
+        return "medium", "installer of a well-known project, but its content can change at any time"
     if hit.rule in _SHELL_RULES and context.language == "shell" and is_printed(source, hit.start):
         return "low", "printed or searched for, not run"
     if (
@@ -169,7 +169,7 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
     nearby = source.text[start : hit.end + 300]
     runs_itself = _RUNS_ITSELF.search(source.text[hit.start : hit.end])
     if _EXPRESSION.search(source.text[hit.start if runs_itself else max(0, hit.start - 40) : hit.end]):
-        return "low", "an expression that searches for it"
+        return "low", "in a search pattern"
     if hit.rule in ("startup-write", "agent-config-write", "git-hook-write", "drop-host"):
         return ""
     if runs_itself:
@@ -177,8 +177,8 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
     if _RUNS_TEXT.search(nearby):
         return ""
     if any(source.has(word) for word in _RUN_WORDS):
-        return "medium", "a text in a program"
-    return "low", "a text in a program that runs no commands"
+        return "medium", "string in a program"
+    return "low", "string in a program that runs no commands"
 
 
 def _is_listing(row: str) -> bool:

@@ -54,7 +54,7 @@ def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> lis
     rule = "decode-to-shell" if decodes else "pipe-to-shell"
     role, _ = source.role_at(start)
     if role in PROSE_ROLES and not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
-        note = "named, without an address that it would fetch"
+        note = "mentioned without a URL to fetch"
         return [RuleHit(rule=rule, start=start, end=end, severity="low", confidence="low", note=note, is_final=True)]
     return [RuleHit(rule=rule, start=start, end=end)]
 
@@ -112,7 +112,7 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
         prints = match[0].lstrip().startswith(("echo", "printf"))
         if name in decoded and (not prints or _TO_SHELL.search(match["after"])):
             rule = "decode-to-shell" if decoded[name] else "pipe-to-shell"
-            note = f"`{name}` was {'decoded' if decoded[name] else 'fetched'} further up"
+            note = f"`{name}` is {'decoded' if decoded[name] else 'fetched'} above"
             hits.append(RuleHit(rule=rule, start=start, end=end, severity=None, confidence="medium", note=note))
     return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
 
@@ -178,7 +178,7 @@ def find_unpinned_installs(source: AuditedText) -> ScanResult:
             runs = role in ("command", "script", "config")
             if role in ("prose", "script-comment") and match["tool"] in ("npx", "uvx", "bunx"):
                 continue  # prose that mentions the tool
-            note = f"no version: {package}"
+            note = f"unpinned: {package}"
             hits.append(
                 RuleHit(
                     rule="unpinned-install",

@@ -1,7 +1,7 @@
 """`kitbag-audit: ignore RULE-ID reason` in a comment: which findings it suppresses.
 
 It covers its own line and the next non-blank one; if that starts a fence, the whole fence. Rules about hidden text
-and about the audit itself can't be suppressed. Used by examine_item.
+and about the audit itself cannot be suppressed. Used by examine_item.
 """
 
 import re
@@ -52,7 +52,7 @@ def find_suppressions(source: AuditedText) -> Suppressions:
         rule, _, reason = rest.partition(" ")
         reason = reason.strip(" -:—")
         if rule not in load_rules() or rule in NEVER_SUPPRESSED:
-            problem = "can't be suppressed" if rule in load_rules() else "no such rule"
+            problem = "cannot be suppressed" if rule in load_rules() else "no such rule"
             hits.append(
                 RuleHit(
                     rule="suppression-unknown",

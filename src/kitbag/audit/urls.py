@@ -157,18 +157,18 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
     if number:
         return number
     if host.endswith(".onion"):
-        return "drop-host", "high", "a hidden service"
+        return "drop-host", "high", "Tor hidden service"
     if _is_subdomain(host, _DROP_HOSTS) or (host == "gist.github.com" and "/raw" in url):
         return "drop-host", "high", host
     path = _CHAT_HOOKS.get(host)
     if path is not None and path in url:
         if _WEBHOOK.search(url):
-            return "drop-host", "high", "a webhook of somebody's chat"
-        return ("drop-host", "low", "a webhook of a chat") if not _PLACEHOLDER.search(url) else ("", "info", "")
+            return "drop-host", "high", "chat webhook with a token"
+        return ("drop-host", "low", "chat webhook") if not _PLACEHOLDER.search(url) else ("", "info", "")
     if _is_subdomain(host, _URL_SHORTENERS):
         return "short-url", "medium", host
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
-        return "deceptive-url", "high", "letters of other alphabets in the host's name"
+        return "deceptive-url", "high", "letters of another alphabet in the host name"
     for imitated in _IMITATED:
         if (
             f"{imitated}." in f"{host}."
@@ -191,10 +191,10 @@ def _classify_ip(host: str) -> tuple[str, Severity, str] | None:
         address = ipaddress.ip_address(host)
     except ValueError:
         if _NUMBER_HOST.fullmatch(host) and not re.fullmatch(r"\d+\.\d+(?:\.\d+)?", host):
-            return "address-url", "high", "an address written so that it is not recognised"
+            return "address-url", "high", "obfuscated IP address"
         return None
     if host == "169.254.169.254" or host == "fd00:ec2::254":
-        return "address-url", "high", "the metadata service of a cloud, which hands out credentials"
+        return "address-url", "high", "cloud metadata service, which hands out credentials"
     if is_local_host(host) or host in _WELL_KNOWN_IPS:
         return "", "info", ""
     return "address-url", "high", str(address)
