@@ -63,7 +63,7 @@ def told(house: House, tool: str, mode: str = "", **arguments: Any) -> str:
 def test_D44_a_rule_for_a_host_inside_does_not_open_it(house: House, servers: list[Server], mode: str) -> None:
     server = start(servers)
     allow(house, "WebFetch")
-    assert "is not fetched from" in told(house, "WebFetch", mode, url=f"http://127.0.0.1:{server.port}/")
+    assert "Cannot fetch from" in told(house, "WebFetch", mode, url=f"http://127.0.0.1:{server.port}/")
     assert server.heads == []
 
 

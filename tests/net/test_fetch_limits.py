@@ -37,7 +37,7 @@ def test_two_gigabytes_are_cut_at_the_limit_and_not_kept(serve: Serve, get: Get)
         tracemalloc.stop()
     assert fetched.text == "x" * MEGA
     assert fetched.truncated
-    assert "longer than 1,048,576 bytes" in fetched.truncation_reason
+    assert "exceeds 1,048,576 bytes" in fetched.truncation_reason
     assert server.closed_by_client.wait(TEST_TIMEOUT)
     with pytest.raises(FetchError) as caught:
         get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(body_bytes=MEGA, on_excess="refuse"))
@@ -207,7 +207,7 @@ CUT = {
 def test_a_body_that_ends_early_is_kept_and_marked_or_refused(case: str, serve: Serve, get: Get) -> None:
     server = serve(OK + CUT[case])
     fetched = get(f"http://docs.example:{server.port}/", server)
-    assert (fetched.body, fetched.truncation_reason) == (b"abc", "ended before it was whole")
+    assert (fetched.body, fetched.truncation_reason) == (b"abc", "ended early")
     with pytest.raises(FetchError):
         get(f"http://docs.example:{server.port}/", server, limits=FetchLimits(on_excess="refuse"))
 

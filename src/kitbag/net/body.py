@@ -32,8 +32,8 @@ class ResponseBody:
     def feed(self, data: bytes) -> bool:
         if data and self._inflater is None and self._coding:
             raise FetchError(
-                "The server compressed its answer in a way that was not asked for.",
-                "Fetch the page from another place; gzip and deflate are understood, once.",
+                "The server sent a response with an unsupported content encoding.",
+                "Fetch the page from another host. Supported: gzip or deflate, applied once.",
                 "response",
             )
         for piece in (data,) if self._inflater is None else self._inflater.pieces(data):
@@ -76,8 +76,8 @@ class _Inflater:
                 yield from self._inflate(data[start : start + _MAX_INPUT])
         except zlib.error as error:
             raise FetchError(
-                "The server's answer is damaged: it can't be decompressed.",
-                "Try again, or fetch the page from another place.",
+                "The response is corrupt: it cannot be decompressed.",
+                "Try again, or fetch the page from another host.",
                 "response",
             ) from error
 

@@ -136,7 +136,11 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         if (host, port) != (self._target.host, self._target.port):
-            raise FetchError("A connection to another host was asked for.", "Report this: it is a defect.", "address")
+            raise FetchError(
+                "Refused to connect to a host other than the requested one.",
+                "This is a bug in Kitbag; please report it.",
+                "address",
+            )
         try:
             with anyio.fail_after(timeout):
                 addresses = await self._checked_addresses()
@@ -148,7 +152,9 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        raise FetchError("A connection to a local socket was asked for.", "Report this: it is a defect.", "address")
+        raise FetchError(
+            "Refused to connect to a local socket.", "This is a bug in Kitbag; please report it.", "address"
+        )
 
     async def sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
@@ -162,7 +168,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         checked: dict[IPAddress, None] = {}
         for address in map(parse_address, answer):
             if address is None:
-                raise not_public_error(self._target, "at an address of this machine's own network")
+                raise not_public_error(self._target, "it resolves to a link-local address")
             if self._policy is not None:
                 self._policy.check_address(self._target, address)
             checked[address] = None
@@ -172,8 +178,8 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
 
     def _unresolved_error(self) -> FetchError:
         return FetchError(
-            f"No address was found for {display_host(self._target.host)}.",
-            "Check the spelling of the host, and that this machine has a network.",
+            f"Cannot resolve {display_host(self._target.host)}.",
+            "Check the host name and the network connection.",
             "network",
         )
 
@@ -198,12 +204,12 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     def _check_endpoints(self, stream: httpcore2.AsyncNetworkStream, address: IPAddress, port: int) -> None:
         peer: tuple[str, int] | None = stream.get_extra_info("server_addr")
         if not peer or (parse_address(peer[0]), peer[1]) != (address, port):
-            raise not_public_error(self._target, "answered by another address than the one that was connected to")
+            raise not_public_error(self._target, "the connection ended at a different address")
         here: tuple[str, int] | None = stream.get_extra_info("client_addr")
         if self._policy is None or self._policy.allows_private(self._target) or not here:
             return
         if parse_address(here[0]) == address:
-            raise not_public_error(self._target, "this machine, by its own public address")
+            raise not_public_error(self._target, "it is this machine's own public address")
 
     async def close(self) -> None:
         """Closes the connection even if the request failed: httpcore2 forgets a canceled TLS handshake."""

@@ -20,7 +20,7 @@ from kitbag.net.policy import FetchLimits, HostPolicy
 from kitbag.net.urls import FetchTarget, parse_url
 
 _ACCEPTED_TYPES = "text/markdown, text/plain;q=0.9, text/html;q=0.8, application/json;q=0.8, */*;q=0.5"
-_RETRY_FIX = "Try again later, or fetch the page from another place."
+_RETRY_FIX = "Try again later, or fetch the page from another host."
 
 
 class NetworkRoute(NamedTuple):
@@ -65,14 +65,14 @@ class HttpExchange:
             async with contextlib.aclosing(self._response.aiter_stream()) as chunks:
                 async for chunk in chunks:
                     if not body.feed(chunk):
-                        return f"is longer than {self._limits.body_bytes:,} bytes"
+                        return f"exceeds {self._limits.body_bytes:,} bytes"
         except OverLimitError:
-            return f"takes more than {self._limits.wire_bytes:,} bytes to send"
+            return f"exceeds {self._limits.wire_bytes:,} bytes on the wire"
         except httpcore2.TimeoutException:
-            return f"stopped coming for {self._limits.idle_timeout:g} seconds"
+            return f"stalled for {self._limits.idle_timeout:g} seconds"
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError):
-            return "ended before it was whole"
-        return "ended before it was whole" if body.is_incomplete else ""
+            return "ended early"
+        return "ended early" if body.is_incomplete else ""
 
 
 @contextlib.asynccontextmanager
@@ -134,14 +134,14 @@ def _system_tls_context() -> ssl.SSLContext:
 
 def _require_verification(context: ssl.SSLContext) -> ssl.SSLContext:
     if not context.check_hostname or context.verify_mode != ssl.CERT_REQUIRED:
-        raise ValueError("a context that does not check certificates is not used")
+        raise ValueError("the TLS context must verify certificates")
     return context
 
 
 def _proxy_target(url: str, target: FetchTarget) -> FetchTarget:
     if ":" in target.host:
         raise FetchError(
-            "An IPv6 address can't be fetched through a proxy.", "Name the host, or fetch without a proxy.", "url"
+            "Cannot fetch from an IPv6 address through a proxy.", "Use a host name, or fetch without a proxy.", "url"
         )
     return parse_url(url)
 
@@ -153,34 +153,36 @@ def _map_errors(target: FetchTarget, limits: FetchLimits) -> Generator[None]:
     try:
         yield
     except OverLimitError as error:
-        raise _limit_error(target, f"more than {limits.header_bytes:,} bytes before its body") from error
+        raise _limit_error(target, f"more than {limits.header_bytes:,} bytes of headers") from error
     except httpcore2.ConnectTimeout as error:
-        problem = f"{host} could not be connected to in {limits.connect_timeout:g} seconds."
+        problem = f"Connecting to {host} timed out after {limits.connect_timeout:g} seconds."
         raise FetchError(problem, _RETRY_FIX, "time") from error
     except httpcore2.TimeoutException as error:
-        raise FetchError(f"{host} sent nothing for {limits.idle_timeout:g} seconds.", _RETRY_FIX, "time") from error
+        raise FetchError(f"{host} sent no data for {limits.idle_timeout:g} seconds.", _RETRY_FIX, "time") from error
     except httpcore2.ConnectError as error:
         raise _connect_error(host, error) from error
     except httpcore2.ProxyError as error:
-        raise FetchError(f"The proxy did not connect to {host}.", "Check what the proxy allows.", "network") from error
+        raise FetchError(
+            f"The proxy refused to connect to {host}.", "Check the proxy's configuration.", "network"
+        ) from error
     except httpcore2.ProtocolError as error:
-        problem = f"The answer of {host} can't be used: it is not the HTTP that was asked for."
+        problem = f"{host} sent an invalid HTTP response."
         raise FetchError(problem, _RETRY_FIX, "response") from error
     except (httpcore2.NetworkError, OSError) as error:
-        raise FetchError(f"The connection to {host} broke.", _RETRY_FIX, "network") from error
+        raise FetchError(f"The connection to {host} was lost.", _RETRY_FIX, "network") from error
 
 
 def _connect_error(host: str, error: httpcore2.ConnectError) -> FetchError:
     cause = error.args[0] if error.args else None
     if isinstance(cause, ssl.SSLCertVerificationError):
         return FetchError(
-            f"{host} could not show that it is {host}: {cause.verify_message}.",
-            "Check the host, and that this machine's certificates and clock are right.",
+            f"The TLS certificate of {host} is not valid: {cause.verify_message}.",
+            "Check the host name, and this machine's CA certificates and clock.",
             "certificate",
         )
     if isinstance(cause, ssl.SSLError):
-        return FetchError(f"{host} does not speak TLS that can be used.", "Check the port and the scheme.", "network")
-    return FetchError(f"{host} can't be connected to.", "Check the host, the port and the network.", "network")
+        return FetchError(f"The TLS handshake with {host} failed.", "Check the scheme and the port.", "network")
+    return FetchError(f"Cannot connect to {host}.", "Check the host, the port and the network connection.", "network")
 
 
 def _limit_error(target: FetchTarget, what: str) -> FetchError:

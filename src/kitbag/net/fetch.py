@@ -84,7 +84,7 @@ async def fetch(
 ) -> FetchResult:
     """Raises FetchError for every external failure. Can be canceled at any time."""
     if method not in ("GET", "HEAD"):
-        raise UsageError("Only GET and HEAD are sent.", "Use a command for anything else; it can be asked about.")
+        raise UsageError("Only GET and HEAD are supported.", "Use a shell command for other methods.")
     return await _run_fetch(_FetchState(policy, limits, method, route), url, limits)
 
 
@@ -134,7 +134,7 @@ def fetch_sync(
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(fetch(url, policy=policy, limits=limits, method=method, route=route))
-    raise UsageError("fetch_now would block the event loop it is called in.", "Await fetch instead.")
+    raise UsageError("fetch_now cannot be called from a running event loop.", "Use `await fetch(...)` instead.")
 
 
 class _FetchState:
@@ -206,27 +206,31 @@ class _FetchState:
         try:
             following = resolve_redirect(target, location)
         except FetchError as error:
-            raise FetchError(f"{target.display_url} leads on. {error.problem}", error.fix, error.kind) from error
+            raise FetchError(
+                f"{target.display_url} redirects to another URL. {error.problem}", error.fix, error.kind
+            ) from error
         self.redirects.append(FetchRedirect(status, following.url, following.host != target.host))
         if len(self.redirects) > self._limits.redirects:
             most = self._limits.redirects
-            raise _redirect_error(target, f"after {most} redirects it leads on" if most else "none is here")
+            raise _redirect_error(target, f"more than {most} redirects" if most else "redirects are disabled")
         if following.url in seen:
-            raise _redirect_error(target, "it leads in a circle")
+            raise _redirect_error(target, "it is a redirect loop")
         if (target.scheme, following.scheme) == ("https", "http"):
-            raise _redirect_error(target, "it leads from https to http")
+            raise _redirect_error(target, "it goes from https to http")
         if self._policy.allows_private(following) and not self._policy.allows_private(target):
-            raise _redirect_error(target, f"a public host leads to {following.host_port}, which is only open to you")
+            raise _redirect_error(
+                target, f"a public host redirects to {following.host_port}, which is in your private network"
+            )
         seen.add(following.url)
         return following
 
     def handle_timeout(self) -> None:
-        self._truncation_reason = f"did not come whole in {self._limits.total_timeout:g} seconds"
+        self._truncation_reason = f"did not arrive within {self._limits.total_timeout:g} seconds"
         if self._body is None:
             source = self._target.display_url if self._target else "The URL"
             raise FetchError(
-                f"{source} did not answer in {self._limits.total_timeout:g} seconds.",
-                "Try again later, or fetch the page from another place.",
+                f"{source} did not respond within {self._limits.total_timeout:g} seconds.",
+                "Try again later, or fetch the page from another host.",
                 "time",
             )
 
@@ -235,8 +239,8 @@ class _FetchState:
         assert target is not None and response is not None and body is not None  # noqa: PT018 - one fact
         if self._truncation_reason and self._limits.on_excess == "refuse":
             raise FetchError(
-                f"What {target.display_url} sent was not taken: its body {self._truncation_reason}.",
-                "Raise the limit if that much is meant, or fetch something smaller.",
+                f"The response of {target.display_url} was rejected: its body {self._truncation_reason}.",
+                "Raise the limit, or fetch something smaller.",
                 "limit",
             )
         content = bytes(body.content)
@@ -261,13 +265,13 @@ def _read_location(target: FetchTarget, values: list[bytes]) -> str:
     try:
         (location,) = {value.decode() for value in values}
     except ValueError:  # conflicting values, or bytes that are not text
-        raise _redirect_error(target, "it does not say clearly where it leads") from None
+        raise _redirect_error(target, "its Location header is missing or ambiguous") from None
     return location
 
 
 def _redirect_error(target: FetchTarget, reason: str) -> FetchError:
     return FetchError(
-        f"The redirect of {target.display_url} was not followed: {reason}.",
-        "If that page is meant, fetch it by its own URL.",
+        f"The redirect from {target.display_url} was not followed: {reason}.",
+        "If you need that page, fetch its URL directly.",
         "redirect",
     )

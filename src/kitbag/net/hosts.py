@@ -34,19 +34,19 @@ def normalize_host(text: str) -> str:
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
         if ":" not in text:
-            raise ValueError("brackets are for IPv6 addresses")
+            raise ValueError("brackets are only for IPv6 addresses")
     if ":" in text:
         return _normalize_ipv6(text)
     host = (text if text.isascii() else _ascii_name(text)).lower()
     host = host.removesuffix(".")
     if not host:
-        raise ValueError("it names no host")
+        raise ValueError("it has no host")
     labels = host.split(".")
     if len(host) > _MAX_HOST_LENGTH or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError("its host is not a name that can be looked up")
+        raise ValueError("its host is not a valid domain name")
     # Resolvers accept IPv4 addresses in other bases or with fewer parts; the last label reveals them.
     if _NUMBER.fullmatch(labels[-1]) and not _is_ipv4(host):
-        raise ValueError("its host is an IPv4 address in an unusual spelling; write it as four decimal numbers")
+        raise ValueError("its host is an IPv4 address in an unusual notation; write it as four decimal numbers")
     return host
 
 
@@ -58,11 +58,11 @@ def _normalize_ipv6(text: str) -> str:
     import ipaddress
 
     if "%" in text:
-        raise ValueError("an IPv6 address with a zone is of this machine only")
+        raise ValueError("IPv6 zone identifiers are not supported")
     try:
         return ipaddress.IPv6Address(text).compressed
     except ValueError:
-        raise ValueError("its host is not an IPv6 address, and a name has no colon") from None
+        raise ValueError("its host is not a valid IPv6 address") from None
 
 
 def _ascii_name(text: str) -> str:
@@ -74,7 +74,7 @@ def _ascii_name(text: str) -> str:
         return idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
     except idna.IDNAError:
         raise ValueError(
-            "its host has characters that no domain name has; an unusual one can be given in its xn-- form"
+            "its host contains characters that are not valid in a domain name; try its xn-- form"
         ) from None
 
 
@@ -108,8 +108,9 @@ def normalize_host_pattern(text: str) -> str:
         return _normalize_pattern(text.strip())
     except ValueError as error:
         raise UsageError(
-            f"{text[:80]!r} is not a host pattern: {error}.",
-            "Name a host such as docs.python.org, or *.python.org for all hosts below it; no scheme, port or path.",
+            f"{text[:80]!r} is not a valid host pattern: {error}.",
+            "Write a host such as docs.python.org, or *.python.org for all its subdomains, without a scheme, port or "
+            "path.",
         ) from None
 
 
@@ -121,11 +122,11 @@ def _normalize_pattern(text: str) -> str:
     if "*" not in rest:
         rest = normalize_host(rest)
         if is_ip_address(rest):
-            raise ValueError("there are no hosts below an address")
+            raise ValueError("an IP address has no subdomains")
         return prefix + rest
     rest = rest.lower().removesuffix(".")
     if not all(_PATTERN_LABEL.fullmatch(label) for label in rest.split(".")):
-        raise ValueError("beside a * only letters, digits, - and dots may stand")
+        raise ValueError("a pattern with * may contain only letters, digits, hyphens and dots")
     return prefix + rest
 
 

@@ -53,21 +53,21 @@ class HostPolicy:
         for pattern in self.deny:
             if host_matches(pattern, target.host):
                 raise FetchError(
-                    f"{host} is not fetched from: {pattern} is denied.",
-                    "Fetch it from another host, or change the rule.",
+                    f"Cannot fetch from {host}: {pattern} is denied.",
+                    "Fetch from another host, or change the rule.",
                     "policy",
                 )
         if self.allow and not any(host_matches(pattern, target.host) for pattern in self.allow):
             raise FetchError(
-                f"{host} is not fetched from: only {_list_some(self.allow)} is allowed.",
-                "Add a rule that allows this host, or fetch from one that is allowed.",
+                f"Cannot fetch from {host}: only {_list_some(self.allow)} is allowed.",
+                "Add a rule that allows this host, or fetch from an allowed one.",
                 "policy",
             )
         literal = parse_address(target.host)
         if literal is not None:
             self.check_address(target, literal)
         elif is_local_name(target.host) and not self.allows_private(target):
-            raise not_public_error(target, "a name of this machine or of a local network")
+            raise not_public_error(target, "its name belongs to this machine or a local network")
 
     def check_address(self, target: FetchTarget, address: IPAddress) -> None:
         """Checks one address that the target resolves to. A host that is allowed by name may resolve to internal
@@ -77,14 +77,15 @@ class HostPolicy:
         if not address_class.reason or (self.allows_private(target) and (is_literal or address_class.can_be_allowed)):
             return
         raise not_public_error(
-            target, address_class.reason if is_literal else f"at {address}, which is {address_class.reason}"
+            target, address_class.reason if is_literal else f"its address {address} is {address_class.reason}"
         )
 
 
 def not_public_error(target: FetchTarget, what: str) -> FetchError:
     return FetchError(
-        f"{display_host(target.host)} is not fetched from: it is {what}.",
-        f"Only public addresses are fetched. If this one is meant, open {target.host_port} in your own settings.",
+        f"Cannot fetch from {display_host(target.host)}: {what}.",
+        f"Only public addresses are allowed. To allow this one, add {target.host_port} to `fetch.private` in your "
+        f"settings.",
         "address",
     )
 
@@ -93,9 +94,9 @@ def _parse_host_port(text: str) -> str:
     try:
         target = parse_url(f"http://{text}")
     except FetchError as error:
-        raise UsageError(f"{text[:80]!r} is not a place to open: {error.problem}", _HOST_PORT_FIX) from None
+        raise UsageError(f"{text[:80]!r} is not a valid host:port: {error.problem}", _HOST_PORT_FIX) from None
     if target.path != "/" or not text.endswith(f":{target.port}"):
-        raise UsageError(f"{text[:80]!r} is not a place to open: a host and its port are needed.", _HOST_PORT_FIX)
+        raise UsageError(f"{text[:80]!r} is not a valid host:port.", _HOST_PORT_FIX)
     return target.host_port
 
 

@@ -63,11 +63,11 @@ def parse_url(url: str) -> FetchTarget:
     forbidden = _FORBIDDEN.search(url)
     if forbidden:
         what = "a backslash" if forbidden[0] == "\\" else f"the character U+{ord(forbidden[0]):04X}"
-        raise _url_error(f"it has {what} in it", "Percent-encode what is meant to be in it, a space as %20.")
+        raise _url_error(f"it contains {what}", "Percent-encode the character; a space is %20.")
     scheme, rest = _split_scheme(url)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
-        raise _url_error("it has a user name in it", "Remove what is before the @; credentials are never sent.")
+        raise _url_error("it contains a user name", "Remove everything before the @; credentials are never sent.")
     host, port = _split_authority(authority, scheme)
     return FetchTarget(scheme, host, port, _ascii_path(rest[len(authority) :]))
 
@@ -81,12 +81,12 @@ def resolve_redirect(target: FetchTarget, location: str) -> FetchTarget:
     try:
         joined = urllib.parse.urljoin(target.url, location)
     except ValueError:
-        raise _url_error("it can't be joined to the URL that led to it") from None
+        raise _url_error("the redirect target is not a valid URL") from None
     return parse_url(joined)
 
 
-def _url_error(problem: str, fix: str = "Give a whole URL, such as https://docs.python.org/3/.") -> FetchError:
-    return FetchError(f"This URL can't be fetched: {problem}.", fix, "url")
+def _url_error(problem: str, fix: str = "Use a complete URL, such as https://docs.python.org/3/.") -> FetchError:
+    return FetchError(f"Cannot fetch this URL: {problem}.", fix, "url")
 
 
 def _split_scheme(url: str) -> tuple[str, str]:
@@ -95,9 +95,9 @@ def _split_scheme(url: str) -> tuple[str, str]:
         raise _url_error("it has no scheme")
     scheme, rest = match[1].lower(), match[2]
     if scheme not in PORTS:
-        raise _url_error(f"only http and https are fetched, not {scheme}")
+        raise _url_error(f"only http and https are supported, not {scheme}")
     if not rest.startswith("//"):
-        raise _url_error(f"after {scheme}: two slashes and a host must follow")
+        raise _url_error(f"{scheme}: must be followed by // and a host")
     return scheme, rest[2:]
 
 
@@ -105,7 +105,7 @@ def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
         raise _url_error(
-            "its host and port can't be told apart", "Put an IPv6 address in brackets; a port is a number."
+            "its host and port are ambiguous", "Put an IPv6 address in brackets; the port must be a number."
         )
     try:
         host = normalize_host(match[1])
@@ -113,7 +113,7 @@ def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
         raise _url_error(str(error)) from None
     port = int(match[2]) if match[2] else PORTS[scheme]
     if not 0 < port < 65536:
-        raise _url_error("there is no such port")
+        raise _url_error("its port is out of range")
     return host, port
 
 
