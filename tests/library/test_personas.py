@@ -127,7 +127,7 @@ def test_a_file_that_is_no_persona_is_an_error_and_never_raises(tmp_path: Path, 
     persona, found = attempt(tmp_path, text)
     assert persona is None or persona.name == "dev"
     assert any(d.severity in ("error", "warning") for d in found)
-    assert all("the head" not in d.problem for d in found)
+    assert all("the frontmatter" not in d.problem for d in found)
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:

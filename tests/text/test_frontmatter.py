@@ -472,7 +472,7 @@ def test_a_hint_in_brackets_is_only_a_remark_and_other_recoveries_name_the_field
     hint = head_of(tmp_path, "---\nname: x\nargument-hint: [one] [two]\n---\n")
     assert [problem.severity for problem in hint.problems] == ["info"]
     colon = head_of(tmp_path, "---\nname: x\ndescription: Use: it\n---\n")
-    assert "`description` has `: ` in it" in colon.problems[0].problem
+    assert "the value of `description` contains `: `" in colon.problems[0].problem
     star = head_of(tmp_path, "---\nname: x\ntools: *\ndescription: d\n---\n")
     assert "`tools` starts with `*`" in star.problems[0].problem
 

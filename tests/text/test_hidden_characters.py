@@ -168,6 +168,6 @@ def test_one_line_is_one_line(text: str) -> None:
 
 
 def test_a_pile_of_marks_covers_no_other_lines() -> None:
-    assert escape_for_terminal("a" + "\u0301" * 1_006 + "b") == "a" + "\u0301" * 6 + "[1,000 more marks]b"
+    assert escape_for_terminal("a" + "\u0301" * 1_006 + "b") == "a" + "\u0301" * 6 + "[1,000 more combining marks]b"
     for word in ("Việt", "e\u0302\u0301\u0323", "שָׁלוֹם", "مُحَمَّدٌ", "ที่นี่", "z\u0335\u0301\u0302"):  # as people write
         assert escape_for_terminal(word) == word

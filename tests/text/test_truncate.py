@@ -105,7 +105,7 @@ def test_references_and_appendix_go_first_and_from_the_end() -> None:
     assert titles(cut) == ["References", "Appendix", "Old ways"]
     assert cut.text.endswith("```\n\n" + MARKER)
     assert cut.tokens == words(cut.text)
-    assert cut.omissions[1] == Omission("Appendix", 2, "references and appendix go first")
+    assert cut.omissions[1] == Omission("Appendix", 2, "references and appendix are removed first")
 
 
 def test_the_first_example_is_the_one_that_is_kept() -> None:
@@ -216,12 +216,12 @@ def test_lines_are_cut_to_the_budget_with_the_marker_in_it() -> None:
     cut = truncate_by_lines(text, 25, words)
     assert cut.text == "\n".join([*(f"line {number}" for number in range(10)), MARKER])
     assert cut.tokens == 25
-    assert cut.omissions == (Omission("lines", 180, "cut to 25 tokens"),)
+    assert cut.omissions == (Omission("lines", 180, "truncated to 25 tokens"),)
 
 
 def test_where_the_marker_does_not_fit_nothing_is_left() -> None:
     assert truncate_by_lines("a b c d e f g h i j", 2, words) == TruncatedText(
-        "", 0, (Omission("lines", 10, "cut to 2 tokens"),)
+        "", 0, (Omission("lines", 10, "truncated to 2 tokens"),)
     )
 
 

@@ -123,7 +123,7 @@ def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Dia
     metadata = parse_metadata(content, 1, PERSONA_FIELDS, problems)
     severity = "warning" if metadata else "error"
     for problem in problems:
-        description = problem.problem.replace("the head is", "the file is")
+        description = problem.problem.replace("the frontmatter is", "the file is")
         diagnostics.append(
             Diagnostic(
                 severity=severity, code=problem.code, file=path, line=problem.line, problem=description, fix=problem.fix

@@ -150,7 +150,7 @@ def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
                 "info",
                 "head-not-first",
                 1,
-                "the head does not start on the first line",
+                "the frontmatter does not start on line 1",
                 "move `---` to line 1",
             )
         )
@@ -166,14 +166,16 @@ def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
 
 
 def _unclosed_problem(line: int, last: int) -> FileProblem:
-    problem = "the head is never closed; lines that look like fields were taken for it"
-    return FileProblem("warning", "head-unclosed", line, problem, f"add a line `---` after line {last}")
+    problem = "the frontmatter is not closed; lines that look like fields were used"
+    return FileProblem("warning", "head-unclosed", line, problem, f"add `---` after line {last}")
 
 
 def _too_long_problem() -> FileProblem:
     """Reported like unclosed frontmatter, because the effect is the same: fields may be missing."""
-    problem = f"the head is longer than {FRONTMATTER_LIMIT // 1024} KiB; only that much of it is used"
-    return FileProblem("warning", "head-unclosed", 1, problem, "move what is not a field below the closing `---`")
+    problem = f"the frontmatter is longer than {FRONTMATTER_LIMIT // 1024} KiB; the rest is ignored"
+    return FileProblem(
+        "warning", "head-unclosed", 1, problem, "move everything that is not a field below the closing `---`"
+    )
 
 
 def _find_closing_line(lines: list[str]) -> int | None:
@@ -210,8 +212,8 @@ def parse_metadata(text: str, first_line: int, known_fields: frozenset[str], pro
         return value
     if not value:
         return {}
-    problem = "the head is not a list of `key: value` lines"
-    problems.append(FileProblem("warning", "head-not-fields", first_line, problem, "write `name:` and `description:`"))
+    problem = "the frontmatter is not a list of `key: value` lines"
+    problems.append(FileProblem("warning", "head-not-fields", first_line, problem, "add `name:` and `description:`"))
     return _parse_fields_separately(text, known_fields)
 
 
@@ -226,10 +228,10 @@ def _recover_fields(
     key, problem = _explain_yaml_problem(reason, text.split("\n"))
     fix = reason.fix
     if reason.code == "yaml-invalid":
-        fix = "put the value in double quotes, or below `key: |` with two spaces before each line"
+        fix = "put the value in double quotes, or write it as an indented block after `key: |`"
     # `argument-hint: [a] [b]` is common, and recovering it loses nothing.
     severity = "info" if key == "argument-hint" else "warning"
-    problems.append(FileProblem(severity, "yaml-recovered", line, f"{problem}; read field by field instead", fix))
+    problems.append(FileProblem(severity, "yaml-recovered", line, f"{problem}; parsed field by field instead", fix))
     return metadata
 
 
@@ -238,9 +240,9 @@ def _explain_yaml_problem(reason: YamlProblem, lines: list[str]) -> tuple[str, s
     above = (match[1] for line in reversed(lines[: reason.line + 1]) if (match := _KEY_LINE.match(line)))
     key = next(above, "")
     if key and "mapping values are not allowed" in reason.problem:
-        return key, f"not valid YAML: `{key}` has `: ` in it"
+        return key, f"not valid YAML: the value of `{key}` contains `: `"
     if key and "alias" in reason.problem and reason.code == "yaml-invalid":
-        return key, f"not valid YAML: `{key}` starts with `*`, which needs quotes"
+        return key, f"not valid YAML: the value of `{key}` starts with `*` and needs quotes"
     return key, reason.problem
 
 

@@ -119,7 +119,7 @@ def escape_for_terminal(text: str) -> str:
         return text
     visible = re.sub(_CONTROL, lambda match: f"\\x{ord(match[0]):02x}", text)
     if not visible.isascii():
-        visible = re.sub(_STACKED_MARKS, lambda match: f"{match[1]}[{len(match[2]):,} more marks]", visible)
+        visible = re.sub(_STACKED_MARKS, lambda match: f"{match[1]}[{len(match[2]):,} more combining marks]", visible)
     return reveal_hidden(visible).encode("utf-8", "backslashreplace").decode()
 
 

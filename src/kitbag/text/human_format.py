@@ -58,4 +58,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close += [name for name in names if len(word) > 2 and word.casefold() in name and name not in close][:3]
     if close:
         return f"did you mean {', '.join(names[name] for name in close)}?"
-    return f"there are {', '.join(names.values())}"
+    return f"available: {', '.join(names.values())}"

@@ -93,7 +93,7 @@ def find_references(text: str) -> ReferenceScan:
     for fence in blocks.commands:
         _add_command_fence(fence, raw_tokens)
     for start in blocks.unclosed:
-        problems.append((start, "the commands are not closed by a fence; they are left as text", "close them with ```"))
+        problems.append((start, "the command block has no closing fence; kept as text", "add a closing ```"))
     return _add_line_numbers(text, raw_tokens, problems)
 
 
@@ -226,8 +226,8 @@ class _InlineScanner:
             return at + 1
         if self.text.startswith(("{{", "${"), match.end()):
             if sure or "/" in path:
-                fix = "write the whole path, or read the file with a command"
-                self.problems.append((at, f"a path can't contain values: `@{path}...` is left as text", fix))
+                fix = "write the full path, or read the file with a command"
+                self.problems.append((at, f"a path cannot contain variables: `@{path}...` is kept as text", fix))
             return match.end()
         end = at + 1 + len(path)
         self.tokens.append(_RawToken("file", at, end, path, None, sure))

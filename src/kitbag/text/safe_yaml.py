@@ -42,7 +42,7 @@ def parse_yaml(text: str) -> tuple[YamlValue, list[YamlProblem]]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         line = _line_at(text, getattr(error, "position", 0))
-        fix = "remove the characters that YAML does not allow"
+        fix = "remove characters that YAML does not allow"
         raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {problem}", fix)) from error
 
 
@@ -73,7 +73,7 @@ def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlVal
         if kind is yaml.DocumentStartEvent:
             documents += 1
             if documents > 1:
-                problem = "there is more than one YAML document; the first is used"
+                problem = "more than one YAML document; only the first is used"
                 problems.append(YamlProblem(event.start_mark.line, "yaml-documents", problem, "remove the others"))
                 break
             continue
@@ -86,8 +86,8 @@ def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlVal
             node: YamlValue = event.value
         elif kind is yaml.AliasEvent:
             node = f"*{event.anchor}"
-            problem = f"the alias {node[:80]} is not expanded"
-            _add_problem(problems, event.start_mark.line, "yaml-alias", problem, "write the value out where it is used")
+            problem = f"YAML alias {node[:80]} is not expanded"
+            _add_problem(problems, event.start_mark.line, "yaml-alias", problem, "write out the value")
         elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
             stack.append(_OpenContainer([] if kind is yaml.SequenceStartEvent else {}))
             node = ""
@@ -99,7 +99,7 @@ def _build_value(yaml: Any, events: Any, problems: list[YamlProblem]) -> YamlVal
             line = event.start_mark.line
             raise YamlError(YamlProblem(line, "yaml-limit", f"more than {limit}", "make it smaller"))
         if kind is not yaml.AliasEvent and event.tag is not None:
-            problem = f"the tag {event.tag[:80]} is ignored; the value is read as it is written"
+            problem = f"YAML tag {event.tag[:80]} is ignored; the value is used as written"
             _add_problem(problems, event.start_mark.line, "yaml-tag", problem, "remove the tag")
         if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
             result = node
@@ -120,12 +120,12 @@ def _add_node(parent: _OpenContainer, node: YamlValue, event: Any, problems: lis
     elif parent.key is None:
         line = event.start_mark.line
         if not isinstance(node, str):
-            problem = "not valid YAML: a list or a map can't be a key"
+            problem = "not valid YAML: a list or mapping cannot be a key"
             raise YamlError(YamlProblem(line, "yaml-invalid", problem, "quote the value"))
         parent.key, parent.line = node, line
     else:
         if parent.key in container:
-            problem = f"`{parent.key[:80]}` is given twice; the last one counts"
+            problem = f"duplicate key `{parent.key[:80]}`; the last one is used"
             _add_problem(problems, parent.line, "yaml-duplicate-key", problem, "remove one of them")
         container[parent.key] = node
         parent.key = None

@@ -59,11 +59,11 @@ def secret_path_reason(path: str) -> str:
             if f"/{private}/" in joined:
                 return f"`{private}` holds secrets"
     if parts and _PRIVATE_FILE.fullmatch(parts[-1]):
-        return "such files hold secrets"
+        return "files with this name hold secrets"
     if ".git" in parts and parts[-1] in ("config", "credentials"):
-        return "git keeps credentials there"
+        return "git may store credentials there"
     if _SECRET_SYSTEM_FILE.fullmatch(path):
-        return "the system keeps passwords and rights there"
+        return "it holds system passwords or access rules"
     return ""
 
 
@@ -74,5 +74,5 @@ def special_path_reason(path: str) -> str:
             # Shared memory, used like any other directory.
             if path == "/dev/null" or path == "/dev/shm" or path.startswith("/dev/shm/"):  # noqa: S108
                 return ""
-            return "it is a device" if place == "/dev" else "it belongs to the system's insides"
+            return "it is a device" if place == "/dev" else "it is a kernel interface"
     return ""

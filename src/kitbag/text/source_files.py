@@ -32,11 +32,11 @@ class PathBoundary(NamedTuple):
         inside = next((folder for folder in self.allowed if real.startswith(folder)), "")
         beside = next((folder for folder in self.allowed_parents if real.startswith(folder)), "")
         if not inside and (not beside or "/" not in real[len(beside) :]):
-            return f"{'a symbolic link that leads' if is_link else 'a path'} out of {self.allowed[0]}, to {real}"
+            return f"{'symbolic link' if is_link else 'path'} outside {self.allowed[0]}: {real}"
         from kitbag.text.secret_paths import secret_path_reason
 
         reason = secret_path_reason(real[len(inside or beside) :])
-        return f"{'a symbolic link that leads to ' if is_link else ''}{real}: {reason}" if reason else ""
+        return f"{'symbolic link to ' if is_link else ''}{real}: {reason}" if reason else ""
 
 
 def directory_boundary(directory: str) -> PathBoundary:
@@ -85,7 +85,7 @@ def open_regular_file(path: str, boundary: PathBoundary | None) -> tuple[int, os
     except OSError as error:
         raise source_error_from_os(error) from error
     except ValueError as error:  # an embedded NUL
-        raise SourceError("unreadable", "the name can't be a file's", "rename it") from error
+        raise SourceError("unreadable", "not a valid file name", "rename it") from error
     status = os.fstat(descriptor)
     if boundary is not None:
         real = _real_path(descriptor, path)
@@ -96,7 +96,7 @@ def open_regular_file(path: str, boundary: PathBoundary | None) -> tuple[int, os
             raise SourceError(LINK_OUTSIDE, f"not read: {reason}", boundary.fix)
     if status.st_mode & _TYPE_MASK != _REGULAR:
         os.close(descriptor)
-        raise SourceError("not-a-file", "not a regular file", "put a plain text file here")
+        raise SourceError("not-a-file", "not a regular file", "replace it with a text file")
     return descriptor, status
 
 
@@ -118,10 +118,10 @@ def source_error_from_os(error: OSError) -> SourceError:
     reason = (error.strerror or str(error)).lower()
     fix = {
         "permission denied": "make it readable: chmod u+r",
-        "too many levels of symbolic links": "remove the symbolic link that points to itself",
+        "too many levels of symbolic links": "remove the circular symbolic link",
         "no such file or directory": "check the path, or remove the broken link",
     }.get(reason, "check the file")
-    return SourceError("unreadable", f"can't be read: {reason}", fix)
+    return SourceError("unreadable", f"cannot read file: {reason}", fix)
 
 
 def read_bytes(path: str, boundary: PathBoundary | None, limit: int = BODY_LIMIT) -> tuple[bytes, FileStamp, bool]:
@@ -156,7 +156,7 @@ def read_text(
                 "warning",
                 "file-too-large",
                 text.count("\n") + 1,
-                f"only the first {limit // 1024} KiB are used",
+                f"file too large; only the first {limit // 1024} KiB are used",
                 "split the file: keep the main part short and move the rest to references/",
             )
         )
@@ -171,9 +171,9 @@ def decode_text(data: bytes, truncated: bool = False) -> tuple[str, list[FilePro
     problems: list[FileProblem] = []
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = data.decode("utf-16", errors="replace")
-        problems.append(FileProblem("warning", "encoding", 1, "saved as UTF-16", "save the file as UTF-8"))
+        problems.append(FileProblem("warning", "encoding", 1, "encoded as UTF-16", "save the file as UTF-8"))
     elif b"\0" in data:
-        raise SourceError("binary", "not a text file: it has NUL bytes", "put a UTF-8 text file here")
+        raise SourceError("binary", "not a text file: contains NUL bytes", "replace it with a UTF-8 text file")
     else:
         try:
             text = data.decode("utf-8")
@@ -183,7 +183,7 @@ def decode_text(data: bytes, truncated: bool = False) -> tuple[str, list[FilePro
                 text = data[: error.start].decode("utf-8")
             else:
                 text = data.decode("cp1252", errors="replace")
-                problem = f"not UTF-8: byte 0x{data[error.start]:02x}, read as Windows-1252"
+                problem = f"not UTF-8 (byte 0x{data[error.start]:02x}); read as Windows-1252"
                 problems.append(FileProblem("warning", "encoding", line, problem, "save the file as UTF-8"))
     text = text.removeprefix("\ufeff")
     if "\r" in text:

@@ -58,7 +58,7 @@ def truncate_by_lines(text: str, max_tokens: int, count: CountTokens) -> Truncat
         return TruncatedText(text, tokens, ())
     all_lines = text.split("\n")
     fences = find_fences(text)
-    reason = f"cut to {max_tokens} tokens"
+    reason = f"truncated to {max_tokens} tokens"
     low, high = -1, len(all_lines)
     while high - low > 1:
         middle = (low + high) // 2
@@ -109,7 +109,7 @@ def truncate_body(body: str, max_tokens: int, count: CountTokens) -> TruncatedTe
     kept = _essential_sections(text, sections, count, _has_document_title(body, parse_sections(body)))
     droppable = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
     spans: list[_Span] = []
-    for span in _removable_spans(text, sections, droppable, kept, f"cut to {max_tokens} tokens"):
+    for span in _removable_spans(text, sections, droppable, kept, f"truncated to {max_tokens} tokens"):
         spans.append(span)
         if count(_remove_spans(text, spans)) <= max_tokens:
             spans[-1] = _shrink_last_span(text, spans, max_tokens, count)
@@ -185,10 +185,10 @@ def _droppable_spans(body: str, count: CountTokens) -> list[_Span]:
     examples = [at for at in backwards if at not in kept and sections[at].role == "examples"]
     others = [at for at in backwards if at not in kept and sections[at].role == "other"]
     return [
-        *_removable_spans(body, sections, extras, kept, "references and appendix go first"),
+        *_removable_spans(body, sections, extras, kept, "references and appendix are removed first"),
         *_removable_spans(body, sections, examples, kept, "one example is kept"),
         *_after_first_fence(body, sections, example),
-        *_removable_spans(body, sections, others, kept, "the sections at the end go before those at the start"),
+        *_removable_spans(body, sections, others, kept, "later sections are removed before earlier ones"),
     ]
 
 

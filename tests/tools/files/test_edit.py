@@ -355,7 +355,7 @@ def test_what_is_no_text_file_is_refused(bench: Bench) -> None:  # D12
         "large": "has 10.0 MB",
         "pipe": "named pipe",
         "/dev/zero": "device",
-        "/proc/self/environ": "insides",
+        "/proc/self/environ": "kernel interface",
     }
     for path, reason in reasons.items():
         answer = edit(bench, "abc", "x", file_path=path)
