@@ -33,8 +33,8 @@ SETTINGS: tuple[Setting, ...] = (
         kind="kitbag|project-first|claude",
         default="kitbag",
         description=(
-            "who wins when two items have one name: Kitbag's order, projects before the user, or the user before "
-            "projects"
+            "which item is used when several have the same name: Kitbag's order, project before user, or user before "
+            "project"
         ),
     ),
     Setting(
@@ -42,7 +42,8 @@ SETTINGS: tuple[Setting, ...] = (
         kind="paths",
         default=[],
         description=(
-            "folders that links in your own skill and agent folders may lead to, besides those in your home folder"
+            "directories that symbolic links in your skill and agent directories may point to, in addition to your "
+            "home directory"
         ),
     ),
     Setting(
@@ -50,62 +51,69 @@ SETTINGS: tuple[Setting, ...] = (
         kind="text",
         default="",
         project_may_set=True,
-        description="the team whose skills and agents are used when --team is not given",
+        description="default team (`--team`): whose skills and agents are used",
     ),
     Setting(
         key="persona",
         kind="text",
         default="",
         project_may_set=True,
-        description="the persona that is used when --persona is not given",
+        description="default persona (`--persona`)",
     ),
     Setting(
         key="catalog.descriptions",
         kind="budget",
         default="8000",
         description=(
-            "how much text of descriptions a model is shown at start: characters, or a share of its window such as `2%`"
+            "budget for descriptions in the model's catalog: characters, or a share of its context window such as `2%`"
         ),
     ),
     Setting(
         key="catalog.names",
         kind="count",
         default=24000,
-        description="how many characters of names a model is shown at start",
+        description="budget for names in the model's catalog, in characters",
     ),
     Setting(
         key="catalog.entry",
         kind="count",
         default=1536,
-        description="the longest description of one skill or agent, in characters",
+        description="maximum description length of one skill or agent in the catalog, in characters",
     ),
-    Setting(key="budget.protocol", kind="count", default=2000, description="tokens for the protocol of a packed task"),
-    Setting(key="budget.task", kind="count", default=2000, description="tokens for a packed task itself"),
+    Setting(
+        key="budget.protocol", kind="count", default=2000, description="token budget for the protocol of a packed task"
+    ),
+    Setting(key="budget.task", kind="count", default=2000, description="token budget for the packed task itself"),
     Setting(
         key="budget.skills",
         kind="count",
         default=15000,
-        description="tokens for all skills of a packed task, preloads included",
+        description="token budget for all skills of a packed task, including preloaded ones",
     ),
-    Setting(key="budget.total", kind="count", default=100000, description="tokens of a subagent's context"),
+    Setting(key="budget.total", kind="count", default=100000, description="size of a subagent's context, in tokens"),
     Setting(
         key="budget.fill",
         kind="percent",
         default=70,
-        description="how much of the total may be used at spawn, in percent",
+        description="maximum share of `budget.total` used at spawn, in percent",
     ),
     Setting(
         key="pack.task_command",
         kind="text",
         default="",
-        description="prints a task as JSON, such as `cleo show {id} --format json`",
+        description="command that prints a task as JSON, such as `cleo show {id} --format json`",
     ),
-    Setting(key="pack.children_command", kind="text", default="", description="prints the children of an epic as JSON"),
+    Setting(
+        key="pack.children_command",
+        kind="text",
+        default="",
+        description="command that prints the children of an epic as JSON",
+    ),
     Setting(
         key="model",
         kind="text",
         default="",
-        description="the model that is used when --model is not given, as `provider/model`",
+        description="default model (`--model`), as `provider/model`",
     ),
     Setting(
         key="permissions.mode",
@@ -113,109 +121,110 @@ SETTINGS: tuple[Setting, ...] = (
         default="default",
         project_may_set=True,
         description=(
-            "what is done without asking; a project's counts once it is trusted, and only if it is stricter than yours"
+            "permission mode: what runs without approval; a project's value applies only if the project is trusted "
+            "and the value is stricter than yours"
         ),
     ),
     Setting(
         key="permissions.allow",
         kind="rules",
         default=[],
-        description="what needs no answer, such as `Bash(git log:*)`",
+        description="rules for what runs without approval, such as `Bash(git log:*)`",
     ),
     Setting(
         key="permissions.ask",
         kind="rules",
         default=[],
         project_may_set=True,
-        description="what is always asked for; a project's counts once it is trusted",
+        description="rules for what always needs approval; a project's rules apply once it is trusted",
     ),
     Setting(
         key="permissions.deny",
         kind="rules",
         default=[],
         project_may_set=True,
-        description="what is never done; a project's counts once it is trusted",
+        description="rules for what is denied; a project's rules apply once it is trusted",
     ),
     Setting(
         key="sandbox.network",
         kind="off|on",
         default="off",
-        description="whether every command in the sandbox may reach the network",
+        description="network access for all sandboxed commands",
     ),
     Setting(
         key="sandbox.writable",
         kind="paths",
         default=[],
-        description="folders outside the workspace that may be written, as `~/out`",
+        description="directories outside the workspace that sandboxed commands may write to, such as `~/out`",
     ),
     Setting(
         key="fetch.private",
         kind="places",
         default=[],
-        description="what WebFetch may reach inside your network, as `localhost:8000`",
+        description="private hosts that WebFetch may reach, such as `localhost:8000`",
     ),
     Setting(
         key="search.backend",
         kind="auto|searxng|brave|tavily|duckduckgo",
         default="auto",
         description=(
-            "who searches the web; auto: a SearXNG at `search.url`, else the one whose key the environment has "
-            "(BRAVE_API_KEY, TAVILY_API_KEY), else DuckDuckGo, which needs none"
+            "web search backend; auto: SearXNG if `search.url` is set, else the one whose key is set (BRAVE_API_KEY, "
+            "TAVILY_API_KEY), else DuckDuckGo, which needs no key"
         ),
     ),
     Setting(
         key="tasks.at_once",
         kind="count",
         default=20,
-        description="how many background tasks run at once, at each depth of nesting",
+        description="maximum number of concurrent background tasks per nesting level",
     ),
     Setting(
         key="tasks.idle",
         kind="count",
         default=30,
-        description="seconds without work after which the worker that hosts them leaves",
+        description="idle seconds after which the background worker exits",
     ),
     Setting(
         key="mcp.wait",
         kind="count",
         default=5,
-        description="seconds that a run waits at its start for servers that it does not know yet",
+        description="seconds to wait at startup for MCP servers whose tools are not cached yet",
     ),
     Setting(
         key="mcp.timeout",
         kind="count",
         default=60,
-        description="seconds that a call of a server's tool may take without a word of it",
+        description="timeout for a tool call to an MCP server without progress, in seconds",
     ),
     Setting(
         key="mcp.characters",
         kind="count",
         default=100000,
-        description="how much a model is told about the tools of all servers",
+        description="budget for tool descriptions of all MCP servers, in characters",
     ),
     Setting(
         key="mcp.environment",
         kind="names",
         default=[],
-        description="variables with secrets that a project's servers may be given",
+        description="secret environment variables that a project's MCP servers may receive",
     ),
     Setting(
         key="chat.plain",
         kind="off|on",
         default="off",
-        description="the chat in lines alone, as for a screen reader",
+        description="line-based chat, for example for screen readers",
     ),
     Setting(
         key="chat.bell",
         kind="on|off",
         default="on",
-        description="a bell when a question waits or long work ended while nobody typed",
+        description="ring the terminal bell when Kitbag needs an answer or finishes long work while you are idle",
     ),
     Setting(
         key="search.url",
         kind="text",
         default="",
-        description="where that is: your SearXNG, or another address of the chosen one",
+        description="URL of your SearXNG, or a different URL for the chosen backend",
     ),
 )
 PERMISSION_KEYS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
@@ -341,7 +350,7 @@ class Settings:
                 data, stamp, is_truncated = read_bytes(path, boundary, _MAX_BYTES)
                 self._record_stamp(path, stamp)
                 if is_truncated:
-                    self._reject_file(path, 0, f"longer than {_MAX_BYTES:,} bytes, so nothing in it is used")
+                    self._reject_file(path, 0, f"file too large (over {_MAX_BYTES:,} bytes); ignored")
                     return
                 text = data.decode()
                 parsed = _ParsedFile(stamp, text, parse_toml(text))
@@ -351,10 +360,10 @@ class Settings:
             self._reject_file(path, 0, error.problem)
             return
         except UnicodeDecodeError as error:
-            self._reject_file(path, 0, f"can't be read: {error}")
+            self._reject_file(path, 0, f"cannot read file: {error}; ignored")
             return
         except (ValueError, RecursionError) as error:
-            self._reject_file(path, _parse_error_line(str(error)), f"not valid TOML, so nothing in it is used: {error}")
+            self._reject_file(path, _parse_error_line(str(error)), f"not valid TOML: {error}; the file is ignored")
             return
         text = parsed.text
         for key, value in _flatten(parsed.content):
@@ -363,7 +372,7 @@ class Settings:
             if key in PERMISSION_KEYS:
                 self._read_permission(path, text, key, value, is_user)
             elif key == "permissions":
-                self._reject_file(path, line, "`permissions` is no table, so no rule in it can be read")
+                self._reject_file(path, line, "`permissions` must be a table; its rules are ignored")
             elif dot and group in STATE_GROUPS:
                 self._read_state(path, line, group, name, value)
             elif dot and group == VARIABLES_GROUP:
@@ -377,7 +386,7 @@ class Settings:
             else:
                 problem = check_value(key, value)
                 if problem:
-                    self._warn(path, line, f"{problem}; the default is used", "correct the value")
+                    self._warn(path, line, f"{problem}; the default is used", "fix the value")
                 else:
                     self._values[key] = SourcedValue(value, path)
 
@@ -389,7 +398,7 @@ class Settings:
     def _reject_file(self, path: str, line: int, problem: str) -> None:
         self.unreadable_files.append(path)
         self.diagnostics.append(
-            Diagnostic(severity="error", code="setting", file=path, line=line, problem=problem, fix="mend the file")
+            Diagnostic(severity="error", code="setting", file=path, line=line, problem=problem, fix="fix the file")
         )
 
     def _read_permission(self, path: str, text: str, key: str, value: Any, is_user: bool) -> None:
@@ -415,17 +424,19 @@ class Settings:
         if not is_user:
             self._reject_project_key(path, line, f"{group}.{name}")
         elif not isinstance(value, dict):
-            self._warn(path, line, f"`{group}.{name}` is no table", f"write [{group}.{name}] and its keys below")
+            self._warn(path, line, f"`{group}.{name}` must be a table", f"write `[{group}.{name}]` with its keys below")
         else:
             self._tables[group][name] = cast("dict[str, Any]", value)
 
     def _reject_project_key(self, path: str, line: int, key: str) -> None:
-        problem = f"`{key}` is the user's to set, not a project's; ignored"
-        self._warn(path, line, problem, "move it to your own settings")
+        problem = f"`{key}` cannot be set by a project; ignored"
+        self._warn(path, line, problem, "move it to your user settings")
 
     def _read_state(self, path: str, line: int, group: str, name: str, value: Any) -> None:
         if value not in ITEM_STATES:
-            self._warn(path, line, f"`{group}.{name}` is {value!r}", f"use one of {', '.join(ITEM_STATES)}")
+            self._warn(
+                path, line, f"invalid value for `{group}.{name}`: {value!r}", f"use one of {', '.join(ITEM_STATES)}"
+            )
             return
         earlier = self._states[group].get(name.lower())
         if earlier is None or ITEM_STATES.index(value) >= ITEM_STATES.index(earlier.value):
@@ -470,7 +481,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     if '"""' not in text and "'''" not in text:  # multi-line strings are not stripped
         bare = re.sub(r""""(?:[^"\\\n]|\\.)*"|'[^'\n]*'""", "", text)
     if any(part.count(".") > _MAX_KEY_PARTS for part in re.split(r"[=\n\[\]{},#]", bare)):
-        raise ValueError(f"a key has more than {_MAX_KEY_PARTS} parts")
+        raise ValueError(f"key with more than {_MAX_KEY_PARTS} parts")
     return tomllib.loads(text)
 
 
@@ -480,22 +491,22 @@ def check_value(key: str, value: Any) -> str:
     if kind in _LIST_EXAMPLES:
         items = cast("list[object]", value) if isinstance(value, list) else [None]
         is_valid = all(isinstance(item, str) or (kind == "rules" and isinstance(item, dict)) for item in items)
-        return "" if is_valid else f"`{key}` must be a list of texts"
+        return "" if is_valid else f"`{key}` must be a list of strings"
     if kind == "text":
-        return "" if isinstance(value, str) else f"`{key}` must be text"
+        return "" if isinstance(value, str) else f"`{key}` must be a string"
     if kind == "count":
         is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000_000
-        return "" if is_valid else f"`{key}` must be a whole number"
+        return "" if is_valid else f"`{key}` must be a non-negative integer"
     if kind == "percent":
         is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100
-        return "" if is_valid else f"`{key}` must be a whole number up to 100"
+        return "" if is_valid else f"`{key}` must be an integer from 1 to 100"
     if kind == "budget":
         text = str(value)
         digits = text.removesuffix("%")
         is_plain = digits.isascii() and len(digits) <= 8
         is_share = is_plain and text.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
         is_count = is_plain and text.isdigit()
-        return "" if is_share or is_count else f"`{key}` must be characters or a share like `2%`"
+        return "" if is_share or is_count else f"`{key}` must be a number of characters or a percentage such as `2%`"
     return "" if value in kind.split("|") else f"`{key}` must be one of {kind.replace('|', ', ')}"
 
 
@@ -504,7 +515,7 @@ def parse_value(key: str, text: str) -> Any:
     group, dot, name = key.partition(".")
     if dot and group in STATE_GROUPS and name:
         if text not in ITEM_STATES:
-            raise UsageError(f"{text!r} is not a state", f"use one of {', '.join(ITEM_STATES)}")
+            raise UsageError(f"invalid state {text!r}", f"use one of {', '.join(ITEM_STATES)}")
         return text
     if dot and group == VARIABLES_GROUP and name:
         return text
@@ -530,7 +541,7 @@ def _parse_list(key: str, text: str) -> list[Any]:
         value = None
     problem = check_value(key, value)
     if problem:
-        raise UsageError(problem, f"write all of it as TOML, such as '{example}'")
+        raise UsageError(problem, f"write the whole list as TOML, such as '{example}'")
     return cast("list[Any]", value)
 
 
@@ -543,14 +554,17 @@ def write_setting(path: str, key: str, value: Any) -> None:
 
     directory = os.path.dirname(path)
     if os.path.islink(directory) or os.path.islink(path):
-        raise InvalidError(f"{path} is behind a symbolic link; nothing was written", "replace the link by a real file")
+        raise InvalidError(
+            f"{path} is a symbolic link or in a linked directory; nothing was written",
+            "replace the link with a regular file or directory",
+        )
     try:
         with open(path, encoding="utf-8") as file:
             document: Any = tomlkit.parse(file.read())
     except FileNotFoundError:
         document = tomlkit.document()
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise InvalidError(f"{path} can't be changed: {error}", "mend the file, nothing was written") from error
+        raise InvalidError(f"cannot edit {path}: {error}", "fix the file and retry") from error
     group, dot, name = key.partition(".")
     table: Any = document
     if dot:
@@ -575,7 +589,7 @@ def _unknown_key(key: str) -> tuple[str, str]:
 
     matches = difflib.get_close_matches(key, _BY_KEY, n=1)
     fix = f"did you mean `{matches[0]}`?" if matches else "`kitbag config get` lists all settings"
-    return f"there is no setting `{key}`", fix
+    return f"unknown setting `{key}`", fix
 
 
 def _flatten(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -215,7 +215,7 @@ def test_a_project_can_name_no_folder_that_links_may_lead_to(world: World) -> No
     world.write(".kitbag/settings.toml", f'[library]\nlink_targets = ["{world.outside}"]\n')
     done = world.run("skills", "list", "--json")
     assert SECRET not in done.stdout
-    assert "the user's to set" in world.run("doctor").stdout
+    assert "cannot be set by a project" in world.run("doctor").stdout
 
 
 def test_a_project_that_links_to_the_users_skills_does_not_hide_them(world: World) -> None:

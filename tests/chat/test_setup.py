@@ -116,14 +116,14 @@ class TestAKeyThatIsTyped:
     @pytest.mark.parametrize(
         ("typed", "problem"),
         [
-            ("", "there is no key"),
-            ("a b", "no blanks"),
-            ("sk-a\nsk-b", "no line breaks"),
-            ("clé-of-mine", "characters that no key has"),
-            ("x" * 5000, "no more than"),
-            ("export OPENAI_API_KEY=abc", "no blanks"),
-            ("OPENAI_API_KEY=abc", "more than the key"),
-            ('"abc"', "leave out quotes"),
+            ("", "the key is empty"),
+            ("a b", "whitespace"),
+            ("sk-a\nsk-b", "whitespace"),
+            ("clé-of-mine", "invalid characters"),
+            ("x" * 5000, "longer than"),
+            ("export OPENAI_API_KEY=abc", "whitespace"),
+            ("OPENAI_API_KEY=abc", "variable name"),
+            ('"abc"', "includes quotes"),
             ("sk-ant-api03-abcdef", "a key for anthropic, which openai must not see"),
         ],
     )
@@ -150,9 +150,9 @@ class TestAKeyThatIsTyped:
         house.keys.chmod(0o640)
         sources, problems = load_model_sources(load_settings(str(house.home), ()))
         assert "OPENAI_API_KEY" not in sources.environment
-        assert ("others can read it" in problems[0].problem, "chmod 600" in problems[0].fix) == (True, True)
+        assert ("readable by other users" in problems[0].problem, "chmod 600" in problems[0].fix) == (True, True)
         face = house.setup(None)
-        assert "others can read it" in face.seen()
+        assert "readable by other users" in face.seen()
         house.keys.chmod(0o600)
         assert load_model_sources(load_settings(str(house.home), ()))[0].environment["OPENAI_API_KEY"] == KEY
 
@@ -236,7 +236,7 @@ class TestWhatGoesWrong:
 
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         house.world.write("~/.kitbag/settings.toml", "model = [broken\n")
-        with pytest.raises(InvalidError, match="can't be changed"):
+        with pytest.raises(InvalidError, match="cannot edit"):
             asyncio.run(run_setup(AnsweringFace("2", "t", KEY, "gpt-5"), str(house.home)))
         assert house.settings.read_text() == "model = [broken\n"
 

@@ -135,4 +135,4 @@ def test_a_journal_of_a_newer_kitbag_is_a_clear_error(world: World) -> None:
     connection.close()
     done = world.run("permissions", "pending")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "newer Kitbag" in done.stderr
+    assert "newer version of Kitbag" in done.stderr

@@ -86,7 +86,7 @@ def test_keys_that_others_could_read_are_told(world: World) -> None:
     store_key(home(world), "OPENAI_API_KEY", KEY)
     (world.home / ".kitbag/keys.toml").chmod(0o644)
     found = world.json("setup")
-    assert "others can read it" in found["problems"][0]["problem"]
+    assert "readable by other users" in found["problems"][0]["problem"]
     assert {one["key"] for one in found["providers"]} == {"missing", "not needed"}
 
 

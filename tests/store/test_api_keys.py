@@ -38,7 +38,7 @@ def test_a_file_that_others_can_read_or_write_is_not_used(tmp_path: Path, mode: 
     store_key(str(tmp_path), "A_KEY", "first")
     (tmp_path / KEYS_FILE).chmod(mode)
     found = read_keys(str(tmp_path))
-    assert (found.keys, "others can read it" in found.problem) == ({}, True)
+    assert (found.keys, "readable by other users" in found.problem) == ({}, True)
     with pytest.raises(InvalidError):  # and it is not thrown away
         store_key(str(tmp_path), "B_KEY", "second")
     assert "first" in (tmp_path / KEYS_FILE).read_text()

@@ -125,7 +125,7 @@ def test_what_is_no_json_is_refused_and_the_journal_goes_on(journal: Journal) ->
     for _ in range(100_000):
         deep = [deep]
     for value in (float("nan"), float("inf"), deep):
-        with pytest.raises(StoreError, match="can't be written as JSON"):
+        with pytest.raises(StoreError, match="as JSON"):
             journal.append("s", "x", value)
     with pytest.raises(ValueError):
         journal.append("s\0", "x", 1)
@@ -280,7 +280,7 @@ def test_a_record_that_can_t_be_written_takes_no_other_with_it(journal: Journal,
 
     one, two, three = asyncio.run(main())
     assert isinstance(two, StoreError)
-    assert "this long" in two.problem
+    assert "record too large" in two.problem
     assert {one, three} == {1, 2}
 
 
@@ -495,7 +495,7 @@ def test_a_damaged_file_that_another_has_open_is_left_alone(path: str) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     Path(path).write_bytes(b"this was a text" * 100)
-    with pytest.raises(StoreError, match="another Kitbag has it open"):
+    with pytest.raises(StoreError, match="in use by another"):
         Journal.open(path, Redactor())
     assert Path(path).read_bytes().startswith(b"this was")
     process.kill()
@@ -512,7 +512,7 @@ def test_a_newer_journal_and_another_s_database_are_refused_and_left_as_they_are
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {journal_file.VERSION + 1}")
     connection.close()
-    with pytest.raises(StoreError, match="newer Kitbag") as newer:
+    with pytest.raises(StoreError, match="newer version") as newer:
         Journal.open(path, Redactor())
     assert newer.value.exit_code == 6
     os.unlink(path)
@@ -520,7 +520,7 @@ def test_a_newer_journal_and_another_s_database_are_refused_and_left_as_they_are
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
     before = Path(path).read_bytes()
-    with pytest.raises(StoreError, match="something else"):
+    with pytest.raises(StoreError, match="another application"):
         Journal.open(path, Redactor())
     assert Path(path).read_bytes() == before
 
@@ -548,7 +548,7 @@ def test_a_journal_that_is_locked_for_ever_is_a_clear_error(path: str, monkeypat
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError) as busy:
             journal.append("s", "x", 1)
-        assert "busy" in busy.value.problem
+        assert "locked by another" in busy.value.problem
         assert "database is locked" not in busy.value.problem
         other.execute("ROLLBACK")
         other.close()
@@ -568,7 +568,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_that_was_promised_is_lost(path
     )
     one, problem, two = finish(run(code, path)).splitlines()
     assert (one, two) == ("1", "2")
-    assert "can't be" in problem
+    assert "cannot" in problem
     with Journal.open(path, Redactor()) as journal:
         assert [record.body for record in journal.read("s")] == [1, 2]
         connection = journal._file.writer  # pyright: ignore[reportPrivateUsage]
@@ -576,7 +576,7 @@ def test_a_full_disk_is_a_clear_error_and_nothing_that_was_promised_is_lost(path
         connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreError, match="No space left") as full:
             journal.append("s", "x", "y" * 100_000)
-        assert full.value.fix == "make room on the disk"
+        assert full.value.fix == "free up disk space"
 
 
 def test_a_directory_that_can_t_be_written_to_is_a_clear_error(tmp_path: Path) -> None:
@@ -591,7 +591,7 @@ def test_a_directory_that_can_t_be_written_to_is_a_clear_error(tmp_path: Path) -
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     out = finish(run(code, journal_path(str(home)), str(NOBODY)))
-    assert "can't be used: Permission denied | set KITBAG_HOME" in out
+    assert "Permission denied | set KITBAG_HOME" in out
 
 
 def test_what_one_version_wrote_the_next_brings_up_to_date_or_leaves_as_it_was(

@@ -84,7 +84,7 @@ def test_a_path_stays_below_its_base(tmp_path: Path, path: str) -> None:
 
 def test_a_pipe_in_place_of_a_file_holds_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StoreError, match="not a file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         private_files.read(str(tmp_path), "pipe")
 
 
@@ -98,14 +98,14 @@ def test_a_full_disk_is_a_clear_error_and_leaves_the_old_file(tmp_path: Path) ->
         "except private_files.StoreError as error: print(error.problem, '|', error.fix)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "can't be written: File too large" in done.stdout
+    assert "File too large" in done.stdout
     assert private_files.read(str(tmp_path), "file") == b"old"
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_directory_that_can_t_be_written_to_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="can't be used"):
+    with pytest.raises(StoreError, match="cannot use"):
         private_files.write(str(tmp_path / "file"), "x", b"")
 
 

@@ -301,14 +301,14 @@ class TestAStoreThatFails:
         board.journal._file.writer.execute("PRAGMA max_page_count = 1")  # as full as a disk can be
         with pytest.raises(StoreError) as full:
             asyncio.run(board.finish(task.id, 0, TaskResult(status="completed", text="x" * 100_000)))
-        assert "room" in full.value.fix
+        assert "disk space" in full.value.fix
         board.journal._file.writer.execute("PRAGMA max_page_count = 1000000000")
         assert end(board, task)
         board.journal.close()
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 999")
         connection.close()
-        with pytest.raises(StoreError, match="newer Kitbag"):
+        with pytest.raises(StoreError, match="newer version of Kitbag"):
             Journal.open(path, Redactor([]))
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 1")

@@ -16,7 +16,7 @@ from kitbag.store import private_files
 KEYS_FILE: Final = "keys.toml"
 _LOCK_FILE: Final = ".keys.toml.lock"
 _FILE_HEADER: Final = (
-    "# Kept by `kitbag setup`; `kitbag setup --forget PROVIDER` removes one. Nobody else should read this.\n"
+    "# Written by `kitbag setup`; `kitbag setup --forget PROVIDER` removes a key. Keep this file private.\n"
 )
 _MAX_BYTES: Final = 1 << 16
 _MAX_KEY_LENGTH: Final = 4096
@@ -40,18 +40,18 @@ def read_keys(kitbag_home: str) -> StoredKeys:
     except (OSError, ValueError):
         return StoredKeys({})
     if not stat.S_ISREG(status.st_mode):
-        return StoredKeys({}, "it is no file", "move it away")
+        return StoredKeys({}, "not a regular file; ignored", "move it elsewhere")
     if status.st_uid != os.geteuid():
-        return StoredKeys({}, "it belongs to somebody else", "move it away")
+        return StoredKeys({}, "owned by another user; ignored", "move it elsewhere")
     if stat.S_IMODE(status.st_mode) & 0o077:
-        return StoredKeys({}, "others can read it, so its keys are not used", f"chmod 600 {path}")
+        return StoredKeys({}, "readable by other users; ignored", f"chmod 600 {path}")
     try:
         data = private_files.read(kitbag_home, KEYS_FILE) or b""
         return StoredKeys(_parse_keys(data))
     except private_files.StoreError as error:
         return StoredKeys({}, error.problem, error.fix)
     except ValueError as error:
-        return StoredKeys({}, f"it can't be read: {error}", "mend it, or move it away and run `kitbag setup`")
+        return StoredKeys({}, f"cannot read file: {error}; ignored", "fix it, or remove it and run `kitbag setup`")
 
 
 def _parse_keys(data: bytes) -> dict[str, str]:
@@ -59,7 +59,7 @@ def _parse_keys(data: bytes) -> dict[str, str]:
     import tomllib
 
     if len(data) > _MAX_BYTES:
-        raise ValueError(f"longer than {_MAX_BYTES:,} bytes")
+        raise ValueError(f"larger than {_MAX_BYTES:,} bytes")
     try:
         content = tomllib.loads(data.decode())
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def _parse_keys(data: bytes) -> dict[str, str]:
     if table is None:
         return {}
     if not isinstance(table, dict):
-        raise ValueError("`keys` is no table")
+        raise ValueError("`keys` must be a table")
     return {
         name: value
         for name, value in cast("dict[str, Any]", table).items()
@@ -79,9 +79,9 @@ def _parse_keys(data: bytes) -> dict[str, str]:
 def store_key(kitbag_home: str, variable: str, key: str) -> None:
     """Raises UsageError for an invalid key or name, InvalidError if the file can't be written."""
     if problem := key_problem(key):
-        raise UsageError(problem, "give the key alone, as the provider shows it")
+        raise UsageError(problem, "enter only the key, exactly as the provider shows it")
     if not is_variable_name(variable):
-        raise UsageError(f"{variable!r} is no name of a variable", "letters, digits and _")
+        raise UsageError(f"invalid variable name {variable!r}", "use letters, digits and _")
     with private_files.hold_lock(kitbag_home, _LOCK_FILE):
         _write(kitbag_home, {**_load_keys(kitbag_home), variable: key})
 
@@ -118,13 +118,13 @@ def is_variable_name(name: str) -> bool:
 def key_problem(key: str) -> str:
     """Why this is not a key, without quoting it; empty if it may be one."""
     if not key:
-        return "there is no key"
+        return "the key is empty"
     if len(key) > _MAX_KEY_LENGTH:
-        return f"a key has no more than {_MAX_KEY_LENGTH:,} characters"
+        return f"the key is longer than {_MAX_KEY_LENGTH:,} characters"
     if any(char.isspace() for char in key):
-        return "a key has no blanks and no line breaks"
+        return "the key contains whitespace"
     if not key.isascii() or not key.isprintable():
-        return "it holds characters that no key has"
+        return "the key contains invalid characters"
     if key[0] in "\"'" or _ASSIGNMENT.match(key):
-        return "it is more than the key: leave out quotes and the name of a variable"
+        return "the key includes quotes or a variable name"
     return ""

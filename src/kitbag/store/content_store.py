@@ -163,7 +163,7 @@ class ContentWriter:
         try:
             self._write_if_new(digest, data)
         except OSError as error:
-            raise storage_error("written", f"{self._path}/{_relative_path(digest)}", error) from error
+            raise storage_error("write", f"{self._path}/{_relative_path(digest)}", error) from error
         return digest
 
     def make_durable(self, digests: Iterable[str]) -> None:
@@ -179,7 +179,7 @@ class ContentWriter:
             for subdirectory in (*subdirectories, *(["."] if subdirectories & self._new_subdirectories else [])):
                 self._sync(subdirectory)
         except OSError as error:
-            raise storage_error("written", self._path, error) from error
+            raise storage_error("write", self._path, error) from error
         return None
 
     def _write_if_new(self, digest: str, data: bytes) -> None:

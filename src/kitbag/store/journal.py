@@ -250,11 +250,11 @@ class Journal:
                 _ENCODER.encode(self._redactor.redact_value(body)) if self._redactor.may_contain_secrets(text) else text
             )
         except (ValueError, RecursionError) as error:
-            raise StoreError(f"a record can't be written as JSON: {error}", "leave out what is no JSON") from error
+            raise StoreError(f"cannot write record as JSON: {error}", "use only JSON values") from error
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise StoreError(f"{self.path} is closed", "open it again")
+            raise StoreError(f"{self.path} is closed", "reopen it")
         if os.getpid() != self._process:
             raise StoreError(f"{self.path} was opened by another process", "open it after the fork")
 
@@ -368,7 +368,7 @@ class Journal:
 
     def _fail(self, batches: list[_Batch]) -> None:
         for batch in batches:
-            batch.error = StoreError(f"{self.path} is closed", "open it again")
+            batch.error = StoreError(f"{self.path} is closed", "reopen it")
         self._finish(batches)
 
     def _finish(self, batches: list[_Batch]) -> None:
@@ -448,7 +448,7 @@ class Journal:
         try:
             return JournalRecord(row[0], row[1], row[2], row[3], json.loads(row[4]))
         except (ValueError, RecursionError) as error:
-            raise StoreError(f"record {row[0]} of {self.path} is damaged: {error}", "restore the file") from error
+            raise StoreError(f"record {row[0]} of {self.path} is corrupt: {error}", "restore the file") from error
 
 
 def _insert(writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]") -> list[int | None]:
@@ -480,5 +480,5 @@ def _written_seqs(seqs: list[int | None]) -> list[int]:
 def _check_name(text: str) -> str:
     """Stream and kind names come from our own code."""
     if not text or not text.isprintable():
-        raise ValueError(f"{text!r} can't name records")
+        raise ValueError(f"invalid stream or kind name {text!r}")
     return text

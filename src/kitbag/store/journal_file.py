@@ -100,19 +100,19 @@ def store_error(path: str, error: sqlite3.Error) -> StoreError:
     """Translates an SQLite error into a problem with a fix."""
     code = error_code(error)
     if code in _BUSY_CODES:
-        return StoreError(f"{path} was kept busy by another process for too long", "try again when it is done")
+        return StoreError(f"{path} is locked by another process", "retry when it has finished")
     if code in _DAMAGE_CODES:
         return StoreError(
-            f"{path} is damaged ({error})",
-            "end all Kitbags; the next one sets the file aside and keeps every record that can be read",
+            f"{path} is corrupt ({error})",
+            "stop all Kitbag processes; the next one moves the file aside and recovers every readable record",
         )
     if code == sqlite3.SQLITE_FULL:
-        return private_files.storage_error("written", path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        return private_files.storage_error("write", path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return private_files.storage_error("written", path, OSError(errno.EACCES, str(error)))
+        return private_files.storage_error("write", path, OSError(errno.EACCES, str(error)))
     if code == sqlite3.SQLITE_TOOBIG:
-        return StoreError(f"{path} can't hold a record this long", "keep less of the output")
-    return StoreError(f"{path} can't be used: {error}", "see that the disk works and has room")
+        return StoreError(f"record too large for {path}", "reduce the output")
+    return StoreError(f"cannot use {path}: {error}", "check that the disk works and has free space")
 
 
 def error_code(error: sqlite3.Error) -> int:
@@ -153,7 +153,7 @@ def _prepare_file(file: _JournalPath) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     status = os.stat(file.name + suffix, dir_fd=directory_fd, follow_symlinks=False)
                     if not stat.S_ISREG(status.st_mode):
-                        raise StoreError(f"{file.path}{suffix} is a link or no file", "move it away")
+                        raise StoreError(f"{file.path}{suffix} is not a regular file", "move it elsewhere")
                     if stat.S_IMODE(status.st_mode) & 0o077:
                         os.chmod(file.name + suffix, 0o600, dir_fd=directory_fd)
             with contextlib.suppress(FileNotFoundError):  # the rebuilt file, from now or from before a crash
@@ -165,7 +165,7 @@ def _prepare_file(file: _JournalPath) -> None:
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 os.close(os.open(file.name, flags, 0o600, dir_fd=directory_fd))
         except OSError as error:
-            raise private_files.storage_error("written", file.path, error) from error
+            raise private_files.storage_error("write", file.path, error) from error
 
 
 def _connect(file: _JournalPath) -> tuple[sqlite3.Connection, sqlite3.Connection]:
@@ -208,9 +208,9 @@ def _migrate(file: _JournalPath, writer: sqlite3.Connection) -> None:
     application = _read_pragma(writer, "application_id")
     tables = writer.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if tables and application != APPLICATION_ID:
-        raise StoreError(f"{file.path} is a database of something else", "move it away")
+        raise StoreError(f"{file.path} is another application's database", "move it elsewhere")
     if version > VERSION:
-        raise StoreError(f"{file.path} was written by a newer Kitbag (version {version})", "use that one")
+        raise StoreError(f"{file.path} was written by a newer version of Kitbag (format {version})", "upgrade Kitbag")
     if str(writer.execute("PRAGMA journal_mode").fetchone()[0]) != "wal":
         writer.execute("PRAGMA journal_mode = WAL")
     if version < VERSION:
@@ -223,7 +223,7 @@ def _migrate(file: _JournalPath, writer: sqlite3.Connection) -> None:
         writer.execute("COMMIT")
     columns = [str(row[1]) for row in writer.execute("PRAGMA table_info(records)")]
     if columns != ["seq", "stream", "at", "kind", "body", "key"]:
-        raise _DamageError("the table of records is not as it was made")
+        raise _DamageError("unexpected table schema")
 
 
 def _read_pragma(connection: sqlite3.Connection, pragma: str) -> int:
@@ -241,7 +241,7 @@ def _recover(
 
     if not private_files.try_lock(lock_fd, timeout=0):
         raise StoreError(
-            f"{file.path} is damaged ({problem}), and another Kitbag has it open", "end that one, and try again"
+            f"{file.path} is corrupt ({problem}) and in use by another Kitbag process", "stop that process and retry"
         )
     rebuilt = file._replace(name=file.name + _REBUILT_SUFFIX)
     with private_files.open_directory(file.base, file.folder) as directory_fd:
@@ -262,12 +262,12 @@ def _recover(
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(file.name + _CHECK_SUFFIX, dir_fd=directory_fd)
         except OSError as error:
-            raise private_files.storage_error("set aside", file.path, error) from error
+            raise private_files.storage_error("move aside", file.path, error) from error
     try:
         _prepare_file(file)
         writer, reader = _connect(file)
     except _DamageError as error:
-        raise StoreError(f"{file.path} can't be made: {error}", "see that the disk works") from error
+        raise StoreError(f"cannot create {file.path}: {error}", "check that the disk works") from error
     private_files.try_lock(lock_fd, timeout=0, shared=True)
     return recovery, writer, reader
 
@@ -281,9 +281,9 @@ def _make_backup_folder(directory_fd: int, file: _JournalPath) -> str:
             if os.listdir(os.path.join(os.path.dirname(file.path), name)):
                 continue
         except OSError as error:
-            raise private_files.storage_error("set aside", file.path, error) from error
+            raise private_files.storage_error("move aside", file.path, error) from error
         return name
-    raise StoreError(f"{file.path} was set aside too often", "remove old folders named `.damaged-`")
+    raise StoreError(f"{file.path} has too many corrupt copies", "remove old directories named `.damaged-*`")
 
 
 def _copy_readable_records(rebuilt: _JournalPath, damaged: str, recovery: JournalRecovery) -> JournalRecovery:
@@ -307,7 +307,7 @@ def _copy_readable_records(rebuilt: _JournalPath, damaged: str, recovery: Journa
     except sqlite3.Error as error:
         raise store_error(rebuilt.path, error) from error
     except _DamageError as error:
-        raise StoreError(f"{rebuilt.path} can't be made: {error}", "see that the disk works") from error
+        raise StoreError(f"cannot create {rebuilt.path}: {error}", "check that the disk works") from error
     return recovery
 
 

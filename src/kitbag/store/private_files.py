@@ -30,7 +30,7 @@ def open_directory(base: str, path: str = "") -> Generator[int, None, None]:
     try:
         descriptor = _open_base(base)
     except OSError as error:
-        raise storage_error("used", base, error) from error
+        raise storage_error("use", base, error) from error
     try:
         try:
             for part in _split_path(path):
@@ -38,7 +38,7 @@ def open_directory(base: str, path: str = "") -> Generator[int, None, None]:
                 os.close(descriptor)
                 descriptor = inner
         except OSError as error:
-            raise storage_error("used", full_path, error) from error
+            raise storage_error("use", full_path, error) from error
         yield descriptor
     finally:
         os.close(descriptor)
@@ -68,7 +68,7 @@ def write(base: str, path: str, data: bytes) -> None:
                 raise
             os.fsync(directory_fd)
         except OSError as error:
-            raise storage_error("written", full_path, error) from error
+            raise storage_error("write", full_path, error) from error
 
 
 def read(base: str, path: str) -> bytes | None:
@@ -88,14 +88,14 @@ def read(base: str, path: str) -> bytes | None:
             os.close(descriptor)
         with open(file, "rb") as opened:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise StoreError(f"{full_path} is not a file", "move it away")
+                raise StoreError(f"{full_path} is not a regular file", "move it elsewhere")
             data = opened.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise storage_error("read", full_path, error) from error
     if len(data) > _MAX_BYTES:
-        raise StoreError(f"{full_path} is longer than {_MAX_BYTES:,} bytes", "move it away")
+        raise StoreError(f"{full_path} is larger than {_MAX_BYTES:,} bytes", "move it elsewhere")
     return data
 
 
@@ -119,14 +119,14 @@ def acquire_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: b
                 name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory_fd
             )
         except OSError as error:
-            raise storage_error("used", full_path, error) from error
+            raise storage_error("use", full_path, error) from error
     try:
         if not try_lock(descriptor, timeout, shared):
-            raise StoreError(f"another Kitbag holds {full_path}", "try again when it is done")
+            raise StoreError(f"{full_path} is locked by another Kitbag process", "retry when it has finished")
     except BaseException as error:
         os.close(descriptor)
         if isinstance(error, OSError):
-            raise storage_error("used", full_path, error) from error
+            raise storage_error("use", full_path, error) from error
         raise
     return descriptor
 
@@ -161,30 +161,34 @@ def set_aside(base: str, path: str) -> str:
                 os.rename(name, new_name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
                 os.fsync(directory_fd)
             except OSError as error:
-                raise storage_error("set aside", full_path, error) from error
+                raise storage_error("move aside", full_path, error) from error
             return os.path.join(base, folder, new_name)
-    raise StoreError(f"{full_path} was set aside too often", "remove old copies named `.damaged-`")
+    raise StoreError(f"{full_path} has too many corrupt copies", "remove old copies named `.damaged-*`")
 
 
 def storage_error(action: str, path: str, error: OSError) -> StoreError:
     if error.errno in (errno.ELOOP, errno.EMLINK):
-        return StoreError(f"{path} can't be {action}: it is a symbolic link", "put the real thing in its place")
+        return StoreError(
+            f"cannot {action} {path}: it is a symbolic link", "replace it with a regular file or directory"
+        )
     if error.errno == errno.ENOTDIR:
-        return StoreError(f"{path} can't be {action}: a part of it is a link or no directory", "put a directory there")
+        return StoreError(
+            f"cannot {action} {path}: part of the path is a link or not a directory", "replace it with a directory"
+        )
     fix = {
-        errno.ENOSPC: "make room on the disk",
-        errno.EDQUOT: "make room: your share of the disk is used up",
-        errno.EROFS: "set KITBAG_HOME to a directory that can be written to",
-        errno.EACCES: "set KITBAG_HOME to a directory that can be written to",
-        errno.EPERM: "set KITBAG_HOME to a directory that can be written to",
-    }.get(error.errno or 0, "see to the cause, and try again")
-    return StoreError(f"{path} can't be {action}: {error.strerror or error}", fix)
+        errno.ENOSPC: "free up disk space",
+        errno.EDQUOT: "free up disk space: your disk quota is exceeded",
+        errno.EROFS: "set KITBAG_HOME to a writable directory",
+        errno.EACCES: "set KITBAG_HOME to a writable directory",
+        errno.EPERM: "set KITBAG_HOME to a writable directory",
+    }.get(error.errno or 0, "fix the problem and retry")
+    return StoreError(f"cannot {action} {path}: {error.strerror or error}", fix)
 
 
 def _split_path(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or path.startswith("/"):
-        raise ValueError(f"{path!r} is not a path below a base")
+        raise ValueError(f"not a relative path: {path!r}")
     return parts
 
 
@@ -212,4 +216,4 @@ def _open_subdirectory(descriptor: int, part: str) -> int:
 def _reject_link(directory_fd: int, name: str, full_path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode):
-            raise StoreError(f"{full_path} is a symbolic link; nothing was written", "put a real file in its place")
+            raise StoreError(f"{full_path} is a symbolic link; nothing was written", "replace it with a regular file")

@@ -23,5 +23,5 @@ def edit_toml(path: str, edit: Callable[[Any], None]) -> None:
             document: Any = tomlkit.parse(data.decode())
             edit(document)
         except (UnicodeDecodeError, TOMLKitError, TypeError, AttributeError) as error:
-            raise InvalidError(f"{path} can't be changed: {error}", "mend the file") from error
+            raise InvalidError(f"cannot edit {path}: {error}", "fix the file") from error
         private_files.write(base, name, tomlkit.dumps(document).encode())

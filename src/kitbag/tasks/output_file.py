@@ -57,7 +57,7 @@ class OutputFile:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 self._descriptor = os.open(task_id, flags, 0o600, dir_fd=inside)
         except OSError as error:
-            self._stop_storing(storage_error("written", task_id, error))
+            self._stop_storing(storage_error("write", task_id, error))
         except StoreError as error:
             self._stop_storing(error)
 
@@ -160,7 +160,7 @@ class OutputFile:
                 self.size += count
                 data = data[count:]
         except OSError as error:
-            self._stop_storing(storage_error("written", "it", error))
+            self._stop_storing(storage_error("write", "the output file", error))
             self._drop(data)
 
     def _drop(self, data: bytes) -> None:

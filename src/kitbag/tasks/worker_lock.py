@@ -129,7 +129,7 @@ def open_state_file(kitbag_home: str, name: str, flags: int = 0) -> int:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
     except OSError as error:
-        raise storage_error("used", path, error) from error
+        raise storage_error("use", path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(f"{path} is no file", "move it away")

@@ -124,7 +124,7 @@ class InputHistory(BaseHistory):
             except FileNotFoundError:
                 return None
             except OSError as error:
-                raise private_files.storage_error("used", path, error) from error
+                raise private_files.storage_error("use", path, error) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
