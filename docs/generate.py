@@ -1,11 +1,15 @@
-"""Writes docs/commands.md and docs/settings.md from the program itself: `make docs`. A test compares them."""
+"""Writes docs/commands.md, docs/settings.md and docs/fields.md from the program itself: `make docs`. A test compares
+them."""
 
+import re
 import sys
 from pathlib import Path
 
 import click
 
 from kitbag.cli.root import EXIT_CODES, cli
+from kitbag.library.dialects import field_names, field_reference
+from kitbag.library.dialects.field_reference import FieldReference
 from kitbag.settings import ITEM_STATES, SETTINGS, STATE_GROUPS
 
 HERE = Path(__file__).resolve().parent
@@ -164,7 +168,81 @@ def settings_page() -> str:
     )
 
 
-PAGES = {"commands.md": commands_page, "settings.md": settings_page}
+def _field_table(reference: dict[str, FieldReference], spellings: dict[str, tuple[str, ...]] | None = None) -> str:
+    rows = ["| field | value | default | meaning | files of |", "|---|---|---|---|---|"]
+    for field, about in reference.items():
+        name, *others = (spellings or {}).get(field, (field,))
+        if spellings is field_names.AGENT_SPELLINGS:  # case, hyphens and underscores are ignored there
+            plain = {re.sub("[-_]", "", one).lower(): one for one in (*reversed(others), name)}
+            others = [one for one in others if one in plain.values()]
+        also = "; also " + ", ".join(f"`{other}`" for other in others) if others else ""
+        rows.append(f"| `{name}`{also} | {about.value} | {about.default} | {about.meaning} | {about.tools} |")
+    return "\n".join(rows)
+
+
+def _ignored_line(fields: frozenset[str], reference: dict[str, FieldReference]) -> str:
+    names = sorted(fields - set(reference), key=str.lower)
+    return "Known from other tools and ignored: " + ", ".join(f"`{name}`" for name in names) + "."
+
+
+def fields_page() -> str:
+    names, about = field_names, field_reference
+    return (
+        "\n\n".join(
+            [
+                "# Fields",
+                "Written by `make docs` from the program itself.",
+                "All fields that Kitbag reads in skills, agents, commands, personas, teams and manifests. An empty default means that "
+                "the field has no effect if it is missing. Unknown fields are kept and ignored; in personas they are a warning. Quote "
+                "a YAML value that contains a colon followed by a space, or starts with anything but a letter or digit. "
+                "[finding.md](finding.md) says where files are found. `kitbag skills validate PATH` checks a file, with "
+                "`--portable` by the rules of the Agent Skills specification.",
+                "## Skills",
+                "`SKILL.md` in a directory of its own, or a flat `.md` file of a team. The body has the instructions.",
+                _field_table(about.SKILL_REFERENCE, names.SKILL_SPELLINGS),
+                _ignored_line(names.IGNORED_SKILL_FIELDS, about.SKILL_REFERENCE),
+                "## Agents",
+                "Markdown with the instructions as body, or YAML, TOML or JSON with a field for them. Names of fields ignore case, "
+                "hyphens and underscores. [agents.md](agents.md) explains how agents run, and [servers.md](servers.md) their servers.",
+                _field_table(about.AGENT_REFERENCE, names.AGENT_SPELLINGS),
+                _ignored_line(names.IGNORED_AGENT_FIELDS, about.AGENT_REFERENCE),
+                "`tools` has several forms. Names of other tools are translated; a list that cannot be parsed gives no tools, and an "
+                "unknown name is a warning.",
+                "```yaml\n"
+                "tools: Read, Grep, Bash(git log:*)          # these; commas or spaces\n---\n"
+                "tools: [read, search]                       # a list, here with Copilot's names\n---\n"
+                "tools: {mode: allowlist, allow: [Read]}     # only these\n---\n"
+                "tools: {mode: denylist, deny: [Task]}       # all but these\n---\n"
+                "tools: {read: true, write: false}           # a map, as in OpenCode\n---\n"
+                'tools: "*"                                  # all; needs quotes\n---\n'
+                "tools: []                                   # none\n```",
+                "## Commands",
+                "Markdown files in a `commands` directory. They have the fields of skills; other tools use these. The name is the "
+                "file name, after those of its directories: `gsd/plan.md` is `gsd:plan`.",
+                _field_table(about.COMMAND_REFERENCE),
+                _ignored_line(names.IGNORED_COMMAND_FIELDS, about.COMMAND_REFERENCE),
+                "## Personas",
+                "`_persona_NAME.yaml` in a team's directory, or `personas/NAME.yaml`. [personas.md](personas.md) explains them.",
+                _field_table(about.PERSONA_REFERENCE),
+                "## Teams",
+                "A team is a directory with personas, agents or `_team.md`. `_team.md` has no fields: its whole text is added to the "
+                "prompt of all personas of the team.",
+                "## Skill manifests",
+                '`manifest.json` in a skills directory: `{"skills": [...]}`, or the list alone. A skill\'s own frontmatter overrides it. '
+                "`kitbag skills index` writes one.",
+                _field_table(about.MANIFEST_REFERENCE),
+                "## Plugin manifests",
+                "`.claude-plugin/plugin.json`, or `gemini-extension.json`. Without a manifest, a directory with `skills`, `agents` or "
+                "`commands` is a plugin too. A marketplace, `.claude-plugin/marketplace.json`, has a list `plugins` with the same fields "
+                "and `source`, a path relative to the marketplace or to its `metadata.pluginRoot`.",
+                _field_table(about.PLUGIN_REFERENCE),
+            ]
+        )
+        + "\n"
+    )
+
+
+PAGES = {"commands.md": commands_page, "settings.md": settings_page, "fields.md": fields_page}
 
 
 def main() -> None:

@@ -23,9 +23,11 @@ def generator() -> object:
     return module
 
 
-@pytest.mark.parametrize("page", ["commands.md", "settings.md"])
+@pytest.mark.parametrize("page", ["commands.md", "settings.md", "fields.md"])
 def test_the_generated_pages_are_up_to_date(page: str) -> None:
     pages = generator().PAGES  # type: ignore[attr-defined]
+    assert page in pages
+    assert len(pages) == 3
     assert (ROOT / "docs" / page).read_text() == pages[page](), "run: make docs"
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError
-from kitbag.library.dialects.field_names import KNOWN_FIELDS
+from kitbag.library.dialects.field_names import KNOWN_FIELDS, SKILL_SPELLINGS
 from kitbag.library.skills import COMMAND, FLAT, Skill, get_text, to_diagnostic, to_string_list
 from kitbag.text.frontmatter import read_body, read_frontmatter
 from kitbag.text.plain_frontmatter import Metadata
@@ -43,7 +43,9 @@ def read_skill_details(skill: Skill) -> SkillDetails:
     triggers = metadata.get("triggers", metadata.get("trigger"))
     return SkillDetails(
         metadata=metadata,
-        display_name=get_text(metadata, "display_name") or get_text(metadata, "display-name") or skill.name,
+        display_name=next(
+            filter(None, (get_text(metadata, key) for key in SKILL_SPELLINGS["display_name"])), skill.name
+        ),
         version=get_text(metadata, "version"),
         tags=to_string_list(metadata.get("tags")),
         triggers=to_string_list(triggers),

@@ -7,7 +7,7 @@ the registry; uses text/frontmatter. skill_files reads the rest on demand.
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.dialects.field_names import KNOWN_FIELDS
+from kitbag.library.dialects.field_names import KNOWN_FIELDS, SKILL_SPELLINGS
 from kitbag.library.names import MAX_NAME, sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.text.frontmatter import Frontmatter, find_field_line, first_paragraph, read_frontmatter
@@ -19,8 +19,8 @@ NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bi
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
-_WHEN_TO_USE_KEYS = ("when_to_use", "when-to-use", "whenToUse")
-_ARGUMENT_HINT_KEYS = ("argument-hint", "argument_hint", "argumentHint")
+_WHEN_TO_USE_KEYS = SKILL_SPELLINGS["when_to_use"]
+_ARGUMENT_HINT_KEYS = SKILL_SPELLINGS["argument_hint"]
 _OPTIONAL_KEYS = frozenset(_WHEN_TO_USE_KEYS + _ARGUMENT_HINT_KEYS)
 _EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
 

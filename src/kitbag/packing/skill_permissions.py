@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kitbag.errors import Diagnostic
+from kitbag.library.dialects.field_names import SKILL_SPELLINGS
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.scopes import Places
 from kitbag.library.skills import Skill, to_diagnostic
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 DenyGrant = Callable[[Skill], str]
 """Why a skill's grants are denied; empty if they are given."""
-_ALLOWED_KEYS: Final = ("allowed-tools", "allowed_tools", "allowedTools")
-_RESTRICTED_KEYS: Final = ("restrict-tools", "restrict_tools", "restrictTools")
-_DENIED_KEYS: Final = ("disallowed-tools", "disallowed_tools", "disallowedTools")
+_ALLOWED_KEYS: Final = SKILL_SPELLINGS["allowed_tools"]
+_RESTRICTED_KEYS: Final = SKILL_SPELLINGS["restrict_tools"]
+_DENIED_KEYS: Final = SKILL_SPELLINGS["disallowed_tools"]
 _BLANK: Final = ("", "null", "~", "Null", "NULL")
 _MAX_NAMED: Final = 12
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+")

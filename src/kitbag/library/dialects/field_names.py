@@ -1,7 +1,8 @@
 """Known frontmatter fields of every supported tool and their alternative spellings, as data.
 
-Used by the readers of skills, agents, commands and personas, and by text/frontmatter to recover fields
-from invalid YAML. Case-sensitive there: `Context:` in prose is not the field `context`.
+Used by the readers of skills, agents, commands, personas and manifests, by field_reference, which explains each field,
+and by text/frontmatter to recover fields from invalid YAML. Case-sensitive there: `Context:` in prose is not the field
+`context`.
 """
 
 from typing import Final
@@ -62,34 +63,67 @@ AGENT_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
     "file_extensions": ("file_extensions", "file-extensions", "fileExtensions"),
     "argument_hint": ("argument-hint", "argument_hint", "argumentHint"),
     "prompt": ("prompt", "system", "system_prompt", "developer_instructions", "instructions"),
+    "token_budget": ("token-budget", "token_budget"),
+    "variant": ("variant",),
+    "kind": ("kind",),
 }
 """Each agent field and all its spellings; the first one present wins."""
 
-_AGENT_EXTRA = (
+SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
+    "name": ("name",),
+    "display_name": ("display_name", "display-name"),
+    "description": ("description",),
+    "when_to_use": ("when_to_use", "when-to-use", "whenToUse"),
+    "version": ("version",),
+    "tags": ("tags",),
+    "triggers": ("triggers", "trigger"),
+    "paths": ("paths",),
+    "activation": ("activation",),
+    "requires": ("requires",),
+    "subagents": ("subagents",),
+    "disable_model_invocation": ("disable-model-invocation", "disable_model_invocation"),
+    "user_invocable": ("user-invocable", "user_invocable"),
+    "argument_hint": ("argument-hint", "argument_hint", "argumentHint"),
+    "arguments": ("arguments",),
+    "allowed_tools": ("allowed-tools", "allowed_tools", "allowedTools"),
+    "restrict_tools": ("restrict-tools", "restrict_tools", "restrictTools"),
+    "disallowed_tools": ("disallowed-tools", "disallowed_tools", "disallowedTools"),
+    "context": ("context",),
+    "agent": ("agent",),
+    "model": ("model",),
+    "compatibility": ("compatibility",),
+    "token_budget": ("token_budget", "token-budget"),
+    "tier": ("tier",),
+}
+"""Each skill field that has an effect and all its spellings; the first one present wins."""
+
+_AGENT_IGNORED = (
     "activation_triggers agent_card_json agent_card_url approval_policy auth capabilities category context "
-    "handoffs include-custom-instructions initialPrompt kind memory metadata modelPolicy model_provider "
-    "nickname_candidates omitClaudeMd request tags target temperature timeout_mins top_p topP variant version"
+    "handoffs include-custom-instructions initialPrompt memory metadata modelPolicy model_provider "
+    "nickname_candidates omitClaudeMd request tags target temperature timeout_mins top_p topP version"
 )
-_SKILL = (
-    "name display_name display-name displayName description when_to_use when-to-use whenToUse version tags "
-    "triggers requires subagents tools allowed-tools allowed_tools allowedTools disallowed-tools "
-    "disallowed_tools disallowedTools restrict-tools restrict_tools restrictTools model effort argument-hint "
-    "argument_hint argumentHint arguments paths globs disable-model-invocation disable_model_invocation "
-    "disableModelInvocation user-invocable user_invocable userInvocable user-invokable context agent "
-    "background hooks shell token_budget token-budget tokenBudget tier activation references license "
-    "compatibility metadata author authors homepage source repository dependencies category categories "
-    "keywords alwaysApply risk date_added created updated"
+_SKILL_IGNORED = (
+    "displayName tools disableModelInvocation userInvocable user-invokable effort globs background hooks shell "
+    "tokenBudget references license metadata author authors homepage source repository dependencies category "
+    "categories keywords alwaysApply risk date_added created updated"
 )
-_COMMAND = "name description argument-hint allowed-tools model agent subtask template mode prompt tools"
+_COMMAND_SPELLINGS = "description argument-hint allowed-tools model agent"
+_COMMAND_IGNORED = "name subtask template mode prompt tools"
 _PERSONA = (
     "name display_name description team core_skills skills on_demand_skills subagents "
     "system_prompt_additions default_model"
 )
-
-SKILL_FIELDS: Final = frozenset(_SKILL.split())
-AGENT_FIELDS: Final = frozenset(
-    [spelling for spellings in AGENT_SPELLINGS.values() for spelling in spellings] + _AGENT_EXTRA.split()
+_MANIFEST = (
+    "name version description path token_budget tier references capabilities.inputs capabilities.outputs "
+    "capabilities.dispatch_triggers"
 )
-COMMAND_FIELDS: Final = frozenset(_COMMAND.split())
+
+IGNORED_SKILL_FIELDS: Final = frozenset(_SKILL_IGNORED.split())
+IGNORED_AGENT_FIELDS: Final = frozenset(_AGENT_IGNORED.split())
+IGNORED_COMMAND_FIELDS: Final = frozenset(_COMMAND_IGNORED.split())
+SKILL_FIELDS: Final = IGNORED_SKILL_FIELDS.union(*SKILL_SPELLINGS.values())
+AGENT_FIELDS: Final = IGNORED_AGENT_FIELDS.union(*AGENT_SPELLINGS.values())
+COMMAND_FIELDS: Final = IGNORED_COMMAND_FIELDS.union(_COMMAND_SPELLINGS.split())
 PERSONA_FIELDS: Final = frozenset(_PERSONA.split())
+MANIFEST_FIELDS: Final = frozenset(_MANIFEST.split())
 KNOWN_FIELDS: Final = SKILL_FIELDS | AGENT_FIELDS | COMMAND_FIELDS | PERSONA_FIELDS

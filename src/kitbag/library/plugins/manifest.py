@@ -27,7 +27,7 @@ _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = frozenset(("kitbag", "builtin", "built-in", "plugins"))
 
 _WORD, _FLAG, _LIST, _MAP = (str,), (bool,), (list,), (dict,)
-_TYPES: dict[str, tuple[type, ...]] = {
+MANIFEST_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "displayName", "version", "description", "homepage", "license"), _WORD),
     **dict.fromkeys(("author", "repository"), (str, dict)),
     **dict.fromkeys(("defaultEnabled", "strict"), _FLAG),
@@ -215,7 +215,7 @@ class _PluginReader:
         if not problems and value != fields:
             self._report("error", "json", "{", "the manifest is not an object", 'write { "name": "…" }')
         for key, content in fields.items():
-            allowed = _TYPES.get(key)
+            allowed = MANIFEST_TYPES.get(key)
             if content is None or (allowed and not isinstance(content, allowed)):
                 if allowed:
                     kinds = " or ".join(_TYPE_NAMES[kind] for kind in allowed)
