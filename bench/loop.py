@@ -32,7 +32,7 @@ from kitbag.store.redaction import Redactor
 
 SAID = "Forty words are said here in each turn, so that there is a conversation of some length to carry along; " * 2
 AROUND = 10
-SMALL = Usage(1_000, 50)
+SMALL = Usage(input=1_000, output=50)
 """What the model says it was sent: never so much that the conversation would be compacted."""
 
 
@@ -74,7 +74,7 @@ class Model:
         self.said += 1
         parts: tuple[Any, ...] = (Text(SAID),)
         if self.said < self.turns:
-            parts = (*parts, ToolCall(f"call-{self.said}", "ListLoadedSkills", {}))
+            parts = (*parts, ToolCall(id=f"call-{self.said}", name="ListLoadedSkills", arguments={}))
         reply = ModelReply(message=Message("assistant", parts), stop="tools" if len(parts) > 1 else "end", usage=SMALL)
         self.ended = time.process_time(), time.perf_counter()
         yield reply

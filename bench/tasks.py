@@ -42,7 +42,7 @@ from kitbag.tasks.task import TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
 
 AN_AGENT = "## Your Task"
-SMALL = Usage(1_000, 50)
+SMALL = Usage(input=1_000, output=50)
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ENDER = """
 import asyncio, sys, time
@@ -156,7 +156,7 @@ class Chief:
         given = {"subagent_type": "Explore", "prompt": f"Find {self.said}."} if self.said % 2 else {}
         parts: tuple[Any, ...] = (Text("Working."),)
         if self.said <= self.turns:
-            parts = (*parts, ToolCall(f"call-{self.said}", self.tool, given))
+            parts = (*parts, ToolCall(id=f"call-{self.said}", name=self.tool, arguments=given))
         reply = ModelReply(message=Message("assistant", parts), stop="tools" if len(parts) > 1 else "end", usage=SMALL)
         self.ended = now()
         yield reply

@@ -4,14 +4,16 @@ An event is emitted after the change it reports is committed. Only deltas come e
 that is still incomplete. Every start event has exactly one end event.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+import msgspec
 
 from kitbag.messages import Message, Usage
 
 RunStatus = Literal["completed", "empty", "failed", "cancelled", "max-turns", "max-tokens", "max-cost"]
 
 
-class RunStarted(NamedTuple):
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     model: str
     mode: str
@@ -21,32 +23,32 @@ class RunStarted(NamedTuple):
     tools: tuple[str, ...]
 
 
-class TextDelta(NamedTuple):
+class TextDelta(msgspec.Struct, frozen=True):
     text: str
 
 
-class ThinkingDelta(NamedTuple):
+class ThinkingDelta(msgspec.Struct, frozen=True):
     text: str
 
 
-class Discarded(NamedTuple):
+class Discarded(msgspec.Struct, frozen=True):
     """Drop the deltas since the last message: the reply broke off and is requested again."""
 
     reason: str
 
 
-class MessageAdded(NamedTuple):
+class MessageAdded(msgspec.Struct, frozen=True):
     message: Message
 
 
-class ToolStarted(NamedTuple):
+class ToolStarted(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
     arguments: dict[str, Any]
     title: str
 
 
-class ToolFinished(NamedTuple):
+class ToolFinished(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
     is_error: bool
@@ -59,14 +61,14 @@ class ToolFinished(NamedTuple):
     """What the model receives, as far as it is text."""
 
 
-class ToolProgress(NamedTuple):
+class ToolProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of a long-running call; not stored."""
 
     call_id: str
     text: str
 
 
-class SkillLoaded(NamedTuple):
+class SkillLoaded(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tokens: int
     by: Literal["model", "user", "preload"]
@@ -74,12 +76,12 @@ class SkillLoaded(NamedTuple):
     """Describes what it allows and denies until the user's next message."""
 
 
-class SkillUnloaded(NamedTuple):
+class SkillUnloaded(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reason: str
 
 
-class Switched(NamedTuple):
+class Switched(msgspec.Struct, frozen=True, kw_only=True):
     """The user switched the persona, model or mode since their last message, or loaded skills were lost; emitted when
     the model is notified."""
 
@@ -91,32 +93,32 @@ class Switched(NamedTuple):
     """The notice for the model; empty if another model continues."""
 
 
-class Compacted(NamedTuple):
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     before: int
     after: int
     """In tokens."""
 
 
-class Retrying(NamedTuple):
+class Retrying(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     seconds: float
     reason: str
 
 
-class Notice(NamedTuple):
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
     severity: Literal["error", "warning", "info"]
     text: str
     fix: str = ""
 
 
-class TurnEnded(NamedTuple):
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     usage: Usage
     cost: float | None
     """US dollars; None if the price is unknown."""
 
 
-class RunEnded(NamedTuple):
+class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus
     text: str
     """The model's last text."""

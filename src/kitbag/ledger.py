@@ -5,12 +5,14 @@ The texts of the entries, in order, are exactly the payload; its token count is 
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+import msgspec
 
 EntryStatus = Literal["kept", "cut", "omitted"]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """protocol, skills, skill, reference, task, output, identity, ..."""
     source: str
@@ -44,7 +46,7 @@ class Entry(NamedTuple):
         }
 
 
-class Ledger(NamedTuple):
+class Ledger(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...]
 
     @property
@@ -63,4 +65,14 @@ def full_entry(
     kind: str, source: str, text: str, count: Callable[[str], int], scope: str = "", level: str = ""
 ) -> Entry:
     """An entry with nothing truncated."""
-    return Entry(kind, source, scope, level, text, count(text), 0, "kept", "")
+    return Entry(
+        kind=kind,
+        source=source,
+        scope=scope,
+        level=level,
+        text=text,
+        tokens=count(text),
+        tokens_cut=0,
+        status="kept",
+        reason="",
+    )

@@ -1,27 +1,31 @@
 """Messages between user, model and tools: the values that all layers above exchange, and their JSON form.
 
 A conversation is a list of Messages whose roles alternate, as providers require; every ToolCall in an assistant
-message has exactly one ToolResult in the next message. Imports only errors.
+message has exactly one ToolResult in the next message. Imports only errors and record_fields.
 """
 
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, Final, Literal, cast
+
+import msgspec
 
 from kitbag.errors import InvalidError
+from kitbag.record_fields import RecordFields
 
 Role = Literal["user", "assistant"]
 
 
-class Text(NamedTuple):
+class Text(msgspec.Struct, frozen=True):
     text: str
 
 
-class Image(NamedTuple):
+class Image(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
     data: str
     """Base64."""
 
 
-class Thinking(NamedTuple):
+class Thinking(msgspec.Struct, frozen=True, kw_only=True):
     """The model's reasoning before its answer; sent back unchanged to the same provider."""
 
     text: str
@@ -31,7 +35,7 @@ class Thinking(NamedTuple):
     """A signature or the encrypted reasoning, as JSON text in the provider's format."""
 
 
-class ToolCall(NamedTuple):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     arguments: dict[str, Any]
@@ -42,7 +46,7 @@ class ToolCall(NamedTuple):
     """The arguments as received, if they could not be parsed."""
 
 
-class ToolResult(NamedTuple):
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     content: tuple[Text | Image, ...]
     is_error: bool = False
@@ -51,7 +55,7 @@ class ToolResult(NamedTuple):
 Part = Text | Image | Thinking | ToolCall | ToolResult
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, frozen=True):
     role: Role
     parts: tuple[Part, ...]
 
@@ -70,7 +74,7 @@ class Message(NamedTuple):
         return tuple(part for part in self.parts if isinstance(part, ToolResult))
 
 
-class Usage(NamedTuple):
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens as counted by the provider. `input` excludes cache reads and cache writes."""
 
     input: int = 0
@@ -81,7 +85,12 @@ class Usage(NamedTuple):
     def __add__(self, other: object) -> "Usage":
         if not isinstance(other, Usage):
             return NotImplemented
-        return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+        )
 
     @property
     def total_input(self) -> int:
@@ -92,21 +101,29 @@ def user_message(text: str) -> Message:
     return Message("user", (Text(text),))
 
 
-_PART_TYPES: dict[str, type[Part]] = {
-    "text": Text,
-    "image": Image,
-    "thinking": Thinking,
-    "tool_call": ToolCall,
-    "tool_result": ToolResult,
+_PART_FIELDS: Final[dict[str, RecordFields[Any]]] = {
+    "text": RecordFields(Text, "text"),
+    "image": RecordFields(Image, "media_type", "data"),
+    "thinking": RecordFields(Thinking, "text", "provider", "opaque"),
+    "tool_call": RecordFields(ToolCall, "id", "name", "arguments", "problem", "raw"),
+    "tool_result": RecordFields(ToolResult, "call_id", "content", "is_error"),
 }
-_TYPE_NAMES = {kind: name for name, kind in _PART_TYPES.items()}
+_TYPE_NAMES: Final[dict[type[Part], str]] = {
+    Text: "text",
+    Image: "image",
+    Thinking: "thinking",
+    ToolCall: "tool_call",
+    ToolResult: "tool_result",
+}
+_USAGE_FIELDS: Final = RecordFields(Usage, "input", "output", "cache_read", "cache_write")
 
 
 def part_to_json(part: Part) -> dict[str, Any]:
-    fields = part._asdict()
+    name = _TYPE_NAMES[type(part)]
+    fields = _PART_FIELDS[name].write(part)
     if isinstance(part, ToolResult):
         fields["content"] = [part_to_json(inner) for inner in part.content]
-    return {"type": _TYPE_NAMES[type(part)], **fields}
+    return {"type": name, **fields}
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
@@ -116,13 +133,13 @@ def message_to_json(message: Message) -> dict[str, Any]:
 def part_from_json(value: object) -> Part:
     """Raises InvalidError for anything that `part_to_json` does not produce."""
     fields = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
-    kind = _PART_TYPES.get(fields.pop("type", ""))
-    if kind is None:
+    name = fields.pop("type", "")
+    if name not in _PART_FIELDS:
         raise InvalidError("a stored message has a part of an unknown kind", "it was written by a newer version")
-    if kind is ToolResult:
+    if name == "tool_result":
         fields["content"] = tuple(part_from_json(inner) for inner in fields.get("content", ()))
     try:
-        return kind(**fields)
+        return _PART_FIELDS[name].read(fields, exact=True)
     except TypeError as error:
         raise InvalidError(f"a stored message can't be read: {error}", "it was written by another version") from error
 
@@ -133,3 +150,19 @@ def message_from_json(value: object) -> Message:
     if role not in ("user", "assistant"):
         raise InvalidError("a stored message has no role", "it was written by another version")
     return Message(role, tuple(part_from_json(part) for part in fields.get("parts", ())))
+
+
+def usage_to_json(usage: Usage) -> dict[str, int]:
+    return _USAGE_FIELDS.write(usage)
+
+
+def usage_to_record(usage: Usage) -> list[int]:
+    """The journal stores the counts in this order, without names."""
+    return [usage.input, usage.output, usage.cache_read, usage.cache_write]
+
+
+def usage_from_record(counts: Sequence[int]) -> Usage:
+    """A record of an earlier version may have fewer counts. Raises TypeError if it has more."""
+    if len(counts) > 4:
+        raise TypeError("the record has counts that this version does not know")
+    return Usage(**dict(zip(("input", "output", "cache_read", "cache_write"), counts, strict=False)))

@@ -132,7 +132,15 @@ class Talk:
             brain = ModelConfig(provider=self.provider, model="scripted", context_window=self.room, price=self.price)
             return await Loop(self.session, brain, executor, self.system, self.limits, emit, HASTY).run()
 
-        started = RunStarted(self.session.id, "scripted", "default", workspace.root, 0, 0, toolset.names())
+        started = RunStarted(
+            session=self.session.id,
+            model="scripted",
+            mode="default",
+            directory=workspace.root,
+            skills=0,
+            agents=0,
+            tools=toolset.names(),
+        )
         return Run(self.session, started, work)
 
     def resumed(self) -> Session:

@@ -59,8 +59,7 @@ def test_a_long_run_in_a_small_window_comes_to_its_end(talk) -> None:
     told = one.of(Compacted)
     assert len(told) >= 2
     assert busy.summaries == len(told)
-    for before, after in told:
-        assert after < before
+    assert all(one.after < one.before for one in told)
     for messages in requests_of(one):
         assert_valid(messages)
         assert sum(map(estimate_message_tokens, messages)) < SMALL.size - SMALL.max_output
@@ -72,7 +71,7 @@ def test_a_long_run_in_a_small_window_comes_to_its_end(talk) -> None:
 
 
 def test_what_it_costs_to_summarise_is_counted(talk) -> None:
-    busy = Busy(8, Step(text="Short.", usage=Usage(1_000_000, 7)))
+    busy = Busy(8, Step(text="Short.", usage=Usage(input=1_000_000, output=7)))
     one: Talk = talk(busy.rules, tool(FREE["a"], much), room=SMALL, price=lambda usage: usage.input / 1_000_000)
     ended = one.run("Read.")
     assert ended.usage.input > 1_000_000
@@ -172,7 +171,7 @@ def test_the_meter_takes_the_provider_s_count_and_estimates_the_rest() -> None:
     meter = ContextMeter()
     talk = [user_message("word " * 100), Message("assistant", (Text("ok"),)), user_message("word " * 200)]
     assert meter.estimate_tokens(50, talk[:1]) == 50 + estimate_message_tokens(talk[0])
-    meter.record_usage(Usage(500, 20, 300, 10), 1)
+    meter.record_usage(Usage(input=500, output=20, cache_read=300, cache_write=10), 1)
     assert meter.estimate_tokens(50, talk) == 830 + estimate_message_tokens(talk[2])
     meter.reset()
     assert meter.estimate_tokens(0, talk[:1]) == estimate_message_tokens(talk[0])
@@ -184,8 +183,8 @@ _MESSAGES = st.lists(
         st.builds(lambda n: [Message("assistant", (Text("word " * n),))], st.integers(1, 400)),
         st.builds(
             lambda n, m, k: [
-                Message("assistant", tuple(ToolCall(f"{k}-{i}", "Read", {}) for i in range(m))),
-                *(Message("user", (ToolResult(f"{k}-{i}", (Text("word " * n),)),)) for i in range(m)),
+                Message("assistant", tuple(ToolCall(id=f"{k}-{i}", name="Read", arguments={}) for i in range(m))),
+                *(Message("user", (ToolResult(call_id=f"{k}-{i}", content=(Text("word " * n),)),)) for i in range(m)),
             ],
             st.integers(0, 300),
             st.integers(1, 4),

@@ -51,11 +51,16 @@ def _use(name: str, text: str, call: str) -> SkillUse:
 
 async def _take(session: Session, at: int, what: str, text: str) -> None:
     if what in ("said", "one-turn", "picture"):
-        extra = [Image("image/png", "aGk=")] if what == "picture" else []
+        extra = [Image(media_type="image/png", data="aGk=")] if what == "picture" else []
         block = [Text(f'<skill-invocation name="x">\n{text}\n</skill-invocation>')] if what == "one-turn" else []
         await session.add_user([*extra, *block, Text(text)], [(0, "x")] if block else [])
     elif what == "think":
-        await session.add_reply(Message("assistant", (Thinking(text, "p", "o"), Text(text))), Usage(5, 1), 0.0, "m")
+        await session.add_reply(
+            Message("assistant", (Thinking(text=text, provider="p", opaque="o"), Text(text))),
+            Usage(input=5, output=1),
+            0.0,
+            "m",
+        )
     elif what == "unload":
         await session.drop_skill("x", "unloaded")
     elif what == "compact":
@@ -69,9 +74,9 @@ async def _take(session: Session, at: int, what: str, text: str) -> None:
             )
         )
     else:
-        call = ToolCall(f"c{at}", "Skill" if what == "skill" else "Read", {"skill": "x", "é": text})
-        await session.add_reply(Message("assistant", (Text(text), call)), Usage(5, 1), 0.0, "m")
-        await session.record_result(ToolResult(call.id, (Text(text),)))
+        call = ToolCall(id=f"c{at}", name="Skill" if what == "skill" else "Read", arguments={"skill": "x", "é": text})
+        await session.add_reply(Message("assistant", (Text(text), call)), Usage(input=5, output=1), 0.0, "m")
+        await session.record_result(ToolResult(call_id=call.id, content=(Text(text),)))
         if what == "skill":
             await session.add_skill(_use("x", text, call.id))
 
@@ -79,7 +84,24 @@ async def _take(session: Session, at: int, what: str, text: str) -> None:
 async def _talk(journal: Journal, prompt: str, steps: list[tuple[str, str]]) -> Session:
     session = Session(journal, "x")
     await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
-    await session.set_prompt(Ledger((Entry("base", "x.md", "built-in", "", prompt, 3, 0, "kept", ""),)), {})
+    await session.set_prompt(
+        Ledger(
+            (
+                Entry(
+                    kind="base",
+                    source="x.md",
+                    scope="built-in",
+                    level="",
+                    text=prompt,
+                    tokens=3,
+                    tokens_cut=0,
+                    status="kept",
+                    reason="",
+                ),
+            )
+        ),
+        {},
+    )
     await session.add_user([Text("Begin.")])
     for at, (what, text) in enumerate(steps):
         await _take(session, at, what, text)

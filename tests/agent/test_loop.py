@@ -74,7 +74,7 @@ class TestLimits:
         assert len(one.model.requests) == 2
 
     def test_tokens(self, talk) -> None:
-        steps = [msgspec.structs.replace(ASK, usage=Usage(60, 50)), "Done."]
+        steps = [msgspec.structs.replace(ASK, usage=Usage(input=60, output=50)), "Done."]
         assert talk(script(*steps), limits=Limits(tokens=100)).run("Hi").status == "max-tokens"
 
     def test_cost(self, talk) -> None:

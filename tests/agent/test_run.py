@@ -188,7 +188,7 @@ def test_a_run_that_failed_before_its_end_could_not_be_written_says_why_it_faile
 
 
 def test_a_second_reader_ends_at_once_and_the_end_is_there_afterwards(talk) -> None:
-    one: Talk = talk(script(Step(text="Hello.", usage=Usage(10, 2))))
+    one: Talk = talk(script(Step(text="Hello.", usage=Usage(input=10, output=2))))
 
     async def go() -> Run:
         async with one.begun("Hi") as run:
@@ -197,7 +197,7 @@ def test_a_second_reader_ends_at_once_and_the_end_is_there_afterwards(talk) -> N
         return run
 
     run = bounded(go())
-    assert run.ended == RunEnded("completed", "Hello.", 1, Usage(10, 2), 0.0)  # type: ignore[attr-defined]
+    assert run.ended == RunEnded(status="completed", text="Hello.", turns=1, usage=Usage(input=10, output=2), cost=0.0)  # type: ignore[attr-defined]
 
 
 def test_it_is_for_one_request(talk) -> None:

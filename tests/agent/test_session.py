@@ -40,11 +40,16 @@ async def talk(session: Session) -> None:
     """A question, two calls with results, an answer."""
     await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
     await session.add_user([Text("Look.")])
-    await session.add_reply(reply(ToolCall("a", "Read", {}), ToolCall("b", "Bash", {})), Usage(10, 5), 0.5, "m")
-    await session.record_result(ToolResult("a", (Text("one"),)))
-    await session.record_intent(ToolCall("b", "Bash", {}))
-    await session.record_result(ToolResult("b", (Text("two"),)))
-    await session.add_reply(reply(Text("Done.")), Usage(20, 5), None, "m")
+    await session.add_reply(
+        reply(ToolCall(id="a", name="Read", arguments={}), ToolCall(id="b", name="Bash", arguments={})),
+        Usage(input=10, output=5),
+        0.5,
+        "m",
+    )
+    await session.record_result(ToolResult(call_id="a", content=(Text("one"),)))
+    await session.record_intent(ToolCall(id="b", name="Bash", arguments={}))
+    await session.record_result(ToolResult(call_id="b", content=(Text("two"),)))
+    await session.add_reply(reply(Text("Done.")), Usage(input=20, output=5), None, "m")
 
 
 def test_what_is_resumed_is_what_was_there(journal: Journal) -> None:
@@ -56,7 +61,7 @@ def test_what_is_resumed_is_what_was_there(journal: Journal) -> None:
     assert again.totals == session.totals
     assert (again.totals.turns, again.totals.usage, again.totals.cost, again.totals.unpriced) == (
         2,
-        Usage(30, 10),
+        Usage(input=30, output=10),
         0.5,
         True,
     )
@@ -71,8 +76,10 @@ def test_the_view_grows_as_it_would_be_made_anew(journal: Journal) -> None:
             await session.add_user([Text(f"question {turn}")])
             before = session.messages()
             assert before == resume(journal, "x").messages()
-            await session.add_reply(reply(Text("Look."), ToolCall(f"c{turn}", "Read", {})), Usage(), 0.0, "m")
-            await session.record_result(ToolResult(f"c{turn}", (Text("x"),)))
+            await session.add_reply(
+                reply(Text("Look."), ToolCall(id=f"c{turn}", name="Read", arguments={})), Usage(), 0.0, "m"
+            )
+            await session.record_result(ToolResult(call_id=f"c{turn}", content=(Text("x"),)))
             assert session.messages() == resume(journal, "x").messages()
             assert session.messages()[: len(before)] == before
             await session.add_reply(reply(Text("Done.")), Usage(), 0.0, "m")
@@ -86,8 +93,8 @@ def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal
         session = Session(journal, "x")
         await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("Delete it.")])
-        await session.add_reply(reply(ToolCall("a", "Bash", {"command": "rm x"})), Usage(), 0.0, "m")
-        await session.record_intent(ToolCall("a", "Bash", {"command": "rm x"}))
+        await session.add_reply(reply(ToolCall(id="a", name="Bash", arguments={"command": "rm x"})), Usage(), 0.0, "m")
+        await session.record_intent(ToolCall(id="a", name="Bash", arguments={"command": "rm x"}))
 
     asyncio.run(go())
     session = resume(journal, "x")
@@ -121,8 +128,8 @@ def test_an_unloaded_skill_leaves_a_stub_in_its_place(journal: Journal) -> None:
         session = Session(journal, "x")
         await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("Load.")])
-        await session.add_reply(reply(ToolCall("a", "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
-        await session.record_result(ToolResult("a", (Text("the whole body"),)))
+        await session.add_reply(reply(ToolCall(id="a", name="Skill", arguments={"skill": "ways"})), Usage(), 0.0, "m")
+        await session.record_result(ToolResult(call_id="a", content=(Text("the whole body"),)))
         await session.add_skill(
             SkillUse(
                 name="ways",
@@ -166,7 +173,21 @@ def test_compaction_replaces_the_old_part_and_keeps_the_rest(journal: Journal) -
 
 
 def test_the_prompt_is_written_once_while_it_stays_the_same(journal: Journal) -> None:
-    ledger = Ledger((Entry("base", "x.md", "built-in", "", "Be brief.", 3, 0, "kept", ""),))
+    ledger = Ledger(
+        (
+            Entry(
+                kind="base",
+                source="x.md",
+                scope="built-in",
+                level="",
+                text="Be brief.",
+                tokens=3,
+                tokens_cut=0,
+                status="kept",
+                reason="",
+            ),
+        )
+    )
 
     async def go() -> None:
         session = Session(journal, "x")
@@ -190,8 +211,10 @@ def test_a_skill_that_was_delivered_in_two_pieces_is_unloaded_with_both(journal:
         await session.start(SessionHeader(directory="/w", model="scripted", mode="default"))
         await session.add_user([Text("Load.")])
         for call, text in (("a", "the body"), ("b", "what is new")):
-            await session.add_reply(reply(ToolCall(call, "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
-            await session.record_result(ToolResult(call, (Text(text),)))
+            await session.add_reply(
+                reply(ToolCall(id=call, name="Skill", arguments={"skill": "ways"})), Usage(), 0.0, "m"
+            )
+            await session.record_result(ToolResult(call_id=call, content=(Text(text),)))
             await session.add_skill(
                 SkillUse(
                     name="ways", tokens=3, at="now", by="model", digest="d", arguments="", text="the body", call_id=call
@@ -261,7 +284,7 @@ class TestListing:
             session = Session(journal, name)
             await session.start(SessionHeader(directory=directory, model="scripted", mode="default"))
             await session.add_user([Text(said)])
-            await session.add_reply(reply(Text("Yes.")), Usage(10, 5), 0.25, "m")
+            await session.add_reply(reply(Text("Yes.")), Usage(input=10, output=5), 0.25, "m")
             if end:
                 await session.record_end("completed")
 

@@ -188,7 +188,7 @@ class TestFiles:
         bench.write("a.png", PNG)
         bench.write("b.txt", "x")
         found = name(bench, "@a.png @b.txt")
-        assert found.images == (Image("image/png", base64.b64encode(PNG).decode()),)
+        assert found.images == (Image(media_type="image/png", data=base64.b64encode(PNG).decode()),)
         assert found.blocks[0].startswith('<mentioned-file path="a.png" images="1">')
 
     def test_pictures_are_bounded(self, bench: Bench) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kitbag.agent.execute import describe_call
@@ -36,8 +37,8 @@ from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, UserBlock
 
-STARTED = RunStarted("s1", "m", "default", "/w", 0, 0, ())
-ENDED = RunEnded("completed", "", 1, Usage(), 0.0)
+STARTED = RunStarted(session="s1", model="m", mode="default", directory="/w", skills=0, agents=0, tools=())
+ENDED = RunEnded(status="completed", text="", turns=1, usage=Usage(), cost=0.0)
 SECRET = "tok-0123456789abcdef"
 
 
@@ -91,7 +92,7 @@ def test_a_reply_is_shown_block_by_block_and_the_rest_of_it_changes() -> None:
 
 
 def test_a_reply_that_did_not_come_in_pieces_is_shown_all_the_same() -> None:
-    message = Message("assistant", (Thinking("hm", "x"), Text("Whole.")))
+    message = Message("assistant", (Thinking(text="hm", provider="x"), Text("Whole.")))
     assert Watcher().tell(STARTED, MessageAdded(message)).blocks == [ThinkingBlock("hm", 0.0), ReplyBlock("Whole.")]
 
 
@@ -118,7 +119,7 @@ def test_a_reply_that_broke_off_is_taken_back() -> None:
     seen = Watcher().tell(STARTED, TextDelta("Never se"), Discarded("the line was cut"))
     assert seen.blocks == []
     assert seen.live.tail == ""
-    seen.tell(Retrying(1, 2.0, "the line was cut"))
+    seen.tell(Retrying(attempt=1, seconds=2.0, reason="the line was cut"))
     assert seen.told == ["warning: the line was cut; trying again in 2 s"]
     assert "2 s" in seen.live.activity
     seen.tell(TextDelta("Shown.\n\nNot"), Discarded("cut"), TextDelta("Again."), reply("Again."))
@@ -146,8 +147,10 @@ def test_a_secret_that_comes_in_pieces_is_in_none_of_them() -> None:
 def test_a_call_is_told_in_short_and_nothing_twice(
     name: str, arguments: dict[str, Any], summary: str, told: tuple[str, str]
 ) -> None:
-    seen = Watcher().tell(STARTED, ToolStarted("a", name, arguments, describe_call(name, arguments)))
-    seen.tell(ToolFinished("a", name, False, summary, 0.1, "", ""))
+    seen = Watcher().tell(
+        STARTED, ToolStarted(call_id="a", name=name, arguments=arguments, title=describe_call(name, arguments))
+    )
+    seen.tell(ToolFinished(call_id="a", name=name, is_error=False, summary=summary, seconds=0.1, details="", result=""))
     (done,) = seen.blocks
     assert isinstance(done, ToolBlock)
     assert (done.title, done.summary) == told
@@ -156,8 +159,18 @@ def test_a_call_is_told_in_short_and_nothing_twice(
 def test_what_the_person_denied_is_told_as_their_own_deed() -> None:
     seen = Watcher().tell(STARTED)
     for reason in ("the user said no. Do not try the same thing in another way", "the user said no: use a branch"):
-        seen.tell(ToolStarted("a", "Bash", {"command": "rm x"}, "Bash(rm x)"))
-        seen.tell(ToolFinished("a", "Bash", True, f"Bash is not allowed: {reason}", 0.0, "", ""))
+        seen.tell(ToolStarted(call_id="a", name="Bash", arguments={"command": "rm x"}, title="Bash(rm x)"))
+        seen.tell(
+            ToolFinished(
+                call_id="a",
+                name="Bash",
+                is_error=True,
+                summary=f"Bash is not allowed: {reason}",
+                seconds=0.0,
+                details="",
+                result="",
+            )
+        )
     assert [one.summary for one in seen.blocks if isinstance(one, ToolBlock)] == [
         "you said no",
         "you said no: use a branch",
@@ -165,25 +178,36 @@ def test_what_the_person_denied_is_told_as_their_own_deed() -> None:
 
 
 def test_the_seconds_of_a_command_are_not_told_twice() -> None:
-    seen = Watcher().tell(STARTED, ToolStarted("a", "Bash", {"command": "make"}, "Bash(make)"))
+    seen = Watcher().tell(
+        STARTED, ToolStarted(call_id="a", name="Bash", arguments={"command": "make"}, title="Bash(make)")
+    )
     for said, shown in (("2 s", ""), ("3 s: step 1", "step 1"), ("10 small steps", "10 small steps")):
-        assert seen.tell(ToolProgress("a", said)).live.running[0].progress == shown
+        assert seen.tell(ToolProgress(call_id="a", text=said)).live.running[0].progress == shown
 
 
 def test_calls_run_side_by_side_and_are_shown_as_they_finish() -> None:
     seen = Watcher().tell(
         STARTED,
-        ToolStarted("a", "Read", {"file_path": "a.py"}, "Read(a.py)"),
-        ToolStarted("b", "Bash", {"command": "make"}, "Bash(make)"),
-        ToolProgress("b", "compiling"),
+        ToolStarted(call_id="a", name="Read", arguments={"file_path": "a.py"}, title="Read(a.py)"),
+        ToolStarted(call_id="b", name="Bash", arguments={"command": "make"}, title="Bash(make)"),
+        ToolProgress(call_id="b", text="compiling"),
     )
     assert [(one.name, one.title, one.progress) for one in seen.live.running] == [
         ("Read", "a.py", ""),
         ("Bash", "make", "compiling"),
     ]
-    seen.tell(ToolFinished("b", "Bash", True, "exit 2", 1.5, "boom", "told"), ToolProgress("b", "late"))
+    seen.tell(
+        ToolFinished(
+            call_id="b", name="Bash", is_error=True, summary="exit 2", seconds=1.5, details="boom", result="told"
+        ),
+        ToolProgress(call_id="b", text="late"),
+    )
     assert seen.live.activity == "working"
-    seen.tell(ToolFinished("a", "Read", False, "9 lines", 0.1, "", "1 x\n2 y"))
+    seen.tell(
+        ToolFinished(
+            call_id="a", name="Read", is_error=False, summary="9 lines", seconds=0.1, details="", result="1 x\n2 y"
+        )
+    )
     assert seen.blocks == [
         ToolBlock(name="Bash", title="make", summary="exit 2", is_error=True, seconds=1.5, details="boom"),
         ToolBlock(name="Read", title="a.py", summary="9 lines", is_error=False, seconds=0.1),
@@ -193,7 +217,12 @@ def test_calls_run_side_by_side_and_are_shown_as_they_finish() -> None:
 
 
 def test_details_are_those_of_the_last_request_with_what_the_model_got() -> None:
-    read = (ToolStarted("a", "Read", {}, "Read"), ToolFinished("a", "Read", False, "2 lines", 0.1, "", "1 x\n2 y"))
+    read = (
+        ToolStarted(call_id="a", name="Read", arguments={}, title="Read"),
+        ToolFinished(
+            call_id="a", name="Read", is_error=False, summary="2 lines", seconds=0.1, details="", result="1 x\n2 y"
+        ),
+    )
     seen = Watcher().tell(STARTED, *read)
     assert seen.view.details() == [
         ToolBlock(
@@ -209,7 +238,11 @@ def test_details_are_those_of_the_last_request_with_what_the_model_got() -> None
 
 def test_an_agent_is_shown_with_what_it_was_asked() -> None:
     asked = {"subagent_type": "reviewer", "description": "look at it", "prompt": "..."}
-    seen = Watcher().tell(STARTED, ToolStarted("t", "Task", asked, "Task(reviewer)"), ToolProgress("t", "Read(a.py)"))
+    seen = Watcher().tell(
+        STARTED,
+        ToolStarted(call_id="t", name="Task", arguments=asked, title="Task(reviewer)"),
+        ToolProgress(call_id="t", text="Read(a.py)"),
+    )
     assert (seen.live.running[0].title, seen.live.running[0].progress) == ("reviewer: look at it", "Read(a.py)")
 
 
@@ -218,8 +251,12 @@ def test_a_list_of_things_to_do_stays_until_they_are_done() -> None:
         {"content": "one", "status": "completed"},
         {"content": "two", "status": "in_progress", "activeForm": "doing"},
     ]
-    done = ToolFinished("t", "TodoWrite", False, "1 of 2 done", 0.0, "[x] one\n[>] two")
-    seen = Watcher().tell(STARTED, ToolStarted("t", "TodoWrite", {"todos": todos}, "TodoWrite"), done)
+    done = ToolFinished(
+        call_id="t", name="TodoWrite", is_error=False, summary="1 of 2 done", seconds=0.0, details="[x] one\n[>] two"
+    )
+    seen = Watcher().tell(
+        STARTED, ToolStarted(call_id="t", name="TodoWrite", arguments={"todos": todos}, title="TodoWrite"), done
+    )
     assert seen.live.todos == (("completed", "one"), ("in_progress", "doing"))
     assert seen.blocks[-1] == ToolBlock(
         name="TodoWrite", title="", summary="1 of 2 done", is_error=False, seconds=0.0, details="[x] one\n[>] two"
@@ -228,23 +265,33 @@ def test_a_list_of_things_to_do_stays_until_they_are_done() -> None:
     assert seen.live.todos == ()
     assert seen.tell(STARTED).live.todos
     all_done = {"todos": [{"content": "one", "status": "completed"}]}
-    assert seen.tell(ToolStarted("u", "TodoWrite", all_done, ""), done._replace(call_id="u")).live.todos == ()
+    assert (
+        seen.tell(
+            ToolStarted(call_id="u", name="TodoWrite", arguments=all_done, title=""),
+            msgspec.structs.replace(done, call_id="u"),
+        ).live.todos
+        == ()
+    )
 
 
 @pytest.mark.parametrize("arguments", [{}, {"todos": "x"}, {"todos": [1, None, {}]}, {"todos": [{"content": 3}]}])
 def test_arguments_of_any_shape_are_borne(arguments: dict[str, Any]) -> None:
     for name in ("TodoWrite", "Task", "Skill", "Read", ""):
-        Watcher().tell(ToolStarted("t", name, arguments, name), ToolFinished("t", name, False, "", 0.0), ENDED)
+        Watcher().tell(
+            ToolStarted(call_id="t", name=name, arguments=arguments, title=name),
+            ToolFinished(call_id="t", name=name, is_error=False, summary="", seconds=0.0),
+            ENDED,
+        )
 
 
 def test_a_skill_says_that_it_was_loaded() -> None:
     seen = Watcher().tell(
         STARTED,
-        ToolStarted("s", "Skill", {"skill": "pdf"}, "Skill(pdf)"),
-        ToolFinished("s", "Skill", False, "pdf, 1200 tokens", 0.1),
-        SkillLoaded("pdf", 1200, "model"),
-        SkillLoaded("docx", 300, "user", "Bash is allowed"),
-        SkillUnloaded("pdf", "unloaded"),
+        ToolStarted(call_id="s", name="Skill", arguments={"skill": "pdf"}, title="Skill(pdf)"),
+        ToolFinished(call_id="s", name="Skill", is_error=False, summary="pdf, 1200 tokens", seconds=0.1),
+        SkillLoaded(name="pdf", tokens=1200, by="model"),
+        SkillLoaded(name="docx", tokens=300, by="user", rights="Bash is allowed"),
+        SkillUnloaded(name="pdf", reason="unloaded"),
     )
     assert seen.blocks[0] == ToolBlock(
         name="Skill", title="pdf", summary="loaded, 1200 tokens", is_error=False, seconds=0.1
@@ -256,10 +303,10 @@ def test_a_skill_says_that_it_was_loaded() -> None:
 
 
 def test_what_happens_beside_is_told_in_words() -> None:
-    seen = Watcher().tell(Compacted(90_000, 9_000), Notice("warning", "odd", "mend it"))
+    seen = Watcher().tell(Compacted(before=90_000, after=9_000), Notice(severity="warning", text="odd", fix="mend it"))
     assert seen.told == ["the conversation was compacted: 90,000 -> 9,000 tokens", "warning: odd"]
     assert seen.view.used_tokens == 9_000
-    seen.tell(TurnEnded(1, Usage(10, 20, 30, 40), None))
+    seen.tell(TurnEnded(turn=1, usage=Usage(input=10, output=20, cache_read=30, cache_write=40), cost=None))
     assert seen.view.used_tokens == 100
 
 
@@ -267,20 +314,25 @@ def test_what_happens_beside_is_told_in_words() -> None:
     ("ended", "told"),
     [
         (ENDED, []),
-        (ENDED._replace(status="cancelled", fix="--continue"), ["info: cancelled: what was done is kept"]),
-        (ENDED._replace(status="failed", error="no key", fix="set one"), ["error: no key"]),
-        (ENDED._replace(status="empty"), ["error: the model's answer was empty"]),
+        (
+            msgspec.structs.replace(ENDED, status="cancelled", fix="--continue"),
+            ["info: cancelled: what was done is kept"],
+        ),
+        (msgspec.structs.replace(ENDED, status="failed", error="no key", fix="set one"), ["error: no key"]),
+        (msgspec.structs.replace(ENDED, status="empty"), ["error: the model's answer was empty"]),
     ],
 )
 def test_how_it_ended_is_told(ended: RunEnded, told: list[str]) -> None:
-    seen = Watcher().tell(STARTED, ToolStarted("a", "Read", {}, "Read"), TextDelta("Half"), ended)
+    seen = Watcher().tell(
+        STARTED, ToolStarted(call_id="a", name="Read", arguments={}, title="Read"), TextDelta("Half"), ended
+    )
     assert seen.told == told
     assert seen.live == LiveState()
     assert ReplyBlock("Half") in seen.blocks
 
 
 def test_of_a_run_that_stopped_at_a_limit_the_reason_is_told() -> None:
-    assert "as many turns" in Watcher().tell(STARTED, ENDED._replace(status="max-turns")).told[0]
+    assert "as many turns" in Watcher().tell(STARTED, msgspec.structs.replace(ENDED, status="max-turns")).told[0]
 
 
 # A conversation that is gone on with
@@ -304,15 +356,19 @@ async def talk(journal: Journal) -> Session:
     await session.start(SessionHeader(directory="/w", model="m", mode="default"))
     for number in range(5):
         await session.add_user([Text(f"question {number}")])
-        await session.add_reply(Message("assistant", (Text(f"answer {number}"),)), Usage(100, number), 0.0, "m")
+        await session.add_reply(
+            Message("assistant", (Text(f"answer {number}"),)), Usage(input=100, output=number), 0.0, "m"
+        )
     tail = "fix it\n\n<library-changes>\nx\n</library-changes>\n\n<suggested-skills>\nWhy:\n- pdf\n</suggested-skills>"
-    await session.add_user([Image("image/png", "AA=="), Text("SKILL TEXT"), Text(tail)], [(1, "pdf")])
-    call = ToolCall("c1", "Edit", {"file_path": "a.py"})
-    todo = ToolCall("c2", "TodoWrite", {"todos": [{"content": "rest", "status": "pending"}]})
-    parts = (Thinking("hm", "x"), Text("I do."), call, todo)
-    await session.add_reply(Message("assistant", parts), Usage(1_000, 20), 0.0, "m")
+    await session.add_user([Image(media_type="image/png", data="AA=="), Text("SKILL TEXT"), Text(tail)], [(1, "pdf")])
+    call = ToolCall(id="c1", name="Edit", arguments={"file_path": "a.py"})
+    todo = ToolCall(id="c2", name="TodoWrite", arguments={"todos": [{"content": "rest", "status": "pending"}]})
+    parts = (Thinking(text="hm", provider="x"), Text("I do."), call, todo)
+    await session.add_reply(Message("assistant", parts), Usage(input=1_000, output=20), 0.0, "m")
     await session.record_intent(call)
-    await session.record_result(ToolResult("c1", (Text("long result"),)), "1 line", details="--- a.py\n+++ a.py")
+    await session.record_result(
+        ToolResult(call_id="c1", content=(Text("long result"),)), "1 line", details="--- a.py\n+++ a.py"
+    )
     await session.record_intent(todo)
     note = '<task-notification task-id="t1" status="completed" agent="reviewer" description="x">\nFine.\n</task-notification>'
     await session.add_note(note)

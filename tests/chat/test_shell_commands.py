@@ -31,7 +31,7 @@ def test_what_begins_with_an_exclamation_mark_is_a_command_of_the_person(text: s
         Submitted(text="!important\nplease do it"),
         Submitted(text="look !ls"),
         Submitted(text="!ls", is_piped=True),
-        Submitted(text="!ls", images=(Image("image/png", "aGk="),)),
+        Submitted(text="!ls", images=(Image(media_type="image/png", data="aGk="),)),
     ],
 )
 def test_everything_else_is_a_message_and_so_is_each_line_of_a_pipe(said: Submitted) -> None:

@@ -110,7 +110,9 @@ def test_the_ledger_is_what_the_next_request_really_carries(asked: World) -> Non
 
 
 def test_the_residual_is_between_the_provider_s_count_and_ours_of_the_same_request(asked: World) -> None:
-    with ModelServer(Script([Rule([Step(text="Hi.", usage=Usage(100, 2, 30, 4))])])) as server:
+    with ModelServer(
+        Script([Rule([Step(text="Hi.", usage=Usage(input=100, output=2, cache_read=30, cache_write=4))])])
+    ) as server:
         _answered(asked, server, "-p", "Hello.")
         found = asked.json("context")
     assert found["last_request"]["provider"] == 134

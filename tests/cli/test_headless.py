@@ -40,7 +40,7 @@ class TestFormats:
     @pytest.mark.parametrize("protocol", PROTOCOLS)
     def test_json_tells_all_of_it_in_every_protocol(self, world: World, protocol: str) -> None:
         world.write("a.txt", "the text of a\n")
-        with ModelServer(script(reads(), Step(text="Done.", usage=Usage(100, 10)))) as server:
+        with ModelServer(script(reads(), Step(text="Done.", usage=Usage(input=100, output=10)))) as server:
             point(world, server, protocol)
             found = answer(world, "Hi")
             sent = [request.raw.decode() for request in server.requests]

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import msgspec
 import pytest
 
 from kitbag.cli.run_output import JsonOutput, RunOutput, StreamJsonOutput, TextOutput
@@ -11,8 +12,8 @@ from kitbag.events import Discarded, MessageAdded, Notice, RunEnded, RunStarted,
 from kitbag.messages import Message, Text, ToolCall, Usage
 
 SECRET = "tok-0123456789abcdef"
-STARTED = RunStarted("s1", "m", "default", "/w", 0, 0, ())
-ENDED = RunEnded("completed", f"It is {SECRET}.", 1, Usage(1, 2), None)
+STARTED = RunStarted(session="s1", model="m", mode="default", directory="/w", skills=0, agents=0, tools=())
+ENDED = RunEnded(status="completed", text=f"It is {SECRET}.", turns=1, usage=Usage(input=1, output=2), cost=None)
 REPORTS: list[type[RunOutput]] = [TextOutput, JsonOutput, StreamJsonOutput]
 
 
@@ -24,15 +25,15 @@ def told(report: RunOutput, *events: object) -> None:
 
 @pytest.mark.parametrize("kind", REPORTS)
 def test_no_secret_is_told(kind: type[RunOutput], capsys: pytest.CaptureFixture[str]) -> None:
-    notice = Notice("error", f"bad {SECRET}", f"not {SECRET}")
-    failed = ToolFinished("c", "Read", True, f"no {SECRET}", 0.1)
+    notice = Notice(severity="error", text=f"bad {SECRET}", fix=f"not {SECRET}")
+    failed = ToolFinished(call_id="c", name="Read", is_error=True, summary=f"no {SECRET}", seconds=0.1)
     told(
         kind((SECRET,)),
         STARTED,
         notice,
         failed,
         TextDelta(f"a {SECRET}"),
-        ENDED._replace(status="failed", error=SECRET),
+        msgspec.structs.replace(ENDED, status="failed", error=SECRET),
     )
     said = capsys.readouterr()
     assert SECRET not in said.out + said.err
@@ -53,7 +54,7 @@ def test_a_fault_is_told_once_and_its_place_goes_to_stderr(
     assert "a fault of Kitbag" in said.out + said.err
     report = kind()
     report.event(STARTED)
-    report.event(ENDED._replace(status="failed", text="", error="oops"))
+    report.event(msgspec.structs.replace(ENDED, status="failed", text="", error="oops"))
     report.internal_error("ZeroDivisionError", "Traceback:")
     said = capsys.readouterr()
     assert (said.out + said.err).count("oops") == 1
@@ -64,7 +65,7 @@ def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[
     report = JsonOutput()
     for text in ("one", "two"):
         report.event(STARTED)
-        report.event(ENDED._replace(text=text))
+        report.event(msgspec.structs.replace(ENDED, text=text))
     report.fail(KitbagError("no more", "stop"))
     found = json.loads(capsys.readouterr().out)
     assert (found["status"], found["error"]) == ("failed", "no more")
@@ -74,13 +75,15 @@ def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[
 
 
 class TestText:
-    REFUSED = ToolFinished("c1", "Edit", True, "Edit is not allowed: nobody can be asked", 0.1)
+    REFUSED = ToolFinished(
+        call_id="c1", name="Edit", is_error=True, summary="Edit is not allowed: nobody can be asked", seconds=0.1
+    )
 
     def test_without_a_terminal_what_was_refused_is_told_once_at_the_end(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        bash = ToolFinished("c2", "Bash", True, "Bash is not allowed: no", 0.1)
-        failed = ToolFinished("c3", "Read", True, "it is not there", 0.1)
+        bash = ToolFinished(call_id="c2", name="Bash", is_error=True, summary="Bash is not allowed: no", seconds=0.1)
+        failed = ToolFinished(call_id="c3", name="Read", is_error=True, summary="it is not there", seconds=0.1)
         report = TextOutput()
         told(report, STARTED, self.REFUSED, bash, bash, failed, ENDED)
         said = capsys.readouterr()
@@ -94,9 +97,14 @@ class TestText:
     ) -> None:
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         monkeypatch.setenv("NO_COLOR", "1")
-        one, two = ToolStarted("c1", "Edit", {}, "Edit(a.py)"), ToolStarted("c2", "Grep", {}, "Grep(x)")
-        spoken = MessageAdded(Message("assistant", (Text("I look.\nThen I act."), ToolCall("c1", "Edit", {}))))
-        found = ToolFinished("c2", "Grep", False, "2 files", 0.1)
+        one, two = (
+            ToolStarted(call_id="c1", name="Edit", arguments={}, title="Edit(a.py)"),
+            ToolStarted(call_id="c2", name="Grep", arguments={}, title="Grep(x)"),
+        )
+        spoken = MessageAdded(
+            Message("assistant", (Text("I look.\nThen I act."), ToolCall(id="c1", name="Edit", arguments={})))
+        )
+        found = ToolFinished(call_id="c2", name="Grep", is_error=False, summary="2 files", seconds=0.1)
         told(TextOutput(), STARTED, spoken, one, two, found, self.REFUSED, ENDED)
         said = capsys.readouterr()
         assert said.out == f"It is {SECRET}.\n"

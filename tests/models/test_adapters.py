@@ -64,7 +64,7 @@ def reply_of(pieces: list[StreamItem]) -> ModelReply:
 
 def test_text_comes_in_pieces_that_make_up_the_reply(connect: Connect) -> None:
     text = "Zwölf Boxkämpfer jagen Viktor. 数据库 👩‍💻 " * 10
-    with ModelServer(script(Step(text=text, usage=Usage(10, 20)))) as server:
+    with ModelServer(script(Step(text=text, usage=Usage(input=10, output=20)))) as server:
         pieces = collect(connect(server), ask())
     assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == text
     reply = reply_of(pieces)
@@ -88,8 +88,11 @@ def test_tokens_from_the_cache_are_counted_once_and_not_as_input(connect: Connec
     [
         ({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 100}}, Usage(cache_read=100)),
         ({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 300}}, Usage(cache_read=100)),
-        ({"prompt_tokens": 100, "prompt_tokens_details": None}, Usage(100)),
-        ({"input_tokens": 100, "input_tokens_details": {"cached_tokens": -5}, "output_tokens": 7}, Usage(100, 7)),
+        ({"prompt_tokens": 100, "prompt_tokens_details": None}, Usage(input=100)),
+        (
+            {"input_tokens": 100, "input_tokens_details": {"cached_tokens": -5}, "output_tokens": 7},
+            Usage(input=100, output=7),
+        ),
         ({"prompt_tokens": None, "prompt_tokens_details": {"cached_tokens": 10}}, Usage()),
     ],
 )
@@ -108,8 +111,8 @@ def test_calls_come_with_their_arguments_read(connect: Connect) -> None:
     reply = reply_of(pieces)
     assert reply.stop == "tools"
     assert reply.message.calls == (
-        ToolCall("call_1", "Read", {"file_path": "naïve 👩‍💻.txt"}),
-        ToolCall("call_2", "Read", {}),
+        ToolCall(id="call_1", name="Read", arguments={"file_path": "naïve 👩‍💻.txt"}),
+        ToolCall(id="call_2", name="Read", arguments={}),
     )
 
 
@@ -120,9 +123,11 @@ def test_what_the_model_thought_is_streamed_and_given_back_to_the_same_provider_
         pieces = collect(provider, ask())
         assert "".join(piece.text for piece in pieces if isinstance(piece, ThinkingChunk)) == "Hmm, a file."
         thought = reply_of(pieces).message
-        result = Message("user", (ToolResult("call_1", (Text("contents"),)),))
+        result = Message("user", (ToolResult(call_id="call_1", content=(Text("contents"),)),))
         collect(provider, ask(user_message("hi"), thought, result))
-        foreign = Message("assistant", (Thinking("Secret.", "somebody-else", "sealed"), *thought.parts[1:]))
+        foreign = Message(
+            "assistant", (Thinking(text="Secret.", provider="somebody-else", opaque="sealed"), *thought.parts[1:])
+        )
         collect(provider, ask(user_message("hi"), foreign, result))
     own, other = (json.dumps(received.body) for received in server.requests[1:])
     if any(isinstance(part, Thinking) and part.opaque for part in thought.parts):
@@ -132,11 +137,14 @@ def test_what_the_model_thought_is_streamed_and_given_back_to_the_same_provider_
 
 
 def test_a_whole_conversation_arrives_as_it_was(connect: Connect) -> None:
-    picture = Image("image/png", "aGVsbG8=")
+    picture = Image(media_type="image/png", data="aGVsbG8=")
     talk = (
         Message("user", (Text("What is this?"), picture)),
-        Message("assistant", (Text("I look."), ToolCall("call_1", "Read", {"file_path": "x"}))),
-        Message("user", (ToolResult("call_1", (Text("a result"), picture), is_error=True), Text("and go on"))),
+        Message("assistant", (Text("I look."), ToolCall(id="call_1", name="Read", arguments={"file_path": "x"}))),
+        Message(
+            "user",
+            (ToolResult(call_id="call_1", content=(Text("a result"), picture), is_error=True), Text("and go on")),
+        ),
     )
     with ModelServer(
         Script([Rule([Step(text="no")], first="nothing like it"), Rule([Step(), Step(text="yes")])])
@@ -251,7 +259,7 @@ def test_arguments_that_are_not_one_sound_object_are_never_passed_on(connect: Co
         calls = reply_of(collect(connect(server), ask())).message.calls
     assert calls[0].problem
     assert calls[0].arguments == {}
-    assert calls[1] == ToolCall("call_2", "Read", {"file_path": "ok"})
+    assert calls[1] == ToolCall(id="call_2", name="Read", arguments={"file_path": "ok"})
 
 
 @pytest.mark.parametrize("name", ["", "Re ad", "Read\0", "x" * 200, "выполнить"])

@@ -42,15 +42,17 @@ def test_every_entry_makes_sense() -> None:
 def test_an_unknown_model_is_assumed_small_and_its_price_is_not_known() -> None:
     known = look_up_model("x/never-heard-of")
     assert known.window == DEFAULT_WINDOW
-    assert known.cost(Usage(1, 1)) is None
+    assert known.cost(Usage(input=1, output=1)) is None
     assert known.cost(Usage()) == 0.0
 
 
 def test_what_a_reply_costs() -> None:
     known = look_up_model("anthropic/claude-sonnet-4-5")
-    assert known.cost(Usage(1_000_000, 0)) == 3.0
-    assert known.cost(Usage(0, 1_000_000, 1_000_000, 1_000_000)) == pytest.approx(15.0 + 0.3 + 3.75)
-    assert look_up_model("openai/gpt-5").cost(Usage(0, 0, 0, 1_000_000)) == 1.25, (
+    assert known.cost(Usage(input=1_000_000, output=0)) == 3.0
+    assert known.cost(Usage(input=0, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000)) == pytest.approx(
+        15.0 + 0.3 + 3.75
+    )
+    assert look_up_model("openai/gpt-5").cost(Usage(input=0, output=0, cache_read=0, cache_write=1_000_000)) == 1.25, (
         "what has no price of its own is input"
     )
 

@@ -64,7 +64,7 @@ def test_calls_pieces_and_counts_are_those_of_a_real_one() -> None:
             "usage": {"input": 3, "output": 4}}  # fmt: skip
     *pieces, reply = ask(Scripted(script_of([step])))
     assert isinstance(reply, ModelReply)
-    assert (reply.stop, reply.usage) == ("tools", Usage(3, 4))
+    assert (reply.stop, reply.usage) == ("tools", Usage(input=3, output=4))
     assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == "x" * 100
     assert reply.message.calls[0].arguments == {"file_path": "a"}
 

@@ -125,7 +125,7 @@ class TestOneTurnSkills:
         assert "Go up north\\nand on by the ways." in first
         assert "by the ways" not in second
         assert "was shown here for one turn" in second
-        assert house.of(SkillLoaded) == [SkillLoaded("ways", house.of(SkillLoaded)[0].tokens, "user")]
+        assert house.of(SkillLoaded) == [SkillLoaded(name="ways", tokens=house.of(SkillLoaded)[0].tokens, by="user")]
 
     def test_without_arguments_the_message_still_says_something(self, house: House) -> None:
         house.world.skill("~/.kitbag/skills", "ways")
@@ -370,13 +370,13 @@ def test_pictures_go_along(house: House) -> None:
         where = str(house.world.workspace)
         async with (
             Agent(provider=model, directory=where) as agent,
-            agent.run("What is this?", [Image("image/png", "aGk=")]) as run,
+            agent.run("What is this?", [Image(media_type="image/png", data="aGk=")]) as run,
         ):
             await run.wait()
         return model
 
     parts = asyncio.run(go()).requests[0].messages[0].parts
-    assert parts[0] == Image("image/png", "aGk=")
+    assert parts[0] == Image(media_type="image/png", data="aGk=")
     assert isinstance(parts[1], Text)
 
 

@@ -55,7 +55,7 @@ class Shop:
 
     def call(self, tool: str) -> str:
         """With its intent in the journal."""
-        call = ToolCall(f"call-{os.urandom(4).hex()}", tool, {})
+        call = ToolCall(id=f"call-{os.urandom(4).hex()}", name=tool, arguments={})
         self.run(self.session.add_reply(Message("assistant", (call,)), Usage(), 0.0, "model"))
         self.run(self.session.record_intent(call))
         return call.id

@@ -274,9 +274,12 @@ def test_what_agents_spend_counts_against_the_limits_of_the_one_that_started_the
     from kitbag.agent.loop import Limits
     from kitbag.messages import Usage
 
-    spends = Step(text="Found.", usage=Usage(5_000, 100))
+    spends = Step(text="Found.", usage=Usage(input=5_000, output=100))
     house = House(world)
-    steps = script([Step(calls=(task(),), usage=Usage(10, 10)), Step(text="More.", usage=Usage(10, 10))], [spends])
+    steps = script(
+        [Step(calls=(task(),), usage=Usage(input=10, output=10)), Step(text="More.", usage=Usage(input=10, output=10))],
+        [spends],
+    )
     ended = house.ask("Ask.", steps=steps, limits=Limits(tokens=5_000))
     assert ended.status == "max-tokens"
 

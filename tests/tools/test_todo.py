@@ -92,7 +92,7 @@ def test_fields_that_other_agents_send_are_accepted_and_not_advertised() -> None
 
 
 def calls(*lists: list[Any]) -> dict[str, ToolCall]:
-    made = [ToolCall(f"c{at}", "TodoWrite", {"todos": todos}) for at, todos in enumerate(lists)]
+    made = [ToolCall(id=f"c{at}", name="TodoWrite", arguments={"todos": todos}) for at, todos in enumerate(lists)]
     return {call.id: call for call in made}
 
 

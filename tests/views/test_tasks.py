@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("kitbag_home")
 def test_a_whole_is_its_own_part_and_those_of_its_children(world: World) -> None:
     world.write("~/.kitbag/agents/boss.md", "---\nname: boss\ndescription: Leads.\ntools: Task, Read\n---\nLead.\n")
     explore = json.dumps({"subagent_type": "Explore", "prompt": "Look."})
-    two = Step(calls=(("a", "Task", explore), ("b", "Task", explore)), usage=Usage(1_000, 100))
+    two = Step(calls=(("a", "Task", explore), ("b", "Task", explore)), usage=Usage(input=1_000, output=100))
     rules = Script(
         [
-            Rule([Step(text="Seen.", usage=Usage(300, 30))], system="Look\\."),
-            Rule([two, Step(text="Led.", usage=Usage(2_000, 10))], system=AN_AGENT),
+            Rule([Step(text="Seen.", usage=Usage(input=300, output=30))], system="Look\\."),
+            Rule([two, Step(text="Led.", usage=Usage(input=2_000, output=10))], system=AN_AGENT),
             Rule([Step(calls=(task(subagent_type="boss", prompt="Lead all."),)), Step(text="Done.")]),
         ]
     )

@@ -69,7 +69,7 @@ async def ask_model(
             if emitted:
                 emit(Discarded(error.problem))
             wait = _retry_delay(error, retry_policy, attempt)
-            emit(Retrying(attempt, wait, error.problem))
+            emit(Retrying(attempt=attempt, seconds=wait, reason=error.problem))
             await asyncio.sleep(wait)
             attempt += 1
 

@@ -41,7 +41,7 @@ def estimate_message_tokens(message: Message) -> int:
 
 def _estimate_part_tokens(part: Text | Image | Thinking | ToolCall | ToolResult) -> int:
     match part:
-        case Text(text) | Thinking(text):
+        case Text(text) | Thinking(text=text):
             return estimate_tokens(text)
         case Image():
             return _IMAGE_TOKENS
@@ -161,10 +161,10 @@ async def compact_session(
         cost=cost,
     )
     await session.record_compaction(compaction)
-    emit(Compacted(tokens_before, tokens_after))
+    emit(Compacted(before=tokens_before, after=tokens_after))
     for skill in attached:
         if skill.loaded is None:
-            emit(SkillUnloaded(skill.name, "to make room"))
+            emit(SkillUnloaded(name=skill.name, reason="to make room"))
     return True
 
 
@@ -231,7 +231,12 @@ async def _summarize(
         problem = "the summary was empty"
     except ModelError as error:
         problem = error.problem
-    emit(Notice("warning", f"no summary could be made ({problem}); the conversation was shortened to an extract"))
+    emit(
+        Notice(
+            severity="warning",
+            text=f"no summary could be made ({problem}); the conversation was shortened to an extract",
+        )
+    )
     return "No summary could be made. An extract:\n" + _render_messages(old, max_output), usage, cost
 
 

@@ -238,7 +238,7 @@ def tool_text(spec: ToolSpec) -> str:
 def part_text(part: Part) -> str:
     """All text of a part that a model reads; for an image, its data."""
     match part:
-        case Text(text) | Thinking(text):
+        case Text(text) | Thinking(text=text):
             return text
         case Image():
             return part.data

@@ -7,6 +7,8 @@ Used by loop before a reply is recorded, so that no result belongs to two calls 
 import os
 from collections.abc import Mapping
 
+import msgspec
+
 from kitbag.agent.ask_model import Emit
 from kitbag.events import Notice
 from kitbag.messages import Message, Part, ToolCall
@@ -26,7 +28,7 @@ def make_call_ids_unique(
         if isinstance(part, ToolCall):
             if part.id in used:
                 problem = f"the model made two calls under one id; the second, of {part.name}, was left out"
-                emit(Notice("warning", problem))
+                emit(Notice(severity="warning", text=problem))
                 continue
             used.add(part.id)
             if part.id in earlier or not part.id:
@@ -42,4 +44,4 @@ def _with_new_id(call: ToolCall, earlier: ToolCall | None, toolset: AbstractTool
     is_identical = executed is not None and (call.name, call.arguments) == (executed.name, executed.arguments)
     if is_identical and not problem and tool is not None and not tool.read_only:
         problem = "this very call, under this id, was made before and is not run again; its result stands above"
-    return call._replace(id=f"call_{os.urandom(8).hex()}", problem=problem)
+    return msgspec.structs.replace(call, id=f"call_{os.urandom(8).hex()}", problem=problem)

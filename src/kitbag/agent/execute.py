@@ -152,7 +152,7 @@ class Executor:
         if isinstance(permit, Denial):
             return error_output(f"{tool.name} is not allowed: {permit.reason}")
         if permit.notice:
-            self.emit(Notice("warning", permit.notice))
+            self.emit(Notice(severity="warning", text=permit.notice))
         if not tool.read_only:
             await self.session.record_intent(call)
         self._emit_started(call)
@@ -186,23 +186,30 @@ class Executor:
 
     def _emit_settings_changes(self, permissions: Permissions) -> None:
         for change in permissions.take_notices() if self._emits_settings_changes else ():
-            self.emit(Notice("warning", change))
+            self.emit(Notice(severity="warning", text=change))
 
     def _emit_started(self, call: ToolCall) -> None:
         """Once per call."""
         if call.id not in self._started_at:
             self._started_at[call.id] = time.monotonic()
-            self.emit(ToolStarted(call.id, call.name, call.arguments, describe_call(call.name, call.arguments)))
+            self.emit(
+                ToolStarted(
+                    call_id=call.id,
+                    name=call.name,
+                    arguments=call.arguments,
+                    title=describe_call(call.name, call.arguments),
+                )
+            )
 
     def _emit_progress(self, call_id: str, text: str) -> None:
-        self.emit(ToolProgress(call_id, collapse_whitespace(text)))
+        self.emit(ToolProgress(call_id=call_id, text=collapse_whitespace(text)))
 
     async def _finish(self, call: ToolCall, outcome: ToolOutput) -> None:
         self._emit_started(call)
         await run_to_completion(self._record_result(call, outcome))
 
     async def _record_result(self, call: ToolCall, outcome: ToolOutput) -> None:
-        result = ToolResult(call.id, outcome.content, outcome.is_error)
+        result = ToolResult(call_id=call.id, content=outcome.content, is_error=outcome.is_error)
         await self.session.record_result(result, outcome.summary, outcome.truncation, outcome.details)
         if outcome.new_directory and outcome.new_directory != self.context.directory:
             await self.session.record_directory(outcome.new_directory)
@@ -214,30 +221,38 @@ class Executor:
         seconds = time.monotonic() - self._started_at[call.id]
         self.emit(
             ToolFinished(
-                call.id,
-                call.name,
-                outcome.is_error,
-                collapse_whitespace(outcome.summary),
-                seconds,
-                outcome.details,
-                "".join(part.text for part in outcome.content if isinstance(part, Text)),
+                call_id=call.id,
+                name=call.name,
+                is_error=outcome.is_error,
+                summary=collapse_whitespace(outcome.summary),
+                seconds=seconds,
+                details=outcome.details,
+                result="".join(part.text for part in outcome.content if isinstance(part, Text)),
             )
         )
         if outcome.unloaded_skill:
-            self.emit(SkillUnloaded(outcome.unloaded_skill, "unloaded"))
+            self.emit(SkillUnloaded(name=outcome.unloaded_skill, reason="unloaded"))
         notices = {permissions.skill: permissions.user_notice() for permissions in self.turn_permissions.take_new()}
         if (loaded := outcome.loaded_skill) is not None:
-            self.emit(SkillLoaded(loaded.name, loaded.tokens, loaded.loaded_by, notices.pop(loaded.name, "")))
+            self.emit(
+                SkillLoaded(
+                    name=loaded.name, tokens=loaded.tokens, by=loaded.loaded_by, rights=notices.pop(loaded.name, "")
+                )
+            )
         for skill, permissions in notices.items():
-            self.emit(Notice("info", f"the skill {collapse_whitespace(skill)}, {permissions}"))
+            self.emit(Notice(severity="info", text=f"the skill {collapse_whitespace(skill)}, {permissions}"))
 
     async def answer_open_calls(self) -> None:
         """After a cancellation: gives every open call a result."""
         for call in self.session.open_calls:
             text = CANCELLED if call.id in self.session.started_calls else NOT_STARTED
-            await self.session.record_result(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")
+            await self.session.record_result(
+                ToolResult(call_id=call.id, content=(Text(text),), is_error=True), "cancelled"
+            )
             if call.id in self._started_at:
-                self.emit(ToolFinished(call.id, call.name, True, "cancelled", 0.0))
+                self.emit(
+                    ToolFinished(call_id=call.id, name=call.name, is_error=True, summary="cancelled", seconds=0.0)
+                )
 
 
 def describe_call(tool: str, arguments: dict[str, Any]) -> str:

@@ -4,6 +4,8 @@ Used by loop before a reply is recorded, so the refusal also holds when the sess
 decide which replies are complete, by a list of known stop reasons (models/provider).
 """
 
+import msgspec
+
 from kitbag.events import Notice
 from kitbag.messages import Message, ToolCall
 from kitbag.models.provider import ModelReply
@@ -37,7 +39,9 @@ def refuse_calls(reply: ModelReply) -> Message:
         "send the call again, shorter or in parts" if reply.stop == "length" else "send the call again if needed"
     )
     problem = f"{reason}, so none of its tool calls was executed; {retry_hint}"
-    parts = (part._replace(problem=problem) if isinstance(part, ToolCall) else part for part in message.parts)
+    parts = (
+        msgspec.structs.replace(part, problem=problem) if isinstance(part, ToolCall) else part for part in message.parts
+    )
     return Message(message.role, tuple(parts))
 
 
@@ -45,5 +49,5 @@ def cut_off_notice(reply: ModelReply) -> Notice | None:
     """For the user. None for a cut-off or refused text: that ends the run, and RunEnded reports it."""
     reason = cut_off_reason(reply)
     if reason and reply.message.calls:
-        return Notice("warning", f"{reason}; none of its tool calls was executed")
-    return Notice("warning", f"{reason}; the answer may be incomplete") if reply.stop == "other" else None
+        return Notice(severity="warning", text=f"{reason}; none of its tool calls was executed")
+    return Notice(severity="warning", text=f"{reason}; the answer may be incomplete") if reply.stop == "other" else None

@@ -116,7 +116,10 @@ class Loop:
 
     def _check_price(self) -> None:
         """Refuses a cost limit that can't be enforced."""
-        if self.limits.cost and (self.session.totals.unpriced or self.model_config.price(Usage(1, 1, 1, 1)) is None):
+        if self.limits.cost and (
+            self.session.totals.unpriced
+            or self.model_config.price(Usage(input=1, output=1, cache_read=1, cache_write=1)) is None
+        ):
             name = f"{self.model_config.provider.name}/{self.model_config.model}"
             fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
             raise UsageError(f"the price of {name} is not known, so a limit of cost can't be kept", fix)
@@ -192,7 +195,7 @@ class Loop:
         self.meter.record_usage(reply.usage, len(messages))
         self._last_text = message.text or self._last_text
         self.emit(MessageAdded(message))
-        self.emit(TurnEnded(self.session.totals.turns, reply.usage, cost))
+        self.emit(TurnEnded(turn=self.session.totals.turns, usage=reply.usage, cost=cost))
         if notice := cut_off_notice(reply):
             self.emit(notice)
         return msgspec.structs.replace(reply, message=message)
@@ -242,7 +245,15 @@ class Loop:
     def _make_run_ended(self, status: RunStatus, error: str = "", fix: str = "") -> RunEnded:
         totals = self.session.totals
         cost = None if totals.unpriced else totals.cost
-        return RunEnded(status, self._last_text, totals.turns - self._first_turn, totals.usage, cost, error, fix)
+        return RunEnded(
+            status=status,
+            text=self._last_text,
+            turns=totals.turns - self._first_turn,
+            usage=totals.usage,
+            cost=cost,
+            error=error,
+            fix=fix,
+        )
 
 
 def _suggest_fix(error: ModelError) -> str:

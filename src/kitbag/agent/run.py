@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Literal, Self
 
+import msgspec
+
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
 from kitbag.agent.shield import run_to_completion
@@ -117,7 +119,9 @@ class Run:
     def _aborted(self, status: Literal["cancelled", "failed"], problem: str, fix: str) -> RunEnded:
         totals = self.session.totals
         cost = None if totals.unpriced else totals.cost
-        return RunEnded(status, self._text, self._turns, totals.usage, cost, problem, fix)
+        return RunEnded(
+            status=status, text=self._text, turns=self._turns, usage=totals.usage, cost=cost, error=problem, fix=fix
+        )
 
     async def _write_end(self, end: RunEnded) -> None:
         try:
@@ -125,7 +129,7 @@ class Run:
         except KitbagError as error:  # such as a full disk: the user must know
             self.error = self.error or error
             problem, fix = (end.error, end.fix) if end.error else (error.problem, error.fix)
-            end = end._replace(status="failed", error=problem, fix=fix)
+            end = msgspec.structs.replace(end, status="failed", error=problem, fix=fix)
         self._end = end
 
 

@@ -38,6 +38,8 @@ from kitbag.messages import (
     message_to_json,
     part_from_json,
     part_to_json,
+    usage_from_record,
+    usage_to_record,
 )
 from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry, JournalRecord
@@ -65,7 +67,7 @@ class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True):
                 parts[index] = _unloaded_stub(name)
         for index, part in enumerate(parts):
             if isinstance(part, ToolResult) and part.call_id in unloaded:
-                parts[index] = part._replace(content=(_unloaded_stub(unloaded[part.call_id]),))
+                parts[index] = msgspec.structs.replace(part, content=(_unloaded_stub(unloaded[part.call_id]),))
         return Message(self.message.role, tuple(parts))
 
 
@@ -186,7 +188,7 @@ class Session:
         recorded = Message(message.role, tuple(replace_part_surrogates(part) for part in message.parts))
         body = {
             "message": message_to_json(recorded),
-            "usage": list(usage),
+            "usage": usage_to_record(usage),
             "cost": cost,
             "model": replace_surrogates(model),
             "incomplete": incomplete,
@@ -234,7 +236,7 @@ class Session:
             **COMPACTION_FIELDS.write(compaction),
             "attached": [list(pair) for pair in compaction.attached],
             "skills": [SKILL_USE_FIELDS.write(use) for use in compaction.skills],
-            "usage": list(compaction.usage),
+            "usage": usage_to_record(compaction.usage),
         }
         await self._write("compacted", body, lambda _: self._apply_compaction(compaction))
 
@@ -335,7 +337,7 @@ class Session:
                 one_turn_skills = tuple((int(index), str(name)) for index, name in body.get("one_turn", ()))
                 self._apply_user(_read_message(body["message"]), record.seq, one_turn_skills)
             case "reply":
-                message, usage = _read_message(body["message"]), Usage(*body.get("usage", ()))
+                message, usage = _read_message(body["message"]), usage_from_record(body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
             case "note":
                 self._append(RecordedMessage(message=_read_message(body["message"]), seq=record.seq))
@@ -363,7 +365,7 @@ class Session:
                 fields = COMPACTION_FIELDS.known_fields(body)
                 fields["attached"] = tuple((str(name), str(text)) for name, text in body.get("attached", ()))
                 fields["skills"] = tuple(_read_use(use) for use in body.get("skills", ()))
-                fields["usage"] = Usage(*body.get("usage", ()))
+                fields["usage"] = usage_from_record(body.get("usage", ()))
                 self._apply_compaction(Compaction(**fields))
             case _:
                 pass  # not part of the conversation

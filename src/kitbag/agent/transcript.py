@@ -8,6 +8,8 @@ for each call, in the message after it. What does not fit is fixed and reported.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 
 P = TypeVar("P", bound=Part)
@@ -110,7 +112,7 @@ def _match_results(
 def _make_missing_result(call: ToolCall, started_calls: frozenset[str], problems: list[str]) -> ToolResult:
     problems.append(f"the call {call.id} ({call.name}) had no result")
     text = UNKNOWN_OUTCOME if call.id in started_calls else NEVER_RUN
-    return ToolResult(call.id, (Text(text),), is_error=True)
+    return ToolResult(call_id=call.id, content=(Text(text),), is_error=True)
 
 
 def _answer_open_calls(
@@ -140,18 +142,24 @@ def replace_part_surrogates(part: P) -> P:
         case Text(text):
             replaced: Part = Text(replace_surrogates(text))
         case Thinking():
-            replaced = Thinking(*map(replace_surrogates, part))
+            replaced = Thinking(
+                text=replace_surrogates(part.text),
+                provider=replace_surrogates(part.provider),
+                opaque=replace_surrogates(part.opaque),
+            )
         case Image():
-            replaced = Image(*map(replace_surrogates, part))
+            replaced = Image(media_type=replace_surrogates(part.media_type), data=replace_surrogates(part.data))
         case ToolCall():
             texts = {
                 "id": replace_surrogates(part.id),
                 "name": replace_surrogates(part.name),
                 "raw": replace_surrogates(part.raw),
             }
-            replaced = part._replace(**texts, arguments=dict(part.arguments))
+            replaced = msgspec.structs.replace(part, **texts, arguments=dict(part.arguments))
         case ToolResult():
-            replaced = part._replace(
-                call_id=replace_surrogates(part.call_id), content=tuple(map(replace_part_surrogates, part.content))
+            replaced = msgspec.structs.replace(
+                part,
+                call_id=replace_surrogates(part.call_id),
+                content=tuple(map(replace_part_surrogates, part.content)),
             )
     return replaced if replaced != part else part  # pyright: ignore[reportReturnType] - of the same kind as it was

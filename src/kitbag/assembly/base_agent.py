@@ -110,7 +110,7 @@ class BaseAgent(AgentResources):
         if not session_id:
             return Session(self.journal, new_session_id())
         session = resume(self.journal, newest_session(self.journal, places.cwd) if session_id == "last" else session_id)
-        self.notices += [Notice("warning", warning) for warning in session.warnings]
+        self.notices += [Notice(severity="warning", text=warning) for warning in session.warnings]
         return session
 
     # The session
@@ -212,13 +212,13 @@ class BaseAgent(AgentResources):
         self._refresh_server_tools()
         library = self.environment.library
         started = RunStarted(
-            self.session.id,
-            self.chosen.name,
-            self.permissions.mode,
-            self.environment.places.cwd,
-            len(library.skills),
-            len(library.agents),
-            self.toolset.names(),
+            session=self.session.id,
+            model=self.chosen.name,
+            mode=self.permissions.mode,
+            directory=self.environment.places.cwd,
+            skills=len(library.skills),
+            agents=len(library.agents),
+            tools=self.toolset.names(),
         )
 
         async def work(emit: Emit) -> RunEnded:

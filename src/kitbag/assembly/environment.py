@@ -134,7 +134,7 @@ def _make_permissions(workspace: Workspace, live_rules: LiveRules, library: Regi
 
 
 def diagnostic_notice(diagnostic: Diagnostic) -> Notice:
-    return Notice(diagnostic.severity, f"{diagnostic.place}: {diagnostic.problem}", diagnostic.fix)
+    return Notice(severity=diagnostic.severity, text=f"{diagnostic.place}: {diagnostic.problem}", fix=diagnostic.fix)
 
 
 def trust_lost_notices(library: Registry) -> list[Notice]:
@@ -143,7 +143,9 @@ def trust_lost_notices(library: Registry) -> list[Notice]:
         return []
     library.has_lost_trust = False
     problem = "the workspace has changed and is not trusted as it is now; nothing that it brings is used from here on"
-    return [Notice("warning", problem, "`kitbag trust` shows what has changed, and asks; then /reload")]
+    return [
+        Notice(severity="warning", text=problem, fix="`kitbag trust` shows what has changed, and asks; then /reload")
+    ]
 
 
 def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
@@ -158,7 +160,7 @@ def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
     reason = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
     fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
     problem = f"the workspace {reason}; left out: {', '.join(items[:_MAX_LISTED]) or 'all that it brings'}{suffix}"
-    return [Notice("warning", problem, fix)]
+    return [Notice(severity="warning", text=problem, fix=fix)]
 
 
 _MAX_LISTED = 100

@@ -19,7 +19,7 @@ def make_fork_runner(delegation: Delegation) -> RunFork:
         request = DelegationRequest(
             agent=fork.agent, prompt=fork.text, description=f"skill {fork.name}", model=fork.model
         )
-        report = await delegation.start(request, lambda text: emit(Notice("info", text)))
+        report = await delegation.start(request, lambda text: emit(Notice(severity="info", text=text)))
         output = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
         return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{output}"
 

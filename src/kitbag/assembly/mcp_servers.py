@@ -110,7 +110,7 @@ def unknown_server_notices(servers: "McpServers | None", agent: AgentFile | None
         return []
     missing = servers.unknown_names(names) if servers is not None else names
     problem = f"the agent {agent.full_name} wants servers that are not configured: {', '.join(missing)}"
-    return [Notice("warning", problem, "see `kitbag servers list`")] if missing else []
+    return [Notice(severity="warning", text=problem, fix="see `kitbag servers list`")] if missing else []
 
 
 # --- declared by an agent's definition --------------------------------------------------------------------------
@@ -149,7 +149,11 @@ async def open_own_servers(
             reason, fix = "its `tools` leave no room for it", f"add mcp__{label}__* to `tools` in {agent.path}"
         if reason:
             notices.append(
-                Notice("warning", f"the server {label} of the agent {agent.full_name} is not used: {reason}", fix)
+                Notice(
+                    severity="warning",
+                    text=f"the server {label} of the agent {agent.full_name} is not used: {reason}",
+                    fix=fix,
+                )
             )
         else:
             ready.append(server)

@@ -163,7 +163,9 @@ class _MentionReader:
         notices = self._notices[:MAX_NOTICES]
         if omitted_notices := len(self._notices) - len(notices):
             notices.append(
-                Notice("warning", f"{omitted_notices:,} more remarks about what is named with @ are left out")
+                Notice(
+                    severity="warning", text=f"{omitted_notices:,} more remarks about what is named with @ are left out"
+                )
             )
         return MentionedContent(
             blocks=tuple(self._blocks), images=tuple(self._images), notices=tuple(notices), files=tuple(self._files)
@@ -171,7 +173,11 @@ class _MentionReader:
 
     def _warn(self, problem: str, fix: str = "") -> None:
         self._notices.append(
-            Notice("warning", collapse_whitespace(visible_line(problem)), collapse_whitespace(visible_line(fix)))
+            Notice(
+                severity="warning",
+                text=collapse_whitespace(visible_line(problem)),
+                fix=collapse_whitespace(visible_line(fix)),
+            )
         )
 
     async def add(self, mention: Mention) -> None:

@@ -44,7 +44,9 @@ def choose_model(
                 raise InvalidError("a file can't choose a script", "give it with --model")
             return _connect(select_model(sources, name, default))
         except KitbagError as error:
-            emit_notice(Notice("warning", f"the model {name!r} can't be had: {error.problem}", error.fix))
+            emit_notice(
+                Notice(severity="warning", text=f"the model {name!r} can't be had: {error.problem}", fix=error.fix)
+            )
     return _connect(default)
 
 

@@ -46,4 +46,4 @@ def journal_recovery_notices(journal: Journal) -> list[Notice]:
     if journal.recovery is None:
         return []
     problem = f"the journal was damaged ({journal.recovery.problem}); {journal.recovery.records} records are kept"
-    return [Notice("warning", problem, f"the damaged file is in {journal.recovery.folder}")]
+    return [Notice(severity="warning", text=problem, fix=f"the damaged file is in {journal.recovery.folder}")]

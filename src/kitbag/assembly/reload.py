@@ -82,7 +82,9 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
     except (NotFoundError, UntrustedItemError) as error:
         if not options.persona and not options.team:
             raise
-        notices.append(Notice("warning", f"{error.problem}; from here on there is no persona", error.fix))
+        notices.append(
+            Notice(severity="warning", text=f"{error.problem}; from here on there is no persona", fix=error.fix)
+        )
         options = msgspec.structs.replace(options, team="", persona=NO_PERSONA)
         environment = load_run_environment(places, options)
     notices += [diagnostic_notice(diagnostic) for diagnostic in (*problems, *environment.diagnostics)]
@@ -101,7 +103,9 @@ def _choose_model(agent: "AgentResources", inputs: _ReloadInputs) -> "tuple[Sele
             inputs.sources, options.model, agent.session.header, library, definition, inputs.notices.append
         )
     except KitbagError as error:
-        inputs.notices.append(Notice("warning", f"the model stays as it is: {error.problem}", error.fix))
+        inputs.notices.append(
+            Notice(severity="warning", text=f"the model stays as it is: {error.problem}", fix=error.fix)
+        )
         return agent.chosen, agent.provider
 
 
@@ -211,4 +215,4 @@ async def _restart_servers(agent: "AgentResources", before: AgentSetup) -> list[
     await agent.reopen_servers()
     if not had_servers and agent.servers is None:
         return []
-    return [Notice("info", "servers are configured otherwise than before, and were started anew")]
+    return [Notice(severity="info", text="servers are configured otherwise than before, and were started anew")]

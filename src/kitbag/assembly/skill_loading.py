@@ -80,4 +80,6 @@ def find_unusable_skills(
 
 
 def unusable_skill_notices(dropped: list[tuple[str, str]]) -> list[Notice]:
-    return [Notice("warning", f"the skill {name} is no longer loaded: {reason}") for name, reason in dropped]
+    return [
+        Notice(severity="warning", text=f"the skill {name} is no longer loaded: {reason}") for name, reason in dropped
+    ]

@@ -148,4 +148,10 @@ def _missing_sandbox_notices(agent: "AgentResources") -> list[Notice]:
     protection = agent.permissions.sandbox_support
     if protection.supports("workspace"):
         return []
-    return [Notice("warning", "no sandbox runs here, so in autonomous mode commands are refused", protection.fix)]
+    return [
+        Notice(
+            severity="warning",
+            text="no sandbox runs here, so in autonomous mode commands are refused",
+            fix=protection.fix,
+        )
+    ]

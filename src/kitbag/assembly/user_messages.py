@@ -72,10 +72,10 @@ class UserMessages:
         switches = self.session.pending_switches
         await self.session.add_user(parts, one_turn)
         for switch in switches:
-            emit(Switched(switch.what, switch.before, switch.after, switch.told))
+            emit(Switched(what=switch.what, before=switch.before, after=switch.after, told=switch.told))
         if delivered is not None:
             skill_notice = permissions.user_notice() if permissions is not None else ""
-            emit(SkillLoaded(delivered.name, delivered.tokens, "user", skill_notice))
+            emit(SkillLoaded(name=delivered.name, tokens=delivered.tokens, by="user", rights=skill_notice))
 
     async def _resolve_command(self, request: str, emit: Emit) -> tuple[SkillDelivery | None, str]:
         """The skill that is invoked by name, for one turn, and the remaining text."""
@@ -94,11 +94,11 @@ class UserMessages:
             delivered = await asyncio.to_thread(self.skills.load, name, arguments, "user")
         except NotFoundError as error:
             if "/" not in name:  # else it is a path
-                emit(Notice("warning", f"{error.problem}; the request goes on as it is", error.fix))
+                emit(Notice(severity="warning", text=f"{error.problem}; the request goes on as it is", fix=error.fix))
             return None, request
         for problem in delivered.problems:
             if problem.severity != "info":
-                emit(Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix))
+                emit(Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix))
         return delivered, arguments or f"Do what the skill {delivered.name} says."
 
     def _build_tail(self, text: str, catalog: str) -> list[str]:

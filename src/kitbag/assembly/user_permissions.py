@@ -27,7 +27,9 @@ def load_user_permissions(
     if access.mode == "none":
         problem = f"--allowed-tools names no tool there is: {', '.join(access.unknown)}"
         raise UsageError(problem, f"there are {', '.join(known_tools)}")
-    notices = [Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix) for problem in problems]
+    notices = [
+        Notice(severity="warning", text=f"--allowed-tools: {problem.problem}", fix=problem.fix) for problem in problems
+    ]
     return permissions.restricted_to(access, "--allowed-tools"), notices
 
 

@@ -33,7 +33,7 @@ from kitbag.events import (
 from kitbag.messages import Message, Thinking
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.human_format import format_count
-from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, text_block
+from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, notice_block, text_block
 from kitbag.views.rendering.markdown_stream import MarkdownPiece, MarkdownStream
 from kitbag.views.run_outcome import describe_outcome
 
@@ -103,7 +103,7 @@ class EventView:
                 self._add_text(text)
             case ThinkingDelta(text):
                 self._add_thinking(text)
-            case ToolProgress(call_id, text):
+            case ToolProgress(call_id=call_id, text=text):
                 if call_id in self._running:
                     self._running[call_id] = msgspec.structs.replace(
                         self._running[call_id], progress=progress_text(text)
@@ -259,7 +259,7 @@ class EventView:
 
     def _show_notice(self, event: Event) -> None:
         match event:
-            case SkillLoaded(name, tokens, by, permissions):
+            case SkillLoaded(name=name, tokens=tokens, by=by, rights=permissions):
                 if by == "model":  # the tool call already showed that the skill was loaded
                     text = f"skill {name}, {permissions}" if permissions else ""
                 else:  # a skill called by `/name` is loaded for one turn
@@ -268,16 +268,16 @@ class EventView:
                         f"; {permissions}" if permissions else ""
                     )
                 self._show_dim(text)
-            case SkillUnloaded(name, reason):
+            case SkillUnloaded(name=name, reason=reason):
                 self._show_dim(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))
-            case Compacted(before, after):
+            case Compacted(before=before, after=after):
                 self.used_tokens = after
                 self._show_dim(f"the conversation was compacted: {before:,} -> {after:,} tokens")
-            case Retrying(_, seconds, reason):
+            case Retrying(seconds=seconds, reason=reason):
                 self._show(NoticeBlock("warning", f"{reason}; trying again in {seconds:.0f} s"))
                 self._update(f"waiting {seconds:.0f} s to try again")
-            case Notice(severity, text, fix):
-                self._show(NoticeBlock(severity, text, fix))
+            case Notice():
+                self._show(notice_block(event))
             case _:
                 pass
 

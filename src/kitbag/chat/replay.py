@@ -13,7 +13,7 @@ from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.session import NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
 from kitbag.chat.tool_titles import call_summary, call_title, parse_todos
 from kitbag.errors import KitbagError
-from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
+from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, usage_from_record
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import Block, ReplyBlock, ThinkingBlock, ToolBlock, UserBlock, text_block
 
@@ -87,7 +87,7 @@ def _read_results(session: Session, since: int) -> tuple[dict[str, _ShownResult]
                     )
             elif kind == "reply" and stream == session.stream:
                 with contextlib.suppress(*_DAMAGED):
-                    usage = Usage(*body.get("usage", ()))
+                    usage = usage_from_record(body.get("usage", ()))
                     used_tokens = usage.total_input + usage.output or used_tokens
         origin = origin or (session.header.forked_from if stream == session.stream else "")
         if not origin:

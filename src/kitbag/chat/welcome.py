@@ -8,7 +8,7 @@ from kitbag.events import Notice
 from kitbag.runtime.agent import Agent
 from kitbag.text.human_format import format_count, shorten_home
 from kitbag.views import trust
-from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, text_block
+from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, notice_block, text_block
 
 
 def welcome_blocks(agent: Agent) -> list[Block]:
@@ -34,12 +34,12 @@ def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
     """Notices from opening the agent. In an untrusted workspace the user has just seen the list of omitted items, so
     counts replace the names."""
     if agent.environment.trust.can_load_items:
-        return [NoticeBlock(*notice) for notice in notices]
+        return [notice_block(notice) for notice in notices]
     omitted_notices = untrusted_notices(agent.environment)
     summary = f"left out, since this folder is not trusted: {trust.count_items(agent.environment.trust.items)}"
     fix = "/skills names the skills; leave and start again to be asked once more"
     return [
-        NoticeBlock("info", summary, fix) if notice in omitted_notices else NoticeBlock(*notice) for notice in notices
+        NoticeBlock("info", summary, fix) if notice in omitted_notices else notice_block(notice) for notice in notices
     ]
 
 

@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from typing import Any, Final, cast
 
+import msgspec
+
 from kitbag.cli import output
 from kitbag.errors import KitbagError
 from kitbag.events import (
@@ -31,7 +33,7 @@ from kitbag.events import (
     ToolStarted,
     TurnEnded,
 )
-from kitbag.messages import message_to_json
+from kitbag.messages import message_to_json, usage_to_json
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.hidden_characters import escape_for_terminal
@@ -100,7 +102,7 @@ class RunOutput:
             "session_id": self.session,
             "model": self.model,
             "turns": ended.turns,
-            "usage": ended.usage._asdict(),
+            "usage": usage_to_json(ended.usage),
             "cost_usd": ended.cost,
             "seconds": round(time.monotonic() - self._started_at, 3),
             "error": self.redactor.redact_text(ended.error),
@@ -130,7 +132,7 @@ class TextOutput(RunOutput):
     def event(self, event: Event) -> None:
         super().event(event)
         match event:
-            case Notice(severity, text, fix):
+            case Notice(severity=severity, text=text, fix=fix):
                 if severity != "info":
                     self._print_notice(severity, text, fix)
             case RunStarted():
@@ -222,7 +224,8 @@ class JsonOutput(RunOutput):
         super().event(event)
         match event:
             case Notice():
-                self._notices.append({key: self.redactor.redact_text(value) for key, value in event._asdict().items()})
+                fields = {"severity": event.severity, "text": event.text, "fix": event.fix}
+                self._notices.append({name: self.redactor.redact_text(value) for name, value in fields.items()})
             case ToolFinished(is_error=True):
                 self._failed_calls.append({"tool": event.name, "problem": self.redactor.redact_text(event.summary)})
             case RunEnded():
@@ -289,11 +292,11 @@ class StreamJsonOutput(RunOutput):
 
 def event_json(event: Event) -> dict[str, Any]:
     name = type(event).__name__
-    fields: dict[str, Any] = event._asdict()
+    fields: dict[str, Any] = msgspec.structs.asdict(event)
     if isinstance(event, MessageAdded):
         fields = {"message": message_to_json(event.message)}
     if isinstance(event, TurnEnded):
-        fields = {"turn": event.turn, "usage": event.usage._asdict(), "cost_usd": event.cost}
+        fields = {"turn": event.turn, "usage": usage_to_json(event.usage), "cost_usd": event.cost}
     return {"type": _EVENT_TYPES.get(name, name.lower()), **fields}
 
 

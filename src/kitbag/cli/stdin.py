@@ -162,5 +162,5 @@ def _parse_content(content: object) -> InputPrompt:
         source = block["source"]
         if block["type"] != "image" or source["type"] != "base64" or source["media_type"] not in _IMAGE_TYPES:
             raise TypeError
-        images.append(Image(source["media_type"], str(source["data"])))
+        images.append(Image(media_type=source["media_type"], data=str(source["data"])))
     return InputPrompt("\n".join(texts), tuple(images))

@@ -78,7 +78,7 @@ class Step(msgspec.Struct, frozen=True):
     """Sent unchanged instead of the protocol's word for `stop`; for words that no adapter knows."""
 
     def message(self, name: str = NAME) -> Message:
-        parts: list[Part] = [Thinking(self.thinking, name, "scripted")] if self.thinking else []
+        parts: list[Part] = [Thinking(text=self.thinking, provider=name, opaque="scripted")] if self.thinking else []
         parts += [Text(self.text)] if self.text else []
         parts += [parse_tool_call(*call) for call in self.calls]
         return Message("assistant", tuple(parts))
@@ -282,4 +282,4 @@ def estimate_usage(request: ModelRequest, step: Step) -> Usage:
     for message in request.messages:
         input_tokens += sum(estimate_tokens(str(part)) for part in message.parts)
     output_tokens = estimate_tokens(step.text + step.thinking) + sum(estimate_tokens(call[2]) for call in step.calls)
-    return Usage(input_tokens, output_tokens)
+    return Usage(input=input_tokens, output=output_tokens)

@@ -97,7 +97,17 @@ class PayloadPart:
         status: EntryStatus = "omitted" if not self.text else "cut" if self.reason else "kept"
         cut = max(self.full_tokens - self._tokens, 0) if self.reason else 0
         tokens = self._tokens if self.text else 0
-        return Entry(self.kind, self.source, self.scope, self.level, self.text, tokens, cut, status, self.reason)
+        return Entry(
+            kind=self.kind,
+            source=self.source,
+            scope=self.scope,
+            level=self.level,
+            text=self.text,
+            tokens=tokens,
+            tokens_cut=cut,
+            status=status,
+            reason=self.reason,
+        )
 
 
 class PackedSkill:

@@ -79,7 +79,15 @@ class PromptSection(msgspec.Struct, frozen=True, kw_only=True):
         status = "cut" if self.omitted else "kept"
         tokens_cut = count(self.omitted) if self.omitted else 0
         return Entry(
-            self.kind, self.source, self.scope, self.level, self.text, count(self.text), tokens_cut, status, self.reason
+            kind=self.kind,
+            source=self.source,
+            scope=self.scope,
+            level=self.level,
+            text=self.text,
+            tokens=count(self.text),
+            tokens_cut=tokens_cut,
+            status=status,
+            reason=self.reason,
         )
 
 

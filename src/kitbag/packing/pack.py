@@ -387,7 +387,17 @@ class Packer:
 
 def _preloaded_entry(skill: Skill, cost: int) -> Entry:
     reason = "the agent preloads it; a skill is never injected twice"
-    return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, cost, "omitted", reason)
+    return Entry(
+        kind="skill",
+        source=skill.path,
+        scope=skill.root.scope,
+        level="L1",
+        text="",
+        tokens=0,
+        tokens_cut=cost,
+        status="omitted",
+        reason=reason,
+    )
 
 
 def _over_cap_warning(piece: PackedSkill) -> Diagnostic:

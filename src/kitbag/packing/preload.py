@@ -7,6 +7,8 @@ agent_prompt, and by pack, which charges them first; uses skill_delivery.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from kitbag.errors import Diagnostic, KitbagError
 from kitbag.ledger import Entry, full_entry
 from kitbag.library.agents import AgentFile
@@ -67,7 +69,11 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
             problem = f"{entry.tokens:,} tokens, and {max(remaining, 0):,} are left of the skills budget"
             warn(name, problem, "raise budget.skills")
             reason = "over the skills budget; preloads are never cut"
-            entries.append(entry._replace(text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=reason))
+            entries.append(
+                msgspec.structs.replace(
+                    entry, text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=reason
+                )
+            )
             continue
         remaining -= entry.tokens
         skills[skill.full_name] = skill

@@ -18,7 +18,17 @@ from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionHeader, SessionTotals
 from kitbag.errors import KitbagError
-from kitbag.messages import Image, Part, Text, Thinking, ToolCall, ToolResult, message_from_json, part_from_json
+from kitbag.messages import (
+    Image,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    message_from_json,
+    part_from_json,
+    usage_to_json,
+)
 from kitbag.store.journal import Journal, JournalRecord
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.human_format import format_cost, format_count
@@ -66,7 +76,7 @@ def export_json(journal: Journal, info: ExportInfo) -> str:
         "started": info.header.started,
         "totals": {
             "turns": totals.turns,
-            "usage": totals.usage._asdict(),
+            "usage": usage_to_json(totals.usage),
             "cost": None if totals.unpriced else totals.cost,
             "cost_of_other_agents": info.other_agents_cost,
         },

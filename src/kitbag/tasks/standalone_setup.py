@@ -38,7 +38,10 @@ def load_standalone_setup(
     environment, permissions, notices = load_user_environment(directory, options)
     sources, problems = load_model_sources(load_settings(environment.places.kitbag_home, ()))
     journal.add_secrets(list_key_values(sources))  # some may be newer than the journal
-    notices += [Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix) for problem in problems]
+    notices += [
+        Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix)
+        for problem in problems
+    ]
     for notice in notices:
         on_notice(notice)
     chosen, provider = choose_model(sources, ModelPreferences(flag=model), on_notice)

@@ -76,7 +76,7 @@ def reply_usage(step: Step, body: dict[str, Any]) -> Usage:
     if step.usage is not None:
         return step.usage
     output_tokens = estimate_tokens(step.text + step.thinking + "".join(call[2] for call in step.calls))
-    return Usage(estimate_tokens(json.dumps(body, ensure_ascii=False)), output_tokens)
+    return Usage(input=estimate_tokens(json.dumps(body, ensure_ascii=False)), output=output_tokens)
 
 
 def reply_events(protocol: Protocol, step: Step, usage: Usage, model: str) -> Iterator[WireEvent]:

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from kitbag.events import Notice
+
 Tone = Literal["plain", "strong", "dim", "good", "warning", "bad", "accent"]
 
 
@@ -136,3 +138,7 @@ Block = (
 def text_block(text: str, tone: Tone = "plain") -> LinesBlock:
     """One or more lines in one tone."""
     return LinesBlock(tuple((Span(line, tone),) for line in text.split("\n")))
+
+
+def notice_block(notice: Notice) -> NoticeBlock:
+    return NoticeBlock(notice.severity, notice.text, notice.fix)

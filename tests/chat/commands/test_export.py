@@ -23,7 +23,7 @@ def steps() -> list[Any]:
     skill = Step(
         text="First I load it.", thinking="I wonder.", calls=(("s1", "Skill", json.dumps({"skill": "deploy"})),)
     )
-    return [skill, Step(calls=READ), Step(text="It has **one** line.", usage=Usage(100, 10))]
+    return [skill, Step(calls=READ), Step(text="It has **one** line.", usage=Usage(input=100, output=10))]
 
 
 async def asked(talk: Talk) -> None:

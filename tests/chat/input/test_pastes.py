@@ -119,7 +119,7 @@ class TestPictures:
         assert label == f"[image #1 {name}]"
         found = line.pastes.expand(f"See {label}!")
         assert found.text == f"See {label}!"
-        assert found.images == (Image(f"image/{kind}", base64.b64encode(data).decode()),)
+        assert found.images == (Image(media_type=f"image/{kind}", data=base64.b64encode(data).decode()),)
 
     def test_paths_are_read_as_terminals_write_them(self, line: Line) -> None:
         path = str(line.file("my shot.png"))

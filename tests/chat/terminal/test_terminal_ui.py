@@ -255,7 +255,7 @@ class Pastes:
     def expand(self, text: str) -> tuple[str, Sequence[Image]]:
         if "bad" in text:
             raise InvalidError("the image is damaged", "take another")
-        return text.replace("[pasted 5000]", "p" * 5000), (Image("image/png", "x"),)
+        return text.replace("[pasted 5000]", "p" * 5000), (Image(media_type="image/png", data="x"),)
 
     def from_clipboard(self) -> str | None:
         return "[image #1]"
@@ -273,7 +273,7 @@ def test_what_is_pasted_goes_through_pastes() -> None:
         shown.type(ENTER)
         typed = "[pasted 5000][image #1]"
         assert await shown.next() == Submitted(
-            text="p" * 5000 + "[image #1]", images=(Image("image/png", "x"),), typed=typed
+            text="p" * 5000 + "[image #1]", images=(Image(media_type="image/png", data="x"),), typed=typed
         )
         shown.type("bad", ENTER)
         await shown.until_seen("the image is damaged", "> bad")

@@ -24,8 +24,8 @@ def conversation(texts: list[str]) -> tuple[Message, ...]:
     made: list[Message] = []
     for at, text in enumerate(texts):
         made.append(Message("user", (Text(text),)))
-        made.append(Message("assistant", (Text(text), ToolCall(f"c{at}", "Read", {"a": text}))))
-        made.append(Message("user", (ToolResult(f"c{at}", (Text(text),)),)))
+        made.append(Message("assistant", (Text(text), ToolCall(id=f"c{at}", name="Read", arguments={"a": text}))))
+        made.append(Message("user", (ToolResult(call_id=f"c{at}", content=(Text(text),)),)))
     return tuple(made)
 
 

@@ -162,8 +162,8 @@ def test_pieces_come_as_they_are_said_and_make_up_the_reply() -> None:
     )
     assert [text, *calls] == [
         Text("Look here."),
-        ToolCall("call_1", "Read", {"file_path": "x"}),
-        ToolCall("call_2", "Read", {}),
+        ToolCall(id="call_1", name="Read", arguments={"file_path": "x"}),
+        ToolCall(id="call_2", name="Read", arguments={}),
     ]
     assert reply.usage.input > 0
     assert reply.usage.output > 0
@@ -172,25 +172,25 @@ def test_pieces_come_as_they_are_said_and_make_up_the_reply() -> None:
 @library
 def test_a_conversation_arrives_as_it_was() -> None:
     provider, recorded = function("ok")
-    picture = Image("image/png", "aGVsbG8=")
+    picture = Image(media_type="image/png", data="aGVsbG8=")
     talk = (
         Message("user", (Text("What is this?"), picture)),
         Message(
             "assistant",
             (
-                Thinking("Mine.", "function", '{"signature": "signed"}'),
-                Thinking("Foreign.", "somebody-else", '{"signature": "x"}'),
-                Thinking("Unsigned.", "function"),
+                Thinking(text="Mine.", provider="function", opaque='{"signature": "signed"}'),
+                Thinking(text="Foreign.", provider="somebody-else", opaque='{"signature": "x"}'),
+                Thinking(text="Unsigned.", provider="function"),
                 Text("I look."),
-                ToolCall("call_1", "Read", {"file_path": "x"}),
-                ToolCall("call_2", "Read", {}, problem="not JSON", raw="{"),
+                ToolCall(id="call_1", name="Read", arguments={"file_path": "x"}),
+                ToolCall(id="call_2", name="Read", arguments={}, problem="not JSON", raw="{"),
             ),
         ),
         Message(
             "user",
             (
-                ToolResult("call_1", (Text("a result"), picture), is_error=True),
-                ToolResult("call_2", (Text("b"), Text("c"))),
+                ToolResult(call_id="call_1", content=(Text("a result"), picture), is_error=True),
+                ToolResult(call_id="call_2", content=(Text("b"), Text("c"))),
                 Text("go on"),
             ),
         ),
@@ -241,7 +241,7 @@ def test_what_belongs_to_a_call_or_a_text_goes_back_with_it() -> None:
     assert [type(part) for part in kept.parts] == [Thinking, Text, Thinking, ToolCall]
     provider, recorded = function("ok")
     provider.name = "google"
-    result = Message("user", (ToolResult("call_1", (Text("r"),)),))
+    result = Message("user", (ToolResult(call_id="call_1", content=(Text("r"),)),))
     collect(provider, ask(user_message("hi"), kept, result))
     said = recorded.messages[1]
     assert [part.part_kind for part in said.parts] == ["text", "tool-call"]
@@ -264,7 +264,7 @@ def test_a_thought_that_can_t_be_opened_is_no_matter(opaque: str) -> None:
         provider,
         ask(
             user_message("hi"),
-            Message("assistant", (Thinking("t", "function", opaque), Text("x"))),
+            Message("assistant", (Thinking(text="t", provider="function", opaque=opaque), Text("x"))),
             user_message("go on"),
         ),
     )
@@ -274,7 +274,7 @@ def test_a_thought_that_can_t_be_opened_is_no_matter(opaque: str) -> None:
 @library
 def test_a_broken_image_is_told_as_text() -> None:
     provider, recorded = function("ok")
-    collect(provider, ask(Message("user", (Image("image/png", "x"),))))
+    collect(provider, ask(Message("user", (Image(media_type="image/png", data="x"),))))
     assert recorded.messages[0].parts[0].content == ["(an image that can't be read)"]
 
 
@@ -310,7 +310,7 @@ def test_arguments_that_are_not_one_sound_object_are_never_passed_on(arguments: 
     broken, sound = reply_of(collect(provider, ask())).message.calls
     assert broken.problem
     assert broken.arguments == {}
-    assert sound == ToolCall("call_2", "Read", {})
+    assert sound == ToolCall(id="call_2", name="Read", arguments={})
 
 
 @library
@@ -391,13 +391,13 @@ def script(*steps: Step) -> Script:
 @openai
 def test_text_and_calls_come_over_sockets() -> None:
     text = "Zwölf Boxkämpfer jagen Viktor. 数据库 👩‍💻 " * 10
-    step = Step(text=text, calls=(CALL,), usage=Usage(90, 20, 10))
+    step = Step(text=text, calls=(CALL,), usage=Usage(input=90, output=20, cache_read=10))
     with ModelServer(script(step), chunk=7) as server:
         pieces = collect(over_sockets(server), ask())
     assert told(pieces, TextChunk) == text
     reply = reply_of(pieces)
     assert reply.message == Message(
-        "assistant", (Text(text), ToolCall("call_1", "Read", {"file_path": "naïve 👩‍💻.txt"}))
+        "assistant", (Text(text), ToolCall(id="call_1", name="Read", arguments={"file_path": "naïve 👩‍💻.txt"}))
     )
     assert (reply.stop, reply.usage.output, reply.usage.total_input) == ("tools", 20, 100)
     sent = server.requests[0].body

@@ -107,7 +107,10 @@ def test_a_refusal_is_told_and_it_searches_itself() -> None:
     talk = [user_message("Create an investigation report for incident #456")]
     first = ask(*talk)
     refused = "Error: Task is not allowed: it needs an answer, and nobody can be asked"
-    talk += [first.message, Message("user", (ToolResult(first.message.calls[0].id, (Text(refused),), is_error=True),))]
+    talk += [
+        first.message,
+        Message("user", (ToolResult(call_id=first.message.calls[0].id, content=(Text(refused),), is_error=True),)),
+    ]
     second = ask(*talk)
     assert [call.name for call in second.message.calls] == ["Grep", "Glob"]
     results = ["notes/456.md:1:# Incident #456", "notes/456.md\nlogs/1456.log"]
@@ -125,4 +128,4 @@ def test_a_refusal_is_told_and_it_searches_itself() -> None:
 
 def answered(reply: ModelReply, *texts: str) -> Message:
     made = zip(reply.message.calls, texts, strict=True)
-    return Message("user", tuple(ToolResult(call.id, (Text(text),)) for call, text in made))
+    return Message("user", tuple(ToolResult(call_id=call.id, content=(Text(text),)) for call, text in made))

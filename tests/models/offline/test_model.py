@@ -47,7 +47,10 @@ def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (SKILL, GREP, READ), s
 
 
 def answered(reply: ModelReply, *texts: str) -> list[Message]:
-    results = [ToolResult(call.id, (Text(text),)) for call, text in zip(reply.message.calls, texts, strict=True)]
+    results = [
+        ToolResult(call_id=call.id, content=(Text(text),))
+        for call, text in zip(reply.message.calls, texts, strict=True)
+    ]
     return [reply.message, Message("user", tuple(results))]
 
 
@@ -89,7 +92,7 @@ def test_only_tools_that_are_there_are_called_with_arguments_that_they_know() ->
 
 def test_a_call_that_failed_is_no_source() -> None:
     first = ask(user_message("please review my change"))
-    results = [ToolResult(call.id, (Text("Error: no"),), is_error=True) for call in first.message.calls]
+    results = [ToolResult(call_id=call.id, content=(Text("Error: no"),), is_error=True) for call in first.message.calls]
     reply = ask(user_message("please review my change"), first.message, Message("user", tuple(results)))
     assert "Error: no" not in reply.message.text
     assert reply.message.text.startswith(NO_MODEL_LINE)
@@ -129,8 +132,8 @@ def test_nothing_that_is_said_breaks_it(texts: list[str], result: str) -> None:
     for at, text in enumerate(texts):
         talk += [
             user_message(text),
-            Message("assistant", (ToolCall(f"c{at}", "Grep", {"pattern": text}),)),
-            Message("user", (ToolResult(f"c{at}", (Text(result),)),)),
+            Message("assistant", (ToolCall(id=f"c{at}", name="Grep", arguments={"pattern": text}),)),
+            Message("user", (ToolResult(call_id=f"c{at}", content=(Text(result),)),)),
         ]
     reply = ask(*talk, user_message("find it"), system=CATALOG + "".join(texts))
     assert reply.message.parts

@@ -165,7 +165,7 @@ def test_a_binary_file_is_refused_with_its_kind_and_size(bench: Bench, data: byt
 def test_an_image_is_known_by_its_bytes_and_given_as_one(bench: Bench, head: bytes, media_type: str) -> None:
     bench.write("picture.txt", head)
     outcome = bench.use(READ, file_path="picture.txt")
-    assert outcome.content == (Image(media_type, base64.b64encode(head).decode()),)
+    assert outcome.content == (Image(media_type=media_type, data=base64.b64encode(head).decode()),)
     assert media_type in outcome.summary
 
 

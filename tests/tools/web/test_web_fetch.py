@@ -134,7 +134,7 @@ def test_a_compressed_page_is_unpacked(web: Web) -> None:
 
 def test_an_image_comes_as_an_image_and_other_binary_data_is_refused(web: Web) -> None:
     outcome = web.get(web.html(PNG, "image/png"))
-    assert outcome.content == (Image("image/png", base64.b64encode(PNG).decode()),)
+    assert outcome.content == (Image(media_type="image/png", data=base64.b64encode(PNG).decode()),)
     assert "application/zip" in web.refused(web.html(b"PK\x03\x04\0\0", "application/zip"))
     assert "not text" in web.refused(web.html(b"\x7fELF\0\0", "application/octet-stream"))
     assert "images may have" in web.refused(web.html(PNG + b"\0" * 4_000_000, "image/png"))

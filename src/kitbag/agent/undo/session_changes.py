@@ -114,14 +114,18 @@ class SessionChanges:
                 retry_hint = "" if self._disabled_reason else "; the next command tries again"
                 self.emit_notice(
                     Notice(
-                        "warning",
-                        f"{_CANNOT_UNDO}: {error.reason}{retry_hint}",
-                        "commit, or keep a copy, before you start",
+                        severity="warning",
+                        text=f"{_CANNOT_UNDO}: {error.reason}{retry_hint}",
+                        fix="commit, or keep a copy, before you start",
                     )
                 )
         except _FAILURES as error:
             self._disabled_reason = _describe_error(error)
-            self.emit_notice(Notice("warning", f"{_CANNOT_UNDO}: {self._disabled_reason}", getattr(error, "fix", "")))
+            self.emit_notice(
+                Notice(
+                    severity="warning", text=f"{_CANNOT_UNDO}: {self._disabled_reason}", fix=getattr(error, "fix", "")
+                )
+            )
         return None
 
     async def _after_command(self, call_id: str, before: WorkspaceSnapshot) -> None:
@@ -130,9 +134,13 @@ class SessionChanges:
             if changes:
                 await self._record(call_id, changes)
         except SnapshotLimitError as error:
-            self.emit_notice(Notice("warning", f"what this command changed can't be undone: {error.reason}"))
+            self.emit_notice(
+                Notice(severity="warning", text=f"what this command changed can't be undone: {error.reason}")
+            )
         except _FAILURES as error:
-            self.emit_notice(Notice("warning", f"what this command changed can't be undone: {_describe_error(error)}"))
+            self.emit_notice(
+                Notice(severity="warning", text=f"what this command changed can't be undone: {_describe_error(error)}")
+            )
         finally:
             self._snapshots.command_done()
         await self._prune()
@@ -157,7 +165,7 @@ class SessionChanges:
             if pruned is not None and pruned.files:
                 size = f"{pruned.bytes / 1e6:,.1f} MB"
                 message = f"{pruned.files:,} kept files ({size}) that were long unused have been removed"
-                self.emit_notice(Notice("info", f"{message}; what needs them can't be undone any more"))
+                self.emit_notice(Notice(severity="info", text=f"{message}; what needs them can't be undone any more"))
 
 
 class WorkspaceSnapshots:

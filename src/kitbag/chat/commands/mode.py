@@ -9,7 +9,7 @@ from kitbag.errors import UsageError
 from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS, PermissionMode
 from kitbag.permissions.rules.load import parse_mode
 from kitbag.text.human_format import did_you_mean
-from kitbag.views.blocks import Block, NoticeBlock, TableBlock, text_block
+from kitbag.views.blocks import Block, NoticeBlock, TableBlock, notice_block, text_block
 from kitbag.views.permissions import describe_protection
 
 MODE_ORDER: Final[tuple[PermissionMode, ...]] = ("default", "acceptEdits", "plan", "locked", "autonomous")
@@ -60,7 +60,7 @@ async def change_mode(chat: CommandContext, mode: PermissionMode, short_notice: 
     chat.show(short_notice or text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
     # The confirmation form already said what is missing for autonomous mode.
     new_notices, agent.notices = agent.notices[count_before:], agent.notices[:count_before]
-    chat.show(*(NoticeBlock(*notice) for notice in new_notices if mode != "autonomous"))
+    chat.show(*(notice_block(notice) for notice in new_notices if mode != "autonomous"))
     chat.refresh()
 
 

@@ -1,7 +1,7 @@
 """`/reload`: reads skills, agents, settings and memory again, and shows what changed."""
 
 from kitbag.chat.commands import CommandContext
-from kitbag.views.blocks import Block, NoticeBlock, text_block
+from kitbag.views.blocks import Block, notice_block, text_block
 
 
 async def reload_command(chat: CommandContext, arguments: str) -> None:
@@ -15,5 +15,5 @@ async def reload_command(chat: CommandContext, arguments: str) -> None:
         blocks.append(text_block(f"the prompt: {reloaded.tokens_before:,} → {reloaded.tokens_after:,} tokens", "dim"))
     if not blocks:
         blocks.append(text_block("everything was read anew; nothing has changed", "dim"))
-    chat.show(*blocks, *(NoticeBlock(*notice) for notice in reloaded.notices))
+    chat.show(*blocks, *(notice_block(notice) for notice in reloaded.notices))
     chat.refresh()

@@ -16,7 +16,7 @@ from kitbag.events import Compacted, Event, Notice, Retrying
 from kitbag.runtime.session_locks import check_session_not_open, is_session_open
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_age, format_cost, format_count
-from kitbag.views.blocks import NoticeBlock, text_block
+from kitbag.views.blocks import NoticeBlock, notice_block, text_block
 from kitbag.views.tasks import seconds_since
 
 _MAX_SHOWN: Final = 20
@@ -168,11 +168,11 @@ def _options_for_new(chat: CommandContext) -> Options:
 async def compact_command(chat: CommandContext, arguments: str) -> None:
     def emit(event: Event) -> None:
         match event:
-            case Compacted(before, after):
+            case Compacted(before=before, after=after):
                 chat.show(text_block(f"the conversation is shorter: {before:,} → {after:,} tokens", "good"))
             case Notice():
-                chat.show(NoticeBlock(*event))
-            case Retrying(attempt, seconds, reason):
+                chat.show(notice_block(event))
+            case Retrying(attempt=attempt, seconds=seconds, reason=reason):
                 chat.show(NoticeBlock("info", f"asks again in {seconds:.0f}s (attempt {attempt}): {reason}"))
             case _:
                 pass

@@ -109,7 +109,7 @@ class PasteStore:
         shown = re.sub(r"[\[\]]|[^\S ]", "_", remove_hidden(name))
         if len(shown) > _MAX_NAME_LENGTH:
             shown = f"{shown[: _MAX_NAME_LENGTH // 2 - 1]}…{shown[-_MAX_NAME_LENGTH // 2 :]}"
-        return self._store("image", f" {shown}", Image(media_type, base64.b64encode(data).decode()))
+        return self._store("image", f" {shown}", Image(media_type=media_type, data=base64.b64encode(data).decode()))
 
     # Dropped files, which terminals paste as paths
 

@@ -95,9 +95,9 @@ def _encode_part(part: Part, provider: str) -> dict[str, Any] | None:
     match part:
         case Text(text):
             return {"type": "text", "text": text} if text.strip() else None
-        case Image(media_type, data):
+        case Image(media_type=media_type, data=data):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-        case Thinking(text, author, opaque):
+        case Thinking(text=text, provider=author, opaque=opaque):
             if author != provider or not opaque:
                 return None
             if opaque.startswith("redacted:"):
@@ -200,10 +200,10 @@ class _StreamParser:
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
         parts = [part for _, block in sorted(self._blocks.items()) if (part := self._part(block))]
         usage = Usage(
-            self._usage.get("input_tokens", 0),
-            self._usage.get("output_tokens", 0),
-            self._usage.get("cache_read_input_tokens", 0),
-            self._usage.get("cache_creation_input_tokens", 0),
+            input=self._usage.get("input_tokens", 0),
+            output=self._usage.get("output_tokens", 0),
+            cache_read=self._usage.get("cache_read_input_tokens", 0),
+            cache_write=self._usage.get("cache_creation_input_tokens", 0),
         )
         stop = _STOP_REASONS.get(self._stop, "other")
         return ModelReply(
@@ -220,9 +220,9 @@ class _StreamParser:
             case "text":
                 return Text(text) if text else None
             case "thinking":
-                return Thinking(text, self.provider, block.signature)
+                return Thinking(text=text, provider=self.provider, opaque=block.signature)
             case "redacted_thinking":
-                return Thinking("", self.provider, f"redacted:{block.fields.get('data', '')}")
+                return Thinking(text="", provider=self.provider, opaque=f"redacted:{block.fields.get('data', '')}")
             case "tool_use":
                 call_id, name = str(block.fields.get("id", "")), str(block.fields.get("name", ""))
                 return parse_tool_call(call_id, name, text)

@@ -188,7 +188,7 @@ class _StreamParser:
         parts: list[Part] = []
         if self._thought or self._details:
             opaque = json.dumps({"reasoning_details": self._details}) if self._details else ""
-            parts.append(Thinking("".join(self._thought), self.provider, opaque))
+            parts.append(Thinking(text="".join(self._thought), provider=self.provider, opaque=opaque))
         if self._text:
             parts.append(Text("".join(self._text)))
         for _, call in sorted(self._calls.items()):
@@ -209,7 +209,11 @@ def parse_usage(usage: dict[str, Any]) -> Usage:
     total = _positive_int(usage.get("prompt_tokens", usage.get("input_tokens")))
     details = _dict(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
     cached = min(_positive_int(details.get("cached_tokens")), total)
-    return Usage(total - cached, _positive_int(usage.get("completion_tokens", usage.get("output_tokens"))), cached)
+    return Usage(
+        input=total - cached,
+        output=_positive_int(usage.get("completion_tokens", usage.get("output_tokens"))),
+        cache_read=cached,
+    )
 
 
 def _positive_int(value: object) -> int:

@@ -85,7 +85,7 @@ def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
 
 def _encode_part(part: Thinking | ToolCall | ToolResult, provider: str) -> list[dict[str, Any]]:
     match part:
-        case Thinking(_, author, opaque):
+        case Thinking(provider=author, opaque=opaque):
             return [cast("dict[str, Any]", json.loads(opaque))] if author == provider and opaque else []
         case ToolCall():
             arguments = json.dumps(part.arguments, ensure_ascii=False)
@@ -175,7 +175,13 @@ class _StreamParser:
             case "reasoning":
                 summary = "\n".join(str(part.get("text") or "") for part in _dicts(item.get("summary")))
                 fields = {name: item[name] for name in ("type", "id", "summary", "encrypted_content") if name in item}
-                return [Thinking(summary, self.provider, json.dumps(fields) if item.get("encrypted_content") else "")]
+                return [
+                    Thinking(
+                        text=summary,
+                        provider=self.provider,
+                        opaque=json.dumps(fields) if item.get("encrypted_content") else "",
+                    )
+                ]
             case "function_call":
                 call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
                 return [parse_tool_call(call_id, name, str(item.get("arguments") or ""))]

@@ -214,7 +214,7 @@ def _assistant_parts(message: Message, provider: str, library: Any) -> Iterator[
     """Keyed by call id; the empty key is for the next text."""
     for part in message.parts:
         match part:
-            case Thinking(text, author, opaque) if author == provider and opaque:
+            case Thinking(text=text, provider=author, opaque=opaque) if author == provider and opaque:
                 fields = _parse_opaque(opaque)
                 if "for" in fields:
                     details[str(fields.pop("for"))] = fields
@@ -295,15 +295,15 @@ def _read_parts(part: Any, provider: str) -> Iterator[Part]:
     details = _encode_details(part)
     match part.part_kind:
         case "thinking":
-            yield Thinking(str(part.content or ""), provider, details)
+            yield Thinking(text=str(part.content or ""), provider=provider, opaque=details)
         case "text" if part.content:
             if details:
-                yield Thinking("", provider, _details_for("", details))
+                yield Thinking(text="", provider=provider, opaque=_details_for("", details))
             yield Text(str(part.content))
         case "tool-call":
             call_id = str(part.tool_call_id) or f"call_{os.urandom(8).hex()}"
             if details:
-                yield Thinking("", provider, _details_for(call_id, details))
+                yield Thinking(text="", provider=provider, opaque=_details_for(call_id, details))
             arguments = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
             yield parse_tool_call(call_id, str(part.tool_name), arguments)
         case _:
@@ -327,7 +327,12 @@ def _details_for(name: str, details: str) -> str:
 
 def _read_usage(usage: Any) -> Usage:
     read, write = max(usage.cache_read_tokens, 0), max(usage.cache_write_tokens, 0)
-    return Usage(max(usage.input_tokens - read - write, 0), max(usage.output_tokens, 0), read, write)
+    return Usage(
+        input=max(usage.input_tokens - read - write, 0),
+        output=max(usage.output_tokens, 0),
+        cache_read=read,
+        cache_write=write,
+    )
 
 
 # Errors

@@ -264,11 +264,17 @@ def parse_tool_call(call_id: str, name: str, text: str) -> ToolCall:
     if not _NAME.fullmatch(name):
         # The name is sent back with every later request, and providers reject invalid names.
         problem = f"{shorten_message(repr(name[:80]))} is no name of a tool; call one that you have"
-        return ToolCall(call_id, "invalid_tool_name", {}, problem, text[:2_000])
+        return ToolCall(id=call_id, name="invalid_tool_name", arguments={}, problem=problem, raw=text[:2_000])
     arguments, problem = parse_arguments(text)
     if problem:
-        return ToolCall(call_id, name, {}, f"{problem}; call it again with correct arguments", text[:2_000])
-    return ToolCall(call_id, name, arguments)
+        return ToolCall(
+            id=call_id,
+            name=name,
+            arguments={},
+            problem=f"{problem}; call it again with correct arguments",
+            raw=text[:2_000],
+        )
+    return ToolCall(id=call_id, name=name, arguments=arguments)
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any], str]:

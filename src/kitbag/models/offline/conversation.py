@@ -80,7 +80,7 @@ class OfflineConversation(msgspec.Struct, frozen=True, kw_only=True):
         known = self.tools[tool]
         named = {{"ignore_case": "-i", "numbers": "-n"}.get(key, key): value for key, value in arguments.items()}
         accepted = {key: value for key, value in named.items() if key in known}
-        return ToolCall(f"offline_{os.urandom(6).hex()}", tool, accepted)
+        return ToolCall(id=f"offline_{os.urandom(6).hex()}", name=tool, arguments=accepted)
 
     def missing_tools(self, *tools: str) -> list[str]:
         return [tool for tool in tools if tool not in self.tools]

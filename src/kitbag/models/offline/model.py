@@ -65,7 +65,7 @@ class OfflineModel:
         input_tokens = sum(estimate_tokens(block.text) for block in request.system)
         input_tokens += sum(estimate_tokens(f"{tool.description}{tool.schema}") for tool in request.tools)
         input_tokens += sum(estimate_tokens(str(part)) for message in request.messages for part in message.parts)
-        usage = Usage(input_tokens, estimate_tokens(text))
+        usage = Usage(input=input_tokens, output=estimate_tokens(text))
         yield ModelReply(
             message=Message("assistant", tuple(parts)), stop="tools" if calls else "end", usage=usage, model="offline"
         )

@@ -149,7 +149,7 @@ def _image_output(descriptor: int, path: str, media_type: str, size: int) -> Too
         limit = f"images may have {format_size(MAX_IMAGE_BYTES)}"
         return error_output(f"{path} is an image of {format_size(size)}; {limit}", "Make a smaller copy of it.")
     return ToolOutput(
-        content=(Image(media_type, base64.b64encode(data).decode()),),
+        content=(Image(media_type=media_type, data=base64.b64encode(data).decode()),),
         summary=f"{path}, {media_type}, {format_size(len(data))}",
     )
 
@@ -258,7 +258,7 @@ def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str
     for media_type, value in found[:MAX_NOTEBOOK_IMAGES]:
         data = decode_image(value)
         if image_type(data) == media_type and len(data) <= remaining_bytes:
-            images.append(Image(media_type, base64.b64encode(data).decode()))
+            images.append(Image(media_type=media_type, data=base64.b64encode(data).decode()))
             remaining_bytes -= len(data)
     if omitted := len(found) - len(images):
         notes.append(f"[{format_count(omitted, 'picture')} of the notebook left out: damaged, too large, or too many.]")

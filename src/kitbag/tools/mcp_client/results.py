@@ -104,7 +104,7 @@ def _decode_image(data: str, called: str) -> str | Image:
     media_type = image_type(raw)
     if not media_type:
         return f"[{what}, {format_size(len(raw))}, which is no image that can be shown]"
-    return Image(media_type, base64.b64encode(raw).decode())
+    return Image(media_type=media_type, data=base64.b64encode(raw).decode())
 
 
 def render_prompt(server: str, name: str, result: Any) -> str:

@@ -89,7 +89,7 @@ class McpServers:
         for one in self.configured:
             if one.state == "wrong":
                 what = f"the server {one.server.label} is not used: {one.reason}"
-                self._notices.append(Notice("warning", what, one.fix))
+                self._notices.append(Notice(severity="warning", text=what, fix=one.fix))
         if not self._servers:
             return
         home = self._environment.places.kitbag_home
@@ -115,7 +115,7 @@ class McpServers:
                     f"the server {server.server.label} has not answered in {timeout_seconds:g} s; it goes on connecting"
                 )
                 fix = "its tools are there from the next request on; a longer wait: kitbag config set mcp.wait 30"
-                self._notices.append(Notice("warning", what, fix))
+                self._notices.append(Notice(severity="warning", text=what, fix=fix))
 
     async def _load_sdk(self) -> bool:
         from importlib.util import find_spec
@@ -123,7 +123,7 @@ class McpServers:
         if find_spec("mcp") is None:
             names = ", ".join(self._servers)
             what = f"servers are not used, because the `mcp` package is missing: {names}"
-            self._notices.append(Notice("warning", what, "pip install 'kitbag[mcp]'"))
+            self._notices.append(Notice(severity="warning", text=what, fix="pip install 'kitbag[mcp]'"))
             return False
         await asyncio.to_thread(_import_sdk)  # slow, which is not the servers' fault
         return True
@@ -135,7 +135,7 @@ class McpServers:
                 await server.connection.open()
             except ServerError as error:
                 server.problem = error
-                self._notices.append(Notice("warning", error.problem, error.fix))
+                self._notices.append(Notice(severity="warning", text=error.problem, fix=error.fix))
 
         server.connecting = asyncio.create_task(connect())
         return server.connecting
@@ -183,7 +183,7 @@ class McpServers:
             ]
             self._tools, notes = build_server_tools(offers, int(self._environment.settings.get("mcp.characters")))
             fix = 'choose some with `tools = ["name", "list_*"]` in its description'
-            self._notices += [Notice("warning", remark, fix) for remark in notes]
+            self._notices += [Notice(severity="warning", text=remark, fix=fix) for remark in notes]
         chosen = [
             server.server
             for server in self._servers.values()
@@ -235,7 +235,7 @@ class McpServers:
                 server.listing = listing
                 self.version += 1
                 self._notices += [
-                    Notice("warning", f"the server {server.server.label}: {problem}")
+                    Notice(severity="warning", text=f"the server {server.server.label}: {problem}")
                     for problem in listing.problems[:3]
                 ]
             save_listing(home, server.server, listing)

@@ -271,7 +271,7 @@ def _binary_output(page: FetchedPage) -> ToolOutput:
         return error_output(
             f"{where} is an image of {size}{' or more' if page.truncation else ''}; {limit}", "Use a smaller one."
         )
-    image = Image(media_type, base64.b64encode(page.body).decode())
+    image = Image(media_type=media_type, data=base64.b64encode(page.body).decode())
     return ToolOutput(content=(image,), summary=f"{where}, {media_type}, {size}")
 
 
