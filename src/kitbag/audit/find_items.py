@@ -1,7 +1,8 @@
 """Finds skills, agents, commands and plugins below a path, and the files that belong to each.
 
 Works by name: opens only the start of Markdown files that may be agents. Follows no link; limits folders, files and
-depth, and reports what it omits. Used by run.
+depth, and reports what it omits. Used by run. Walks on its own: what git ignores is audited too, and a folder that
+can't be read or entered is a finding.
 """
 
 import contextlib

@@ -2,6 +2,7 @@
 
 A directory with SKILL.md is a skill; everything below belongs to it, including examples of other skills.
 Any other directory is searched, up to six levels deep. Used by index; uses skills and gitignore.
+Walks on its own: it follows links to skills, and a start pays for every call.
 """
 
 import os

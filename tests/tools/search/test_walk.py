@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kitbag.processes.run_process import OpenDirectory
 from kitbag.text.no_follow import open_directory, open_file
 from kitbag.tools.search.list_files import ListOptions, list_files
-from kitbag.tools.search.walk import parent_ignore_rules, walk
+from kitbag.tools.search.walk import parent_ignore_rules, walk_files
 from support.matrix import examples
 
 RG = shutil.which("rg") or ""
@@ -170,7 +170,7 @@ def test_walking_never_enters_a_folder_that_was_exchanged_for_a_link(tmp_path: P
     make(root, {f"d{number}/mine": "" for number in range(20)})
     descriptor = open_directory(os.path.realpath(root))
     try:
-        walking = walk(descriptor, None, include_hidden=True)
+        walking = walk_files(descriptor, None, include_hidden=True)
         assert next(walking)[0] == "d0/mine"
         for number in range(1, 20):  # after their kind was looked at
             shutil.rmtree(root / f"d{number}")

@@ -1,8 +1,8 @@
 """Takes a snapshot of a workspace and stores every file's content, so that the changes of a command can be detected
 and undone. Unchanged files are not read again.
 
-Used by session_changes before and after a command. Skips what git ignores, follows no links, runs nothing; each folder
-is opened relative to its parent. Oversized files are compared by size and time and not stored.
+Used by session_changes before and after a command. Walks as the search tools do: skips what git ignores, follows no
+links. Oversized files are compared by size and time and not stored.
 """
 
 import os
@@ -17,7 +17,7 @@ import msgspec
 from kitbag.agent.undo.change_records import NOT_STORED_PREFIX, UNKNOWN_MODE, FileKind, FileState, PathChange
 from kitbag.store.content_store import ContentWriter
 from kitbag.text.no_follow import open_directory
-from kitbag.tools.search.walk import VCS_DIRECTORIES, IgnoreStack, parent_ignore_rules
+from kitbag.tools.search.walk import IgnoreStack, parent_ignore_rules, walk
 
 MAX_FILE_BYTES: Final = 5 << 20
 MAX_FILES: Final = 50_000
@@ -28,9 +28,7 @@ _SETTLE_NS = 2_000_000_000
 """Nanoseconds: two changes closer together may leave the same timestamps."""
 _CLOCK_SKEW_NS = 1_000_000_000
 """How far a file's timestamp may lag behind the clock."""
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_SKIPPED_NAMES = frozenset(VCS_DIRECTORIES)
 _NO_STAMP = (0, 0, 0, 0)
 
 
@@ -93,21 +91,21 @@ def take_snapshot(
     """`previous`: files of an earlier snapshot whose content is still stored. `ignore_rules`: those of an earlier
     snapshot, so that the same files count even if .gitignore changed. `only_count`: checks the limits and reads
     nothing. Raises SnapshotLimitError, OSError and StoreError."""
-    walk = _SnapshotWalk(keep, previous, ignore_rules, frozenset(exclude), limits, stop)
-    walk.only_count = only_count
+    builder = _SnapshotBuilder(keep, previous, ignore_rules, frozenset(exclude), limits, stop)
+    builder.only_count = only_count
     for root in roots:
         if not any(root != other and root.startswith(other.rstrip("/") + "/") for other in roots):
-            walk.walk_root(root)
+            builder.add_root(root)
     return WorkspaceSnapshot(
-        files=walk.files,
-        ignore_rules=walk.ignore_rules,
-        unreadable_folders=frozenset(walk.unreadable_folders),
-        files_read=walk.files_read,
-        started_ns=walk.started_ns,
+        files=builder.files,
+        ignore_rules=builder.ignore_rules,
+        unreadable_folders=frozenset(builder.unreadable_folders),
+        files_read=builder.files_read,
+        started_ns=builder.started_ns,
     )
 
 
-class _SnapshotWalk:
+class _SnapshotBuilder:
     def __init__(
         self,
         keep: ContentWriter,
@@ -123,6 +121,8 @@ class _SnapshotWalk:
         self.excluded = excluded
         self.limits = limits
         self.stop = stop
+        self.base = ""
+        """The root that is walked, with a trailing slash."""
         self.files: dict[str, FileSnapshot] = {}
         self.ignore_rules: dict[str, IgnoreStack] = {}
         self.unreadable_folders: set[str] = set()
@@ -132,74 +132,63 @@ class _SnapshotWalk:
         self.started_ns = time.time_ns()
         self.deadline = time.monotonic() + limits.seconds
 
-    def walk_root(self, path: str) -> None:
+    def add_root(self, path: str) -> None:
+        self.base = path.rstrip("/") + "/"
         try:
             descriptor = open_directory(path)
         except FileNotFoundError:
             return  # does not exist
         except OSError:
-            self.unreadable_folders.add(path.rstrip("/") + "/")
+            self.unreadable_folders.add(self.base)
             return
         try:
-            self._walk_folder(descriptor, path.rstrip("/") + "/", "", parent_ignore_rules(path)[0], 1)
+            walked = walk(
+                descriptor,
+                parent_ignore_rules(path, self.base)[0],
+                path=self.base,
+                enter=self._enter_folder,
+                excluded=self.excluded,
+                # Counted under the same rules before.
+                never_ignored=self.previous if self.previous_rules is not None else (),
+                max_depth=_MAX_DEPTH,
+                on_error=self._add_unreadable,
+            )
+            for folder, batch in walked:
+                self._add_entries(folder, batch)
+                if len(self.files) > self.limits.files:
+                    raise SnapshotLimitError(f"there are more than {self.limits.files:,} files")
         finally:
             os.close(descriptor)
 
-    def _walk_folder(self, folder: int, base: str, path: str, above: IgnoreStack, depth: int) -> None:
-        """`base`: the root; `path`: relative to it, as ignore rules need it. Both end with a slash or are empty."""
-        with os.scandir(folder) as iterator:
-            entries = list(iterator)
+    def _enter_folder(self, above: IgnoreStack, folder: int, path: str, names: Iterable[str]) -> IgnoreStack:
         self._check_limits()
-        folder_path = base + path
-        ignoring = self.previous_rules.get(folder_path) if self.previous_rules is not None else None
-        same_rules = ignoring is not None
-        if ignoring is None:
-            ignoring = above.enter(folder, path, (entry.name for entry in entries))
-        self.ignore_rules[folder_path] = ignoring
-        previous, files, excluded = self.previous, self.files, self.excluded
-        has_rules = bool(ignoring.rules)
-        subfolders: list[str] = []
-        for entry in entries:
-            name = entry.name
-            full_path = folder_path + name
-            if name in _SKIPPED_NAMES or full_path in excluded:
-                continue
-            before = previous.get(full_path)
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if has_rules and not (same_rules and before) and ignoring.ignores(path + name, is_folder=is_folder):
-                continue
+        previous = self.previous_rules.get(path) if self.previous_rules is not None else None
+        ignore = self.ignore_rules[path] = previous if previous is not None else above.enter(folder, path, names)
+        return ignore
+
+    def _add_entries(self, folder: int, batch: Iterable[tuple[str, "os.DirEntry[str]", bool]]) -> None:
+        files, previous = self.files, self.previous
+        for path, entry, is_folder in batch:
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # removed meanwhile
+            before = previous.get(path)
             if is_folder:
                 state = FileState("folder", "", status.st_mode & 0o7777)
-                files[full_path] = (
-                    before if before is not None and before.state == state else FileSnapshot(state, _NO_STAMP)
-                )
-                subfolders.append(name)
+                if before is None or before.state != state:
+                    before = FileSnapshot(state, _NO_STAMP)
+                files[path] = before
             elif before is not None and before.settled and before.stamp == file_stamp(status):
-                files[full_path] = before
+                files[path] = before
                 self.bytes += status.st_size if status.st_size <= MAX_FILE_BYTES else 0
             else:
-                self._snapshot_file(folder, name, full_path, status)
-        if len(files) > self.limits.files:
-            raise SnapshotLimitError(f"there are more than {self.limits.files:,} files")
-        for name in subfolders if depth < _MAX_DEPTH else ():
-            self._enter_folder(folder, name, base, path, ignoring, depth)
+                self._snapshot_file(folder, entry.name, path, status)
 
-    def _enter_folder(self, folder: int, name: str, base: str, path: str, ignoring: IgnoreStack, depth: int) -> None:
-        try:
-            inner = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
-        except OSError:
-            self.unreadable_folders.add(f"{base}{path}{name}/")
-            return
-        try:
-            self._walk_folder(inner, base, f"{path}{name}/", ignoring, depth + 1)
-        except OSError:
-            self.unreadable_folders.add(f"{base}{path}{name}/")
-        finally:
-            os.close(inner)
+    def _add_unreadable(self, path: str, error: OSError) -> None:
+        if path == self.base:
+            raise error
+        self.unreadable_folders.add(path.rstrip("/") + "/")
 
     def _snapshot_file(self, folder: int, name: str, full_path: str, status: os.stat_result) -> None:
         """A new or changed file. Pipes, sockets and devices are skipped."""

@@ -2,6 +2,7 @@
 
 Wildcards match no leading dot and enter no symlinked directory, so symlink loops terminate. This module decides
 nothing: plan and resolve ask the policy about every target before it is read. Used by plan and resolve.
+Walks on its own: it enters only folders that can match the rest of a pattern, and ignored files count.
 """
 
 import fnmatch

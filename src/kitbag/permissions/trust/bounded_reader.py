@@ -1,6 +1,7 @@
 """Reads an untrusted workspace within limits on files, bytes and time.
 
 Never blocks on a pipe, enters no directory twice, and records what it could not read. Used by `workspace_items`.
+Walks on its own: it follows links inside the workspace, because loaders do, and ignored files count.
 """
 
 import hashlib

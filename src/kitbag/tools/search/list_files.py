@@ -16,7 +16,7 @@ import msgspec
 from kitbag.processes.run_process import OpenDirectory, ProcessStopReason, run_process
 from kitbag.tools.search.file_filter import ripgrep_type_options
 from kitbag.tools.search.ripgrep import walk_options
-from kitbag.tools.search.walk import parent_ignore_rules, walk
+from kitbag.tools.search.walk import parent_ignore_rules, walk_files
 
 TIMEOUT_SECONDS: Final = 20.0
 MAX_UNOPENED: Final = 20
@@ -99,7 +99,7 @@ def _list_with_walk(
     deadline = time.monotonic() + TIMEOUT_SECONDS
     unopened: list[str] = []
     above = parent_ignore_rules(folder.path)[0] if options.respect_gitignore else None
-    walked = walk(
+    walked = walk_files(
         folder.descriptor,
         above,
         include_hidden=options.include_hidden,

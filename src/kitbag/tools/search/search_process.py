@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, cast
 from kitbag.text.no_follow import open_file
 from kitbag.tools.files.lines import read_chunks, split_lines
 from kitbag.tools.search.file_filter import FileFilter
-from kitbag.tools.search.walk import parent_ignore_rules, walk
+from kitbag.tools.search.walk import parent_ignore_rules, walk_files
 
 MAX_LINE_BYTES: Final = 1 << 16
 """Bytes of a line that are searched."""
@@ -107,7 +107,7 @@ def _open_files(job: SearchJob) -> Iterator[tuple[str, int]]:
     root = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     file_filter = FileFilter(job.glob, job.file_type, job.prefix)
     above, _ = parent_ignore_rules(job.resolved)
-    for path, name, folder in walk(root, above, include_hidden=True, on_error=_print_error):
+    for path, name, folder in walk_files(root, above, include_hidden=True, on_error=_print_error):
         if "\n" in path or not file_filter.matches(path):
             continue
         try:

@@ -1,14 +1,14 @@
-"""Lists the files below a folder as ripgrep does: sorted by name, without what git ignores, following no links. Each
-folder is opened relative to its parent, so that a folder replaced meanwhile can't lead outside.
+"""Walks a folder without what git ignores, following no links. Each folder is opened relative to its parent, so that a
+folder replaced meanwhile can't lead outside. `walk_files` lists files as ripgrep does, sorted by name.
 
-Used by Glob and search_process where ripgrep is missing; its ignore rules also by ripgrep and undo's snapshots. Imports
-nothing of Kitbag but glob_patterns and no_follow.
+Used by undo's snapshots, and by Glob and search_process where ripgrep is missing; its ignore rules also by ripgrep.
+Imports nothing of Kitbag but glob_patterns and no_follow.
 """
 
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kitbag.text.no_follow import DIRECTORY_FLAGS, open_directory, open_file
@@ -19,13 +19,15 @@ VCS_DIRECTORIES: Final = (".git", ".hg", ".svn", ".jj", ".bzr")
 _MAX_RULE_FILE_BYTES = 1 << 20
 _MAX_RULES = 2_000
 _MAX_RULE_CHARS = 1_000
+_SKIPPED_NAMES = frozenset(VCS_DIRECTORIES)
+_NO_LIMIT = 1 << 30
 
 
 class _IgnoreFile(NamedTuple):
     """The rules of one ignore file."""
 
     start: str
-    """The file's folder relative to the start of the walk, with a trailing slash."""
+    """The file's folder, as the walk names it, with a trailing slash."""
     rules: tuple[tuple[re.Pattern[str], bool, bool], ...]
     """Last rule first: the pattern, whether it ignores, whether it applies to folders only."""
     any_rule: re.Pattern[str]
@@ -71,9 +73,13 @@ class IgnoreStack(NamedTuple):
         return IgnoreStack(rules, inside)
 
 
-def parent_ignore_rules(resolved: str) -> tuple[IgnoreStack, bool]:
+WalkedBatch = tuple[int, list[tuple[str, "os.DirEntry[str]", bool]]]
+"""The descriptor of a folder, and of some of its entries: path, entry, whether it is a folder itself."""
+
+
+def parent_ignore_rules(resolved: str, start: str = "") -> tuple[IgnoreStack, bool]:
     """The rules of the folders above, and whether they ignore the folder itself: then none apply, because it was named
-    explicitly."""
+    explicitly. `start`: what the paths of the walk start with."""
     if os.path.lexists(f"{resolved}/.git"):
         return IgnoreStack(), False
     parents = [os.path.dirname(resolved)]
@@ -95,11 +101,11 @@ def parent_ignore_rules(resolved: str) -> tuple[IgnoreStack, bool]:
         if ignore.ignores(f"{directory[len(top) :]}/{next_part}".strip("/"), is_folder=True):
             return IgnoreStack(in_repository=True), True
     from_top = resolved[len(top) :].strip("/")
-    relocated = tuple((f"{from_top[len(rules.start) :]}/", rules._replace(start="")) for _, rules in ignore.rules)
+    relocated = tuple((f"{from_top[len(rules.start) :]}/", rules._replace(start=start)) for _, rules in ignore.rules)
     return IgnoreStack(relocated, in_repository=True), False
 
 
-def walk(
+def walk_files(
     root: int,
     ignore: IgnoreStack | None,
     *,
@@ -110,53 +116,93 @@ def walk(
 ) -> Iterator[tuple[str, str, int]]:
     """Yields (path, name, descriptor of its folder) of each regular file. `ignore` has the rules of the folders above;
     None: ignore nothing. `max_depth` 1 is the folder itself, 0 unlimited."""
-    return _walk(root, "", ignore, (include_hidden, max_depth or 1 << 30, is_stopped, on_error))
+    depth = max_depth or _NO_LIMIT
+    for folder, batch in walk(
+        root, ignore, sort=True, include_hidden=include_hidden, max_depth=depth, on_error=on_error
+    ):
+        for path, entry, is_folder in batch:
+            if is_stopped():
+                return
+            if not is_folder and _is_regular_file(entry):
+                yield path, entry.name, folder
 
 
-def _walk(
-    folder: int,
-    path: str,
+def walk(
+    root: int,
     ignore: IgnoreStack | None,
-    options: tuple[bool, int, Callable[[], bool], Callable[[str, OSError], None]],
-) -> Iterator[tuple[str, str, int]]:
-    include_hidden, max_depth, is_stopped, on_error = options
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted((os.fsencode(entry.name), entry.name, _entry_kind(entry)) for entry in found)
-    except OSError as error:
-        on_error(path, error)
-        return
-    if ignore is not None:
-        ignore = ignore.enter(folder, path, (name for _, name, _ in entries))
-    for _, name, kind in entries:
-        if is_stopped():
+    *,
+    path: str = "",
+    enter: Callable[[IgnoreStack, int, str, Iterable[str]], IgnoreStack] = IgnoreStack.enter,
+    excluded: Container[str] = (),
+    never_ignored: Container[str] = (),
+    sort: bool = False,
+    include_hidden: bool = True,
+    max_depth: int,
+    on_error: Callable[[str, OSError], None],
+) -> Iterator[WalkedBatch]:
+    """Yields what is neither excluded nor ignored: with `sort` in order of paths, else folder by folder. In batches,
+    because a step of a generator for each entry takes measurably longer. All paths start with `path`, which is empty or
+    ends with a slash. `enter` returns the rules of a folder, given those of its parent."""
+
+    def walk_folder(folder: int, path: str, ignore: IgnoreStack | None, depth: int) -> Iterator[WalkedBatch]:
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=_name_bytes) if sort else list(found)
+        except OSError as error:
+            on_error(path, error)
             return
-        if not kind or name in VCS_DIRECTORIES or (name.startswith(".") and not include_hidden):
-            continue
-        below = path + name
-        if ignore is not None and ignore.ignores(below, is_folder=kind == "folder"):
-            continue
-        if kind == "file":
-            yield below, name, folder
-        elif path.count("/") + 1 < max_depth:
+        if ignore is not None:
+            ignore = enter(ignore, folder, path, (entry.name for entry in entries))
+        rules = ignore if ignore is not None and ignore.rules else None
+        batch: list[tuple[str, os.DirEntry[str], bool]] = []
+        subfolders: list[str] = []
+        for entry in entries:
+            name = entry.name
+            below = path + name
+            if name in _SKIPPED_NAMES or below in excluded or (not include_hidden and name.startswith(".")):
+                continue
+            try:
+                is_folder = entry.is_dir(follow_symlinks=False)
+            except OSError:
+                continue
+            if rules is not None and below not in never_ignored and rules.ignores(below, is_folder=is_folder):
+                continue
+            batch.append((below, entry, is_folder))
+            if is_folder and depth < max_depth:
+                subfolders.append(name)
+                if sort:
+                    yield folder, batch
+                    yield from walk_subfolders(folder, path, subfolders, ignore, depth)
+                    batch, subfolders = [], []
+        yield folder, batch
+        yield from walk_subfolders(folder, path, subfolders, ignore, depth)
+
+    def walk_subfolders(
+        folder: int, path: str, names: list[str], ignore: IgnoreStack | None, depth: int
+    ) -> Iterator[WalkedBatch]:
+        for name in names:
             try:
                 deeper = os.open(name, DIRECTORY_FLAGS, dir_fd=folder)
             except OSError as error:
-                on_error(below, error)
+                on_error(path + name, error)
                 continue
             try:
-                yield from _walk(deeper, f"{below}/", ignore, options)
+                yield from walk_folder(deeper, f"{path}{name}/", ignore, depth + 1)
             finally:
                 os.close(deeper)
 
+    return walk_folder(root, path, ignore, 1)
 
-def _entry_kind(entry: "os.DirEntry[str]") -> str:
+
+def _name_bytes(entry: "os.DirEntry[str]") -> bytes:
+    return os.fsencode(entry.name)
+
+
+def _is_regular_file(entry: "os.DirEntry[str]") -> bool:
     try:
-        if entry.is_dir(follow_symlinks=False):
-            return "folder"
-        return "file" if entry.is_file(follow_symlinks=False) else ""
+        return entry.is_file(follow_symlinks=False)
     except OSError:
-        return ""
+        return False
 
 
 def _ignore_file_names(folder: int) -> list[str]:
