@@ -83,7 +83,7 @@ def make_workspace(base: Path) -> Workspace:
     (base / "workspace/README.md").write_text("words\n" * 100)
     subprocess.run(["git", "init", "-q"], cwd=base / "workspace", check=True)
     root = os.path.realpath(base / "workspace")
-    return Workspace(root, str(base / "home"), str(base / "home/.kitbag"))
+    return Workspace(root=root, home=str(base / "home"), kitbag_home=str(base / "home/.kitbag"))
 
 
 def make_permissions(workspace: Workspace, held: SandboxSupport) -> Permissions:

@@ -56,7 +56,9 @@ def a_run(base: Path) -> float:
 def a_tool(base: Path) -> float:
     async def cancelled() -> float:
         bench = Bench(base)
-        judgement = PermissionDecision("allow", "for a measurement", (), "none", False)
+        judgement = PermissionDecision(
+            effect="allow", reason="for a measurement", parts=(), sandbox="none", network=False
+        )
         context = structs.replace(bench.context, decision=judgement, session_id="s1", call_id="c1")
         running = asyncio.ensure_future(bench.using(BASH, {"command": STUBBORN.format(LONG)}, context))
         await until_true(lambda: len(processes_with(LONG)) >= 6)

@@ -64,7 +64,9 @@ class House:
         self.root = base / "workspace"
         for folder in (self.root / ".git", base / "home/.kitbag"):
             folder.mkdir(parents=True)
-        self.workspace = Workspace(os.path.realpath(self.root), str(base / "home"), str(base / "home/.kitbag"))
+        self.workspace = Workspace(
+            root=os.path.realpath(self.root), home=str(base / "home"), kitbag_home=str(base / "home/.kitbag")
+        )
         self.loop = asyncio.new_event_loop()
         places = Places(self.workspace.root, self.workspace.home, self.workspace.kitbag_home, (self.workspace.root,))
         self._library = Registry(places)

@@ -112,7 +112,9 @@ class Talk:
         return run.ended
 
     def begun(self, request: str) -> Run:
-        workspace = Workspace(str(self.world.workspace), str(self.world.home), str(self.world.home / ".kitbag"))
+        workspace = Workspace(
+            root=str(self.world.workspace), home=str(self.world.home), kitbag_home=str(self.world.home / ".kitbag")
+        )
         permissions = Permissions(workspace, "default", PermissionRules(()), SandboxSupport(kind="none"))
         toolset = Toolset(self.tools, permissions)
         context = ToolContext(

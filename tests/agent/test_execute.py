@@ -140,7 +140,7 @@ def asks(call_id: str, path: str = "a.ipynb") -> Step:
 
 
 def test_a_rule_that_was_agreed_to_counts_for_the_tool_itself(talk) -> None:
-    person = Person(ApprovalAnswer("allow", "session", "Custom"))
+    person = Person(ApprovalAnswer(choice="allow", scope="session", rule="Custom"))
     one: Talk = talk(script(asks("c1"), asks("c2"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
     assert len(person.asked) == 1
@@ -149,7 +149,7 @@ def test_a_rule_that_was_agreed_to_counts_for_the_tool_itself(talk) -> None:
 
 @pytest.mark.parametrize("one_at_a_time", [True, False])
 def test_a_command_is_parsed_once_and_decided_when_it_is_asked_about_and_when_it_runs(talk, one_at_a_time) -> None:
-    person = Person(ApprovalAnswer("allow"))
+    person = Person(ApprovalAnswer(choice="allow"))
     person.one_at_a_time = one_at_a_time
     command = call("c1", "Bash", '{"command": "sleep 0"}')
     one: Talk = talk(script(Step(calls=(command,)), "Done."), BASH, approver=person)
@@ -163,7 +163,7 @@ def test_a_command_is_parsed_once_and_decided_when_it_is_asked_about_and_when_it
 
 
 def test_what_a_person_refuses_is_not_run(talk) -> None:
-    person = Person(ApprovalAnswer("deny", reason="not today"))
+    person = Person(ApprovalAnswer(choice="deny", reason="not today"))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
     assert "the user said no: not today" in one.results()[0]
@@ -178,13 +178,15 @@ def test_how_long_a_person_thought_is_not_the_time_of_the_call(talk, monkeypatch
             clock.let_pass(3_600)
             return await super().ask(question)
 
-    one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=Slow(ApprovalAnswer("allow")))
+    one: Talk = talk(
+        script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=Slow(ApprovalAnswer(choice="allow"))
+    )
     one.run("Hi")
     assert one.of(ToolFinished)[0].seconds < 3_600
 
 
 def test_what_went_wrong_beside_an_answer_is_told_to_the_person(talk) -> None:
-    person = Person(ApprovalAnswer("allow", "session", "Bash(((("))
+    person = Person(ApprovalAnswer(choice="allow", scope="session", rule="Bash(((("))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
     assert any("could not be kept" in notice.text for notice in one.of(Notice))
@@ -204,7 +206,9 @@ def test_arguments_that_change_after_they_were_shown_are_not_run(talk) -> None:
             return await super().ask(question)
 
     one: Talk = talk(
-        script(asks("c1"), "Done."), tool("Custom", work, reads_only=False), approver=Cheat(ApprovalAnswer("allow"))
+        script(asks("c1"), "Done."),
+        tool("Custom", work, reads_only=False),
+        approver=Cheat(ApprovalAnswer(choice="allow")),
     )
     one.run("Hi")
     assert ran == []

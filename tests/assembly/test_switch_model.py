@@ -67,7 +67,7 @@ class TestModes:
             async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
                 assert agents
                 await agents[0].use_mode("plan")
-                return ApprovalAnswer("allow")
+                return ApprovalAnswer(choice="allow")
 
         agents: list[Agent] = []
         model = Script([Rule([write("w1"), Step(text="Done.")])])

@@ -28,7 +28,7 @@ def permissions(
     trust_workspace: bool = False,
 ) -> Permissions:
     """From the world's settings and the given options, as `kitbag permissions test` makes them."""
-    given = PermissionFlags(mode, allow, ask, deny)
+    given = PermissionFlags(mode=mode, allow=allow, ask=ask, deny=deny)
     ground = load_environment(world.places(), permission_options=given, trust_workspace=trust_workspace)
     return Permissions(ground.workspace, ground.loaded_rules.mode, ground.loaded_rules.rules, protection)
 

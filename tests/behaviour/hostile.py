@@ -63,7 +63,7 @@ class Recorder:
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.questions.append(question)
         self.then(question)
-        return ApprovalAnswer("allow" if self.choice == "allow" else "deny")
+        return ApprovalAnswer(choice="allow" if self.choice == "allow" else "deny")
 
 
 class Victim:

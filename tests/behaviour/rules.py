@@ -27,7 +27,7 @@ def settings(**permissions: Any) -> str:
 def allow(workshop: Workshop) -> None:
     queue = ApprovalQueue(workshop.journal)
     [waiting] = queue.pending()
-    queue.answer(waiting.request.id, ApprovalAnswer("allow"))
+    queue.answer(waiting.request.id, ApprovalAnswer(choice="allow"))
 
 
 def live_rules(world: World, text: str | None) -> LiveRules:

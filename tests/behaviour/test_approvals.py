@@ -39,7 +39,7 @@ class Person:
 
 
 def question_for(world: World, tool: str, **arguments: object) -> ApprovalRequest:
-    person = Person(ApprovalAnswer("deny"))
+    person = Person(ApprovalAnswer(choice="deny"))
     asyncio.run(Approvals(person).authorize(permissions(world), tool, arguments))
     return person.asked[0]
 
@@ -124,7 +124,7 @@ def test_D22_an_answer_is_for_one_use_of_exactly_that(world: World) -> None:
         ),
     ):
         for other in (*others, arguments):
-            found = asyncio.run(Approvals(Person(ApprovalAnswer("allow"))).authorize(made, tool, arguments))
+            found = asyncio.run(Approvals(Person(ApprovalAnswer(choice="allow"))).authorize(made, tool, arguments))
             assert isinstance(found, Permit)
             if other is arguments:
                 assert found.use(tool, dict(arguments)).effect == "ask"
@@ -133,7 +133,9 @@ def test_D22_an_answer_is_for_one_use_of_exactly_that(world: World) -> None:
                     found.use(tool, other)
             with pytest.raises(PermitError, match="used already"):
                 found.use(tool, arguments)
-    found = asyncio.run(Approvals(Person(ApprovalAnswer("allow"))).authorize(made, "Bash", {"command": "git push"}))
+    found = asyncio.run(
+        Approvals(Person(ApprovalAnswer(choice="allow"))).authorize(made, "Bash", {"command": "git push"})
+    )
     assert isinstance(found, Permit)
     later = permissions(world, deny=("Bash(git push:*)",))
     with pytest.raises(PermitError, match="denied since"):
@@ -144,7 +146,7 @@ def test_D22_a_path_that_leads_elsewhere_by_now_is_asked_about_again(world: Worl
     os.symlink(world.outside / "a", world.workspace / "notes")
     made = permissions(world)
     arguments = {"file_path": "notes", "content": "x"}
-    found = asyncio.run(Approvals(Person(ApprovalAnswer("allow"))).authorize(made, "Write", arguments))
+    found = asyncio.run(Approvals(Person(ApprovalAnswer(choice="allow"))).authorize(made, "Write", arguments))
     assert isinstance(found, Permit)
     os.unlink(world.workspace / "notes")
     os.symlink(world.home / ".bashrc", world.workspace / "notes")

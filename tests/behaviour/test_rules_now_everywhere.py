@@ -112,7 +112,7 @@ def test_a_rule_that_was_agreed_to_counts_as_long_as_it_stands_in_the_settings(w
 
         async def ask(self, question: Any) -> ApprovalAnswer:
             asked.append(question.tool)
-            return ApprovalAnswer("allow", "rule", "Edit(made.txt)")
+            return ApprovalAnswer(choice="allow", scope="rule", rule="Edit(made.txt)")
 
     async def look() -> None:
         approvals = Approvals(Person(), str(world.home / ".kitbag/settings.toml"))
@@ -374,7 +374,7 @@ def test_an_answer_for_the_session_does_not_outlive_a_rule_against_it(workshop: 
     workshop.worker()
     queue = ApprovalQueue(workshop.journal)
     [waiting] = workshop.until(queue.pending, "a question waits")
-    queue.answer(waiting.request.id, ApprovalAnswer("allow", "session", "Bash(touch:*)"))
+    queue.answer(waiting.request.id, ApprovalAnswer(choice="allow", scope="session", rule="Bash(touch:*)"))
     workshop.until_status(task, "completed")
     assert (workshop.world.workspace / "made.txt").exists()
     assert not (workshop.world.workspace / "again.txt").exists()

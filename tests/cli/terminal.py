@@ -29,7 +29,7 @@ home, root, settings, *wishes = sys.argv[1:]
 async def main():
     approver = DialogApprover(TerminalDialog(), TERMINAL_STYLE)
     approvals = Approvals(approver, settings)
-    allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", PermissionRules(), SandboxSupport(kind="none"))
+    allowed = Permissions(Workspace(root=root, home=home, kitbag_home=home + "/.kitbag"), "default", PermissionRules(), SandboxSupport(kind="none"))
     for wish in wishes:
         tool, arguments = json.loads(wish)
         try:

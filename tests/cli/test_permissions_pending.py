@@ -20,12 +20,26 @@ SECRET = "CANARY_SECRET_4f7a9c"
 def put(world: World, command: str = "git push", name: str = "0badcafe") -> None:
     arguments = canonical_json({"command": command})
     judgement = PermissionDecision(
-        "ask", "it reaches the network", (DecisionPart(command, "ask", "why"),), "workspace", True
+        effect="ask",
+        reason="it reaches the network",
+        parts=(DecisionPart(what=command, effect="ask", reason="why"),),
+        sandbox="workspace",
+        network=True,
     )
     digest = action_digest("Bash", arguments, "/w")
     with Journal.open(journal_path(str(world.home / ".kitbag")), Redactor([SECRET])) as journal:
         asyncio.run(
-            ApprovalQueue(journal).put(ApprovalRequest(name, "Bash", arguments, "/w", judgement, digest, "task-1"))
+            ApprovalQueue(journal).put(
+                ApprovalRequest(
+                    id=name,
+                    tool="Bash",
+                    arguments=arguments,
+                    directory="/w",
+                    decision=judgement,
+                    digest=digest,
+                    asked_by="task-1",
+                )
+            )
         )
 
 
@@ -58,9 +72,9 @@ def test_a_question_is_shown_whole_with_what_hides_in_it(world: World) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said", "wanted"),
     [
-        (("allow",), "allowed once", ApprovalAnswer("allow")),
-        (("allow", "--session"), "allowed for the session", ApprovalAnswer("allow", "session")),
-        (("deny", "--reason", "push to a branch"), "denied", ApprovalAnswer("deny", reason="push to a branch")),
+        (("allow",), "allowed once", ApprovalAnswer(choice="allow")),
+        (("allow", "--session"), "allowed for the session", ApprovalAnswer(choice="allow", scope="session")),
+        (("deny", "--reason", "push to a branch"), "denied", ApprovalAnswer(choice="deny", reason="push to a branch")),
     ],
 )
 def test_an_answer_reaches_the_one_who_asked(

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,9 +42,19 @@ PUSH = {"command": "git push origin main"}
 
 def question(world: World, tool: str = "Bash", suggestion: str = "", **arguments: Any) -> ApprovalRequest:
     text, directory = canonical_json(arguments or PUSH), str(world.workspace)
-    judgement = PermissionDecision("ask", "it is not allowed by a rule", (), "none")
+    judgement = PermissionDecision(effect="ask", reason="it is not allowed by a rule", parts=(), sandbox="none")
     digest = action_digest(tool, text, directory)
-    return ApprovalRequest("1a2b", tool, text, directory, judgement, digest, "reviewer", (), suggestion)
+    return ApprovalRequest(
+        id="1a2b",
+        tool=tool,
+        arguments=text,
+        directory=directory,
+        decision=judgement,
+        digest=digest,
+        asked_by="reviewer",
+        facts=(),
+        suggestion=suggestion,
+    )
 
 
 def ask(
@@ -55,7 +66,7 @@ def ask(
 
     async def go() -> Any:
         approvals = Approvals(DialogApprover(ChatDialog(face)), str(world.home / ".kitbag/settings.toml"))
-        place = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
+        place = Workspace(root=str(world.workspace), home=str(world.home), kitbag_home=str(world.home / ".kitbag"))
         permissions = Permissions(place, "default", PermissionRules(), SandboxSupport(kind="none"))
         return await approvals.authorize(permissions, tool, arguments, asked_by="reviewer")
 
@@ -99,7 +110,7 @@ class TestAnswers:
         assert option(approval_form(question(world)), "s").label == "allow exactly this until this session ends"
         asked = question(world, suggestion="Bash(git log:*)")
         assert "what `Bash(git log:*)` matches" in option(approval_form(asked), "s").label
-        assert parse_answer(asked, FormAnswer(("s",))) == Said("allow", "session", "Bash(git log:*)")
+        assert parse_answer(asked, FormAnswer(("s",))) == Said(choice="allow", scope="session", rule="Bash(git log:*)")
 
     def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:
         permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")
@@ -117,7 +128,7 @@ class TestAnswers:
     def test_a_question_that_can_only_be_denied_offers_no_more(self, world: World) -> None:
         face = AnsweringFace("n")
         said = asyncio.run(ChatDialog(face).run(approval_forms(question(world), can_allow=False)))
-        assert said == Said("deny")
+        assert said == Said(choice="deny")
         assert {one.key for one in face.forms[0].options} == {"n", "w"}
         sly = AnsweringFace(lambda _: FormAnswer(("y",)), None)
         assert asyncio.run(ChatDialog(sly).run(approval_forms(question(world), can_allow=False))) is None
@@ -127,10 +138,10 @@ class TestAnswers:
 def test_an_answer_means_the_same_in_every_ui(world: World, style: ApprovalStyle) -> None:
     asked = question(world, suggestion="Bash(git push:*)")
     expected = {
-        "y": Said("allow"),
-        "s": Said("allow", "session", "Bash(git push:*)"),
-        "r": Said("allow", "rule", "Bash(ls)"),
-        "n": Said("deny", reason="Bash(ls)" if style.asks_why else ""),
+        "y": Said(choice="allow"),
+        "s": Said(choice="allow", scope="session", rule="Bash(git push:*)"),
+        "r": Said(choice="allow", scope="rule", rule="Bash(ls)"),
+        "n": Said(choice="deny", reason="Bash(ls)" if style.asks_why else ""),
     }
     for key, answer in expected.items():
         forms = approval_forms(asked, style)
@@ -256,7 +267,9 @@ class TestChanges:
         from kitbag.views.rendering.render import render
 
         place = "/" + "folder/" * 500 + "authorized_keys"
-        asked = question(world, "Write", file_path="link", content="x")._replace(facts=(("leads to", place),))
+        asked = msgspec.structs.replace(
+            question(world, "Write", file_path="link", content="x"), facts=(("leads to", place),)
+        )
         face = AnsweringFace("n")
         asyncio.run(DialogApprover(ChatDialog(face)).ask(asked))
         shown = "".join(render(block, 80, color=False, hide=str) for block in face.forms[0].above)

@@ -23,7 +23,7 @@ def workspace_in(base: Path, **more: Any) -> Workspace:
     (base / "w/app/ok.txt").write_text("ok\n")
     root = os.path.realpath(base / "w" / "app")
     home = os.path.realpath(base / "home")
-    return Workspace(root, home, f"{home}/.kitbag", **more)
+    return Workspace(root=root, home=home, kitbag_home=f"{home}/.kitbag", **more)
 
 
 def permissions(

@@ -5,6 +5,7 @@ import os
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ class Place:
         (self.sibling / "x").write_text("x")
         (self.outside / "secret").write_text("s")
         (self.root / "src" / "a.py").write_text("a")
-        self.workspace = Workspace(str(self.root), str(self.home), str(self.home / ".kitbag"))
+        self.workspace = Workspace(root=str(self.root), home=str(self.home), kitbag_home=str(self.home / ".kitbag"))
 
     def link(self, name: str, target: str | Path) -> Path:
         link = self.root / name
@@ -260,7 +261,7 @@ def test_D12_pipes_sockets_and_devices_are_special(place: Place) -> None:
 )  # fmt: skip
 def test_D12_the_system_s_insides_are_special(place: Place, path: str) -> None:
     assert place.examine(path).special_reason
-    everything = Workspace("/", str(place.home), str(place.home / ".kitbag"))
+    everything = Workspace(root="/", home=str(place.home), kitbag_home=str(place.home / ".kitbag"))
     assert outside(examine_path(path, everything))
 
 
@@ -284,8 +285,8 @@ def test_dev_null_takes_everything_and_shm_is_a_folder(place: Place) -> None:
 
 
 def test_other_roots_are_opened_as_the_user_said(place: Place) -> None:
-    workspace = place.workspace._replace(
-        extra_write_roots=(str(place.outside),), extra_read_roots=(str(place.sibling),)
+    workspace = msgspec.structs.replace(
+        place.workspace, extra_write_roots=(str(place.outside),), extra_read_roots=(str(place.sibling),)
     )
     assert examine_path(str(place.outside / "new"), workspace).writable
     facts = examine_path(str(place.sibling / "x"), workspace)
@@ -300,7 +301,7 @@ def test_other_roots_are_opened_as_the_user_said(place: Place) -> None:
 def test_a_root_that_became_a_link_opens_nothing_else(place: Place) -> None:
     also = place.root / "extra"
     also.symlink_to(place.outside)
-    workspace = place.workspace._replace(extra_write_roots=(str(also),), extra_read_roots=(str(also),))
+    workspace = msgspec.structs.replace(place.workspace, extra_write_roots=(str(also),), extra_read_roots=(str(also),))
     assert outside(examine_path(str(also / "secret"), workspace))
 
 
@@ -326,7 +327,7 @@ def test_the_kitbag_home_is_control_wherever_it_is(place: Place) -> None:
     own = place.root / "state"
     (place.root / "alias").symlink_to("state")
     for kitbag_home in (own, place.root / "alias"):
-        workspace = place.workspace._replace(kitbag_home=str(kitbag_home))
+        workspace = msgspec.structs.replace(place.workspace, kitbag_home=str(kitbag_home))
         assert examine_path("state/settings.toml", workspace).control_reason
         assert examine_path("state", workspace).control_reason
         assert not examine_path("stated", workspace).control_reason
@@ -340,7 +341,7 @@ def test_programs_in_the_home_are_control(place: Place) -> None:
 
 
 def test_the_keys_that_setup_keeps_are_private_wherever_the_kitbag_home_is(place: Place) -> None:
-    other = place.workspace._replace(kitbag_home=str(place.outside / "kit"))
+    other = msgspec.structs.replace(place.workspace, kitbag_home=str(place.outside / "kit"))
     place.link("notes.toml", place.outside / "kit" / "keys.toml")
     for path in (place.outside / "kit" / "keys.toml", "notes.toml"):
         assert "keys for models" in examine_path(str(path), other).private_reason
@@ -358,7 +359,9 @@ def test_private_files_are_known_through_links(place: Place) -> None:
 
 
 def test_the_world_of_other_tests_is_examined(world: World) -> None:
-    workspace = Workspace(str(world.workspace.resolve()), str(world.home), str(world.home / ".kitbag"))
+    workspace = Workspace(
+        root=str(world.workspace.resolve()), home=str(world.home), kitbag_home=str(world.home / ".kitbag")
+    )
     assert examine_path(".git/hooks/pre-commit", workspace).control_reason
     assert examine_path("~/.bashrc", workspace).control_reason
 
@@ -380,7 +383,7 @@ def test_it_agrees_with_the_kernel_and_never_raises(
         made.link("out", made.outside)
         made.link("in", "src/../src")
     root = base / "w/app"
-    workspace = Workspace(str(root), str(base / "home"), str(base / "home/.kitbag"))
+    workspace = Workspace(root=str(root), home=str(base / "home"), kitbag_home=str(base / "home/.kitbag"))
     path = ("/" if absolute else "") + "/".join(parts)
     facts = examine_path(path, workspace)
     if facts.special_reason:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kitbag.permissions.model import Workspace
@@ -33,7 +34,7 @@ class Place:
         self.home = base / "home"
         for folder in (self.root / "d", self.outside, self.home):
             folder.mkdir(parents=True)
-        self.workspace = Workspace(str(self.root), str(self.home), str(self.home / ".kitbag"))
+        self.workspace = Workspace(root=str(self.root), home=str(self.home), kitbag_home=str(self.home / ".kitbag"))
 
     def write(self, path: str, data: bytes = b"new", mode: int | None = None, expected: str = "") -> None:
         write_file(path, data, self.workspace, mode=mode, expected_resolved=expected)
@@ -411,11 +412,11 @@ def test_removing_a_link_leaves_what_it_leads_to(place: Place) -> None:
 
 def test_roots_that_may_only_be_read_are_not_written(place: Place) -> None:
     (place.outside / "x").write_text("old")
-    reader = place.workspace._replace(extra_read_roots=(str(place.outside),))
+    reader = msgspec.structs.replace(place.workspace, extra_read_roots=(str(place.outside),))
     os.close(open_for_reading(str(place.outside / "x"), reader))
     with pytest.raises(SafeOpenError):
         write_file(str(place.outside / "x"), b"new", reader)
-    writer = place.workspace._replace(extra_write_roots=(str(place.outside),))
+    writer = msgspec.structs.replace(place.workspace, extra_write_roots=(str(place.outside),))
     write_file(str(place.outside / "x"), b"new", writer)
     assert (place.outside / "x").read_text() == "new"
 
@@ -433,7 +434,7 @@ def test_a_read_only_file_stays_as_it_is_for_one_who_may_not_write_it(place: Pla
         "    os.chown(root, 65534, 65534); os.chown(root + '/f', 65534, 65534); os.chdir(root)\n"
         "    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n"
-        "    write_file(root + '/f', b'new', Workspace(root, '/nowhere', '/nowhere/k'))\n"
+        "    write_file(root + '/f', b'new', Workspace(root=root, home='/nowhere', kitbag_home='/nowhere/k'))\n"
         "except SafeOpenError as error:\n"
         "    print(error.problem)\n"
     )
@@ -476,7 +477,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(place: Place) -> No
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try:\n"
-        "    write_file(sys.argv[1] + '/f', b'x' * 5000, Workspace(sys.argv[1], '/nowhere', '/nowhere/k'))\n"
+        "    write_file(sys.argv[1] + '/f', b'x' * 5000, Workspace(root=sys.argv[1], home='/nowhere', kitbag_home='/nowhere/k'))\n"
         "except SafeOpenError as error:\n"
         "    print(error.problem)\n"
     )

@@ -313,7 +313,7 @@ def test_what_a_killed_run_left_goes_with_the_next(box: Box) -> None:
         "root = sys.argv[1]\n"
         "run_confined(ShellCommand(text='touch started; sleep 600', directory=root,\n"
         "             environment={'PATH': '/usr/bin:/bin'}, timeout=600, max_characters=10),\n"
-        "             confinement=Confinement('workspace'), workspace=Workspace(root, root + '/../home', root + '/../home/.kitbag'))\n"
+        "             confinement=Confinement('workspace'), workspace=Workspace(root=root, home=root + '/../home', kitbag_home=root + '/../home/.kitbag'))\n"
     )
     before = box.state()
     process = subprocess.Popen([sys.executable, "-c", script, str(box.root)])
@@ -402,7 +402,7 @@ def test_secrets_of_the_home_are_not_there(box: Box) -> None:
 
 def test_secrets_are_not_there_either_when_the_home_is_the_workspace(box: Box) -> None:
     home = box.world.home
-    workspace = Workspace(str(home), str(home), f"{home}/.kitbag")
+    workspace = Workspace(root=str(home), home=str(home), kitbag_home=f"{home}/.kitbag")
     before = box.state(home)
     command = box.command("cat .ssh/id_rsa .netrc; echo x > .ssh/authorized_keys; echo x > .bashrc; echo x > free")
     ran = run_confined(
@@ -616,7 +616,7 @@ def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> N
 
 
 def test_the_whole_file_system_is_no_workspace(box: Box) -> None:
-    everything = box.workspace._replace(root="/")
+    everything = msgspec.structs.replace(box.workspace, root="/")
     with pytest.raises(SandboxError, match="whole file system"):
         run_confined(box.command("true"), confinement=Confinement("workspace"), workspace=everything)
 
@@ -665,7 +665,7 @@ def check_as_nobody(box: Box) -> None:
         "text = 'id -u; echo y > made && cat made; echo x > .mcp.json; echo x > .git/config; mkdir .claude; sudo -n true && echo root'\n"
         "environment = {'PATH': '/usr/bin:/bin'}\n"
         "command = ShellCommand(text=text, directory=root, environment=environment, timeout=30, max_characters=1000)\n"
-        "ran = b.run_in_bubblewrap(found, command, None, 'workspace', False, Workspace(root, root + '/../home', '/nowhere'))\n"
+        "ran = b.run_in_bubblewrap(found, command, None, 'workspace', False, Workspace(root=root, home=root + '/../home', kitbag_home='/nowhere'))\n"
         "print(ran.text, ran.notes)\n"
     )
     done = subprocess.run(

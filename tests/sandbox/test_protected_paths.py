@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 def look(root: Path, **more: tuple[str, ...]) -> ControlPaths:
     return find_control_paths(
-        Workspace(str(root), str(root.parent / "home"), str(root.parent / "home/.kitbag"), **more)
+        Workspace(root=str(root), home=str(root.parent / "home"), kitbag_home=str(root.parent / "home/.kitbag"), **more)
     )
 
 
@@ -199,4 +199,6 @@ def test_hostile_content_neither_blocks_nor_raises(root: Path) -> None:
     (root / "sub/.git").write_text("gitdir: \0\n")
     found = look(root)
     assert {".git", ".gitmodules", "sub/.git"} <= below(root, found.existing)
-    assert find_control_paths(Workspace("/nowhere/at/all", "/nowhere", "/nowhere/k")).existing == ()
+    assert (
+        find_control_paths(Workspace(root="/nowhere/at/all", home="/nowhere", kitbag_home="/nowhere/k")).existing == ()
+    )

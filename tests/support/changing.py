@@ -36,7 +36,7 @@ class Shop:
         self.world = world
         self.root = world.workspace.resolve()
         self.kitbag_home = str(world.home / ".kitbag")
-        self.workspace = Workspace(str(self.root), str(world.home), self.kitbag_home)
+        self.workspace = Workspace(root=str(self.root), home=str(world.home), kitbag_home=self.kitbag_home)
         self.journal = Journal.open(f"{self.kitbag_home}/state/journal.db", Redactor(("hunter2-hunter2",)))
         self.session = Session(self.journal, session_id)
         self.kept = ContentStore(self.kitbag_home)

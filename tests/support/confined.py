@@ -35,7 +35,13 @@ class Box:
     def workspace(self) -> Workspace:
         """What lies around is shown too: it is in /tmp, which would be hidden otherwise."""
         home = str(self.world.home)
-        return Workspace(str(self.root), home, f"{home}/.kitbag", self.also_writable, (str(self.world.outside), home))
+        return Workspace(
+            root=str(self.root),
+            home=home,
+            kitbag_home=f"{home}/.kitbag",
+            extra_write_roots=self.also_writable,
+            extra_read_roots=(str(self.world.outside), home),
+        )
 
     def command(
         self, text: str, seconds: float = TEST_TIMEOUT, environment: Mapping[str, str] | None = None

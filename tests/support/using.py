@@ -34,7 +34,7 @@ class Bench:
         self.home = self.base / "home"
         for folder in (self.root / ".git", self.outside, self.home / ".kitbag"):
             folder.mkdir(parents=True)
-        self.workspace = Workspace(str(self.root), str(self.home), str(self.home / ".kitbag"))
+        self.workspace = Workspace(root=str(self.root), home=str(self.home), kitbag_home=str(self.home / ".kitbag"))
         self.context = self.allowing()
 
     def allowing(

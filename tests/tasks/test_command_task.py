@@ -45,7 +45,7 @@ STUBBORN = (
 )
 HIDING = f"env -i setsid sleep 300.{os.getpid()}"
 """With nothing of its environment, in a session of its own."""
-FREE = PermissionDecision("allow", "for a test", (), "none", True)
+FREE = PermissionDecision(effect="allow", reason="for a test", parts=(), sandbox="none", network=True)
 """As if a person had agreed to run it without a sandbox."""
 
 
@@ -251,7 +251,7 @@ class Says:
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
-        return ApprovalAnswer("allow")
+        return ApprovalAnswer(choice="allow")
 
 
 def test_what_a_person_agreed_to_is_not_asked_again_as_long_as_it_is_the_same(workshop: Workshop) -> None:

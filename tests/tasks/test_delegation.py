@@ -581,7 +581,7 @@ def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_han
             await until_both_have_looked()
             clock.let_pass(2 * max(watchdog.TIMEOUTS["model"], watchdog.TIMEOUTS["tool"]))
             await until_both_have_looked()
-            return ApprovalAnswer("allow")
+            return ApprovalAnswer(choice="allow")
 
     writes = Step(calls=(("w1", "Write", json.dumps({"file_path": "new.txt", "content": "x"})),))
     rules = [

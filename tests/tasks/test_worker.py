@@ -290,13 +290,13 @@ def test_a_task_that_is_not_tried_again_leaves_no_question_behind(workshop: Work
         found = workshop.task(task_id)
         queue = ApprovalQueue(workshop.journal)
         question = ApprovalRequest(
-            "q1",
-            "Bash",
-            "{}",
-            "/",
-            PermissionDecision("ask", "", ()),
-            action_digest("Bash", "{}", "/"),
-            requester_label(found.agent, found.id),
+            id="q1",
+            tool="Bash",
+            arguments="{}",
+            directory="/",
+            decision=PermissionDecision(effect="ask", reason="", parts=()),
+            digest=action_digest("Bash", "{}", "/"),
+            asked_by=requester_label(found.agent, found.id),
         )
         await queue.put(question)
         await worker.board.claim(found)

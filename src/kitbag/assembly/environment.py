@@ -58,7 +58,7 @@ def load_environment(
     # All files, so that ignored project settings are reported, too.
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = resolve_workspace(places, settings)
-    workspace = workspace._replace(extra_read_roots=_list_skill_roots(library))
+    workspace = msgspec.structs.replace(workspace, extra_read_roots=_list_skill_roots(library))
     live = LiveRules(
         places,
         workspace,
@@ -87,7 +87,9 @@ def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
     """For the options of a run. Raises what `load_environment` raises."""
     return load_environment(
         places,
-        permission_options=PermissionFlags(options.mode, options.only_tools, options.ask, options.no_tools),
+        permission_options=PermissionFlags(
+            mode=options.mode, allow=options.only_tools, ask=options.ask, deny=options.no_tools
+        ),
         trust_workspace=options.trust_workspace,
         extra=options.extra,
         team=options.team,

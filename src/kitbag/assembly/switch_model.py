@@ -101,7 +101,10 @@ def _check_project_mode(agent: "AgentResources", mode: PermissionMode) -> None:
     places, environment = agent.environment.places, agent.environment
     settings = load_settings(places.kitbag_home, places.project_dirs)
     loaded = load_permissions(
-        settings, environment.workspace, trusted=environment.trust.applies_restrictions, flags=PermissionFlags(mode)
+        settings,
+        environment.workspace,
+        trusted=environment.trust.applies_restrictions,
+        flags=PermissionFlags(mode=mode),
     )
     if loaded.mode != mode:
         problem = f"{loaded.mode_source} allows no freer mode than {loaded.mode}, and {mode} is freer"

@@ -137,7 +137,9 @@ def _permission_inputs(options: dict[str, Any]) -> "PermissionFlags | None":
         return None
     from kitbag.permissions.rules.load import PermissionFlags
 
-    return PermissionFlags(options["permission_mode"], options["allow"], options["ask"], options["deny"])
+    return PermissionFlags(
+        mode=options["permission_mode"], allow=options["allow"], ask=options["ask"], deny=options["deny"]
+    )
 
 
 def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:

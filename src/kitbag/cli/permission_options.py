@@ -48,7 +48,7 @@ def open_permissions(
     from kitbag.library.scopes import find_places
     from kitbag.permissions.rules.load import PermissionFlags
 
-    given = PermissionFlags(permission_mode, allow, ask, deny)
+    given = PermissionFlags(mode=permission_mode, allow=allow, ask=ask, deny=deny)
     ground = load_environment(find_places(), permission_options=given, trust_workspace=trust_workspace)
     return OpenedPermissions(
         permissions=ground.permissions,

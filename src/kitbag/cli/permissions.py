@@ -103,7 +103,7 @@ def _decision_json(
         "mode_source": opened.loaded.mode_source,
         "effect": decision.effect,
         "reason": decision.reason,
-        "parts": [part._asdict() for part in decision.parts],
+        "parts": [part.to_json() for part in decision.parts],
         "sandbox": decision.sandbox,
         "network": decision.network,
         "protection": msgspec.structs.asdict(opened.permissions.sandbox_support),
@@ -184,4 +184,4 @@ def _rule_row(opened: OpenedPermissions, rule: PermissionRule) -> tuple[str, ...
 
 def _rule_json(opened: OpenedPermissions, rule: PermissionRule) -> dict[str, Any]:
     examples = opened.loaded.examples.get(rule)
-    return {**rule._asdict(), "examples": examples._asdict() if examples else None}
+    return {**rule.to_json(), "examples": examples._asdict() if examples else None}

@@ -65,7 +65,11 @@ def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool
         if queue is None:
             raise NotFoundError(f"no question waits as {question!r}", "`kitbag permissions pending` lists them")
         waiting = queue.find(question)
-        queue.answer(waiting.request.id, ApprovalAnswer(choice, "session" if session else "once", reason=reason), "cli")
+        queue.answer(
+            waiting.request.id,
+            ApprovalAnswer(choice=choice, scope="session" if session else "once", reason=reason),
+            "cli",
+        )
     if as_json:
         return output.as_json({**_question_json(waiting), "choice": choice, "scope": "session" if session else "once"})
     _print_question(waiting)
@@ -93,7 +97,7 @@ def _question_json(waiting: PendingApproval) -> dict[str, Any]:
         "asked_at": waiting.asked_at,
         "whole": waiting.is_complete,
         "reason": question.decision.reason,
-        "parts": [part._asdict() for part in question.decision.parts],
+        "parts": [part.to_json() for part in question.decision.parts],
         "sandbox": question.decision.sandbox,
         "network": question.decision.network,
         "facts": [list(fact) for fact in question.facts],

@@ -141,7 +141,7 @@ def _result_json(
         "command": text,
         "effect": decision.effect,
         "reason": decision.reason,
-        "parts": [part._asdict() for part in decision.parts],
+        "parts": [part.to_json() for part in decision.parts],
         "sandbox": confinement.profile,
         "network": confinement.network,
         "protection": msgspec.structs.asdict(opened.permissions.sandbox_support),

@@ -208,7 +208,7 @@ def trust_json(trust: WorkspaceTrust) -> dict[str, Any]:
                 "name": item.name,
                 "path": item.path,
                 "problem": item.problem,
-                "acts": [act._asdict() for act in item.capabilities],
+                "acts": [act.to_json() for act in item.capabilities],
             }
             for item in trust.items
         ],

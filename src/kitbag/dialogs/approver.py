@@ -54,7 +54,7 @@ class DialogApprover:
         answer = await self._dialog.run(approval_forms(question, self._style))
         if answer is None and self._dialog.no_user_reason:
             raise NotAnsweredError(self._dialog.no_user_reason)
-        return answer or ApprovalAnswer("deny", reason=self._style.left_reason)
+        return answer or ApprovalAnswer(choice="deny", reason=self._style.left_reason)
 
 
 def approval_forms(
@@ -113,15 +113,15 @@ def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> Approval
     text = form_answer.text.strip()
     match form_answer.keys:
         case ("y",):
-            return ApprovalAnswer("allow")
+            return ApprovalAnswer(choice="allow")
         case ("s",):
-            return ApprovalAnswer("allow", "session", question.suggestion)
+            return ApprovalAnswer(choice="allow", scope="session", rule=question.suggestion)
         case ("r",) if text and not _rule_problem(text):
-            return ApprovalAnswer("allow", "rule", text)
+            return ApprovalAnswer(choice="allow", scope="rule", rule=text)
         case ("n",):
-            return ApprovalAnswer("deny", reason=text)
+            return ApprovalAnswer(choice="deny", reason=text)
         case ("w",) if text:
-            return ApprovalAnswer("deny", reason=text)
+            return ApprovalAnswer(choice="deny", reason=text)
         case _:
             return None
 

@@ -41,7 +41,9 @@ def preview_change(question: ApprovalRequest) -> ChangePreview:
     if not isinstance(path, str) or not all(isinstance(text, str) and len(text) <= _MAX_BYTES for text in texts):
         return NO_PREVIEW
     home = os.path.expanduser("~")
-    facts = examine_path(path, Workspace(question.directory, home, f"{home}/.kitbag"), question.directory)
+    facts = examine_path(
+        path, Workspace(root=question.directory, home=home, kitbag_home=f"{home}/.kitbag"), question.directory
+    )
     if facts.special_reason or facts.private_reason:
         return NO_PREVIEW
     try:

@@ -50,7 +50,7 @@ class ElicitationApprover:
             raise InvalidError(f"the client could not ask: {error.error.message}", "") from None
         answer = (result.content or {}).get("answer") if result.action == "accept" else None
         if answer == _ONCE:
-            return ApprovalAnswer("allow")
+            return ApprovalAnswer(choice="allow")
         if answer == _ALIKE:
-            return ApprovalAnswer("allow", "session", question.suggestion)
-        return ApprovalAnswer("deny")
+            return ApprovalAnswer(choice="allow", scope="session", rule=question.suggestion)
+        return ApprovalAnswer(choice="deny")

@@ -36,7 +36,7 @@ class ServedLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def permission_inputs(options: Options) -> PermissionFlags:
-    return PermissionFlags(options.mode, options.only_tools, options.ask, options.no_tools)
+    return PermissionFlags(mode=options.mode, allow=options.only_tools, ask=options.ask, deny=options.no_tools)
 
 
 def load_served_library(options: Options) -> ServedLibrary:

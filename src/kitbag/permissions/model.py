@@ -4,7 +4,7 @@ Used by every module of this package and by its callers; imports none of them.
 """
 
 import os
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ SandboxProfile = Literal["none", "read-only", "workspace"]
 """The sandbox a command runs in: none, nothing writable, or workspace writable."""
 
 
-class Workspace(NamedTuple):
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """Where an agent works. Comes from the user's start directory, never from a model or a file."""
 
     root: str
@@ -52,7 +52,7 @@ class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind != "none" and (profile == "read-only" or self.carve_outs)
 
 
-class DecisionPart(NamedTuple):
+class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
     """One effect of an action, and the decision about it."""
 
     what: str
@@ -64,8 +64,17 @@ class DecisionPart(NamedTuple):
     source: str = ""
     """The file with its line, `command line` or `session`; empty if no rule decided."""
 
+    def to_json(self) -> dict[str, str]:
+        return {
+            "what": self.what,
+            "effect": self.effect,
+            "reason": self.reason,
+            "rule": self.rule,
+            "source": self.source,
+        }
 
-class PermissionDecision(NamedTuple):
+
+class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a tool call is allowed, denied or needs approval: the strictest of its parts."""
 
     effect: Effect

@@ -344,7 +344,9 @@ def _run_trial(bubblewrap: Bubblewrap) -> str:
         for path in (f"{root}/workspace/.git/config", f"{root}/home/.ssh/key"):
             with open(path, "w", encoding="utf-8") as file:
                 file.write("before\n")
-        workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag", extra_read_roots=(root,))
+        workspace = Workspace(
+            root=f"{root}/workspace", home=f"{root}/home", kitbag_home=f"{root}/home/.kitbag", extra_read_roots=(root,)
+        )
         environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
         command = ShellCommand(

@@ -55,9 +55,14 @@ class FilesystemView(NamedTuple):
 
 def with_real_paths(workspace: Workspace) -> Workspace:
     """Resolve all paths, as mounts and kernel rules require."""
-    root, home, kitbag_home, writable, readable = workspace
     real = os.path.realpath
-    return Workspace(real(root), real(home), real(kitbag_home), tuple(map(real, writable)), tuple(map(real, readable)))
+    return Workspace(
+        root=real(workspace.root),
+        home=real(workspace.home),
+        kitbag_home=real(workspace.kitbag_home),
+        extra_write_roots=tuple(map(real, workspace.extra_write_roots)),
+        extra_read_roots=tuple(map(real, workspace.extra_read_roots)),
+    )
 
 
 def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -> FilesystemView:

@@ -154,7 +154,7 @@ def _run_trial() -> str:
         os.makedirs(f"{root}/home/.ssh")
         with open(f"{root}/home/.ssh/key", "w", encoding="utf-8") as file:
             file.write("secret\n")
-        workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag")
+        workspace = Workspace(root=f"{root}/workspace", home=f"{root}/home", kitbag_home=f"{root}/home/.kitbag")
         environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
         environment["TRIAL_PORT"] = str(server.getsockname()[1])
         try:

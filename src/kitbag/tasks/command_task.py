@@ -97,11 +97,13 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
         raise PermitError(f"the workspace is now {workspace.root}", "start it again")
     if outcome_digest(decision) == stored.get("rules_said"):
         reason = "a person agreed to it" if stored["by_person"] else decision.reason
-        decision = PermissionDecision("allow", reason, (), stored["sandbox"], bool(stored["network"]))
+        decision = PermissionDecision(
+            effect="allow", reason=reason, parts=(), sandbox=stored["sandbox"], network=bool(stored["network"])
+        )
     elif decision.effect != "allow":
         raise PermitError(f"{_DECISION_CHANGED}: {decision.reason}", "start it again")
     writable = tuple(root for root in workspace.extra_write_roots if root in stored["writable"])
-    workspace = workspace._replace(extra_write_roots=writable)
+    workspace = msgspec.structs.replace(workspace, extra_write_roots=writable)
     if not workspace_directory(request.start_directory, workspace):
         raise InvalidError(f"{request.start_directory} is no folder of the workspace any more", "start it elsewhere")
     return AgentCommand(

@@ -86,7 +86,13 @@ def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentCont
     inside = os.path.relpath(os.path.realpath(environment.places.cwd), old.root)
     same_directory = os.path.normpath(os.path.join(worktree.path, inside))
     cwd = same_directory if os.path.isdir(same_directory) else worktree.path
-    workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.extra_read_roots)
+    workspace = Workspace(
+        root=worktree.path,
+        home=old.home,
+        kitbag_home=old.kitbag_home,
+        extra_write_roots=(),
+        extra_read_roots=old.extra_read_roots,
+    )
     permissions = inherited.permissions.with_workspace(workspace)
     environment = msgspec.structs.replace(environment, workspace=workspace, places=environment.places._replace(cwd=cwd))
     return msgspec.structs.replace(inherited, environment=environment, permissions=permissions)

@@ -91,7 +91,7 @@ class _Agreeing:
     one_at_a_time = True
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        return ApprovalAnswer("allow", "session", "Write" if "a.txt" in question.arguments else "")
+        return ApprovalAnswer(choice="allow", scope="session", rule="Write" if "a.txt" in question.arguments else "")
 
 
 def test_what_was_agreed_to_in_this_conversation_is_told(at_home: World) -> None:

@@ -298,7 +298,7 @@ class TestAnswering:
                 question = await waiting_for(chat.agent.journal)
                 asking = asyncio.create_task(tasks_command(chat.chat, "answer"))
                 await until_true(lambda: chat.face.forms)
-                ApprovalQueue(chat.agent.journal).answer(question, ApprovalAnswer("deny"), "elsewhere")
+                ApprovalQueue(chat.agent.journal).answer(question, ApprovalAnswer(choice="deny"), "elsewhere")
                 await asking
                 assert "answered elsewhere" in chat.face.seen()
                 await ended(workshop, task.id)

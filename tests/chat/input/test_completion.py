@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,9 @@ class Typing:
         self.sessions: list[tuple[str, str]] = []
         self.tasks: list[tuple[str, str]] = []
         self.prompts: dict[str, str] = {}
-        self.workspace = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
+        self.workspace = Workspace(
+            root=str(world.workspace), home=str(world.home), kitbag_home=str(world.home / ".kitbag")
+        )
 
     def library(self) -> Registry:
         return Registry(self.world.registry().places, persona=self.persona)
@@ -241,7 +244,7 @@ class TestFiles:
         assert typing.texts("@x", typing.completer(broken)) == ["@x.py"]
         assert typing.texts("/mod", typing.completer(broken))[:2] == ["/model", "/mode"]
         assert typing.texts("/persona ", typing.completer(broken)) == []
-        typing.workspace = typing.workspace._replace(root="/no/such/folder")
+        typing.workspace = msgspec.structs.replace(typing.workspace, root="/no/such/folder")
         assert typing.texts("@x.p") == []
 
     def test_another_persona_shows_at_once(self, typing: Typing) -> None:
@@ -284,7 +287,11 @@ def test_whatever_files_are_called_what_is_offered_means_one_of_them(tmp_path_fa
             (root / name).write_text("")
             made.add(os.fsdecode(os.fsencode(name)))
     completer = ChatCompleter(
-        CompletionSources(library=_no_library, workspace=Workspace(str(root), "/h", "/h/.kitbag"), directory=str(root))
+        CompletionSources(
+            library=_no_library,
+            workspace=Workspace(root=str(root), home="/h", kitbag_home="/h/.kitbag"),
+            directory=str(root),
+        )
     )
     found = completer._mentions("", [], TEST_TIMEOUT)  # pyright: ignore[reportPrivateUsage]
     completer.close()

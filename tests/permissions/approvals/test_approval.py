@@ -57,7 +57,7 @@ def rules(*texts: str) -> PermissionRules:
 @pytest.fixture
 def permissions(world: World) -> Callable[..., Permissions]:
     def make(*texts: str, mode: PermissionMode = "default", protection: SandboxSupport = BUBBLEWRAP) -> Permissions:
-        workspace = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
+        workspace = Workspace(root=str(world.workspace), home=str(world.home), kitbag_home=str(world.home / ".kitbag"))
         return Permissions(workspace, mode, rules(*texts), protection)
 
     return make
@@ -99,7 +99,7 @@ def test_what_is_denied_is_refused_with_a_reason_and_nobody_is_asked(permissions
 
 
 def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
-    person = Person(ApprovalAnswer("allow"), ApprovalAnswer("deny", reason="push to a branch"))
+    person = Person(ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="deny", reason="push to a branch"))
     approvals = Approvals(person)
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     (asked,) = person.asked
@@ -127,7 +127,7 @@ def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
 def test_a_permit_is_for_nothing_else(
     permissions: Make, tool: str, arguments: dict[str, object], directory: str
 ) -> None:
-    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **PUSH))
+    found = permit(authorize(Approvals(Person(ApprovalAnswer(choice="allow"))), permissions(), "Bash", **PUSH))
     with pytest.raises(PermitError, match="not what was allowed"):
         found.use(tool, arguments, directory)
     with pytest.raises(PermitError, match="used already"):
@@ -136,7 +136,7 @@ def test_a_permit_is_for_nothing_else(
 
 def test_what_the_caller_changes_after_asking_is_not_what_was_asked(permissions: Make) -> None:
     arguments: dict[str, object] = {"command": "git push", "env": {"A": ["1"]}}
-    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **arguments))
+    found = permit(authorize(Approvals(Person(ApprovalAnswer(choice="allow"))), permissions(), "Bash", **arguments))
     nested = arguments["env"]
     assert isinstance(nested, dict)
     nested["A"].append("2")
@@ -146,7 +146,7 @@ def test_what_the_caller_changes_after_asking_is_not_what_was_asked(permissions:
 
 
 def test_a_permit_can_be_used_by_one_of_many_threads(permissions: Make) -> None:
-    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **PUSH))
+    found = permit(authorize(Approvals(Person(ApprovalAnswer(choice="allow"))), permissions(), "Bash", **PUSH))
     used: list[bool] = []
 
     def use() -> None:
@@ -167,7 +167,7 @@ def test_a_permit_can_be_used_by_one_of_many_threads(permissions: Make) -> None:
 def test_deny_counts_at_the_moment_of_use(permissions: Make) -> None:
     """Whoever said yes: a person, a rule or the mode (D25)."""
     denying = permissions("deny Bash(git push:*)", "deny Read(secret)")
-    found = permit(authorize(Approvals(Person(ApprovalAnswer("allow"))), permissions(), "Bash", **PUSH))
+    found = permit(authorize(Approvals(Person(ApprovalAnswer(choice="allow"))), permissions(), "Bash", **PUSH))
     with pytest.raises(PermitError, match="denied since"):
         found.use("Bash", PUSH, permissions=denying)
     found = permit(authorize(Approvals(None), permissions(), "Read", file_path="secret"))
@@ -181,7 +181,7 @@ def test_deny_counts_at_the_moment_of_use(permissions: Make) -> None:
 def test_a_path_that_leads_elsewhere_since_it_was_shown_is_asked_about_again(permissions: Make, world: World) -> None:
     world.write("notes", "x")
     write = {"file_path": "notes", "content": "y"}
-    person = Person(ApprovalAnswer("allow"), ApprovalAnswer("allow"))
+    person = Person(ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="allow"))
     found = permit(authorize(Approvals(person), permissions(), "Write", **write))
     assert person.asked[0].facts == (("leads to", str(world.workspace / "notes")),)
     (world.workspace / "notes").unlink()
@@ -222,9 +222,9 @@ def test_an_approver_that_fails_is_no_yes(permissions: Make) -> None:
 
 def test_for_a_session_means_exactly_this_or_what_the_rule_says(permissions: Make) -> None:
     person = Person(
-        ApprovalAnswer("allow", "session"),
-        ApprovalAnswer("allow", "session", "Bash(npm test:*)"),
-        ApprovalAnswer("deny"),
+        ApprovalAnswer(choice="allow", scope="session"),
+        ApprovalAnswer(choice="allow", scope="session", rule="Bash(npm test:*)"),
+        ApprovalAnswer(choice="deny"),
     )
     approvals = Approvals(person)
     for _ in range(3):
@@ -238,7 +238,10 @@ def test_for_a_session_means_exactly_this_or_what_the_rule_says(permissions: Mak
 
 
 def test_an_ask_rule_asks_every_time_but_for_exactly_what_was_agreed_to(permissions: Make) -> None:
-    person = Person(ApprovalAnswer("allow", "session", "Bash(git push:*)"), ApprovalAnswer("allow", "session"))
+    person = Person(
+        ApprovalAnswer(choice="allow", scope="session", rule="Bash(git push:*)"),
+        ApprovalAnswer(choice="allow", scope="session"),
+    )
     approvals = Approvals(person)
     asking = permissions("ask Bash(git push:*)")
     permit(authorize(approvals, asking, "Bash", **PUSH))
@@ -252,7 +255,7 @@ def test_a_rule_is_written_into_the_user_s_settings_and_counts_at_once_and_later
     permissions: Make, world: World
 ) -> None:
     path = world.write("~/.kitbag/settings.toml", '# mine\nteam = ""  # none\n')
-    person = Person(ApprovalAnswer("allow", "rule", "Bash(git push:*)"))
+    person = Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(git push:*)"))
     approvals = Approvals(person, str(path))
     assert permit(authorize(approvals, permissions(), "Bash", **PUSH)).notice == ""
     permit(authorize(approvals, permissions(), "Bash", command="git push -n"))
@@ -277,7 +280,7 @@ def test_a_rule_is_written_into_the_user_s_settings_and_counts_at_once_and_later
 def test_a_rule_is_added_however_the_list_is_written(permissions: Make, world: World, before: str) -> None:
     path = world.write("~/.kitbag/settings.toml", before)
     for _ in range(2):
-        approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(make:*)")), str(path))
+        approvals = Approvals(Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(make:*)")), str(path))
         assert permit(authorize(approvals, permissions(), "Bash", command="make x")).notice == ""
     settings = load_settings(str(world.home / ".kitbag"), ())
     loaded = load_permissions(settings, permissions().workspace, trusted=False)
@@ -299,7 +302,7 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
     else:
         world.write("~/.kitbag/settings.toml", spoilt)
     before = Path(path).read_text()
-    approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(git push:*)")), str(path))
+    approvals = Approvals(Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(git push:*)")), str(path))
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     assert "could not be kept" in found.notice
     assert found.use("Bash", PUSH).effect == "ask"
@@ -307,7 +310,9 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
 
 
 def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Make, world: World) -> None:
-    approvals = Approvals(Person(ApprovalAnswer("allow", "rule", "Bash(git")), str(world.home / "settings.toml"))
+    approvals = Approvals(
+        Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(git")), str(world.home / "settings.toml")
+    )
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
     assert "could not be kept" in found.notice
     found.use("Bash", PUSH)
@@ -315,7 +320,9 @@ def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Mak
 
 
 def test_one_question_at_a_time_and_its_answer_may_answer_the_next(permissions: Make) -> None:
-    person = Person(ApprovalAnswer("allow", "session", "Bash(npm test:*)"), ApprovalAnswer("deny"))
+    person = Person(
+        ApprovalAnswer(choice="allow", scope="session", rule="Bash(npm test:*)"), ApprovalAnswer(choice="deny")
+    )
     approvals = Approvals(person)
 
     async def main() -> list[Permit | Denial]:
@@ -333,7 +340,7 @@ def test_while_a_person_thinks_what_needs_no_answer_goes_on(permissions: Make) -
     class Thinking(Person):
         async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             await thought.wait()
-            return ApprovalAnswer("allow")
+            return ApprovalAnswer(choice="allow")
 
     async def main() -> None:
         approvals = Approvals(Thinking())
@@ -353,7 +360,7 @@ def test_several_can_be_asked_at_once_where_questions_wait_side_by_side(permissi
         async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
             self.asked.append(question)
             await both.wait() if len(self.asked) < 2 else both.set()
-            return ApprovalAnswer("allow")
+            return ApprovalAnswer(choice="allow")
 
     async def main() -> None:
         approvals = Approvals(Together(one_at_a_time=False))
@@ -448,7 +455,7 @@ def test_what_was_agreed_to_for_a_session_is_asked_anew_when_what_was_said_about
     permissions: Make,
 ) -> None:
     """An agent's file may have changed: the same call starts another agent then."""
-    person = Person(ApprovalAnswer("allow", "session"), ApprovalAnswer("deny"))
+    person = Person(ApprovalAnswer(choice="allow", scope="session"), ApprovalAnswer(choice="deny"))
     approvals = Approvals(person)
     start = {"subagent_type": "helper", "prompt": "Help."}
 

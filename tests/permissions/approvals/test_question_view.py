@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,18 @@ from kitbag.permissions.model import DecisionPart, PermissionDecision
 
 def question(tool: str = "Bash", decision: PermissionDecision | None = None, **arguments: object) -> ApprovalRequest:
     text = canonical_json(arguments)
-    decided = decision or PermissionDecision("ask", "it is not known to only read", (), "workspace")
-    return ApprovalRequest("0badcafe", tool, text, "/w/app", decided, action_digest(tool, text, "/w/app"), "main")
+    decided = decision or PermissionDecision(
+        effect="ask", reason="it is not known to only read", parts=(), sandbox="workspace"
+    )
+    return ApprovalRequest(
+        id="0badcafe",
+        tool=tool,
+        arguments=text,
+        directory="/w/app",
+        decision=decided,
+        digest=action_digest(tool, text, "/w/app"),
+        asked_by="main",
+    )
 
 
 def action(lines: list[str]) -> str:
@@ -127,15 +138,17 @@ def test_letters_of_other_languages_alone_are_no_reason_to_warn(command: str) ->
 
 def test_all_that_matters_is_there() -> None:
     parts = (
-        DecisionPart("git push", "ask", "it reaches the network"),
-        DecisionPart("x" * 900, "allow", "by a rule", "Bash(x:*)", "f:3"),
+        DecisionPart(what="git push", effect="ask", reason="it reaches the network"),
+        DecisionPart(what="x" * 900, effect="allow", reason="by a rule", rule="Bash(x:*)", source="f:3"),
     )
     asked = question(
-        decision=PermissionDecision("ask", "it reaches the network", parts, "workspace", True),
+        decision=PermissionDecision(
+            effect="ask", reason="it reaches the network", parts=parts, sandbox="workspace", network=True
+        ),
         command="git push",
         timeout=5,
     )
-    lines = render_approval(asked._replace(facts=(("mode", "autonomous"), ("tools", "Bash, Read"))))
+    lines = render_approval(msgspec.structs.replace(asked, facts=(("mode", "autonomous"), ("tools", "Bash, Read"))))
     text = "\n".join(lines)
     for wanted in (
         "Bash, asked by main [0badcafe]",
@@ -150,7 +163,9 @@ def test_all_that_matters_is_there() -> None:
     ):
         assert wanted in text
     assert "with all your rights" in "\n".join(
-        render_approval(question(decision=PermissionDecision("ask", "x", (), "none"), command="x"))
+        render_approval(
+            question(decision=PermissionDecision(effect="ask", reason="x", parts=(), sandbox="none"), command="x")
+        )
     )
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
@@ -21,7 +22,7 @@ from kitbag.permissions.approvals.approval import (
     action_digest,
     canonical_json,
 )
-from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
+from kitbag.permissions.approvals.queue import ANSWER_FIELDS, ApprovalQueue, QueueApprover
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSupport, Workspace
 from kitbag.permissions.rules.rule import PermissionRules
@@ -46,10 +47,24 @@ def journal(path: str) -> Iterator[Journal]:
 def question(command: str = "git push", question_id: str = "0badcafe", asked_by: str = "task-1") -> ApprovalRequest:
     arguments = canonical_json({"command": command, "odd": "\u202e\ud800\0"})
     judgement = PermissionDecision(
-        "ask", "it reaches the network", (DecisionPart(command, "ask", "why", "", ""),), "workspace", True
+        effect="ask",
+        reason="it reaches the network",
+        parts=(DecisionPart(what=command, effect="ask", reason="why", rule="", source=""),),
+        sandbox="workspace",
+        network=True,
     )
     digest = action_digest("Bash", arguments, "/w")
-    return ApprovalRequest(question_id, "Bash", arguments, "/w", judgement, digest, asked_by, (("a", "b"),), "Bash(x)")
+    return ApprovalRequest(
+        id=question_id,
+        tool="Bash",
+        arguments=arguments,
+        directory="/w",
+        decision=judgement,
+        digest=digest,
+        asked_by=asked_by,
+        facts=(("a", "b"),),
+        suggestion="Bash(x)",
+    )
 
 
 def ask(path: str, journal: Journal | None = None) -> None:
@@ -93,9 +108,9 @@ def test_the_one_who_asks_gets_the_answer_from_another_process(journal: Journal,
 
     def answer_elsewhere() -> None:
         with Journal.open(path, Redactor()) as other:
-            ApprovalQueue(other).answer("0bad", ApprovalAnswer("deny", reason="not today"), "test")
+            ApprovalQueue(other).answer("0bad", ApprovalAnswer(choice="deny", reason="not today"), "test")
 
-    assert asyncio.run(main()) == ApprovalAnswer("deny", reason="not today")
+    assert asyncio.run(main()) == ApprovalAnswer(choice="deny", reason="not today")
     assert ApprovalQueue(journal).pending() == []
 
 
@@ -110,7 +125,7 @@ def test_the_first_answer_counts_of_many_at_once(journal: Journal, path: str) ->
             queue.pending()
             ready.wait()
             try:
-                queue.answer("0badcafe", ApprovalAnswer(choice))  # type: ignore[arg-type]
+                queue.answer("0badcafe", ApprovalAnswer(choice=choice))  # type: ignore[arg-type]
                 outcomes.append(choice)
             except InvalidError as error:
                 outcomes.append("late" if "answered" in error.problem else error.problem)
@@ -121,7 +136,7 @@ def test_the_first_answer_counts_of_many_at_once(journal: Journal, path: str) ->
     for thread in threads:
         thread.join(TEST_TIMEOUT)
     (winner,) = [outcome for outcome in outcomes if outcome != "late"]
-    assert asyncio.run(ApprovalQueue(journal).wait("0badcafe")) == ApprovalAnswer(winner)  # type: ignore[arg-type]
+    assert asyncio.run(ApprovalQueue(journal).wait("0badcafe")) == ApprovalAnswer(choice=winner)  # type: ignore[arg-type]
 
 
 def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path: str) -> None:
@@ -129,18 +144,18 @@ def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path:
     with Journal.open(path, Redactor()) as journal:
         queue = ApprovalQueue(journal)
         assert [waiting.request.id for waiting in queue.pending()] == ["0badcafe"]
-        queue.answer("0badcafe", ApprovalAnswer("allow"))
+        queue.answer("0badcafe", ApprovalAnswer(choice="allow"))
 
         async def again() -> None:
             approver = QueueApprover(ApprovalQueue(journal))
-            assert await approver.ask(question(question_id="11111111")) == ApprovalAnswer("allow")
+            assert await approver.ask(question(question_id="11111111")) == ApprovalAnswer(choice="allow")
             # It was for one use: the same wish once more is a question of its own.
             next_time = asyncio.create_task(approver.ask(question(question_id="22222222")))
             while not (waiting := queue.pending()):
                 await asyncio.sleep(0)
             assert [one.request.id for one in waiting] == ["22222222"]
-            queue.answer("22222222", ApprovalAnswer("deny"))
-            assert await asyncio.wait_for(next_time, TEST_TIMEOUT) == ApprovalAnswer("deny")
+            queue.answer("22222222", ApprovalAnswer(choice="deny"))
+            assert await asyncio.wait_for(next_time, TEST_TIMEOUT) == ApprovalAnswer(choice="deny")
 
         asyncio.run(again())
 
@@ -151,14 +166,17 @@ def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path:
         question("git push --force", "11111111"),
         question("git push", "11111111", asked_by="task-2"),
         question("git push", "11111111", asked_by=""),
-        question("git push", "11111111")._replace(facts=(("leads to", "/etc"),)),
-        question("git push", "11111111")._replace(decision=PermissionDecision("ask", "x", (), "none", True)),
+        msgspec.structs.replace(question("git push", "11111111"), facts=(("leads to", "/etc"),)),
+        msgspec.structs.replace(
+            question("git push", "11111111"),
+            decision=PermissionDecision(effect="ask", reason="x", parts=(), sandbox="none", network=True),
+        ),
     ],
 )
 def test_an_answer_is_for_nothing_and_nobody_else(journal: Journal, other: ApprovalRequest) -> None:
     queue = ApprovalQueue(journal)
     asyncio.run(queue.put(question()))
-    queue.answer("0badcafe", ApprovalAnswer("allow"))
+    queue.answer("0badcafe", ApprovalAnswer(choice="allow"))
     assert queue.find_same_request(question(question_id="x")) == "0badcafe"
     assert queue.find_same_request(other) is None
 
@@ -171,10 +189,10 @@ def test_two_of_one_asker_with_the_same_wish_need_two_answers(journal: Journal) 
         answered = 0
         while asking:
             for waiting in queue.pending():
-                queue.answer(waiting.request.id, ApprovalAnswer("allow"))
+                queue.answer(waiting.request.id, ApprovalAnswer(choice="allow"))
                 answered += 1
             done, asking = await asyncio.wait(asking, timeout=0.01)
-            assert all(task.result() == ApprovalAnswer("allow") for task in done)
+            assert all(task.result() == ApprovalAnswer(choice="allow") for task in done)
         assert answered == 2
 
     asyncio.run(main())
@@ -206,7 +224,10 @@ def test_a_thousand_can_wait(journal: Journal) -> None:
         await queue.withdraw(names[0])
         for name in names[1:]:
             await journal.write_once(
-                f"answer:{name}", "approvals", "answer", {"id": name, **ApprovalAnswer("allow")._asdict(), "by": ""}
+                f"answer:{name}",
+                "approvals",
+                "answer",
+                {"id": name, **ANSWER_FIELDS.write(ApprovalAnswer(choice="allow")), "by": ""},
             )
         answers = await asyncio.wait_for(asyncio.gather(*asking), TEST_TIMEOUT)
         assert [answer.choice for answer in answers] == ["deny", *["allow"] * 999]
@@ -225,7 +246,7 @@ def test_a_question_is_found_by_what_its_id_begins_with(journal: Journal) -> Non
     for name in ("cc", ""):
         with pytest.raises(NotFoundError):
             queue.find(name)
-    queue.answer("bb", ApprovalAnswer("deny"))
+    queue.answer("bb", ApprovalAnswer(choice="deny"))
     with pytest.raises(InvalidError, match="answered already"):
         queue.find("bb33")
     with pytest.raises(InvalidError, match="already"):
@@ -238,10 +259,10 @@ def test_what_holds_a_secret_is_not_written_down_and_not_allowed_unseen(journal:
     assert not asyncio.run(queue.put(secret))
     assert not queue.find("0badcafe").is_complete
     with pytest.raises(InvalidError, match="holds a secret"):
-        queue.answer("0badcafe", ApprovalAnswer("allow"))
-    queue.answer("0badcafe", ApprovalAnswer("deny"))
+        queue.answer("0badcafe", ApprovalAnswer(choice="allow"))
+    queue.answer("0badcafe", ApprovalAnswer(choice="deny"))
     with pytest.raises(InvalidError, match="environment variable"):
-        asyncio.run(QueueApprover(queue).ask(secret._replace(id="11111111", asked_by="task-2")))
+        asyncio.run(QueueApprover(queue).ask(msgspec.structs.replace(secret, id="11111111", asked_by="task-2")))
     assert queue.pending() == []
     journal.close()
     for name in os.listdir(os.path.dirname(path)):
@@ -258,7 +279,7 @@ def test_records_of_another_version_are_passed_over(journal: Journal) -> None:
 
 def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal, path: str, tmp_path: Path) -> None:
     allowed = Permissions(
-        Workspace(str(tmp_path), str(tmp_path), str(tmp_path / "home")),
+        Workspace(root=str(tmp_path), home=str(tmp_path), kitbag_home=str(tmp_path / "home")),
         "default",
         PermissionRules(),
         SandboxSupport(kind="none"),
@@ -276,7 +297,7 @@ def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal,
             await asyncio.sleep(0)
         for number, waiting in enumerate(queue.pending()):
             queue.answer(
-                waiting.request.id, ApprovalAnswer("deny" if number else "allow", reason="no" if number else "")
+                waiting.request.id, ApprovalAnswer(choice="deny" if number else "allow", reason="no" if number else "")
             )
         return await asyncio.gather(*asking)
 

@@ -41,7 +41,7 @@ def make(base: Path) -> Workspace:
     (base / "other-name").symlink_to(root)
     home = base / "home"
     home.mkdir()
-    return Workspace(os.path.realpath(root), str(home), str(home / ".kitbag"))
+    return Workspace(root=os.path.realpath(root), home=str(home), kitbag_home=str(home / ".kitbag"))
 
 
 @pytest.fixture(scope="module")

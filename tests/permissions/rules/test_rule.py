@@ -26,7 +26,13 @@ from kitbag.permissions.rules.rule import (
     rule_warnings,
 )
 
-WORKSPACE = Workspace("/w/app", "/home/u", "/home/u/.kitbag", ("/w/shared",), ("/opt/skills",))
+WORKSPACE = Workspace(
+    root="/w/app",
+    home="/home/u",
+    kitbag_home="/home/u/.kitbag",
+    extra_write_roots=("/w/shared",),
+    extra_read_roots=("/opt/skills",),
+)
 
 
 def rule(text: str, effect: Effect = "allow"):
@@ -238,7 +244,7 @@ def test_a_link_must_be_allowed_by_every_name_and_is_denied_by_any() -> None:
 def test_an_anchor_behind_a_link_is_the_same_place(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "home").symlink_to("real")
-    workspace = Workspace("/w", str(tmp_path / "home"), "/k")
+    workspace = Workspace(root="/w", home=str(tmp_path / "home"), kitbag_home="/k")
     made = rule("Read(~/x)", "deny")
     assert matches_path(made, RulePath((str(tmp_path / "real" / "x"),)), workspace)
     assert matches_path(made, RulePath((str(tmp_path / "home" / "x"),)), workspace)

@@ -18,7 +18,7 @@ RECORD = TrustRecord(
     root="/w",
     owner=0,
     trusted_at="2026-01-01T00:00:00Z",
-    capabilities=(ApprovedCapability("command", "a", "d" * 64, "text"),),
+    capabilities=(ApprovedCapability(kind="command", path="a", digest="d" * 64, text="text"),),
 )
 
 

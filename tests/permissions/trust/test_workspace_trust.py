@@ -176,8 +176,8 @@ def test_only_what_was_shown_is_agreed_to(world: World) -> None:
 
 def test_no_two_acts_share_a_digest(world: World) -> None:
     acts = [
-        ("a", Capability("command", "b")), ("a", Capability("hook", "b")), ("ab", Capability("command", "")), ("a", Capability("command", "b", 0, "c")),
-        ("a", Capability("command", "bc")), ('a", "b', Capability("command", "")), ("a", Capability("command", "\ud800")),
+        ("a", Capability(kind="command", text="b")), ("a", Capability(kind="hook", text="b")), ("ab", Capability(kind="command", text="")), ("a", Capability(kind="command", text="b", line=0, digest="c")),
+        ("a", Capability(kind="command", text="bc")), ('a", "b', Capability(kind="command", text="")), ("a", Capability(kind="command", text="\ud800")),
     ]  # fmt: skip
     from kitbag.permissions.trust.workspace_trust import capability_digest
 
@@ -290,7 +290,7 @@ def test_a_text_is_covered_only_if_all_it_would_run_was_seen_in_that_file(world:
         kind="skill",
         name="x",
         path="a/SKILL.md",
-        capabilities=(Capability("command", "one"), Capability("environment", "E")),
+        capabilities=(Capability(kind="command", text="one"), Capability(kind="environment", text="E")),
     )
     trust = WorkspaceTrust(state="trusted", root="/real", folder="/link", items=(item,))
     for path in ("/real/a/SKILL.md", "/link/a/SKILL.md"):

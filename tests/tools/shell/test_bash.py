@@ -49,7 +49,7 @@ class Shell:
         self, sandbox: SandboxProfile = "none", network: bool = False, mode: PermissionMode = "default", **more: Any
     ) -> ToolContext:
         made = self.bench.allowing(mode=mode, **more)
-        judgement = PermissionDecision("allow", "for a test", (), sandbox, network)
+        judgement = PermissionDecision(effect="allow", reason="for a test", parts=(), sandbox=sandbox, network=network)
         return structs.replace(
             made, decision=judgement, directory=self.directory, session_id="s1", call_id="c1", progress=self.told.append
         )

@@ -8,6 +8,8 @@ sandbox are loaded only when a token needs them. Used by pack and prepare_skill;
 import os
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from kitbag.library.scopes import Places
 from kitbag.packing.references.policy import ReferenceDecision, ReferenceSource
 from kitbag.permissions.model import PermissionDecision, SandboxSupport, Workspace, is_inside, strictest_part
@@ -199,7 +201,7 @@ class ReferencePermissions:
 
         live = self._live
         loaded = live.current()
-        opened = self._workspace._replace(extra_read_roots=also_readable)
+        opened = msgspec.structs.replace(self._workspace, extra_read_roots=also_readable)
         mode = self._mode or loaded.mode
         return Permissions(opened, mode, loaded.rules, protection, network=live.network, live_rules=live)
 

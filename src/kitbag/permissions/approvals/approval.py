@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
+
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
@@ -19,7 +21,7 @@ ApprovalScope = Literal["once", "session", "rule"]
 _PATH_KEYS = ("file_path", "path", "notebook_path")
 
 
-class ApprovalRequest(NamedTuple):
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     tool: str
     arguments: str
@@ -37,7 +39,7 @@ class ApprovalRequest(NamedTuple):
     """A rule that would allow this and similar actions; empty if no rule should be suggested."""
 
 
-class ApprovalAnswer(NamedTuple):
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     choice: ApprovalChoice
     scope: ApprovalScope = "once"
     rule: str = ""
@@ -196,7 +198,14 @@ class Approvals:
             return Denial(_denial_reason(decision), "rules")
         places = path_facts(current, tool, copy, start) if decision.effect == "ask" else ()
         request = ApprovalRequest(
-            _new_id(), tool, text, start, decision, action_digest(tool, text, start), asked_by, places
+            id=_new_id(),
+            tool=tool,
+            arguments=text,
+            directory=start,
+            decision=decision,
+            digest=action_digest(tool, text, start),
+            asked_by=asked_by,
+            facts=places,
         )
         if decision.effect == "allow":
             return Permit(request, current, approved_by_person=False)
@@ -213,7 +222,7 @@ class Approvals:
         arguments = json.loads(request.arguments)
         suggestion = suggest_rule(current, request.tool, arguments, request.directory, request.decision)
         try:
-            shown = request._replace(facts=(*request.facts, *facts), suggestion=suggestion)
+            shown = msgspec.structs.replace(request, facts=(*request.facts, *facts), suggestion=suggestion)
             answer = await approver.ask(shown)
         except KitbagError as error:
             return Denial(f"it needs an answer, and nobody can be asked: {error.problem}", "nobody")

@@ -8,7 +8,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.permissions.approvals.approval import ApprovalRequest
 
@@ -65,7 +67,7 @@ _LOOKALIKE_LETTERS: Final = dict(
 """Letters of other scripts that look like Latin ones; suspicious only next to Latin letters."""
 
 
-class ApprovalView(NamedTuple):
+class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     """Lines without colors, each safe to print."""
 
     header: list[str]
@@ -88,7 +90,7 @@ def build_approval_view(request: ApprovalRequest, max_characters: int | None = M
     for name, value in _arguments(request):
         arguments.append((name, visible_lines(value, max_characters)))
         texts.append(value)
-    return ApprovalView(header, arguments, _reasons(request), _warnings(texts))
+    return ApprovalView(header=header, arguments=arguments, reasons=_reasons(request), warnings=_warnings(texts))
 
 
 def render_approval(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> list[str]:

@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, action_digest
 from kitbag.permissions.model import DecisionPart, PermissionDecision
@@ -109,7 +111,7 @@ class ApprovalQueue:
 
     async def withdraw(self, asked_by: str) -> None:
         """Deny all requests of an agent that has ended."""
-        answer = ApprovalAnswer("deny", reason="withdrawn: whoever asked has ended")
+        answer = ApprovalAnswer(choice="deny", reason="withdrawn: whoever asked has ended")
         for waiting in self.pending():
             request = waiting.request
             if request.asked_by == asked_by:
@@ -196,13 +198,15 @@ class QueueApprover:
                 request_id = request.id
                 if not await self._queue.put(request):
                     with contextlib.suppress(InvalidError):  # already denied
-                        self._queue.answer(request_id, ApprovalAnswer("deny", reason=CONTAINS_CREDENTIALS), "kitbag")
+                        self._queue.answer(
+                            request_id, ApprovalAnswer(choice="deny", reason=CONTAINS_CREDENTIALS), "kitbag"
+                        )
                     raise InvalidError(CONTAINS_CREDENTIALS, "run it where a person can be asked at once")
             answer = await self._queue.wait(request_id)
             if answer is not None and await self._queue.mark_used(request_id):
                 return answer
             # Another call of the same agent has used the answer, so this becomes a new request.
-            request = request._replace(id=_next_id(request.id))
+            request = msgspec.structs.replace(request, id=_next_id(request.id))
 
 
 def _next_id(request_id: str) -> str:
@@ -237,11 +241,11 @@ def request_to_json(request: ApprovalRequest) -> dict[str, Any]:
 def request_from_json(body: dict[str, Any]) -> ApprovalRequest:
     """Raises KeyError, TypeError or ValueError if it is not a request."""
     decision = DECISION_FIELDS.read(body["judgement"], exact=True)
-    decision = decision._replace(
-        parts=tuple(PART_FIELDS.read(cast("dict[str, Any]", part), exact=True) for part in decision.parts)
+    decision = msgspec.structs.replace(
+        decision, parts=tuple(PART_FIELDS.read(cast("dict[str, Any]", part), exact=True) for part in decision.parts)
     )
     facts = tuple((str(label), str(value)) for label, value in body["facts"])
-    request = REQUEST_FIELDS.read(body, exact=True)._replace(decision=decision, facts=facts)
+    request = msgspec.structs.replace(REQUEST_FIELDS.read(body, exact=True), decision=decision, facts=facts)
     texts = (request.id, request.tool, request.arguments, request.directory, request.digest, request.asked_by)
     if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("not a question")

@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from kitbag.permissions.decisions.command_paths import PathBudget, decide_command_paths, expand_home, is_file_write
 from kitbag.permissions.decisions.policy import (
     PartVerdict,
@@ -37,7 +39,9 @@ def decide_command(
     analysis = analyze(text)
     if not analysis.parts and not analysis.uncertainties:
         return PermissionDecision(
-            "deny", "there is no command in it", (DecisionPart(text, "deny", "there is no command in it"),)
+            effect="deny",
+            reason="there is no command in it",
+            parts=(DecisionPart(what=text, effect="deny", reason="there is no command in it"),),
         )
     verdicts: list[PartVerdict] = [*_decide_whole_text(policy, arguments, text, analysis)]
     budget = PathBudget()
@@ -152,10 +156,14 @@ def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], analysis: Sh
     parts = tuple(deny_if_never_asking(policy.mode, one.part) for one in dict.fromkeys(verdicts))
     decisive = strictest_part(parts)
     if decisive.effect == "deny":
-        return PermissionDecision("deny", decisive.reason, parts, "read-only", False)
+        return PermissionDecision(
+            effect="deny", reason=decisive.reason, parts=parts, sandbox="read-only", network=False
+        )
     if decisive.effect == "ask" and not policy.sandbox_support.supports(sandbox):
         sandbox, network = "none", True  # the person must know that it runs without a sandbox
-    return PermissionDecision(decisive.effect, decisive.reason, parts, sandbox, network)
+    return PermissionDecision(
+        effect=decisive.effect, reason=decisive.reason, parts=parts, sandbox=sandbox, network=network
+    )
 
 
 def _choose_sandbox(
@@ -198,4 +206,4 @@ def _require_sandbox(policy: PermissionPolicy, verdict: PartVerdict, sandbox: Sa
         return verdict
     required = "a sandbox" if sandbox == "read-only" else "a sandbox that keeps control files read-only"
     reason = f"{verdict.part.reason}, but only in {required}, and none runs here"
-    return PartVerdict(verdict.part._replace(effect="ask", reason=reason))
+    return PartVerdict(msgspec.structs.replace(verdict.part, effect="ask", reason=reason))

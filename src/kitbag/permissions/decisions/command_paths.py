@@ -201,7 +201,9 @@ def _decide_directory_contents(policy: PermissionPolicy, access: PathAccess) -> 
             ):
                 if not start.only_names and _can_match_inside(start.anchor, start.pattern, facts.resolved):
                     reason = "a rule speaks of something in that folder"
-                    yield PartVerdict(DecisionPart(access.what, "ask", reason, rule.text, rule.source))
+                    yield PartVerdict(
+                        DecisionPart(what=access.what, effect="ask", reason=reason, rule=rule.text, source=rule.source)
+                    )
                     return
 
 

@@ -146,7 +146,7 @@ class Permissions:
         old = self.workspace.root
 
         def moved(rules: PermissionRules) -> list[PermissionRule]:
-            return [rule._replace(base=workspace.root) for rule in rules.all if rule.base == old]
+            return [msgspec.structs.replace(rule, base=workspace.root) for rule in rules.all if rule.base == old]
 
         return self._copy_with(msgspec.structs.replace(self._policy, workspace=workspace), moved)
 
@@ -235,7 +235,9 @@ class Permissions:
         """Why the agent does not have the tool. Compares names exactly: `write` is not `Write`."""
         for access, source in self._accesses:
             if not access.allows(tool) and not (tool in COMPANION_TOOLS and access.allows("Skill")):
-                return DecisionPart(tool, "deny", "it is not one of the agent's tools", "", source)
+                return DecisionPart(
+                    what=tool, effect="deny", reason="it is not one of the agent's tools", rule="", source=source
+                )
         return None
 
 
@@ -308,10 +310,12 @@ def _verdicts_by_parameter(policy: PermissionPolicy, tool: str, arguments: Mappi
 
 
 def _denied(tool: str, reason: str) -> PermissionDecision:
-    return PermissionDecision("deny", reason, (DecisionPart(tool, "deny", reason),))
+    return PermissionDecision(
+        effect="deny", reason=reason, parts=(DecisionPart(what=tool, effect="deny", reason=reason),)
+    )
 
 
 def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict]) -> PermissionDecision:
     parts = tuple(deny_if_never_asking(policy.mode, one.part) for one in verdicts)
     decisive = strictest_part(parts)
-    return PermissionDecision(decisive.effect, decisive.reason, parts)
+    return PermissionDecision(effect=decisive.effect, reason=decisive.reason, parts=parts)

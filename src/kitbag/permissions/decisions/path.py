@@ -156,7 +156,7 @@ def _decide_by_mode(policy: PermissionPolicy, access: PathAccess, what: str) -> 
     if mode == "locked":
         return make_verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
     if not access.writes:
-        return PartVerdict(DecisionPart(what, "allow", "it is inside the workspace"), "place")
+        return PartVerdict(DecisionPart(what=what, effect="allow", reason="it is inside the workspace"), "place")
     if mode in ("acceptEdits", "autonomous"):
         return make_verdict("allow", what, f"it is inside the workspace, and {mode} mode lets files there be changed")
     return make_verdict("ask", what, f"{mode} mode asks before a file is changed")

@@ -42,14 +42,16 @@ class PartVerdict(NamedTuple):
 
 
 def make_verdict(effect: Effect, what: str, reason: str) -> PartVerdict:
-    return PartVerdict(DecisionPart(what, effect, reason))
+    return PartVerdict(DecisionPart(what=what, effect=effect, reason=reason))
 
 
 def verdict_by_rule(rule: PermissionRule, what: str) -> PartVerdict:
     verb = {"deny": "denied", "ask": "asked for", "allow": "allowed"}[rule.effect]
     by: AllowedBy = "skill" if rule.scope == "skill" else "rule"
     reason = f"{verb} because settings can't be read" if rule.is_stand_in else f"{verb} by a rule"
-    return PartVerdict(DecisionPart(what, rule.effect, reason, rule.text, rule.source), by)
+    return PartVerdict(
+        DecisionPart(what=what, effect=rule.effect, reason=reason, rule=rule.text, source=rule.source), by
+    )
 
 
 def verdict_outside_limit(rules: Iterable[PermissionRule], what: str) -> PartVerdict:
@@ -58,7 +60,13 @@ def verdict_outside_limit(rules: Iterable[PermissionRule], what: str) -> PartVer
     source = rules[0].source if rules else ""
     allowed = ", ".join(rule.text for rule in rules)
     return PartVerdict(
-        DecisionPart(what, "deny", f"the agent has no more of this tool than {allowed}", allowed, source)
+        DecisionPart(
+            what=what,
+            effect="deny",
+            reason=f"the agent has no more of this tool than {allowed}",
+            rule=allowed,
+            source=source,
+        )
     )
 
 
@@ -66,4 +74,6 @@ def deny_if_never_asking(mode: PermissionMode, part: DecisionPart) -> DecisionPa
     """Turn `ask` into `deny` in modes that never ask."""
     if part.effect != "ask" or mode not in NON_ASKING_MODES:
         return part
-    return part._replace(effect="deny", reason=f"{part.reason}; {mode} mode does not ask, so it is denied")
+    return msgspec.structs.replace(
+        part, effect="deny", reason=f"{part.reason}; {mode} mode does not ask, so it is denied"
+    )

@@ -81,7 +81,11 @@ class LiveRules:
     def restrict_workspace(self, workspace: Workspace) -> Workspace:
         """Remove the roots that were writable when the run began and no longer are."""
         left = tuple(path for path in workspace.extra_write_roots if path in self._snapshot.writable)
-        return workspace if left == workspace.extra_write_roots else workspace._replace(extra_write_roots=left)
+        return (
+            workspace
+            if left == workspace.extra_write_roots
+            else msgspec.structs.replace(workspace, extra_write_roots=left)
+        )
 
     def limit_mode(self, mode: PermissionMode) -> PermissionMode:
         """The settings' mode if it is stricter and has changed since the request or became unreadable."""
@@ -150,7 +154,7 @@ def _is_same(one: _Snapshot, other: _Snapshot) -> bool:
 
 
 def _without_sources(rules: tuple[PermissionRule, ...]) -> list[PermissionRule]:
-    return [rule._replace(source="") for rule in rules]
+    return [msgspec.structs.replace(rule, source="") for rule in rules]
 
 
 def _problems(snapshot: _Snapshot) -> dict[str, None]:

@@ -84,7 +84,7 @@ NOT_TRUSTED_REASON: Final = "the workspace is not trusted"
 USER_ONLY_REASON: Final = "only you can allow something, not a project"
 
 
-class PermissionFlags(NamedTuple):
+class PermissionFlags(msgspec.Struct, frozen=True, kw_only=True):
     """Permission flags of the command line."""
 
     mode: str = ""
@@ -140,7 +140,9 @@ def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, li
         else:
             writable.append(path)
     root = os.path.realpath(places.project)
-    return Workspace(root, places.user_home, places.kitbag_home, tuple(writable)), problems
+    return Workspace(
+        root=root, home=places.user_home, kitbag_home=places.kitbag_home, extra_write_roots=tuple(writable)
+    ), problems
 
 
 def load_permissions(
@@ -302,7 +304,7 @@ class _Loader:
                 (),
             )
             for rule in replacements:
-                self.rules.append(rule._replace(text=text, source=_source_of(entry), scope=scope))
+                self.rules.append(msgspec.structs.replace(rule, text=text, source=_source_of(entry), scope=scope))
             if replacements:
                 tools = " and ".join(rule.tool for rule in replacements)
                 problem += f"; until it is mended, every use of {tools} is asked for"
@@ -315,7 +317,18 @@ class _Loader:
         path, line = (place, 0) if isinstance(place, str) else (place.file, place.line)
         scope: RuleScope = "user" if path == self._settings.user_file else "project"
         source = path if isinstance(place, str) else _source_of(place)
-        self.rules.append(PermissionRule("ask", "*", None, "*", source, scope, self._workspace.root, is_stand_in=True))
+        self.rules.append(
+            PermissionRule(
+                effect="ask",
+                tool="*",
+                specifier=None,
+                text="*",
+                source=source,
+                scope=scope,
+                base=self._workspace.root,
+                is_stand_in=True,
+            )
+        )
         problem = "this can't be read, and may deny something; until it is mended, every tool is asked for"
         self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, problem, "mend the file"))
 

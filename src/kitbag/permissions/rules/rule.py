@@ -6,7 +6,9 @@ systems' tool names become rules with Kitbag's. An unreadable rule is an error, 
 
 import re
 from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+import msgspec
 
 from kitbag.errors import UsageError
 from kitbag.library.dialects.tool_aliases import (
@@ -22,7 +24,7 @@ from kitbag.permissions.model import Effect
 RuleScope = Literal["user", "project", "command line", "session", "agent", "skill"]
 
 
-class PermissionRule(NamedTuple):
+class PermissionRule(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect
     tool: str
     """A tool or `mcp__server__*`; in deny and ask rules any pattern with `*`."""
@@ -37,6 +39,18 @@ class PermissionRule(NamedTuple):
     """The directory where patterns such as `/x` start."""
     is_stand_in: bool = False
     """Whether it replaces rules that can't be read."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "effect": self.effect,
+            "tool": self.tool,
+            "specifier": self.specifier,
+            "text": self.text,
+            "source": self.source,
+            "scope": self.scope,
+            "base": self.base,
+            "is_stand_in": self.is_stand_in,
+        }
 
 
 READ_TOOLS: Final = ("Read", "Glob", "Grep")
@@ -157,7 +171,11 @@ def parse_rules(text: str, effect: Effect, source: str, scope: RuleScope, base: 
     for tool in tools:
         if specifier is not None:
             _check_specifier(tool, specifier, effect, text)
-        rules.append(PermissionRule(effect, tool, specifier, text.strip(), source, scope, base))
+        rules.append(
+            PermissionRule(
+                effect=effect, tool=tool, specifier=specifier, text=text.strip(), source=source, scope=scope, base=base
+            )
+        )
     return tuple(rules)
 
 

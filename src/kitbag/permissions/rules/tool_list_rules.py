@@ -24,7 +24,9 @@ def tool_limits(access: ToolAccess, source: str, base: str) -> tuple[ToolLimits,
     for written in access.denied:
         tool = written.partition("(")[0]
         denied += _parse_or_none(written, "deny", source, "agent", base) or [
-            PermissionRule("deny", tool, None, written, source, "agent", base)
+            PermissionRule(
+                effect="deny", tool=tool, specifier=None, text=written, source=source, scope="agent", base=base
+            )
         ]
     return {tool: (tuple(rules),) for tool, rules in only.items()}, tuple(denied)
 

@@ -142,7 +142,7 @@ class BoundedReader:
         if real == os.path.join(self.real_root, self.relative(path)):
             return []
         self.linked.add(self.relative(path))
-        return [Capability("link", f"{name} -> {self.relative(real)}", note=problem)]
+        return [Capability(kind="link", text=f"{name} -> {self.relative(real)}", note=problem)]
 
     def script_capabilities(self, path: str, name: str, only_executable: bool = False) -> tuple[list[Capability], str]:
         """The file as a script, bound to its bytes. `only_executable`: nothing for prose and images."""
@@ -166,7 +166,11 @@ class BoundedReader:
         finally:
             os.close(descriptor)
         is_inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and active_content(name, start) is None
-        return ([] if only_executable and is_inert else [Capability("script", name, 0, digest.hexdigest())]), ""
+        return (
+            []
+            if only_executable and is_inert
+            else [Capability(kind="script", text=name, line=0, digest=digest.hexdigest())]
+        ), ""
 
     def resolve_file(self, word: str, directory: str) -> str:
         """The workspace file that a word of a command refers to; empty if there is none."""

@@ -9,7 +9,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
+
+import msgspec
 
 from kitbag.library.agent_servers import parse_servers
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
@@ -54,7 +56,7 @@ _MAX_COMMAND_CHARACTERS = 20_000
 _WORKSPACE_VARIABLE = re.compile(r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolder|GEMINI_PROJECT_DIR)\}?|%CD%")
 
 
-class Capability(NamedTuple):
+class Capability(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a file would run, start, read or allow."""
 
     kind: CapabilityKind
@@ -65,6 +67,15 @@ class Capability(NamedTuple):
     """For a script: the sha256 of its bytes."""
     note: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "line": self.line,
+            "digest": self.digest,
+            "note": self.note,
+        }
+
 
 def text_capabilities(text: str, first_line: int = 1) -> list[Capability]:
     """Every command and variable of a Markdown text, as packing finds them. `first_line` 0: unknown."""
@@ -74,7 +85,9 @@ def text_capabilities(text: str, first_line: int = 1) -> list[Capability]:
     for token in find_references(reveal_hidden(text)).tokens:
         if token.kind in ("command", "environment"):
             kind: CapabilityKind = "command" if token.kind == "command" else "environment"
-            capabilities.append(Capability(kind, token.value, first_line + token.line - 1 if first_line else 0))
+            capabilities.append(
+                Capability(kind=kind, text=token.value, line=first_line + token.line - 1 if first_line else 0)
+            )
     return capabilities
 
 
@@ -106,14 +119,22 @@ def field_capabilities(fields: Mapping[str, YamlValue], line: Callable[[str], in
         at = line(key) if line else 0
         if kind == "server" and name == "mcpservers" and not isinstance(value, str):
             named, described = parse_servers(value)
-            capabilities += [Capability("server", f"{key}: {format_value(list(named))}", at)] if named else []
-            capabilities += [Capability("server", describe_server(one, what), at) for one, what in described.items()]
+            capabilities += (
+                [Capability(kind="server", text=f"{key}: {format_value(list(named))}", line=at)] if named else []
+            )
+            capabilities += [
+                Capability(kind="server", text=describe_server(one, what), line=at) for one, what in described.items()
+            ]
         elif kind == "server" and isinstance(value, dict):
-            capabilities += [Capability("server", describe_server(one, what), at) for one, what in value.items()]
+            capabilities += [
+                Capability(kind="server", text=describe_server(one, what), line=at) for one, what in value.items()
+            ]
         elif kind == "hook" and isinstance(value, dict):
-            capabilities += [Capability("hook", f"{one}: {format_value(what)}", at) for one, what in value.items()]
+            capabilities += [
+                Capability(kind="hook", text=f"{one}: {format_value(what)}", line=at) for one, what in value.items()
+            ]
         else:
-            capabilities.append(Capability(kind, f"{key}: {format_value(value)}", at))
+            capabilities.append(Capability(kind=kind, text=f"{key}: {format_value(value)}", line=at))
     return capabilities
 
 
@@ -175,19 +196,19 @@ def configuration_capabilities(content: object, is_server_map: bool = False) -> 
     for key, value in fields.items():
         if key in _SERVER_MAPS and isinstance(value, dict):
             capabilities += [
-                Capability("server", describe_server(one, what))
+                Capability(kind="server", text=describe_server(one, what))
                 for one, what in cast("dict[str, object]", value).items()
             ]
         elif key.lower() == "hooks":
             capabilities += _hook_capabilities(value)
         elif value not in (None, False, "", [], {}) and _runs(key, value):
-            capabilities.append(Capability("hook", f"{key}: {format_value(value)}"))
+            capabilities.append(Capability(kind="hook", text=f"{key}: {format_value(value)}"))
     return capabilities
 
 
 def _hook_capabilities(value: object) -> list[Capability]:
     if not isinstance(value, dict):
-        return [Capability("hook", format_value(value))] if value else []
+        return [Capability(kind="hook", text=format_value(value))] if value else []
     capabilities: list[Capability] = []
     for event, groups in cast("dict[str, object]", value).items():
         for group in cast("list[object]", groups) if isinstance(groups, list) else [groups]:
@@ -200,10 +221,10 @@ def _hook_group(event: str, group: object) -> list[Capability]:
     fields = cast("dict[str, object]", group) if isinstance(group, dict) else {}
     inner = fields.get("hooks")
     if not isinstance(inner, list):
-        return [Capability("hook", f"{event}: {_describe_hook(cast('object', group))}")]
+        return [Capability(kind="hook", text=f"{event}: {_describe_hook(cast('object', group))}")]
     around = {key: value for key, value in fields.items() if key != "hooks"}
     where = f"{event} {format_value(around)}" if around else event
-    return [Capability("hook", f"{where}: {_describe_hook(hook)}") for hook in cast("list[object]", inner)]
+    return [Capability(kind="hook", text=f"{where}: {_describe_hook(hook)}") for hook in cast("list[object]", inner)]
 
 
 def _runs(key: str, value: object) -> bool:
@@ -230,7 +251,7 @@ def setting_capabilities(content: Mapping[str, object], prefix: str = "") -> lis
             capabilities += setting_capabilities(cast("dict[str, object]", value), f"{prefix}{key}.")
         else:
             capabilities.append(
-                Capability("setting", f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}")
+                Capability(kind="setting", text=f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}")
             )
     return capabilities
 

@@ -20,9 +20,10 @@ FILE: Final = "trust.json"
 VERSION: Final = 1
 _LOCK_FILE = ".trust.lock"
 _MAX_TEXT = 4000
+_RECORD_LENGTH = 4
 
 
-class ApprovedCapability(NamedTuple):
+class ApprovedCapability(msgspec.Struct, frozen=True, kw_only=True):
     """One capability that a person reviewed and approved."""
 
     kind: CapabilityKind | Literal["item"]
@@ -33,6 +34,10 @@ class ApprovedCapability(NamedTuple):
     """Binds kind, path and the full text or the script's bytes."""
     text: str
     """For display: redacted, and truncated if very long."""
+
+    def to_record(self) -> list[str]:
+        """As it is stored: a list in this order, which `_parse_record` reads."""
+        return [self.kind, self.path, self.digest, self.text]
 
 
 class TrustRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,12 +122,12 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
     capabilities: list[ApprovedCapability] = []
     for one in cast("list[object]", listed):
         words = cast("list[object]", one) if isinstance(one, list) else []
-        if len(words) != len(ApprovedCapability._fields) or not all(isinstance(word, str) for word in words):
+        if len(words) != _RECORD_LENGTH or not all(isinstance(word, str) for word in words):
             return None
         kind, path, digest, text = cast("list[str]", words)
         if kind != "item" and kind not in CAPABILITY_KINDS:
             return None
-        capabilities.append(ApprovedCapability(kind, path, digest, text))
+        capabilities.append(ApprovedCapability(kind=kind, path=path, digest=digest, text=text))
     return TrustRecord(root=root, owner=owner, trusted_at=at, capabilities=tuple(capabilities))
 
 
@@ -145,7 +150,7 @@ def _serialize(records: dict[str, TrustRecord]) -> bytes:
         root: {
             "owner": record.owner,
             "trusted_at": record.trusted_at,
-            "acts": [list(capability) for capability in record.capabilities],
+            "acts": [capability.to_record() for capability in record.capabilities],
         }
         for root, record in sorted(records.items())
     }

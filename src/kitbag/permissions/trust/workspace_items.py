@@ -138,7 +138,7 @@ class _WorkspaceScanner:
             try:
                 capabilities = setting_capabilities(parse_toml(text))
             except (ValueError, RecursionError):
-                capabilities = [Capability("setting", text)] if text.strip() else []
+                capabilities = [Capability(kind="setting", text=text)] if text.strip() else []
                 problem = "not valid TOML; nothing in it is used"
         self._add("settings", "settings.toml", path, capabilities, problem)
 
@@ -178,7 +178,7 @@ class _WorkspaceScanner:
                     "hook",
                     os.path.basename(path),
                     path,
-                    [capability._replace(note=_NOT_RUN_NOTE) for capability in capabilities],
+                    [msgspec.structs.replace(capability, note=_NOT_RUN_NOTE) for capability in capabilities],
                     problem,
                 )
 
@@ -346,7 +346,8 @@ class _WorkspaceScanner:
             capabilities = document_capabilities(text)[0]
         note = f"runs as {agent.permission_mode}"
         capabilities = [
-            capability._replace(note=note) if capability.kind == "mode" else capability for capability in capabilities
+            msgspec.structs.replace(capability, note=note) if capability.kind == "mode" else capability
+            for capability in capabilities
         ]
         self._add("agent", agent.full_name, path, capabilities, problem)
 
@@ -370,7 +371,7 @@ class _WorkspaceScanner:
                     name = self.reader.relative(path)
                     capabilities, problem = self.reader.script_capabilities(path, name)
                     # Bind unreadable files too: replacing one is a change.
-                    scripts += capabilities or [Capability("script", name, note=problem)]
+                    scripts += capabilities or [Capability(kind="script", text=name, note=problem)]
                     scripts += self.reader.link_capabilities(path, name, problem)
                     break
         return scripts
@@ -385,10 +386,11 @@ def _parse_configuration(text: str, name: str, is_server_map: bool) -> tuple[lis
             capabilities = configuration_capabilities(json.loads(text), is_server_map)
     except (ValueError, RecursionError):
         # Another tool may still be able to read it, so all of it counts.
-        capabilities = [Capability("hook", text)] if text.strip() else []
+        capabilities = [Capability(kind="hook", text=text)] if text.strip() else []
         problem = "can't be read; all of it counts"
     return [
-        capability._replace(note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE) for capability in capabilities
+        msgspec.structs.replace(capability, note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE)
+        for capability in capabilities
     ], problem
 
 

@@ -215,7 +215,7 @@ _RESTRICTING_SETTINGS: Final = tuple(f"{key} = " for key in PERMISSION_KEYS if k
 def _setting_entries(file: str, capability: ApprovedCapability) -> list[PermissionEntry]:
     key, _, value = capability.text.partition(" = ")
     # A truncated or redacted text can't be restored; only its existence is known.
-    is_exact = capability_digest(capability.path, Capability("setting", capability.text)) == capability.digest
+    is_exact = capability_digest(capability.path, Capability(kind="setting", text=capability.text)) == capability.digest
     parsed: object = json.loads(value) if is_exact else None
     values = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]
     return [PermissionEntry(key, one, file, 0, False) for one in values]
@@ -269,9 +269,12 @@ def _approved_capabilities(items: Collection[WorkspaceItem]) -> list[ApprovedCap
     found = [(item.path, capability) for item in items for capability in item.capabilities]
     texts = redact_texts(_describe_capability(capability) for _, capability in found)
     return [
-        *(ApprovedCapability("item", item.path, _item_digest(item), f"{item.kind} {item.name}") for item in items),
         *(
-            ApprovedCapability(capability.kind, path, capability_digest(path, capability), text)
+            ApprovedCapability(kind="item", path=item.path, digest=_item_digest(item), text=f"{item.kind} {item.name}")
+            for item in items
+        ),
+        *(
+            ApprovedCapability(kind=capability.kind, path=path, digest=capability_digest(path, capability), text=text)
             for (path, capability), text in zip(found, texts, strict=True)
         ),
     ]

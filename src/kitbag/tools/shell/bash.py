@@ -11,6 +11,7 @@ import threading
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, NamedTuple
 
+import msgspec
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from kitbag.errors import InvalidError
@@ -144,7 +145,7 @@ def _missing_directory_output(context: ToolContext) -> ToolOutput:
 def _decide_without_loop(command: str, context: ToolContext) -> PermissionDecision:
     """For use without the agent loop: only what needs no approval."""
     decision = context.permissions.decide("Bash", {"command": command}, context.directory)
-    return decision if decision.effect == "allow" else decision._replace(effect="deny")
+    return decision if decision.effect == "allow" else msgspec.structs.replace(decision, effect="deny")
 
 
 def _record_changes(context: ToolContext, command: AgentCommand) -> AbstractAsyncContextManager[None]:
