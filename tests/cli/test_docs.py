@@ -77,7 +77,7 @@ def test_listing_plain_skills_imports_nothing_heavy(tmp_path: Path) -> None:
         "from kitbag.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'yaml', 'json', 'rich', 'tomllib', 'tomlkit', 'pathspec', 'dataclasses', 'pathlib', 'asyncio', 'httpx2'}\n"
+        "heavy = {'yaml', 'json', 'rich', 'tomllib', 'tomlkit', 'pathspec', 'dataclasses', 'pathlib', 'asyncio', 'httpx2', 'msgspec'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
