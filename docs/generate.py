@@ -15,92 +15,93 @@ from kitbag.settings import ITEM_STATES, SETTINGS, STATE_GROUPS
 HERE = Path(__file__).resolve().parent
 
 REQUEST_KEYS = """With `--output-format json`: `type` (result), `status` (completed, empty, failed, cancelled, max-turns, max-tokens,
-max-cost), `result` (the answer), `session_id`, `model`, `turns`, `usage` (`input`, `output`, `cache_read`, `cache_write`),
-`cost_usd`, `seconds`, `error`, `fix`, `failed_calls` (`tool`, `problem`: also what was refused), `notices` (`severity`, `text`,
-`fix`), and `earlier` where there were several requests.
+max-cost), `result` (the answer), `session_id`, `model`, `turns` (requests to the model), `usage` (`input`, `output`,
+`cache_read`, `cache_write`), `cost_usd`, `seconds`, `error`, `fix`, `failed_calls` (`tool`, `problem`; denied calls included),
+`notices` (`severity`, `text`, `fix`), and `earlier` if there were several prompts.
 
-With `--output-format stream-json`: one object a line, told apart by `type`: `start` (`session`, `model`, `mode`, `directory`,
-`skills`, `agents`, `tools`), `text` and `thinking` (`text`: a piece), `discarded` (the pieces since the last message are void),
+With `--output-format stream-json`: one object per line, with a `type`: `start` (`session`, `model`, `mode`, `directory`, `skills`,
+`agents`, `tools`), `text` and `thinking` (`text`, a fragment), `discarded` (ignore the fragments since the last message),
 `message` (`message`: `role`, `parts`), `turn_end` (`turn`, `usage`, `cost_usd`), `tool_start` (`call_id`, `name`, `arguments`,
-`title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`, `result`: what the model gets),
-`skill_loaded`, `skill_unloaded`, `switched` (`what`: persona, model, mode or skills, `before`, `after`, `told`: to the model), `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls`
-and `notices`."""
+`title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`, `result`:
+what the model gets), `skill_loaded`, `skill_unloaded`, `switched` (`what`: persona, model, mode or skills; `before`, `after`,
+`told`: the note for the model), `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls` and
+`notices`."""
 
 KEYS = {
-    "skills list": "a list of objects: `name`, `full_name`, `kind` (skill or command), `description`, `when_to_use`, "
+    "skills list": "list of objects with `name`, `full_name`, `kind` (skill or command), `description`, `when_to_use`, "
     "`argument_hint`, `scope`, `dialect`, `path`, `plugin`, `team`, `group`, `state`, `listed`, `model_may_load`, "
     "`user_may_invoke`, `agents_may_preload`, `reason`. With `--format`: `text`, `described`, `listed`, `total`, `tokens`.",
-    "skills show": "the keys of `skills list`, and `display_name`, `version`, `tags`, `triggers`, `requires`, `subagents`, "
-    "`allowed_tools`, `token_budget`, `metadata` (the head as it was read), `tokens` (`level_0`, `level_1`, `level_2`), "
+    "skills show": "keys of `skills list`, and `display_name`, `version`, `tags`, `triggers`, `requires`, `subagents`, "
+    "`allowed_tools`, `token_budget`, `metadata` (the parsed frontmatter), `tokens` (`level_0`, `level_1`, `level_2`), "
     "`files` (`path`, `group`, `bytes`, `tokens`), `shadows`, `problems`. With `--level`: `full_name`, `level`, `tokens`, "
     "`text`, and `files` at level 2.",
-    "skills which": "a list, the used one first: `name`, `full_name`, `description`, `scope`, `path`, `used`, `rule`.",
-    "skills search": "the keys of `skills list`, and `score`; best first.",
-    "skills validate": "a list: `path`, `valid`, and `problems` (or `errors`, texts, with `--portable`).",
+    "skills which": "list, the used file first: `name`, `full_name`, `description`, `scope`, `path`, `used`, `rule`.",
+    "skills search": "keys of `skills list`, and `score`; best first.",
+    "skills validate": "list of `path`, `valid`, and `problems` (with `--portable`: `errors`, a list of texts).",
     "skills index": "the manifest itself.",
-    "skills set": "`full_name`, `state`, `file`; the same for enable and disable, of skills and agents.",
-    "agents list": "a list of objects: `name`, `full_name`, `display_name`, `description`, `scope`, `dialect`, `path`, `model` "
-    "(`name`, `variant`, `alternatives`, `original`), `permission_mode`, `permission_mode_original`, `max_turns`, `tools` "
-    "(`mode`, `names`, `specifiers`, `denied`, `unknown`, `original`), `skills`, `state`, `listed`, `model_may_spawn`, "
-    "`user_may_run`, `reason`, and further fields of the file.",
+    "skills set": "`full_name`, `state`, `file`; also for enable and disable, of skills and agents.",
+    "agents list": "list of objects with `name`, `full_name`, `display_name`, `description`, `scope`, `dialect`, `plugin`, `team`, "
+    "`persona`, `path`, `model` (`name`, `variant`, `alternatives`, `original`), `permission_mode`, `permission_mode_original`, "
+    "`max_turns`, `tools` (`mode`, `names`, `specifiers`, `denied`, `unknown`, `original`), `skills`, `background`, `color`, "
+    "`isolation`, `effort`, `mode`, `hidden`, `disabled`, `model_invocable`, `user_invocable`, `mcp_servers`, `has_hooks`, "
+    "`file_extensions`, `argument_hint`, `extra` (unknown fields), `state`, `listed`, `model_may_spawn`, `user_may_run`, `reason`.",
     "agents run": "`id`, `name` (the agent), `status`, `is_finished`, `text` (the answer), `error`, `description`, `turns`, `tokens`, "
-    "`cost`, `seconds`, `activity`, `branch`, `warnings`, `is_command`, `code` (a command's exit code), `next` and `size` (of a "
+    "`cost`, `seconds`, `activity`, `branch`, `warnings`, `is_command`, `code` (exit code of a command), `next` and `size` (of a "
     "command's output, in bytes).",
-    "tasks list": "a list, the newest first: the keys of `agents run`, and `kind`, `agent`, `root` (the session that began it), "
-    "`parent`, `depth`, `background`, `directory`, `session`, `created`, `started`, `ended`, `run` (how often it was begun), "
-    "`recoveries`.",
-    "tasks show": "the keys of `tasks list`, and `prompt`, `command`, `costs` (`id`, `name`, `tokens`, `cost`, `all_tokens`, "
-    "`all_cost`, `children`: a list of these).",
-    "tasks output": "the keys of `agents run`, and `offset`.",
-    "tasks stop": "a list: `id`, `status`, `was_finished`, `others` (that it began and that were stopped with it), `processes` "
-    "(that are left).",
+    "tasks list": "list, newest first: keys of `agents run`, and `kind`, `agent`, `root` (the session that started it), `parent`, "
+    "`depth`, `background`, `directory`, `session`, `created`, `started`, `ended`, `run` (number of starts), `recoveries`.",
+    "tasks show": "keys of `tasks list`, and `prompt`, `command`, `costs` (`id`, `name`, `tokens`, `cost`, `all_tokens`, "
+    "`all_cost`, `children`: a list of the same).",
+    "tasks output": "keys of `agents run`, and `offset`.",
+    "tasks stop": "list of `id`, `status`, `was_finished`, `others` (its subtasks, stopped with it), `processes` (still running).",
     "tasks resume": "`id`, `status`.",
-    "tasks watch": "a line for each change: `id`, `agent`, `status`, `turns`, `tokens`, `activity`, `error`.",
-    "sessions list": "a list: `id`, `started`, `last`, `directory`, `model`, `status`, `turns`, `cost`, `about`, `forked_from`, "
+    "tasks watch": "one line per change: `id`, `agent`, `status`, `turns`, `tokens`, `activity`, `error`.",
+    "sessions list": "list of `id`, `started`, `last`, `directory`, `model`, `status`, `turns`, `cost`, `about`, `forked_from`, "
     "`problem`, `task`, `persona`, `mode`.",
-    "agents search": "a list of objects, best first: `name`, `score`, `fit` (`called` by its name, `name`: its whole name or its kind "
-    "of file, `work`: what it does, `words`: no more than words), `words`, `files`.",
-    "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
+    "agents search": "list, best first: `name`, `score`, `fit` (`called`: named in the prompt; `name`: its whole name or file type "
+    "matches; `work`: its description matches; `words`: keywords only), `words`, `files`.",
+    "agents show": "keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
     "`token_counter`, `warnings`, `ledger`.",
-    "personas list": "a list: `name`, `full_name`, `display_name`, `description`, `team`, `scope`, `path`, `core_skills`, "
+    "personas list": "list of `name`, `full_name`, `display_name`, `description`, `team`, `scope`, `path`, `core_skills`, "
     "`skills`, `on_demand_skills`, `subagents` (null: all of the team's), `default_model`, `system_prompt_additions`.",
-    "personas show": "the keys of `personas list`, and `catalog_skills`, `found_on_demand`, `catalog_agents`, "
+    "personas show": "keys of `personas list`, and `catalog_skills`, `found_on_demand`, `catalog_agents`, "
     "`catalog_tokens`, `problems`.",
-    "plugins list": "a list: `name`, `display_name`, `version`, `description`, `path`, `enabled`, `source`, `digest`, "
-    "`installed_at`, `brings` (what it has and Kitbag does not run), and further fields of its manifest.",
-    "plugins install": "the keys of `plugins list`, and `updated`, `changed` (`sign`, `path`), `problems`.",
+    "plugins list": "list of `name`, `display_name`, `version`, `description`, `author`, `license`, `path`, `enabled`, "
+    "`default_enabled`, `source`, `digest`, `installed_at`, `skill_dirs`, `agent_paths`, `command_paths`, `root_skill`, `brings` "
+    "(components that Kitbag does not run).",
+    "plugins install": "keys of `plugins list`, and `updated`, `changed` (`sign`, `path`), `problems`.",
     "pack": "`task`, `payload`, `tokens`, `token_counter`, `strategy`, `strategy_reason`, `skills` (names), `skill_reasons`, "
     "`warnings` (texts), `diagnostics`, `ledger`, `cache` (`skill_reads`, `skill_uses`). With `--children`: `epic`, `children` "
-    "(a list of these) and `cache`.",
+    "(a list of the same) and `cache`.",
     "setup": "`chosen` (`name`, `why`), `usable`, `problem`, `fix`, `providers` (`name`, `address`, `key_variable`, `key`: "
-    "environment, kept, missing or not needed, `problem`, `has_key`), `local` (servers on this machine, and their models), "
-    "`settings_file`, `keys_file`, `problems`. With `--forget`: `provider`, `variable`, `model` (that was taken out of the settings).",
-    "config get": "a list: `key`, `value`, `source`, `meaning`.",
+    "environment, kept, missing or not needed; `problem`, `has_key`), `local` (servers on this machine and their models), "
+    "`settings_file`, `keys_file`, `problems`. With `--forget`: `provider`, `variable`, `model` (removed from your settings).",
+    "config get": "list of `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
-    "config where": "a list: `what`, `path`, `exists`.",
-    "undo": "with `--list`: `session`, `turns` (`turn`, `at`, `about`, `tools`, `undone`, `interrupted`, `problem`, `files`: "
-    "`path`, `change`: created, changed or deleted). With `--show`: `session`, `turn`, `about`, `redo`, `files` (`path`, "
-    "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Else `session`, `turn`, `about`, `redo`, `restored` (`path`, "
+    "config where": "list of `what`, `path`, `exists`.",
+    "undo": "with `--list`: `session`, `turns` (one per prompt: `turn`, `at`, `about`, `tools`, `undone`, `interrupted`, `problem`, "
+    "`files`: `path`, `change`: created, changed or deleted). With `--show`: `session`, `turn`, `about`, `redo`, `files` (`path`, "
+    "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Otherwise `session`, `turn`, `about`, `redo`, `restored` (`path`, "
     "`action`), `left` and `failed` (`path`, `reason`).",
-    "context": "`session`, `directory`, `model`, `mode`, `persona`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
-    "`groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, `last_request` (`provider`, `ours`, "
-    "`residual`), `pieces`, `warnings`.",
-    "servers list": "a list: `name`, `label` (in the names of its tools), `agent` (whose own it is), `scope` (user or project), `source`, `transport` (stdio "
-    "or http), `command` (or its address), `environment` and `headers` (names only), `state` (ready, off, untrusted, changed, "
-    "wrong, hidden), `reason`, `fix`, `tools` and `prompts` (names, as far as they are known).",
-    "servers test": "the keys of `servers list`, and `seconds`.",
+    "context": "`session`, `directory`, `model`, `mode`, `persona`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, "
+    "`request_bytes` (the same), `groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, "
+    "`last_request` (`provider`, `ours`, `residual`), `pieces`, `warnings`.",
+    "servers list": "list of `name`, `label` (in the names of its tools), `agent` (that defines it), `scope` (user or project), "
+    "`source`, `transport` (stdio or http), `command` (or its address), `environment` and `headers` (names only), `state` (ready, "
+    "off, untrusted, changed, wrong, hidden), `reason`, `fix`, `tools` and `prompts` (names, if cached).",
+    "servers test": "keys of `servers list`, and `seconds`.",
     "permissions test": "`tool`, `arguments`, `mode`, `mode_source`, `effect` (allow, ask, deny), `reason`, `parts` (`what`, "
     "`effect`, `reason`, `rule`, `source`), `sandbox`, `network`, `protection`, `trust`, `diagnostics`.",
     "permissions list": "`mode`, `mode_source`, `modes`, `trust`, `rules` (`effect`, `rule`, `scope`, `source`, `examples`), "
     "`ignored` (`setting`, `value`, `source`, `why`), `protection`, `diagnostics`.",
-    "permissions pending": "a list of questions that wait: `id`, `tool`, `arguments`, `directory`, `asked_by`, `judgement`, `shown`.",
+    "permissions pending": "list of waiting approvals: `id`, `tool`, `arguments`, `directory`, `asked_by`, `judgement`, `shown`.",
     "trust show": "`root`, `state` (nothing, untrusted, trusted, changed), `whole`, `problems`, `items` (`kind`, `name`, `path`, "
     "`problem`, `acts`), `changes`.",
-    "trust list": "a list of trusted workspaces.",
+    "trust list": "list of `root`, `trusted_at`, `acts`, `exists`.",
     "audit": "`version`, `counts`, `findings` (`rule`, `severity`, `confidence`, `item`, `file`, `line`, `excerpt`, `note`, `why`, "
     "`fix`, `fingerprint`, `suppressed`), `suppressed`, `items` (`kind`, `name`, `path`, `files`, `manifest`: `commands`, "
     "`references`, `environment`, `hosts`, `urls`, `programs`, `tools`, `permission_mode`, `hooks`, `servers`, `scripts`, `links`, "
-    "`binaries`), `not_read` (`path`, `reason`), `caution`. With `--since`: `changes` too. With `--explain`: `id`, `severity`, "
+    "`binaries`), `not_read` (`path`, `reason`), `caution`. With `--since`: also `changes`. With `--explain`: `id`, `severity`, "
     "`confidence`, `title`, `why`, `fix`, `suppressible`.",
     "lock": "`file`, `items`, `files`. With `--check`: `file`, `same`, `differences` (`path`, `what`).",
     "doctor": "`counts`, `roots` (`path`, `kind`, `scope`, `items`), `protection` (`kind`, `version`, `carve_outs`, `problem`, "
@@ -112,9 +113,9 @@ def commands_page() -> str:
     parts = [
         "# Commands",
         "Written by `make docs` from the program itself.",
-        "Every listing has `--json`; JSON is plain ASCII. A problem or diagnostic is `severity` (error, warning, info), "
-        "`code`, `file`, `line` (0: the whole file), `problem`, `fix`. Results go to stdout, remarks and errors to stderr; "
-        'with `--json` an error is `{"error": {"code", "problem", "fix"}}`.',
+        "All commands and options. Every listing has `--json`, which prints ASCII. A problem or diagnostic has `severity` (error, "
+        "warning, info), `code`, `file`, `line` (0: the whole file), `problem` and `fix`. Results go to stdout, notes and errors to "
+        'stderr; with `--json` an error is `{"error": {"code", "problem", "fix"}}`.',
         "```\n" + EXIT_CODES.replace("\b\n", "").strip() + "\n```",
     ]
     context = click.Context(cli, info_name="kitbag", **cli.context_settings)
@@ -154,15 +155,16 @@ def settings_page() -> str:
             "",
             "Written by `make docs` from the program itself.",
             "",
-            "`~/.kitbag/settings.toml` is yours (`KITBAG_HOME` moves it), `.kitbag/settings.toml` is a project's, from the working",
-            "directory up to the git root. A project's value wins where a project may set it. `kitbag config get` shows each value with its source.",
+            "Your settings are in `~/.kitbag/settings.toml` (`KITBAG_HOME` moves it), a project's in `.kitbag/settings.toml`, from the",
+            "working directory up to the git root. A project's value wins if projects can set the key. `kitbag config get` shows each",
+            "value and its source, and `kitbag config set KEY VALUE` changes yours.",
             "",
-            "| key | values | default | a project may set it | meaning |",
+            "| key | values | default | projects can set it | meaning |",
             "|---|---|---|---|---|",
             *rows,
             "",
-            f"{groups} hold a state: {', '.join(f'`{state}`' for state in ITEM_STATES)}. Where you and a project differ, the",
-            "stricter one counts.",
+            f"{groups} set a state: {', '.join(f'`{state}`' for state in ITEM_STATES)}. If yours and a project's",
+            "differ, the stricter one applies.",
             "",
         ]
     )

@@ -1,7 +1,9 @@
 """The generated pages say what the program says, and the examples in the README run."""
 
 import importlib.util
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kitbag
+from conftest import World
 from support.waiting import TEST_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +32,34 @@ def test_the_generated_pages_are_up_to_date(page: str) -> None:
     assert page in pages
     assert len(pages) == 3
     assert (ROOT / "docs" / page).read_text() == pages[page](), "run: make docs"
+
+
+def test_the_page_of_commands_lists_every_key_of_their_json(world: World) -> None:
+    documented = generator().KEYS  # type: ignore[attr-defined]
+
+    def keys_of(command: str) -> set[str]:
+        text = documented[command]
+        named = [key for other in re.findall(r"keys of `([\w ]+)`", text) for key in keys_of(other)]
+        return {*re.findall(r"`(\w+)`", text), *named}
+
+    shutil.rmtree(world.workspace)
+    shutil.copytree(ROOT / "examples" / "workspace", world.workspace)
+    (world.workspace / ".git").mkdir()
+    world.write(".mcp.json", '{"mcpServers": {"files": {"command": "files"}}}')
+    world.ok("trust", "--yes")
+    world.ok("plugins", "install", str(ROOT / "examples" / "plugins" / "release-kit"))
+    world.ok("-p", "Collect every TODO into TODO.md", "--permission-mode", "acceptEdits", "--model", "offline")
+    for command, *arguments in (
+        ("skills list",), ("skills show", "code-review"), ("skills which", "rounding"), ("skills search", "money"),
+        ("skills validate", ".kitbag/skills/rounding"), ("skills set", "rounding", "on"), ("agents list",),
+        ("agents show", "Explore"), ("agents search", "review"), ("personas list",), ("personas show", "support"),
+        ("plugins list",), ("pack", "SHOP-41"), ("setup",), ("config get",), ("config where",), ("sessions list",),
+        ("context",), ("undo", "--list"), ("servers list",), ("permissions test", "ls"), ("permissions list",),
+        ("trust show",), ("trust list",), ("audit",), ("lock",), ("doctor",),
+    ):  # fmt: skip
+        printed = json.loads(world.run(*command.split(), *arguments, "--json").stdout)
+        [first, *_] = printed if isinstance(printed, list) else [printed]
+        assert set(first) <= keys_of(command), f"kitbag {command}: add them to KEYS in docs/generate.py"
 
 
 def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
