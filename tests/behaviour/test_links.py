@@ -125,7 +125,7 @@ def test_the_trust_prompt_shows_links_and_does_not_say_that_there_is_only_text(w
     link(world, ".claude/skills/p/SKILL.md", KEY)
     shown = world.ok("trust", "show")
     assert "Symbolic links" in shown
-    assert "Nothing in it runs" not in shown
+    assert "nothing runs or grants permissions" not in shown
     assert str(world.outside) in shown
 
 

@@ -352,7 +352,7 @@ class TestAtATerminal:
     def test_subagent_routing_asks_and_then_reports(self, shop: Shop) -> None:
         with self.opened(shop, "support") as driven:
             driven.say(REPORT)
-            driven.until_seen("shop/investigation-reporter", "allow it once")
+            driven.until_seen("shop/investigation-reporter", "allow once")
             driven.choose("y")
             driven.until_seen("Incident #456", "request=r-3119")
 
@@ -360,7 +360,7 @@ class TestAtATerminal:
         with self.opened(shop, "developer") as driven:
             driven.say("/persona support")
             driven.until_seen("shop/developer → shop/support", "+shop/investigation-reporter", "-shop/code-reviewer")
-            driven.until_seen("You are shop/support from now on.")
+            driven.until_seen("switched to shop/support")
             driven.say(INVESTIGATE)
             driven.until_seen("Skill", "shop/incident_investigation", "Incident #456")
 

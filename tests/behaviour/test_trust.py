@@ -214,7 +214,7 @@ def test_D05_the_question_shows_what_changed_and_headless_refuses(world: World) 
     assert world.run("pack", "T1", "--skills", "x", "--allow-commands").returncode == 0
     change(world, SKILL, "echo one", "touch $CANARY")
     shown = world.ok("trust", "show")
-    assert "was trusted, and has changed since" in shown
+    assert "has changed since you trusted it" in shown
     assert "- echo one" in shown
     assert "+ touch $CANARY" in shown
     done = world.run("pack", "T1", "--skills", "x", "--allow-commands")

@@ -51,17 +51,17 @@ def test_a_background_agent_outlives_the_chat_and_the_next_one_tells_its_end_onc
             driven.process.wait()
         assert not found.find(task.id).is_finished
         with chat(world, "--continue") as driven:
-            driven.until_seen("It is begun.", "doer", "(seek) has ended", "completed", "So it is 42.")
+            driven.until_seen("It is begun.", "doer", "(seek) ended", "completed", "So it is 42.")
             driven.say("and now?")
             driven.until_seen("Nothing new.")
-            assert driven.all().count("has ended after") == 1
+            assert driven.all().count("ended after") == 1
             driven.press(CTRL_D)
             assert driven.until_ended() == 0
         with chat(world, "--continue") as driven:
             driven.until_seen("Nothing new.")
             driven.say("/tasks show " + task.id[:6])
             driven.until_seen("The answer is 42.")
-            assert "has ended after" not in driven.all()
+            assert "ended after" not in driven.all()
         found.journal.close()
     last = [request.body for request in server.requests if AN_AGENT not in json.dumps(request.body)][-1]
     assert json.dumps(last["messages"]).count("<task-notification") == 1
@@ -75,13 +75,13 @@ def test_a_question_of_background_work_is_answered_in_the_next_chat(world: World
         point(world, server)
         with chat(world) as driven:
             driven.say("seek it")
-            driven.until_seen("It is begun.", "asks whether it may", "touch asked.txt")
+            driven.until_seen("It is begun.", "needs approval", "touch asked.txt")
             os.kill(driven.process.pid, signal.SIGKILL)
             driven.process.wait()
         with chat(world, "--continue") as driven:
-            driven.until_seen("asks whether it may")
+            driven.until_seen("needs approval")
             driven.say("/tasks answer")
-            driven.until_seen("touch asked.txt", "allow it once")
+            driven.until_seen("touch asked.txt", "allow once")
             driven.choose("y")
             driven.until_seen("So it is made.")
     assert (world.workspace / "asked.txt").exists()
@@ -103,5 +103,5 @@ def test_the_live_panel_stops_a_task(world: World) -> None:
             driven.press("q")
             driven.until(lambda: "what it does" not in driven.text())
             driven.say("/stop")
-            driven.until_seen("nothing works in front")
+            driven.until_seen("nothing is running in the foreground")
     assert len(server.requests) == 3, "what the person stopped does not wake the model"

@@ -36,7 +36,7 @@ def test_the_end_of_a_task_is_told_once_and_the_model_hears_of_it(workshop: Work
             background = chat.chat.background
             task = await begun(workshop, chat.agent.session.id, description="a search")
             workshop.worker()
-            told = await until(background, "has ended")
+            told = await until(background, "ended after")
             assert task.id in told
             assert "(a search)" in told
             assert "completed" in told
@@ -73,7 +73,7 @@ def test_figures_follow_what_runs_and_what_it_costs(workshop: Workshop) -> None:
             workshop.worker()
             workshop.until_status(task.id, "running")
             await stop_task(workshop.board, workshop.task(task.id), "person")
-            told = await until(background, "has ended")
+            told = await until(background, "ended after")
             assert "cancelled" in told
             assert background.running == 0
             assert not background.has_news(), "what was stopped does not wake the model"
@@ -88,7 +88,7 @@ def test_a_question_is_told_once_with_how_to_answer_it(workshop: Workshop) -> No
         async with held(workshop) as chat:
             task = await begun(workshop, chat.agent.session.id, options={"only_tools": [], "ask": ["Bash"]})
             workshop.worker()
-            told = await until(chat.chat.background, "asks whether")
+            told = await until(chat.chat.background, "needs approval")
             assert f"/tasks answer {task.id}" in told
             assert "touch asked.txt" in told
             assert (chat.chat.background.running, chat.chat.background.questions) == (1, 1)
@@ -105,7 +105,7 @@ def test_work_that_nobody_does_wakes_a_worker(workshop: Workshop) -> None:
     async def look() -> None:
         async with held(workshop) as chat:
             task = await begun(workshop, chat.agent.session.id)
-            assert task.id in await until(chat.chat.background, "has ended")
+            assert task.id in await until(chat.chat.background, "ended after")
 
     asyncio.run(look())
     assert workshop.board.all()[0].status == "completed"
@@ -130,7 +130,7 @@ def test_a_journal_that_can_t_be_read_is_told_of_and_ends_nothing(workshop: Work
     async def look() -> None:
         async with held(workshop) as chat:
             chat.agent.journal.close()
-            assert "background work can't be watched" in await until(chat.chat.background, "watched")
+            assert "can't monitor background tasks" in await until(chat.chat.background, "monitor")
             chat.chat.background.refresh()
             assert not chat.chat.background.has_news()
 
@@ -205,7 +205,7 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
         async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=provider) as agent:
             assert agent.session.id == session
             background = BackgroundMonitor(agent, workshop.home)
-            told = await until(background, "has ended")
+            told = await until(background, "ended after")
             assert f"doer {task.id}" in told
             assert "completed" in told
             assert background.has_news()

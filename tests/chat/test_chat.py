@@ -32,7 +32,7 @@ def test_a_question_is_answered_and_the_answer_stays_on_the_screen(world: World)
             driven.until_seen("anthropic/claude-sonnet-4-5")
             driven.press(CTRL_D)
             assert driven.until_ended() == 0
-            assert "to go on: kitbag --resume" in driven.all()
+            assert "resume with: kitbag --resume" in driven.all()
             assert driven.settings_are_as_before()
 
 
@@ -75,11 +75,11 @@ def test_what_asks_is_approved_in_place_and_the_diff_is_seen(world: World) -> No
         point(world, server)
         with chat(world) as driven:
             driven.say("change it")
-            driven.until_seen("Edit", "allow it once")
+            driven.until_seen("Edit", "allow once")
             driven.press(ENTER)  # nothing is allowed by accident
-            driven.until_seen("nothing is chosen yet")
+            driven.until_seen("nothing selected")
             assert (world.workspace / "a.txt").read_text() == "one\n"
-            driven.choose("y", "nothing is chosen yet")
+            driven.choose("y", "nothing selected")
             driven.until_seen("Done it.")
             assert (world.workspace / "a.txt").read_text() == "two\n"
 
@@ -90,9 +90,9 @@ def test_a_no_with_a_reason_reaches_the_model(world: World) -> None:
         point(world, server)
         with chat(world) as driven:
             driven.say("write it")
-            driven.until_seen("allow it once")
-            driven.choose("w", "allow it once")
-            driven.until_seen("Why not")
+            driven.until_seen("allow once")
+            driven.choose("w", "allow once")
+            driven.until_seen("Reason, or what to do instead")
             driven.type("not in this folder")
             driven.press(ENTER)
             driven.until_seen("I see.")
@@ -108,7 +108,7 @@ def test_esc_cancels_the_work_and_keeps_what_was_done(world: World) -> None:
             driven.say("read it")
             driven.until(lambda: len(server.requests) == 2)
             driven.press(ESCAPE)
-            driven.until_seen("cancelled")
+            driven.until_seen("interrupted")
             driven.say("go on")
             driven.until(lambda: len(server.requests) == 3)
             assert "one" in json.dumps(server.requests[-1].body["messages"])
@@ -240,7 +240,7 @@ def test_a_trusted_workspace_is_asked_for_once(world: World) -> None:
         driven.until_seen("/help")
     with chat(world) as driven:
         driven.until_seen("/help")
-        assert "left out" not in driven.all()
+        assert "omitted" not in driven.all()
 
 
 def test_the_question_of_a_model_is_answered(world: World) -> None:
@@ -285,7 +285,7 @@ def test_an_unknown_command_is_told(world: World, line: str) -> None:
         point(world, server)
         with chat(world) as driven:
             driven.say(line)
-            driven.until_seen("no command or skill is called", f"> {line}")  # in the line again, to be mended
+            driven.until_seen("no command or skill named", f"> {line}")  # in the line again, to be mended
     assert not server.requests
 
 

@@ -37,7 +37,7 @@ def call(name: str, call_id: str = "c1", **arguments: Any) -> Step:
 async def test_what_is_cancelled_in_the_moment_it_was_sent_is_not_lost_without_a_word(world: World) -> None:
     async with conversing(world, "An answer.") as here:
         here.face.do("hello", KeyPressed("cancel"))
-        await here.face.until(lambda: "cancelled" in here.face.seen())
+        await here.face.until(lambda: "interrupted" in here.face.seen())
         assert here.face.said() == ["hello"]
         await here.until_idle()
         here.face.do("again")
@@ -61,7 +61,7 @@ async def test_esc_twice_and_once_more_cancels_once(world: World) -> None:
         here.talk.model.script = Script([Rule([Step(text="An answer.")])])
         here.face.do("again")
         await here.face.until(lambda: "An answer." in here.face.seen())
-        assert here.face.seen().count("cancelled") == 1
+        assert here.face.seen().count("interrupted") == 1
 
 
 @in_a_loop
@@ -87,7 +87,7 @@ async def test_esc_stops_a_command_that_works_beside(world: World, monkeypatch: 
         here.face.do("/doctor")
         await here.face.until(lambda: here.face.said() == ["/doctor"])
         here.face.do(KeyPressed("cancel"))
-        await here.face.until(lambda: "cancelled" in here.face.seen())
+        await here.face.until(lambda: "interrupted" in here.face.seen())
         here.face.do("hello")
         await here.face.until(lambda: "An answer." in here.face.seen())
 
@@ -149,7 +149,7 @@ async def test_news_that_can_not_be_told_are_not_tried_again_and_again(
         assert talk.agent.delegation.host  # type: ignore[union-attr] - it has begun something
         task = await begun(workshop, talk.agent.session.id, "Find it.", description="a search")
         await asyncio.to_thread(workshop.work)
-        await face.until(lambda: "has ended" in face.seen() and tried)
+        await face.until(lambda: "ended after" in face.seen() and tried)
         await here.until_idle()
         for _ in range(50):  # as often as it likes
             await asyncio.sleep(0)

@@ -120,10 +120,10 @@ def test_a_reply_that_broke_off_is_taken_back() -> None:
     assert seen.blocks == []
     assert seen.live.tail == ""
     seen.tell(Retrying(attempt=1, seconds=2.0, reason="the line was cut"))
-    assert seen.told == ["warning: the line was cut; trying again in 2 s"]
-    assert "2 s" in seen.live.activity
+    assert seen.told == ["warning: the line was cut; retrying in 2s"]
+    assert "2s" in seen.live.activity
     seen.tell(TextDelta("Shown.\n\nNot"), Discarded("cut"), TextDelta("Again."), reply("Again."))
-    assert "the reply broke off" in seen.told[-1]
+    assert "the reply was cut off" in seen.told[-1]
     assert seen.blocks[-1] == ReplyBlock("Again.", True)
 
 
@@ -172,8 +172,8 @@ def test_what_the_person_denied_is_told_as_their_own_deed() -> None:
             )
         )
     assert [one.summary for one in seen.blocks if isinstance(one, ToolBlock)] == [
-        "you said no",
-        "you said no: use a branch",
+        "denied by you",
+        "denied by you: use a branch",
     ]
 
 
@@ -297,14 +297,14 @@ def test_a_skill_says_that_it_was_loaded() -> None:
         name="Skill", title="pdf", summary="loaded, 1200 tokens", is_error=False, seconds=0.1
     )
     assert seen.told == [
-        "skill docx, used for this message, 300 tokens; Bash is allowed",
-        "skill pdf is not loaded any more",
+        "skill docx used for this message (300 tokens); Bash is allowed",
+        "skill pdf unloaded",
     ]
 
 
 def test_what_happens_beside_is_told_in_words() -> None:
     seen = Watcher().tell(Compacted(before=90_000, after=9_000), Notice(severity="warning", text="odd", fix="mend it"))
-    assert seen.told == ["the conversation was compacted: 90,000 -> 9,000 tokens", "warning: odd"]
+    assert seen.told == ["session compacted: 90,000 → 9,000 tokens", "warning: odd"]
     assert seen.view.used_tokens == 9_000
     seen.tell(TurnEnded(turn=1, usage=Usage(input=10, output=20, cache_read=30, cache_write=40), cost=None))
     assert seen.view.used_tokens == 100
@@ -316,10 +316,10 @@ def test_what_happens_beside_is_told_in_words() -> None:
         (ENDED, []),
         (
             msgspec.structs.replace(ENDED, status="cancelled", fix="--continue"),
-            ["info: cancelled: what was done is kept"],
+            ["info: interrupted; changes so far are kept"],
         ),
         (msgspec.structs.replace(ENDED, status="failed", error="no key", fix="set one"), ["error: no key"]),
-        (msgspec.structs.replace(ENDED, status="empty"), ["error: the model's answer was empty"]),
+        (msgspec.structs.replace(ENDED, status="empty"), ["error: the model returned an empty answer"]),
     ],
 )
 def test_how_it_ended_is_told(ended: RunEnded, told: list[str]) -> None:
@@ -332,7 +332,7 @@ def test_how_it_ended_is_told(ended: RunEnded, told: list[str]) -> None:
 
 
 def test_of_a_run_that_stopped_at_a_limit_the_reason_is_told() -> None:
-    assert "as many turns" in Watcher().tell(STARTED, msgspec.structs.replace(ENDED, status="max-turns")).told[0]
+    assert "turn limit" in Watcher().tell(STARTED, msgspec.structs.replace(ENDED, status="max-turns")).told[0]
 
 
 # A conversation that is gone on with
@@ -390,7 +390,7 @@ def test_the_last_exchanges_look_as_they_did(journal: Journal) -> None:
         ToolBlock(name="TodoWrite", title="", summary="interrupted", is_error=True, seconds=0.0),
         seen.blocks[-1],
     ]
-    assert seen.told == ["… 4 earlier exchanges before this", "task t1 (reviewer): completed"]
+    assert seen.told == ["… 4 earlier messages not shown", "task t1 (reviewer): completed"]
     assert seen.view.used_tokens == 1_020
     assert seen.tell(STARTED).live.todos == (("pending", "rest"),)
 

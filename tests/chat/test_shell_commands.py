@@ -98,5 +98,5 @@ async def test_secrets_are_neither_shown_nor_told_and_too_much_is_left_out_in_wo
         assert "0123456789abcdef" not in here.chat.agent.user_command_blocks[0]
         for _ in range(MAX_CHARS // 29_000 + 1):
             here.face.do("!seq 1 20000")
-        await here.face.until(lambda: "told only that you ran it" in here.face.seen())
+        await here.face.until(lambda: "sees only that you ran it" in here.face.seen())
         assert "left out for want of room" in here.chat.agent.user_command_blocks[-1]

@@ -164,7 +164,7 @@ def test_it_is_compact_first_and_whole_on_request(world: World) -> None:
     first, second = ("\n".join(map(text_of, form.above)) for form in face.forms)
     assert len(first.splitlines()) < 24
     assert "(80)" in first
-    assert "and 66 more" in first
+    assert "66 more" in first
     assert all(f"second {number}\n" in second for number in range(40))
     assert option(face.forms[0], "e") is not None
     assert option(face.forms[1], "e") is None  # there is no more
@@ -179,14 +179,14 @@ def test_of_what_is_less_dangerous_a_few_are_shown_first(world: World) -> None:
     shown = "\n".join(map(text_of, trust_form(check_trust(world.places())).above))
     assert "touch $CANARY" in shown
     assert "(9)" in shown
-    assert "and 6 more" in shown
+    assert "6 more" in shown
 
 
 def test_what_is_seen_whole_at_once_offers_no_more(world: World) -> None:
     world.write("CLAUDE.md", "Be kind.\n")
     form = trust_form(check_trust(world.places()))
     assert option(form, "e") is None
-    assert "Nothing in it runs or allows anything" in "\n".join(map(text_of, form.above))
+    assert "nothing runs or grants permissions" in "\n".join(map(text_of, form.above))
 
 
 def test_a_change_is_shown_as_what_it_was_and_what_it_is(world: World) -> None:
@@ -211,7 +211,7 @@ def test_a_change_that_is_longer_than_a_screen_is_begun(world: World) -> None:
     blocks = trust_blocks(check_trust(world.places()), whole=False)
     (diff,) = [block.text for block in blocks if isinstance(block, DiffBlock)]
     assert "+make evil" in diff
-    assert "lines more]" in diff
+    assert "more lines]" in diff
 
 
 def test_what_could_not_be_looked_at_whole_can_not_be_trusted_for_good(world: World) -> None:

@@ -18,7 +18,7 @@ from support.waiting import TEST_TIMEOUT
         ("/ex", "did you mean /export, /exit?"),
         ("/hepl me", "did you mean /help?"),
         ("/deplyo now", "did you mean /deploy?"),
-        ("/qqqq", "/help tells what can be typed"),
+        ("/qqqq", "type /help for commands"),
     ],
 )
 def test_a_slip_of_the_fingers_is_told_and_not_sent(at_home: World, line: str, fix: str) -> None:
@@ -28,9 +28,7 @@ def test_a_slip_of_the_fingers_is_told_and_not_sent(at_home: World, line: str, f
         async with talking(at_home, "An answer.") as here:
             await here.chat._run_turn(Submitted(text=line))
             (told,) = here.shown(NoticeBlock)
-            assert told == NoticeBlock(
-                "error", f"no command or skill is called {line.split()[0]}; nothing was sent", fix
-            )
+            assert told == NoticeBlock("error", f"no command or skill named {line.split()[0]}; nothing was sent", fix)
             assert here.model.requests == []
 
     asyncio.run(talk())

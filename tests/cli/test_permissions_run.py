@@ -165,7 +165,7 @@ def test_where_no_sandbox_runs_nothing_runs(box: World) -> None:
     assert not (box.workspace / "new").exists()
     report = json.loads(kitbag("doctor", "--json").stdout)["protection"]
     assert (report["kind"], report["holds"]) == ("none", {"read-only": False, "workspace": False})
-    assert "sandbox  none: no command runs unasked" in kitbag("doctor").stdout
+    assert "sandbox  none: every command needs approval" in kitbag("doctor").stdout
 
 
 def test_doctor_says_what_protects_you(box: World) -> None:
@@ -173,7 +173,7 @@ def test_doctor_says_what_protects_you(box: World) -> None:
     assert (report["kind"], report["carve_outs"]) == ("bubblewrap", True)
     assert report["holds"] == {"read-only": True, "workspace": True}
     assert report["version"]
-    assert f"sandbox  bubblewrap {report['version']}: commands write only in the workspace" in box.ok("doctor")
+    assert f"sandbox  bubblewrap {report['version']}: commands write only inside the workspace" in box.ok("doctor")
 
 
 def test_system_packages_has_nothing_to_do_where_bubblewrap_is(box: World, tmp_path: Path) -> None:

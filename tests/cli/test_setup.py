@@ -97,17 +97,17 @@ def test_at_a_terminal_a_model_is_connected_and_the_key_is_never_seen(world: Wor
         world.env["OPENAI_BASE_URL"] = f"{server.url}/v1"
         with Driven(world, "setup", *(["--plain"] if plain else [])) as terminal:
             for question, keys in (
-                ("Which model shall answer?", f"2{enter}"),
-                ("which only you can read", f"t{enter}"),
-                ("what you type is not shown", f"{KEY}\r"),
-                ("Which model?", "\r"),
+                ("Choose a provider", f"2{enter}"),
+                ("readable only by you", f"t{enter}"),
+                ("only the key", f"{KEY}\r"),
+                ("Choose a model", "\r"),
             ):
                 terminal.until_seen(question)
                 terminal.until(lambda: not plain or terminal.text().rstrip().endswith("answer:"))
                 terminal.type(keys)
-            terminal.until_seen("openai/gpt-5 is your model from now on: it works.")
+            terminal.until_seen("model set to openai/gpt-5 (test request succeeded)")
             assert terminal.until_ended() == 0
-            assert "it offers 3 models" in terminal.all()
+            assert "3 models available" in terminal.all()
             assert "Ready, and glad." in terminal.all()
             assert KEY.encode() not in terminal.raw
             assert terminal.settings_are_as_before()
@@ -118,9 +118,9 @@ def test_at_a_terminal_a_model_is_connected_and_the_key_is_never_seen(world: Wor
 
 def test_at_a_terminal_it_can_be_left(world: World) -> None:
     with Driven(world, "setup") as terminal:
-        terminal.until_seen("Which model shall answer?")
+        terminal.until_seen("Choose a provider")
         terminal.press(ESCAPE)
-        terminal.until_seen("nothing was written")
+        terminal.until_seen("nothing was saved")
         assert terminal.until_ended() == 0
         assert terminal.settings_are_as_before()
     assert not (world.home / ".kitbag/settings.toml").exists()
@@ -131,13 +131,13 @@ def test_a_server_that_does_not_answer_can_be_broken_off(world: World) -> None:
         world.env |= {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": KEY}
         with Driven(world, "setup") as terminal:
             for question, keys in (
-                ("Which model shall answer?", "2"),
-                ("? The key:", "u"),
-                ("Which model?", "\r"),
+                ("Choose a provider", "2"),
+                ("? API key:", "u"),
+                ("Choose a model", "\r"),
             ):
                 terminal.until_seen(question)
                 terminal.type(keys)
-            terminal.until_seen("asking openai/gpt-5")
+            terminal.until_seen("testing openai/gpt-5")
             terminal.until(lambda: server.requests)
             terminal.press(ESCAPE)
             assert terminal.until_ended() == 130

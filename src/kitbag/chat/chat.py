@@ -340,13 +340,13 @@ class Chat:
         except KitbagError as error:
             self.show(NoticeBlock("error", error.problem, error.fix))
         except asyncio.CancelledError:
-            self.show(text_block("cancelled", "dim"))
+            self.show(text_block("interrupted", "dim"))
             raise
         except Exception as error:  # noqa: BLE001 - shown; the chat continues
             self._show_bug(error)
 
     def _show_bug(self, error: BaseException) -> None:
-        fix = "this is a fault of Kitbag; the conversation is kept and can go on"
+        fix = "this is a bug in Kitbag; the session is saved and you can continue"
         self.show(NoticeBlock("error", f"{type(error).__name__}: {error}", fix))
 
     async def _stop(self, task: "asyncio.Task[None] | None") -> None:
@@ -415,9 +415,9 @@ class Chat:
     def _toggle_details(self) -> None:
         self.view.details_open = not self.view.details_open
         if not self.view.details_open:
-            self.show(text_block("details are folded again", "dim"))
+            self.show(text_block("details collapsed", "dim"))
             return
-        self.show(*(self.view.details() or [text_block("details will be shown", "dim")]))
+        self.show(*(self.view.details() or [text_block("details will be shown in full", "dim")]))
 
     async def _cycle_mode(self) -> None:
         from kitbag.chat.commands.mode import cycle_mode

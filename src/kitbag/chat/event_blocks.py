@@ -217,7 +217,7 @@ class EventView:
 
     def _discard(self, reason: str) -> None:
         if not self._is_first:
-            self._show(NoticeBlock("warning", f"the reply broke off, so what stands above is not all of it: {reason}"))
+            self._show(NoticeBlock("warning", f"the reply was cut off; the text above is incomplete: {reason}"))
         self._start_reply()
         self._update(_WAITING)
 
@@ -261,21 +261,21 @@ class EventView:
         match event:
             case SkillLoaded(name=name, tokens=tokens, by=by, rights=permissions):
                 if by == "model":  # the tool call already showed that the skill was loaded
-                    text = f"skill {name}, {permissions}" if permissions else ""
+                    text = f"skill {name}: {permissions}" if permissions else ""
                 else:  # a skill called by `/name` is loaded for one turn
                     how = "used for this message" if by == "user" else "loaded"
-                    text = f"skill {name}, {how}, {format_count(tokens, 'token')}" + (
+                    text = f"skill {name} {how} ({format_count(tokens, 'token')})" + (
                         f"; {permissions}" if permissions else ""
                     )
                 self._show_dim(text)
             case SkillUnloaded(name=name, reason=reason):
-                self._show_dim(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))
+                self._show_dim(f"skill {name} unloaded" + (f": {reason}" if reason != "unloaded" else ""))
             case Compacted(before=before, after=after):
                 self.used_tokens = after
-                self._show_dim(f"the conversation was compacted: {before:,} -> {after:,} tokens")
+                self._show_dim(f"session compacted: {before:,} → {after:,} tokens")
             case Retrying(seconds=seconds, reason=reason):
-                self._show(NoticeBlock("warning", f"{reason}; trying again in {seconds:.0f} s"))
-                self._update(f"waiting {seconds:.0f} s to try again")
+                self._show(NoticeBlock("warning", f"{reason}; retrying in {seconds:.0f}s"))
+                self._update(f"retrying in {seconds:.0f}s")
             case Notice():
                 self._show(notice_block(event))
             case _:

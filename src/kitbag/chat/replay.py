@@ -60,7 +60,7 @@ def replay_session(session: Session, exchanges: int) -> SessionReplay:
 
 
 def _earlier(more: int) -> str:
-    return f"{format_count(more, 'earlier exchange')} before this" if more > 0 else "what was before this is summed up"
+    return f"{format_count(more, 'earlier message')} not shown" if more > 0 else "earlier messages are summarized"
 
 
 def _todos(session: Session) -> tuple[tuple[str, str], ...]:

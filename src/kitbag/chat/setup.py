@@ -38,12 +38,11 @@ _NAMES: Final = {
     "vllm": "vLLM",
     "lmstudio": "LM Studio",
 }
-_CANCEL_EFFECT: Final = "leaves all as it is"
 _KEY_LABELS: Final = {
-    "environment": "in your environment",
-    "kept": "kept by setup",
-    "missing": "none",
-    "not needed": "needs none",
+    "environment": "set in the environment",
+    "kept": "stored by setup",
+    "missing": "not set",
+    "not needed": "not needed",
 }
 
 
@@ -55,8 +54,8 @@ _MAX_NAME_LENGTH: Final = 200
 def no_model_notice() -> NoticeBlock:
     return NoticeBlock(
         "info",
-        "no model is connected: offline answers from your files and skills",
-        "connect one with /model or kitbag setup, or set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again",
+        "no model connected: `offline` answers from your files and skills only",
+        "connect one with /model or `kitbag setup`, or set ANTHROPIC_API_KEY or OPENAI_API_KEY and restart",
     )
 
 
@@ -73,9 +72,9 @@ def setup_status_blocks(status: ModelStatus) -> list[Block]:
     blocks: list[Block] = [
         FieldsBlock(
             (
-                ("used now", chosen.name if chosen is not None else "nothing"),
-                ("because", chosen.reason if chosen is not None else ""),
-                ("can't be used", f"{status.problem}; {status.fix}" if status.problem else ""),
+                ("model", chosen.name if chosen is not None else "none"),
+                ("reason", chosen.reason if chosen is not None else ""),
+                ("problem", f"{status.problem}; {status.fix}" if status.problem else ""),
                 ("settings", shorten_path(status.settings_file)),
             )
         )
@@ -85,9 +84,9 @@ def setup_status_blocks(status: ModelStatus) -> list[Block]:
         for one in status.providers
         if one.name not in LOCAL_PORTS or one.name in status.local
     ]
-    blocks.append(TableBlock(headers=("PROVIDER", "KEY", "IS", "ADDRESS"), rows=tuple(rows)))
+    blocks.append(TableBlock(headers=("PROVIDER", "KEY", "STATUS", "URL"), rows=tuple(rows)))
     if not status.local:
-        blocks.append(text_block("no model server answers on this machine (Ollama, llama.cpp, vLLM, LM Studio)", "dim"))
+        blocks.append(text_block("no local model server found (Ollama, llama.cpp, vLLM, LM Studio)", "dim"))
     blocks += [
         NoticeBlock(found.severity, f"{found.place}: {found.problem}", found.fix) for found in status.diagnostics
     ]
@@ -117,26 +116,26 @@ class _SetupDialog:
             except _BackError:
                 continue
             except _CanceledError:
-                self._ui.show(text_block("nothing was written", "dim"))
+                self._ui.show(text_block("canceled; nothing was saved", "dim"))
                 return False
 
     async def _run_once(self) -> bool:
         self._missing_variable = ""
         model_setup = await self._choose_provider()
         if model_setup.provider == "offline":
-            return self._save(model_setup, "offline needs no key and no network")
+            return self._save(model_setup, "needs no key and no network")
         if model_setup.provider not in LOCAL_PORTS:
             model_setup = await self._choose_key(model_setup)
         model_setup = await self._choose_model(model_setup)
         if self._missing_variable:
-            return self._save(model_setup, f"as soon as {self._missing_variable} is set")
+            return self._save(model_setup, f"takes effect once {self._missing_variable} is set")
         while True:
             trial = await self._try(model_setup)
             if not trial.problem:
-                return self._save(model_setup, "it works")
+                return self._save(model_setup, "test request succeeded")
             match await self._after_failure(model_setup, trial):
                 case "s":
-                    return self._save(model_setup, "it was not seen to work")
+                    return self._save(model_setup, "not verified")
                 case "k":
                     model_setup = await self._choose_key(model_setup, again=True)
                 case "m":
@@ -152,16 +151,16 @@ class _SetupDialog:
         names: list[str] = []
         for name in ("anthropic", "openai", "openrouter"):
             state = states[name]
-            note = f"a key is {_KEY_LABELS[state.key]} ({state.key_variable})" if state.has_key else "needs a key"
+            note = f"key {_KEY_LABELS[state.key]} ({state.key_variable})" if state.has_key else "needs a key"
             options.append(FormOption(str(len(options) + 1), _NAMES[name], note))
             names.append(name)
         found = ", ".join(_NAMES[name] for name in self._status.local)
-        options.append(FormOption("4", "a model on this machine", f"{found} answers" if found else "none answers now"))
-        options.append(FormOption("5", "another address", "that speaks OpenAI's or Anthropic's protocol"))
-        options.append(FormOption("6", "stay offline", "no model, no network: finds, loads and quotes"))
+        options.append(FormOption("4", "a local model", f"found: {found}" if found else "no server found"))
+        options.append(FormOption("5", "another server", "with an OpenAI- or Anthropic-compatible API"))
+        options.append(FormOption("6", "offline", "no model, no network; answers from files and skills"))
         own = [one for one in self._status.providers if one.name not in _NAMES]
         options += [FormOption(str(7 + at), one.name, one.address or one.problem) for at, one in enumerate(own)]
-        key = await self._ask_option("Which model shall answer?", options)
+        key = await self._ask_option("Choose a provider", options)
         match key:
             case "4":
                 return await self._choose_local()
@@ -179,11 +178,11 @@ class _SetupDialog:
             FormOption(str(at), _NAMES[name], _local_note(self._status, name)) for at, name in enumerate(names, 1)
         ]
         default = next((str(names.index(name) + 1) for name in self._status.local), "")
-        name = names[int(await self._ask_option("Which server?", options, default)) - 1]
+        name = names[int(await self._ask_option("Choose a server", options, default)) - 1]
         if name in self._status.local:
             return ModelSetup(provider=name)
         default_address = next(one.address for one in self._status.providers if one.name == name)
-        address = await self._ask_address("Nobody answers there. Where does it listen?", default_address, "chat")
+        address = await self._ask_address("No server found. Base URL:", default_address, "chat")
         return ModelSetup(
             provider=name, own=ProviderSettings(base_url=address) if address != default_address else ProviderSettings()
         )
@@ -191,17 +190,17 @@ class _SetupDialog:
     async def _choose_address(self) -> ModelSetup:
         protocols = ("chat", "responses", "anthropic")
         options = (
-            FormOption("1", "OpenAI's chat completions", "what most servers speak"),
-            FormOption("2", "OpenAI's responses"),
-            FormOption("3", "Anthropic's messages"),
+            FormOption("1", "OpenAI Chat Completions", "used by most servers"),
+            FormOption("2", "OpenAI Responses"),
+            FormOption("3", "Anthropic Messages"),
         )
-        protocol = protocols[int(await self._ask_option("What does it speak?", options, "1")) - 1]
-        address = await self._ask_address("Its address:", "", protocol)
+        protocol = protocols[int(await self._ask_option("Choose its API", options, "1")) - 1]
+        address = await self._ask_address("Base URL:", "", protocol)
         sources = connect_model.preview_sources(self._home, ModelSetup(provider=""))
         name, problem = "", ""
         while not name or problem:
             above = (NoticeBlock("error", problem),) if problem else ()
-            name = await self._ask_text("A name for it, of your own:", "such as lab", above=above)
+            name = await self._ask_text("Provider name:", "a name such as lab", above=above)
             problem = connect_model.name_problem(name, sources)
         return ModelSetup(provider=name, own=ProviderSettings(address, protocol))
 
@@ -209,7 +208,7 @@ class _SetupDialog:
         problem = ""
         while True:
             above = (NoticeBlock("error", problem),) if problem else ()
-            text = await self._ask_text(prompt, "such as http://10.0.0.5:8000/v1", text, above=above)
+            text = await self._ask_text(prompt, "a URL such as http://10.0.0.5:8000/v1", text, above=above)
             problem = connect_model.address_problem(text)
             if not problem:
                 return connect_model.complete_address(text, protocol)
@@ -221,21 +220,21 @@ class _SetupDialog:
         variable = connect_model.default_key_variable(model_setup.provider, sources)
         is_set = bool(sources.environment.get(variable, "").strip())
         needs = model_setup.provider in _KEY_PAGES
-        options = [FormOption("u", f"use the key that is there, in {variable}")] if is_set and not again else []
+        options = [FormOption("u", f"use the key in {variable}")] if is_set and not again else []
         options += [
-            FormOption("v", "it is in an environment variable", "recommended: Kitbag keeps nothing"),
-            FormOption("t", "type it", f"kept in {shorten_path(self._status.keys_file)}, which only you can read"),
+            FormOption("v", "read it from an environment variable", "recommended; Kitbag stores nothing"),
+            FormOption("t", "enter it now", f"stored in {shorten_path(self._status.keys_file)}, readable only by you"),
         ]
-        options += [] if needs else [FormOption("0", "it needs none")]
+        options += [] if needs else [FormOption("0", "no key needed")]
         options.append(FormOption("b", "back"))
         page = _KEY_PAGES.get(model_setup.provider, "")
-        above = (text_block(f"Keys are made at {page}", "dim"),) if page and not is_set else ()
+        above = (text_block(f"Create a key at {page}", "dim"),) if page and not is_set else ()
         address = connect_model.unprotected_address(model_setup.provider, sources)
         if address:
-            problem = f"{address} is not encrypted: the key can be read on the way"
+            problem = f"{address} is not encrypted; the key can be read in transit"
             above = (*above, NoticeBlock("warning", problem, "use https"))
         default = "u" if is_set and not again else ""
-        match await self._ask_option("The key:", options, default, above):
+        match await self._ask_option("API key:", options, default, above):
             case "u":
                 return msgspec.structs.replace(model_setup, own=self._with_variable(model_setup, variable), key="")
             case "v":
@@ -252,24 +251,26 @@ class _SetupDialog:
         problem = ""
         while True:
             above = (NoticeBlock("error", problem),) if problem else ()
-            variable = await self._ask_text("Its name:", "of the variable, not the key", variable, above=above)
+            variable = await self._ask_text(
+                "Variable name:", "the name of the variable, not the key", variable, above=above
+            )
             if is_variable_name(variable):
                 break
             # The user may have pasted the key itself: don't show it again.
             variable, problem = (
                 default_variable,
-                "a variable's name has letters, digits and _; the key itself does not go here",
+                "not a variable name: use only letters, digits and _, and don't enter the key itself here",
             )
         with_variable = msgspec.structs.replace(model_setup, own=self._with_variable(model_setup, variable), key="")
         if os.environ.get(variable, "").strip():
             return with_variable
         above = (
-            text_block(f"{variable} is not set here. Add this line to your shell's profile (~/.profile, ~/.zshrc):"),
-            VerbatimBlock(f"export {variable}='…the key…'"),
-            text_block("Open a new shell then, and run `kitbag setup` once more to see whether it works."),
+            text_block(f"{variable} is not set. Add this line to your shell profile (~/.profile, ~/.zshrc):"),
+            VerbatimBlock(f"export {variable}='your key'"),
+            text_block("Then open a new shell and run `kitbag setup` again to test the model."),
         )
-        options = (FormOption("w", "choose a model and write it down now, untried"), FormOption("b", "back"))
-        if await self._ask_option("Without the key nothing can be tried.", options, above=above) != "w":
+        options = (FormOption("w", "choose a model and save it untested"), FormOption("b", "back"))
+        if await self._ask_option("The model can't be tested without the key. Continue?", options, above=above) != "w":
             raise _BackError
         self._missing_variable = variable
         return with_variable
@@ -287,7 +288,7 @@ class _SetupDialog:
         above: tuple[Block, ...] = ()
         while True:
             form = Form(
-                prompt="The key (what you type is not shown):", above=above, free_text_hint="the key alone", secret=True
+                prompt="API key:", above=above, free_text_hint="only the key", secret=True, cancel_effect="go back"
             )
             form_answer = await self._ui.ask(form)
             if form_answer is None:
@@ -307,7 +308,7 @@ class _SetupDialog:
         return msgspec.structs.replace(model_setup, model=model)
 
     async def _try(self, model_setup: ModelSetup) -> TrialResult:
-        self._ui.show(text_block(f"asking {model_setup.provider}/{model_setup.model} …", "dim"))
+        self._ui.show(text_block(f"testing {model_setup.provider}/{model_setup.model} …", "dim"))
         trial = await connect_model.try_model(self._home, model_setup)
         self._ui.show(*trial_blocks(trial))
         return trial
@@ -317,12 +318,12 @@ class _SetupDialog:
             FormOption("a", "try again"),
             *([FormOption("k", "another key")] if model_setup.provider not in LOCAL_PORTS else []),
             FormOption("m", "another model"),
-            FormOption("s", "write it down all the same"),
-            FormOption("b", "back to the beginning"),
+            FormOption("s", "save anyway"),
+            FormOption("b", "start over"),
         ]
         default = {"key": "k", "model": "m"}.get(trial.blames, "a")
         default = default if any(option.key == default for option in options) else "a"
-        key = await self._ask_option("What now?", options, default)
+        key = await self._ask_option("The test failed. What next?", options, default)
         if key == "b":
             raise _BackError
         return key
@@ -331,10 +332,10 @@ class _SetupDialog:
         connect_model.save_model_setup(self._home, model_setup)
         name = f"{model_setup.provider}/{model_setup.model}" if model_setup.provider != "offline" else "offline"
         path = shorten_path(self._status.settings_file)
-        self._ui.show(text_block(f"{name} is your model from now on: {result}. Written to {path}.", "good"))
+        self._ui.show(text_block(f"model set to {name} ({result}); saved to {path}", "good"))
         if model_setup.key:
             self._ui.show(
-                text_block(f"The key is kept in {shorten_path(self._status.keys_file)}, for you alone.", "good")
+                text_block(f"key stored in {shorten_path(self._status.keys_file)}, readable only by you", "good")
             )
         self._ui.show(*_override_notice(self._home, name))
         return True
@@ -344,16 +345,20 @@ class _SetupDialog:
     async def _ask_option(
         self, prompt: str, options: Sequence[FormOption], default: str = "", above: tuple[Block, ...] = ()
     ) -> str:
-        form_answer = await self._ui.ask(
-            Form(prompt=prompt, options=tuple(options), above=above, default=default, cancel_effect=_CANCEL_EFFECT)
-        )
+        form_answer = await self._ui.ask(Form(prompt=prompt, options=tuple(options), above=above, default=default))
         if form_answer is None or not form_answer.keys:
             raise _CanceledError
         return form_answer.keys[0]
 
     async def _ask_text(self, prompt: str, free_text_hint: str, text: str = "", above: tuple[Block, ...] = ()) -> str:
         form_answer = await self._ui.ask(
-            Form(prompt=prompt, above=above, free_text_hint=free_text_hint, initial_text=text)
+            Form(
+                prompt=prompt,
+                above=above,
+                free_text_hint=free_text_hint,
+                initial_text=text,
+                cancel_effect="go back",
+            )
         )
         if form_answer is None or not form_answer.text.strip():
             raise _BackError
@@ -378,10 +383,10 @@ async def ask_for_model(ui: ChatUI, kitbag_home: str, model_setup: ModelSetup) -
     while True:
         options = tuple(FormOption(str(at), name) for at, name in enumerate(shown[:_MAX_SHOWN], 1))
         form = Form(
-            prompt="Which model?",
+            prompt="Choose a model",
             options=options,
             above=above,
-            free_text_hint="its name, or a part of it",
+            free_text_hint="a model name, or part of it",
             default="1" if options else "",
         )
         form_answer = await ui.ask(form)
@@ -396,16 +401,20 @@ async def ask_for_model(ui: ChatUI, kitbag_home: str, model_setup: ModelSetup) -
         if name in all_models or not matching:
             if len(name) <= _MAX_NAME_LENGTH and name.isprintable() and not any(char.isspace() for char in name):
                 return name
-            above = (NoticeBlock("error", "a model's name has no blanks"),)
+            above = (
+                NoticeBlock(
+                    "error", f"invalid model name: use up to {_MAX_NAME_LENGTH} printable characters, no spaces"
+                ),
+            )
             continue
-        shown, above = matching, (text_block(f"{format_count(len(matching), 'model')} with {name} in the name", "dim"),)
+        shown, above = matching, (text_block(f"{format_count(len(matching), 'model')} matching {name}", "dim"),)
 
 
 def _describe_offered(offered: list[str], all_models: list[str]) -> tuple[Block, ...]:
     if not offered:
-        return (text_block("the provider did not list its models; any name can be written", "dim"),)
-    more = f"; the first {_MAX_SHOWN} are shown" if len(all_models) > _MAX_SHOWN else ""
-    return (text_block(f"it offers {format_count(len(offered), 'model')}{more}", "dim"),)
+        return (text_block("the provider did not list its models; type any model name", "dim"),)
+    more = f"; showing the first {_MAX_SHOWN}" if len(all_models) > _MAX_SHOWN else ""
+    return (text_block(f"{format_count(len(offered), 'model')} available{more}", "dim"),)
 
 
 def trial_blocks(trial: TrialResult) -> list[Block]:
@@ -414,14 +423,14 @@ def trial_blocks(trial: TrialResult) -> list[Block]:
     sent = trial.usage.input + trial.usage.cache_read + trial.usage.cache_write
     tokens = f"{sent:,} tokens in, {trial.usage.output:,} out"
     cost = f" · {format_cost(trial.cost)}" if trial.cost is not None else ""
-    answer: Block = VerbatimBlock(trial.text) if trial.text else text_block("it answered, in thoughts alone", "dim")
+    answer: Block = VerbatimBlock(trial.text) if trial.text else text_block("the reply contains only thinking", "dim")
     return [answer, text_block(f"{tokens}{cost} · {trial.seconds:.1f}s", "dim")]
 
 
 def _local_note(status: ModelStatus, name: str) -> str:
     models = status.local.get(name, [])
     more = f" and {len(models) - 3} more" if len(models) > 3 else ""
-    return f"{', '.join(models[:3])}{more}" if models else "does not answer"
+    return f"{', '.join(models[:3])}{more}" if models else "not running"
 
 
 def _override_notice(kitbag_home: str, name: str) -> list[Block]:
@@ -437,7 +446,5 @@ def _override_notice(kitbag_home: str, name: str) -> list[Block]:
     if chosen.name == name:
         return []
     return [
-        NoticeBlock(
-            "warning", f"{chosen.name} is used all the same: {chosen.reason}", "take that away to use the other"
-        )
+        NoticeBlock("warning", f"{chosen.name} is still used: {chosen.reason}", f"remove that setting to use {name}")
     ]

@@ -47,8 +47,8 @@ async def run_shell_command(
 
 
 def _describe_result(user_command: "UserCommand", *, is_seen: bool) -> str:
-    sent_note = "the model sees it with your next message"
-    omitted_note = "the model is told only that you ran it: there is too much already"
+    sent_note = "the model sees this with your next message"
+    omitted_note = "too much pending output: the model sees only that you ran it"
     end = user_command.outcome[:1].lower() + user_command.outcome[1:]
     lines = format_count(user_command.lines, "line") if user_command.lines else "no output"
     return " · ".join(

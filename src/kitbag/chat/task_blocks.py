@@ -42,8 +42,8 @@ from kitbag.views.tasks import (
 PAGE_SIZE: Final = 8_000
 """Characters of an answer, or bytes of a command's output."""
 MAX_ROWS: Final = 200
-COLUMNS: Final = "tokens, cost, time, what it does"
-_HEADERS: Final = ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "TIME", "WHAT")
+COLUMNS: Final = "tokens, cost, time, activity"
+_HEADERS: Final = ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "TIME", "ACTIVITY")
 _SHORT_ID: Final = 8
 _STATUS_TONES: Final[dict[str, Tone]] = {
     "completed": "good",
@@ -58,7 +58,7 @@ _STATUS_TONES: Final[dict[str, Tone]] = {
     "running": "accent",
     "waiting-approval": "warning",
 }
-_STATUS_LABELS: Final = {"waiting-approval": "asks you"}
+_STATUS_LABELS: Final = {"waiting-approval": "needs approval"}
 
 
 class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,9 +120,7 @@ def _cells(listed: ListedTask) -> PanelCells:
         Span(tokens, "dim"),
         Span(cost, "dim"),
         Span(time, "dim"),
-        Span(
-            collapse_whitespace(listed.activity) + ("" if listed.in_this_session else " (another conversation)"), tone
-        ),
+        Span(collapse_whitespace(listed.activity) + ("" if listed.in_this_session else " (another session)"), tone),
     )
     return PanelCells(task.id, spans)
 
@@ -137,11 +135,15 @@ def _figures(task: Task, report: TaskReport) -> tuple[str, str, str, str]:
 
 def task_table(listed: tuple[ListedTask, ...], omitted: int) -> Block:
     if not listed:
-        return text_block("there are no tasks here; `/tasks all` shows those of other directories", "dim")
+        return text_block("no tasks in this directory; list all with /tasks all", "dim")
     rows = tuple(
         (one.task.id, one.report.name, one.task.status, *_figures(one.task, one.report), one.activity) for one in listed
     )
-    foot = f"{omitted:,} older ones: kitbag tasks list --all" if omitted else "read one: /tasks show ID"
+    foot = (
+        f"{omitted:,} older tasks; list them with kitbag tasks list --all"
+        if omitted
+        else "show one with /tasks show ID"
+    )
     return TableBlock(headers=_HEADERS, rows=rows, foot=foot)
 
 
@@ -154,16 +156,16 @@ def task_detail_blocks(board: Board, task: Task) -> list[Block]:
     task_request = board.request(task.id)
     blocks: list[Block] = [FieldsBlock(tuple(task_fields(board, task, report)))]
     blocks.append(
-        VerbatimBlock(task_request.command or task_request.prompt, "Command" if report.is_command else "Asked")
+        VerbatimBlock(task_request.command or task_request.prompt, "Command" if report.is_command else "Prompt")
     )
     if task_request.message:
-        blocks.append(VerbatimBlock(task_request.message, "And then"))
+        blocks.append(VerbatimBlock(task_request.message, "Follow-up"))
     steps = read_last_steps(board.journal, task) if not report.is_command else []
     if steps:
-        blocks.append(LinesBlock(((Span("Did last", "strong"),), *(_step_line(step) for step in steps))))
+        blocks.append(LinesBlock(((Span("Last steps", "strong"),), *(_step_line(step) for step in steps))))
     costs = compute_task_costs(board, task)
     if costs.children:
-        blocks.append(LinesBlock(((Span("Cost, with what it began", "strong"),), *_cost_lines(costs))))
+        blocks.append(LinesBlock(((Span("Cost, including subtasks", "strong"),), *_cost_lines(costs))))
     return blocks
 
 
@@ -176,7 +178,7 @@ def _step_line(step: TaskStep) -> StyledLine:
 
 def _cost_lines(costs: TaskCosts, indent: str = "  ") -> list[StyledLine]:
     own = f"{indent}{costs.name} {costs.id}: {costs.tokens:,} tokens, {format_cost(costs.cost)}"
-    total = f"  (in all {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
+    total = f"  (total {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
     return [(Span(own + total),), *(line for child in costs.children for line in _cost_lines(child, f"{indent}  "))]
 
 
@@ -200,8 +202,8 @@ def output_page(board: Board, task: Task, offset: int) -> OutputPage:
         if offset + PAGE_SIZE < size and "\n" in text:
             text = text[: text.rindex("\n") + 1]
         end = min(offset + len(text), size)
-    name = "So far" if not task.is_finished else "Output" if task.kind == "command" else "Answer"
-    range_shown = f" ({offset:,} to {end:,} of {size:,} {unit})" if offset or end < size else ""
+    name = "Output so far" if not task.is_finished else "Output" if task.kind == "command" else "Answer"
+    range_shown = f" ({offset:,}-{end:,} of {size:,} {unit})" if offset or end < size else ""
     return OutputPage(text, end if end < size else 0, f"{name}{range_shown}")
 
 
@@ -216,9 +218,11 @@ def _page_bytes(board: Board, task: Task, offset: int) -> int:
 def page_blocks(page: OutputPage, task: Task) -> list[Block]:
     """Includes the command for the next page."""
     if not page.text:
-        rest = "nothing more" if task.is_finished else "nothing more so far"
+        rest = "end of output" if task.is_finished else "no more output yet"
         return [text_block(f"{page.title}: {rest}", "dim")]
     more = (
-        [text_block(f"more: /tasks output {task.id[:_SHORT_ID]} {page.next_offset}", "dim")] if page.next_offset else []
+        [text_block(f"next page: /tasks output {task.id[:_SHORT_ID]} {page.next_offset}", "dim")]
+        if page.next_offset
+        else []
     )
     return [VerbatimBlock(page.text, page.title), *more]

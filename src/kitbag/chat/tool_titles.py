@@ -28,7 +28,7 @@ def call_summary(name: str, about: str, summary: str, is_error: bool) -> str:
     denied = f"{name} is not allowed: the user said no"
     if is_error and summary.startswith(denied):
         reason = summary.removeprefix(denied)
-        return f"you said no{reason if reason.startswith(': ') else ''}"
+        return f"denied by you{reason if reason.startswith(': ') else ''}"
     if name == "Skill" and not is_error and summary.startswith(f"{about.lstrip('/')}, "):
         return f"loaded, {summary.partition(', ')[2]}"
     if is_error or not about:

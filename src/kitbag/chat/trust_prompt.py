@@ -77,20 +77,18 @@ def _save(places: Places, trust: WorkspaceTrust) -> NoticeBlock | None:
 def trust_form(trust: WorkspaceTrust) -> Form:
     above = trust_blocks(trust, whole=False)
     options = _options(trust, is_truncated=above != trust_blocks(trust, whole=True))
-    return Form(
-        prompt="Trust what this folder brings?", options=options, above=above, cancel_effect="goes on without it"
-    )
+    return Form(prompt="Trust this directory?", options=options, above=above, cancel_effect="continue without trusting")
 
 
 def _options(trust: WorkspaceTrust, *, is_truncated: bool) -> tuple[FormOption, ...]:
-    note = "what is listed may run, under your rules, until it changes"
-    options = [FormOption("t", "trust it", note)] if trust.is_complete else []
+    note = "allow what is listed, under your rules, until it changes"
+    options = [FormOption("t", "trust", note)] if trust.is_complete else []
     options += [
-        FormOption("o", "trust it this once", "for this conversation"),
-        FormOption("n", "go on without it", "its skills, agents and settings are left out"),
+        FormOption("o", "trust once", "for this session only"),
+        FormOption("n", "don't trust", "start without its skills, agents and settings"),
     ]
-    options += [FormOption("e", "show all of it")] if is_truncated else []
-    return (*options, FormOption("q", "leave"))
+    options += [FormOption("e", "show everything")] if is_truncated else []
+    return (*options, FormOption("q", "exit"))
 
 
 def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
@@ -100,7 +98,7 @@ def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
         LinesBlock(((Span(trust.root, "strong"), Span(f" {trust_words.STATE_LABELS[trust.state]}", tone)),))
     ]
     if trust.items:
-        blocks.append(text_block(f"It brings {trust_words.count_items(trust.items)}."))
+        blocks.append(text_block(f"Contains {trust_words.count_items(trust.items)}."))
     budget = _LineBudget(whole)
     if trust.state == "changed":
         blocks += _changes(trust.changes, budget)
@@ -134,12 +132,12 @@ class _LineBudget:
             if not self._lines_left:
                 break
             more = len(entry) - self._lines_left
-            shown += entry if more <= 0 else [*entry[: self._lines_left], f"[{format_count(more, 'line')} more]"]
+            shown += entry if more <= 0 else [*entry[: self._lines_left], f"[{format_count(more, 'more line')}]"]
             self._lines_left = max(0, -more)
             number += 1
         blocks: list[Block] = [VerbatimBlock("\n".join(shown), title)] if shown else [text_block(title, "strong")]
         if number < len(entries) and shown:
-            blocks.append(text_block(f"and {len(entries) - number:,} more", "dim"))
+            blocks.append(text_block(f"{len(entries) - number:,} more", "dim"))
         return blocks
 
 
@@ -150,7 +148,7 @@ def _entry(entry: trust_words.TrustEntry, whole: bool) -> list[str]:
         return [path_shown, *(f"    {line}" for line in lines)]
     first = lines[0][:_MAX_LINE_LENGTH]
     rest = sum(map(len, lines)) - len(first)
-    return [f"{first}{f' [{rest:,} characters more]' if rest else ''}  ({entry.place})"]
+    return [f"{first}{f' [{rest:,} more characters]' if rest else ''}  ({entry.place})"]
 
 
 def _changes(changes: Iterable[TrustChange], budget: _LineBudget) -> list[Block]:

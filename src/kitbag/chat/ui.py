@@ -126,7 +126,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[PanelAction, ...]
     run_action: Callable[[str, str], Awaitable[None]]
     """Takes (key, id of the selected row). May show blocks and ask forms."""
-    empty_message: str = "nothing is here"
+    empty_message: str = "nothing to show"
 
 
 class ChatUI(Protocol):

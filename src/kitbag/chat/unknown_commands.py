@@ -27,10 +27,8 @@ def describe_unknown_command(text: str, skills: SessionSkills) -> NoticeBlock | 
         skills.find(match[1], "user")
     except NotFoundError:
         similar = _similar_names(match[1].casefold(), skills)
-        fix = (
-            f"did you mean {', '.join(f'/{name}' for name in similar)}?" if similar else "/help tells what can be typed"
-        )
-        return NoticeBlock("error", f"no command or skill is called {match[0]}; nothing was sent", fix)
+        fix = f"did you mean {', '.join(f'/{name}' for name in similar)}?" if similar else "type /help for commands"
+        return NoticeBlock("error", f"no command or skill named {match[0]}; nothing was sent", fix)
     except KitbagError:  # the run reports it
         pass
     return None

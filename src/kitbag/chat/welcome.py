@@ -18,10 +18,10 @@ def welcome_blocks(agent: Agent) -> list[Block]:
     counts = f"{format_count(skills, 'skill')} and {format_count(agents, 'agent')}"
     lines: list[StyledLine] = [
         (Span("Kitbag", "strong"), Span(f"  {agent.chosen.name} · {agent.permissions.mode}{persona}", "dim")),
-        (Span(f"{shorten_home(agent.environment.places.cwd)} · {counts} · /help tells what can be typed", "dim"),),
+        (Span(f"{shorten_home(agent.environment.places.cwd)} · {counts} · type /help for commands", "dim"),),
     ]
     if agent.session.recorded_messages():
-        lines.append((Span(f"going on with {agent.session.id}: {agent.session.about}", "dim"),))
+        lines.append((Span(f"resumed {agent.session.id}: {agent.session.about}", "dim"),))
     blocks: list[Block] = [LinesBlock(tuple(lines))]
     if agent.chosen.provider == "offline":
         from kitbag.chat.setup import no_model_notice
@@ -36,8 +36,8 @@ def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
     if agent.environment.trust.can_load_items:
         return [notice_block(notice) for notice in notices]
     omitted_notices = untrusted_notices(agent.environment)
-    summary = f"left out, since this folder is not trusted: {trust.count_items(agent.environment.trust.items)}"
-    fix = "/skills names the skills; leave and start again to be asked once more"
+    summary = f"omitted, because this directory is not trusted: {trust.count_items(agent.environment.trust.items)}"
+    fix = "list the skills with /skills; restart to decide again"
     return [
         NoticeBlock("info", summary, fix) if notice in omitted_notices else notice_block(notice) for notice in notices
     ]
@@ -47,12 +47,12 @@ def goodbye_blocks(agent: Agent) -> list[Block]:
     """Empty if no message was sent: there is nothing to resume."""
     if not agent.session.recorded_messages():
         return []
-    blocks: list[Block] = [text_block(f"to go on: kitbag --resume {agent.session.id}", "dim")]
+    blocks: list[Block] = [text_block(f"resume with: kitbag --resume {agent.session.id}", "dim")]
     try:
         unfinished = agent.delegation.unfinished() if agent.delegation is not None else []
     except KitbagError as error:  # an error must not keep the user from exiting
-        return [*blocks, NoticeBlock("warning", f"what is still at work can't be told: {error.problem}", error.fix)]
+        return [*blocks, NoticeBlock("warning", f"can't list running background tasks: {error.problem}", error.fix)]
     if unfinished:
         names = ", ".join(f"{one.name} {one.id}" for one in unfinished)
-        blocks.append(NoticeBlock("info", f"still at work in the background: {names}", "kitbag tasks watch"))
+        blocks.append(NoticeBlock("info", f"still running in the background: {names}", "watch with kitbag tasks watch"))
     return blocks

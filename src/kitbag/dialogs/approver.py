@@ -85,26 +85,26 @@ def approval_form(
 ) -> Form:
     view = build_approval_view(question, MAX_ARGUMENT_CHARACTERS)
     changes = preview_change(question) if style.shows_diff else NO_PREVIEW
-    options = [*(_allow_options(question.suggestion) if can_allow else ()), FormOption("n", "no")]
+    options = [*(_allow_options(question.suggestion) if can_allow else ()), FormOption("n", "deny")]
     if not style.asks_why:
-        options.append(FormOption("w", "no, and tell it why"))
+        options.append(FormOption("w", "deny and give a reason"))
     if changes.diff or view != build_approval_view(question, max_characters=None):
-        options.append(FormOption("e", "show exactly what it was asked for" if changes.diff else "show all of it"))
+        options.append(FormOption("e", "show the exact arguments" if changes.diff else "show everything"))
     return Form(
-        prompt="Allow it?" if can_allow else "It can only be denied.",
+        prompt="Allow this tool call?" if can_allow else "This tool call can only be denied.",
         options=tuple(options),
         above=_request_blocks(view, changes),
-        cancel_effect="lets it wait" if can_wait else "is no",
+        cancel_effect="answer later" if can_wait else "deny",
     )
 
 
 def _allow_options(rule: str) -> list[FormOption]:
     """`rule`: the suggested one; may be empty."""
-    exactly = f"what `{rule}` matches" if rule else "exactly this"
+    exactly = f"`{rule}`" if rule else "exactly this call"
     return [
-        FormOption("y", "allow it once"),
-        FormOption("s", f"allow {exactly} until this session ends"),
-        FormOption("r", "allow it, and write a rule" + (f" such as `{rule}`" if rule else "")),
+        FormOption("y", "allow once"),
+        FormOption("s", f"allow {exactly} for this session"),
+        FormOption("r", "allow and add a rule" + (f" such as `{rule}`" if rule else "")),
     ]
 
 
@@ -133,11 +133,11 @@ def _complete_answer(
     keys = form_answer.keys
     answer = parse_answer(question, form_answer)
     if keys == ("n",) and style.asks_why:
-        text_answer = yield Form(prompt="Why (Enter for no reason):")
+        text_answer = yield Form(prompt="Reason (optional):")
     elif answer is None and keys == ("r",):
         text_answer = yield from _rule_forms(question.suggestion)
     elif answer is None and keys == ("w",):
-        text_answer = yield Form(prompt="Why not, or what to do instead:", free_text_hint="the model is told this")
+        text_answer = yield Form(prompt="Reason, or what to do instead:", free_text_hint="a message for the model")
     else:
         return answer
     return parse_answer(question, FormAnswer(keys, text_answer.text)) if text_answer is not None else None
@@ -150,7 +150,7 @@ def _rule_forms(text: str) -> FormSequence[FormAnswer | None]:
         form_answer = yield Form(
             prompt="Rule to add to your settings:",
             above=above,
-            free_text_hint=f"such as `{_RULE_EXAMPLE}`",
+            free_text_hint=f"a rule such as `{_RULE_EXAMPLE}`",
             initial_text=text,
         )
         text = form_answer.text.strip() if form_answer is not None else ""
@@ -190,10 +190,10 @@ def _request_blocks(view: ApprovalView, changes: ChangePreview = NO_PREVIEW) -> 
     if changes.diff:
         blocks.append(DiffBlock(changes.diff, exact=True))
     blocks.append(_lines(view.reasons, "dim"))
-    warnings = [f"the diff does not show all of it: {changes.omitted}"] if changes.omitted else []
+    warnings = [f"the diff is incomplete: {changes.omitted}"] if changes.omitted else []
     warnings += view.warnings
     if warnings:
-        blocks.append(_lines(["look out:", *(f"  {warning}" for warning in warnings)], "warning"))
+        blocks.append(_lines(["warnings:", *(f"  {warning}" for warning in warnings)], "warning"))
     return tuple(blocks)
 
 

@@ -45,18 +45,18 @@ def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Fo
     )
     multiple = question.multi_select and bool(options)
     return Form(
-        prompt="Your answer, one or several:" if multiple else "Your answer:",
+        prompt="Your answer (one or more):" if multiple else "Your answer:",
         options=options,
         above=(text_block(_heading(question, number, count), "strong"), VerbatimBlock(question.text.strip())),
-        free_text_hint="words of your own",
+        free_text_hint="your own answer",
         multiple=multiple,
-        cancel_effect="gives no answer",
+        cancel_effect="skip",
     )
 
 
 def _heading(question: UserQuestion, number: int, count: int) -> str:
     """Says that the text that follows is the model's."""
-    about = f", about {collapse_whitespace(question.header)}" if question.header.strip() else ""
+    about = f" about {collapse_whitespace(question.header)}" if question.header.strip() else ""
     return f"The model asks{about}{f' ({number} of {count})' if count > 1 else ''}:"
 
 

@@ -38,7 +38,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     secret: bool = False
     """The input is neither echoed nor stored."""
     cancel_effect: str = ""
-    """Shown after the cancel key, as in "Esc is no". Empty: canceling has no special effect."""
+    """Shown after the cancel key, as in "Esc to deny". Empty: "cancel"."""
 
 
 class FormAnswer(NamedTuple):

@@ -20,7 +20,7 @@ def read_agent_body(agent: AgentFile) -> str:
 
 
 def format_tool_access(tools: ToolAccess) -> str:
-    denied = f" but {', '.join(tools.denied)}" if tools.denied else ""
+    denied = f" except {', '.join(tools.denied)}" if tools.denied else ""
     if tools.mode in ("inherit", "all", "deny"):
         return "all" + denied
     if tools.mode == "none":
@@ -41,8 +41,8 @@ def agent_fields(registry: Registry, agent: AgentFile, verdict: Verdict, body: s
         ("skills", ", ".join(agent.skills)),
         ("files", ", ".join(agent.file_extensions)),
         ("background", "yes" if agent.background else ""),
-        ("found in", f"{agent.root.scope} ({registry.describe_precedence(agent.root)})"),
+        ("scope", f"{agent.root.scope} ({registry.describe_precedence(agent.root)})"),
         ("path", shorten_path(agent.path)),
         ("state", verdict.state + (f" ({verdict.reason})" if verdict.reason else "")),
-        ("cost", f"{estimate_tokens(body):,} tokens of instructions, read when it starts"),
+        ("cost", f"{estimate_tokens(body):,} tokens of instructions, loaded at start"),
     ]

@@ -6,13 +6,13 @@ from kitbag.permissions.model import Effect, PermissionDecision, SandboxSupport
 from kitbag.permissions.rules.load import LoadedPermissions
 from kitbag.permissions.rules.rule import PermissionRule
 
-EFFECT_LABELS: Final[dict[Effect, str]] = {"allow": "allowed", "ask": "would be asked", "deny": "denied"}
+EFFECT_LABELS: Final[dict[Effect, str]] = {"allow": "allowed", "ask": "needs approval", "deny": "denied"}
 PROTECTION_LABELS: Final = {
-    "bubblewrap": "commands write only in the workspace and not its control files, don't see your secrets, "
-    "and reach the network only when allowed",
-    "sandlock": "commands write only in the workspace, don't see your secrets, and reach the network only when "
-    "allowed; it can't keep control files there from being written, so only commands that read run unasked",
-    "none": "no command runs unasked, and in plan and autonomous mode none runs at all",
+    "bubblewrap": "commands write only inside the workspace and not to its control files, can't read your secrets, "
+    "and use the network only when allowed",
+    "sandlock": "commands write only inside the workspace, can't read your secrets, and use the network only when "
+    "allowed; control files are not protected, so only read-only commands run without asking",
+    "none": "every command needs approval, and in plan and autonomous mode no command runs",
 }
 
 
@@ -22,7 +22,7 @@ def describe_sandbox(decision: PermissionDecision, protection: SandboxSupport) -
         return ""
     if decision.sandbox == "none":
         return f"none: {protection.problem}" if decision.network else ""
-    reach = "with the network" if decision.network else "without the network"
+    reach = "network allowed" if decision.network else "no network"
     return f"{decision.sandbox}, {reach} ({protection.kind})"
 
 
@@ -33,4 +33,4 @@ def describe_protection(protection: SandboxSupport) -> str:
 
 def describe_examples(loaded: LoadedPermissions, rule: PermissionRule) -> str:
     examples = loaded.examples.get(rule)
-    return "" if examples is None else "fails" if examples.failed else f"{examples.tried} hold"
+    return "" if examples is None else "failing" if examples.failed else f"{examples.tried} pass"

@@ -7,9 +7,9 @@ def describe_outcome(ended: RunEnded) -> str:
     """Empty for a completed run."""
     return {
         "completed": "",
-        "empty": "the model's answer was empty",
-        "max-turns": "stopped: the session has had as many turns as its limit allows; the work is not finished",
-        "max-tokens": "stopped: the session's tokens are used up, as --max-tokens says; the work is not finished",
-        "max-cost": "stopped: the session's budget is used up, as --max-cost says; the work is not finished",
-        "cancelled": "cancelled: what was done is kept",
+        "empty": "the model returned an empty answer",
+        "max-turns": "stopped: the session reached its turn limit; the work is not finished",
+        "max-tokens": "stopped: the session reached its token limit (--max-tokens); the work is not finished",
+        "max-cost": "stopped: the session reached its cost limit (--max-cost); the work is not finished",
+        "cancelled": "interrupted; changes so far are kept",
     }.get(ended.status, ended.error or "failed")

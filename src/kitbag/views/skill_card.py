@@ -102,7 +102,7 @@ def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) ->
         ("requires", ", ".join(card["requires"])),
         ("subagents", ", ".join(card["subagents"])),
         ("allowed tools", ", ".join(card["allowed_tools"]["specifiers"])),
-        ("found in", f"{skill.root.scope} ({registry.describe_precedence(skill.root)})"),
+        ("scope", f"{skill.root.scope} ({registry.describe_precedence(skill.root)})"),
         ("path", shorten_path(skill.path)),
         ("shadows", ", ".join(shorten_path(path) for path in card["shadows"])),
         ("state", _format_state(card)),
@@ -124,15 +124,15 @@ def _format_value(value: YamlValue) -> str:
 
 def _format_cost(tokens: dict[str, int]) -> str:
     start, loaded, files = tokens["level_0"], tokens["level_1"], tokens["level_2"]
-    return f"{start:,} tokens at start, {loaded:,} when loaded, {files:,} in files"
+    return f"{start:,} tokens in the catalog, {loaded:,} when loaded, {files:,} in files"
 
 
 def _format_state(card: dict[str, Any]) -> str:
     axes = (
         ("listed", card["listed"]),
-        ("a model may load it", card["model_may_load"]),
-        ("you may invoke it", card["user_may_invoke"]),
-        ("agents may preload it", card["agents_may_preload"]),
+        ("loadable by models", card["model_may_load"]),
+        ("invocable by you", card["user_may_invoke"]),
+        ("preloadable by agents", card["agents_may_preload"]),
     )
-    labels = ", ".join(text if is_true else f"not: {text}" for text, is_true in axes)
-    return f"{card['state']} ({labels})" + (f" because {card['reason']}" if card["reason"] else "")
+    labels = ", ".join(text if is_true else f"not {text}" for text, is_true in axes)
+    return f"{card['state']} ({labels})" + (f": {card['reason']}" if card["reason"] else "")

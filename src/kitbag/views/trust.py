@@ -13,32 +13,32 @@ from kitbag.text.hidden_characters import escape_for_terminal
 from kitbag.text.human_format import format_count
 
 STATE_LABELS: Final[dict[TrustState, str]] = {
-    "nothing": "brings nothing, so it needs no trust",
+    "nothing": "has nothing to trust",
     "trusted": "is trusted",
     "untrusted": "is not trusted",
-    "changed": "was trusted, and has changed since",
+    "changed": "has changed since you trusted it",
 }
 CHANGED_HEADING: Final = "Changed since you trusted it"
-UNREADABLE_HEADING: Final = "Could not be read"
-INCOMPLETE_HEADING: Final = "Not all of it could be looked at, so it can't be trusted:"
-TEXT_ONLY_NOTE: Final = "Nothing in it runs or allows anything: it is text for a model."
+UNREADABLE_HEADING: Final = "Unreadable"
+INCOMPLETE_HEADING: Final = "Not everything could be read, so it can't be trusted:"
+TEXT_ONLY_NOTE: Final = "It contains only text for the model: nothing runs or grants permissions."
 _HEADINGS: Final[dict[CapabilityKind, str]] = {
-    "command": "Commands that its texts run",
+    "command": "Commands run by its files",
     "server": "Servers",
-    "hook": "Hooks, and what else other tools run",
+    "hook": "Hooks and other tools' commands",
     "script": "Scripts",
     "link": "Symbolic links",
     "mode": "Permission modes",
-    "tools": "Tools that its skills and agents ask for",
+    "tools": "Tools requested by its skills and agents",
     "setting": "Settings",
-    "environment": "Environment variables that its texts read",
+    "environment": "Environment variables read by its files",
 }
 _NOUNS: Final = {
     "memory": ("memory file", "memory files"),
-    "settings": ("settings file", "settings"),
-    "configuration": ("file of another tool's settings", "files of other tools' settings"),
+    "settings": ("settings file", "settings files"),
+    "configuration": ("settings file of another tool", "settings files of other tools"),
 }
-_CHANGE_LABELS: Final = {"+": "new", "~": "changed", "-": "gone"}
+_CHANGE_LABELS: Final = {"+": "new", "~": "changed", "-": "removed"}
 _SHORT_HASH: Final = 12
 
 

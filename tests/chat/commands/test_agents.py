@@ -38,7 +38,7 @@ def test_the_panel_switches_and_shows(at_home: World) -> None:
         async with talking(at_home, face=face) as talk:
             shown = await talk.command("/agents")
             assert [face.line("helper", at).split()[0] for at in range(4)] == ["on", "off", "off", "on"]
-            assert "can't start it any more" in shown
+            assert "can no longer start it" in shown
             assert "Helps out." in shown
 
     asyncio.run(look())
@@ -62,9 +62,7 @@ def test_those_of_an_untrusted_workspace_are_named(at_home: World) -> None:
 
     async def look() -> None:
         async with talking(at_home, trust_workspace=False) as talk:
-            assert "helper  -  -  -  project  -  left out: the workspace is not trusted" in await talk.command(
-                "/agents"
-            )
+            assert "helper  -  -  -  project  -  omitted: the workspace is not trusted" in await talk.command("/agents")
 
     asyncio.run(look())
 

@@ -45,7 +45,7 @@ def test_its_sums_are_those_of_kitbag_context(furnished: World) -> None:
             )
             pieces = [piece for piece in found["pieces"] if not piece["turn"]]
             tokens, size = sum(one["tokens"] for one in pieces), sum(one["bytes"] for one in pieces)
-            assert f"{tokens:,} tokens in {size:,} bytes" in table.foot
+            assert f"{tokens:,} tokens ({size:,} bytes)" in table.foot
             assert sum(int(row[1].replace(",", "")) for row in table.rows) == tokens
             assert sum(int(row[2].replace(",", "")) for row in table.rows) == size
 

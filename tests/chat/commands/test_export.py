@@ -45,7 +45,7 @@ def test_the_document_has_person_model_tools_skills_and_cost(furnished: World) -
     async def look() -> None:
         async with talking(furnished, *steps()) as talk:
             await asked(talk)
-            assert "written: " in await talk.command("/export")
+            assert "exported to " in await talk.command("/export")
             name = default_file_name(talk.agent.session.id)
             (file,) = written(furnished)
             assert file.name == name
@@ -146,7 +146,7 @@ def test_a_file_that_exists_is_overwritten_only_when_the_person_says_so(
             assert [path.name for path in written(furnished, "notes*")] == names
             kept = (furnished.workspace / "notes.md").read_text() == "mine\n"
             assert kept == (answer != "o")
-            assert ("nothing was written" in shown) == (answer in ("n", None))
+            assert ("export canceled" in shown) == (answer in ("n", None))
             assert not face.forms[0].default
 
     asyncio.run(look())
@@ -154,7 +154,7 @@ def test_a_file_that_exists_is_overwritten_only_when_the_person_says_so(
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("{outside}/talk.md", "outside the workspace"), ("link.md", "leads to"), (".git/hooks/post-commit", "post-commit"),
+    [("{outside}/talk.md", "outside the workspace"), ("link.md", " -> "), (".git/hooks/post-commit", "post-commit"),
      ("~/.ssh/authorized_keys", "authorized_keys")],
 )  # fmt: skip
 def test_a_place_that_is_not_plainly_the_workspace_s_is_asked_for(furnished: World, place: str, words: str) -> None:
@@ -165,7 +165,7 @@ def test_a_place_that_is_not_plainly_the_workspace_s_is_asked_for(furnished: Wor
         async with talking(furnished, "Hi.", face=face) as talk:
             await talk.say("hello")
             path = place.format(outside=furnished.outside)
-            assert "nothing was written" in await talk.command(f"/export {path}")
+            assert "export canceled" in await talk.command(f"/export {path}")
             assert words in face.everything()
             assert not list(furnished.outside.iterdir())
             if place.startswith("{outside}"):
@@ -192,7 +192,7 @@ def test_a_folder_gets_the_usual_name(furnished: World) -> None:
 
     async def look() -> None:
         async with talking(furnished, "Hi.") as talk:
-            assert "nothing has been said" in await talk.command("/export")
+            assert "nothing to export" in await talk.command("/export")
             await talk.say("hello")
             await talk.command("/export docs")
             assert [path.name for path in written(furnished, "docs/*")] == [default_file_name(talk.agent.session.id)]

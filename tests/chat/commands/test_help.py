@@ -39,7 +39,7 @@ def test_the_person_s_own_commands_and_the_number_of_skills_are_told(at_home: Wo
             skills = sum(library.evaluate(one).user and one.kind == "skill" for one in library.skills)
             assert "/ship" in shown
             assert "Ships it." in shown
-            assert f"{skills} skills can be called by /name" in shown
+            assert f"{skills} skills available as /NAME" in shown
 
     asyncio.run(look())
 

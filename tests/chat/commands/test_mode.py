@@ -69,7 +69,7 @@ def test_shift_tab_goes_round_and_never_to_what_is_freer(at_home: World) -> None
                 await cycle_mode(talk.chat)
                 seen.append(talk.agent.permissions.mode)
             assert seen == ["acceptEdits", "plan", "default", "acceptEdits"]
-            assert "plan: it reads, and changes nothing\ndefault: it asks" in talk.face.seen()
+            assert "plan: reads only, changes nothing\ndefault: asks" in talk.face.seen()
             await talk.command("/mode locked")
             await cycle_mode(talk.chat)
             assert talk.agent.permissions.mode == "default"
@@ -103,7 +103,7 @@ def test_without_a_sandbox_that_is_said_in_the_question(at_home: World) -> None:
             nothing = SandboxSupport(kind="none", problem="bwrap is not installed", fix="install bubblewrap")
             talk.agent.permissions = Permissions(ground.workspace, "default", PermissionRules(), nothing)
             shown = await talk.command("/mode autonomous")
-            assert "there is no sandbox (bwrap is not installed): no command runs in this mode" in shown
+            assert "no sandbox available (bwrap is not installed): commands don't run in this mode" in shown
             assert "install bubblewrap" in shown
 
     asyncio.run(look())

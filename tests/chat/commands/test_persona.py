@@ -94,7 +94,7 @@ def test_with_nothing_to_lose_it_shows_what_changes_and_changes_at_once(team: Wo
     assert after.preview["agents"] == "-data/reviewer"
     assert after.preview["on demand"] == "+data/logs"
     assert " → " in after.preview["prompt"]
-    assert "You are data/ops from now on." in after.text
+    assert "switched to data/ops" in after.text
 
 
 @pytest.mark.parametrize("name", ["ops", "data/ops", "OPS", "Data/Ops"])
@@ -106,7 +106,7 @@ def test_a_name_is_enough_and_so_is_the_full_one(team: World, name: str) -> None
 def test_none_takes_it_off(team: World, name: str) -> None:
     after = persona(team, name)
     assert (after.persona, after.team) == ("", "")
-    assert "You have no persona from now on." in after.text
+    assert "switched to no persona" in after.text
 
 
 @pytest.mark.parametrize(("name", "now"), [("dev", "data/dev"), ("none", "")])
@@ -120,7 +120,7 @@ def test_a_loaded_skill_that_it_may_not_see_is_dropped_and_announced(team: World
     after = persona(team, "ops", before=load_a_skill, steps=(LOADS, "Fine."))
     assert after.preview["unloads"] == "data/review"
     assert after.persona == "data/ops"
-    assert "data/review" in after.text.partition("from now on.")[2]
+    assert "data/review" in after.text.partition("switched to")[2]
     assert after.loaded == []
     assert after.face.forms == []
 
@@ -155,7 +155,7 @@ class TestWithoutAName:
     def test_one_is_chosen_from_all_with_the_present_one_marked(self, team: World) -> None:
         after = persona(team, "", "2", is_plain=False)
         [form] = after.face.forms
-        assert [option.label for option in form.options] == ["data/dev (now)", "data/ops", "none"]
+        assert [option.label for option in form.options] == ["data/dev (current)", "data/ops", "none"]
         assert form.options[1].note == "Runs it."
         assert form.default == "1"
         assert after.persona == "data/ops"
@@ -172,7 +172,7 @@ class TestWithoutAName:
         assert "/persona NAME" in after.text
 
     def test_where_there_are_none_it_says_where_they_are_explained(self, team: World) -> None:
-        assert "There are no personas here" in persona(team, "", now="", trust_workspace=False).text
+        assert "no personas found" in persona(team, "", now="", trust_workspace=False).text
 
 
 class TestWhatIsWrong:
@@ -185,7 +185,7 @@ class TestWhatIsWrong:
         assert "did you mean data/ops" in self.refused(team, "data/opps", NotFoundError)
 
     def test_a_name_that_is_like_none_is_answered_with_all(self, team: World) -> None:
-        assert "there are: data/dev, data/ops" in self.refused(team, "zebra", NotFoundError)
+        assert "available: data/dev, data/ops" in self.refused(team, "zebra", NotFoundError)
 
     def test_of_an_untrusted_workspace_it_says_why_it_is_not_there(self, team: World) -> None:
         assert "trust" in self.refused(team, "ops", UntrustedItemError, now="", trust_workspace=False)

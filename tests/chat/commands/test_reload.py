@@ -15,7 +15,7 @@ def test_what_has_come_and_gone_is_shown_with_what_it_costs(world: World) -> Non
 
     async def look() -> None:
         async with talking(world) as talk:
-            assert "nothing has changed" in await talk.command("/reload")
+            assert "no changes" in await talk.command("/reload")
             (world.home / ".kitbag/skills/old/SKILL.md").unlink()
             world.skill("~/.kitbag/skills", "fresh", "Does fresh things, and is described with many words.")
             shown = await talk.command("/reload")

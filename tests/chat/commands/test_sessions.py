@@ -92,7 +92,7 @@ class TestResume:
         async def look() -> None:
             async with talking(world, face=TalkingFace("unheard of", "RED find", narrowed)) as talk:
                 await talk.command("/resume")
-                assert "no conversation of this directory" in talk.face.seen()
+                assert "no session in this directory" in talk.face.seen()
                 await closed(talk, red)
 
         asyncio.run(look())
@@ -134,7 +134,7 @@ class TestResume:
         [
             ("unheard", NotFoundError, "/resume"),
             ("{}0", NotFoundError, "did you mean"),
-            ("last", NotFoundError, "no other conversation"),
+            ("last", NotFoundError, "no other session"),
         ],
     )
     def test_one_that_is_not_there(self, world: World, name: str, error: type[KitbagError], words: str) -> None:
@@ -158,13 +158,13 @@ class TestResume:
             async with talking(world) as talk:
                 with pytest.raises(InvalidError) as caught:
                     await talk.command(f"/resume {elsewhere}")
-                assert caught.value.fix == f"go on there: cd '{below}' && kitbag --resume {elsewhere}"
+                assert caught.value.fix == f"resume it there: cd '{below}' && kitbag --resume {elsewhere}"
                 below.rmdir()
                 with pytest.raises(InvalidError) as caught:
                     await talk.command(f"/resume {elsewhere}")
-                assert "is gone" in caught.value.fix
+                assert "no longer exists" in caught.value.fix
                 await talk.command(f"/resume {talk.agent.session.id[:6]}")
-                assert "that you are in" in talk.face.seen()
+                assert "is the current session" in talk.face.seen()
 
         asyncio.run(look())
 
@@ -194,9 +194,9 @@ class TestResume:
             async with talking(world, face=TalkingFace(None)) as talk:
                 await talk.command("/resume")
                 notes = {option.label: option.note for option in talk.face.forms[0].options}
-                assert "broke off" in notes["Broke off"]
-                assert "damaged" in notes["(no words)"]
-                with pytest.raises(InvalidError, match="can't be read"):
+                assert "interrupted" in notes["Broke off"]
+                assert "damaged" in notes["(no message)"]
+                with pytest.raises(InvalidError, match="can't read session"):
                     await talk.command(f"/resume {damaged}")
 
         asyncio.run(look())
@@ -276,7 +276,7 @@ class TestCompact:
         async def look() -> None:
             async with talking(world) as talk:
                 await talk.command("/compact")
-                assert "nothing that could be made shorter" in talk.face.seen()
+                assert "nothing to compact" in talk.face.seen()
 
         asyncio.run(look())
 

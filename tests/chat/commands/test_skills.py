@@ -93,7 +93,7 @@ def test_a_workspace_that_is_not_trusted_has_its_skills_named_as_left_out(at_hom
     async def look() -> None:
         async with talking(at_home, trust_workspace=False) as talk:
             await talk.command("/skills")
-            assert rows(talk)["theirs"] == ("-", "project", "0", "-", "no: left out: the workspace is not trusted")
+            assert rows(talk)["theirs"] == ("-", "project", "0", "-", "no: omitted: the workspace is not trusted")
 
     asyncio.run(look())
 
@@ -128,7 +128,7 @@ def test_what_is_switched_off_can_t_be_loaded_from_then_on_and_the_model_is_told
                 await talk.say("hello")
             shown = await talk.command("/skills off deploy")
             assert "deploy is now off (~/.kitbag/settings.toml)" in shown
-            assert "told so with your next message" in shown
+            assert "notified with your next message" in shown
             assert "/reload" in shown
             await talk.command("/skills")
             assert "the prompt still names it" in rows(talk)["deploy"][-1]
@@ -182,7 +182,7 @@ def test_a_project_that_is_stricter_is_named(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
             shown = await talk.command("/skills on deploy")
-            assert "still off: .kitbag/settings.toml says so" in shown
+            assert "still off: .kitbag/settings.toml sets it" in shown
 
     asyncio.run(look())
 
@@ -216,7 +216,7 @@ def test_one_is_loaded_as_if_it_had_been_typed_and_unloaded_again(at_home: World
             assert "BY HAND" in str(talk.model.requests[0].messages)
             await talk.say("load it yourself")
             assert "deploy" in talk.agent.session.skills
-            assert "deploy is unloaded" in await talk.command("/skills unload deploy")
+            assert "unloaded deploy" in await talk.command("/skills unload deploy")
             await talk.say("go on")
             assert "BY HAND" not in str(talk.model.requests[-1].messages)
             with pytest.raises(NotFoundError, match="not loaded"):
@@ -260,7 +260,7 @@ def test_a_row_of_an_untrusted_workspace_does_nothing_but_say_so(at_home: World)
         ("/skills of deploy", NotFoundError, "did you mean off"),
         ("/skills use nothing-like-it", NotFoundError, ""),
         ("/skills use hidden", InvalidError, ""),
-        ("/skills unload deploy", NotFoundError, "none is"),
+        ("/skills unload deploy", NotFoundError, "no skill is loaded"),
     ],
 )
 def test_what_is_typed_wrong_is_told(at_home: World, line: str, error: type[Exception], words: str) -> None:
@@ -296,10 +296,10 @@ def test_a_skill_with_the_name_of_a_command_is_not_loaded_by_running_the_command
         async with talking(at_home) as talk:
             with pytest.raises(UsageError) as refused:
                 await talk.command("/skills use exit")
-            assert "is a command of the chat" in refused.value.problem
-            assert "use the skill" in refused.value.fix
+            assert "is a built-in command" in refused.value.problem
+            assert "rename it" in refused.value.fix
             assert talk.chat._events.empty()
-            assert "the chat's own command is meant" in await talk.command("/help")
+            assert "built-in commands shadow" in await talk.command("/help")
             assert "skills/Exit/SKILL.md" in await talk.command("/help exit")
 
     asyncio.run(look())

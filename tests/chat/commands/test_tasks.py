@@ -62,11 +62,11 @@ class TestInWords:
         async def look() -> None:
             async with held(workshop) as chat:
                 await tasks_command(chat.chat, "")
-                assert "there are no tasks here" in chat.face.seen()
+                assert "no tasks in this directory" in chat.face.seen()
                 await tasks_command(chat.chat, "answer")
-                assert "nothing waits" in chat.face.seen()
+                assert "no pending approvals" in chat.face.seen()
                 await stop_command(chat.chat, "all")
-                assert "nothing of this conversation is at work" in chat.face.seen()
+                assert "nothing is running in this session" in chat.face.seen()
 
         asyncio.run(look())
 
@@ -78,7 +78,7 @@ class TestInWords:
             async with held(workshop) as chat:
                 task_id = await done(workshop, chat.agent.session.id)
                 await tasks_command(chat.chat, arguments.format(task_id[:5]))
-                assert VerbatimBlock("Find it.", "Asked") in chat.face.blocks
+                assert VerbatimBlock("Find it.", "Prompt") in chat.face.blocks
                 assert VerbatimBlock("The answer is 42.", "Answer") in chat.face.blocks
                 assert "✓ Bash(echo hello)" in chat.face.seen()
                 assert "completed" in chat.face.seen()
@@ -88,13 +88,13 @@ class TestInWords:
     @pytest.mark.parametrize(
         ("arguments", "error", "words"),
         [
-            ("show", UsageError, "/tasks shows them"),
+            ("show", UsageError, "list tasks with /tasks"),
             ("show nothing", NotFoundError, "/tasks all"),
             ("stop {}0", NotFoundError, "did you mean"),
             ("output aa x", NotFoundError, "no task 'aa'"),
-            ("output {} x", UsageError, "no place"),
-            ("output {} -1", UsageError, "no place"),
-            ("resume", UsageError, "needs an id"),
+            ("output {} x", UsageError, "invalid output offset"),
+            ("output {} -1", UsageError, "invalid output offset"),
+            ("resume", UsageError, "needs a task ID"),
             ("answer nobody", NotFoundError, "nobody"),
             ("shwo", UsageError, "did you mean /tasks show"),
             ("something else", NotFoundError, "something"),
@@ -130,11 +130,13 @@ class TestInWords:
                     pages = [block for block in chat.face.blocks if isinstance(block, VerbatimBlock)]
                     shown += pages[-1].text
                     more = chat.face.seen().rpartition("\n")[2]
-                    offset = more.removeprefix(f"more: /tasks output {task_id[:8]} ") if "more:" in more else ""
+                    offset = (
+                        more.removeprefix(f"next page: /tasks output {task_id[:8]} ") if "/tasks output" in more else ""
+                    )
                 assert len(pages) == 3
                 assert shown.strip() == long.strip()
                 await tasks_command(chat.chat, f"output {task_id} 999999")
-                assert "nothing more" in chat.face.seen()
+                assert "end of output" in chat.face.seen()
 
         asyncio.run(look())
 
@@ -183,7 +185,7 @@ class TestStopping:
                 assert front.cancelled()
                 chat.chat._foreground = None
                 await stop_command(chat.chat, "")
-                assert "nothing works in front" in chat.face.seen()
+                assert "nothing is running in the foreground" in chat.face.seen()
 
         asyncio.run(look())
 
@@ -218,7 +220,7 @@ class TestResuming:
                 task_id = await done(workshop, chat.agent.session.id)
                 face.pressed = [("r", task_id)]
                 await tasks_command(chat.chat, "" if in_panel else f"resume {task_id[:6]} Look again.")
-                assert f"{task_id} goes on" in chat.face.seen()
+                assert f"resumed {task_id}" in chat.face.seen()
                 assert workshop.board.request(task_id).message == "Look again."
                 ended = await workshop.board.wait_until(lambda task: task.ended_run == 2, task_id)
                 assert ended is not None
@@ -279,8 +281,8 @@ class TestAnswering:
                 workshop.worker()
                 question = await waiting_for(chat.agent.journal)
                 await tasks_command(chat.chat, f"answer {task.id[:6]}")
-                assert chat.face.forms[0].cancel_effect == "lets it wait"
-                assert f"question {question} waits on" in chat.face.seen()
+                assert chat.face.forms[0].cancel_effect == "answer later"
+                assert f"approval {question} is still pending" in chat.face.seen()
                 await tasks_command(chat.chat, f"answer {question}")
                 assert "denied" in chat.face.seen()
                 assert "completed" in (await ended(workshop, task.id))
@@ -350,7 +352,7 @@ def test_the_panel_shows_what_each_does(workshop: Workshop) -> None:
             assert ours.startswith(task.id[:8])
             assert "cancelled" in ours
             assert "a search" in ours
-            assert other.endswith("  a search of others (another conversation)")
+            assert other.endswith("  a search of others (another session)")
             assert ours.index("a search") == other.index("a search")
 
     asyncio.run(look())

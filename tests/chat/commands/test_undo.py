@@ -39,8 +39,8 @@ def test_it_is_shown_then_taken_back_and_the_model_is_told(at_home: World) -> No
     face = TalkingFace("d", "y")
     shown, told = ask(at_home, "/undo", face=face)
     table = next(block for block in face.blocks if isinstance(block, TableBlock))
-    assert (table.headers, table.rows) == (("DO", "CHANGE", "FILE"), (("remove", "+0 -2", "new.txt"),))
-    assert table.title == "Take back message 1: make a file"
+    assert (table.headers, table.rows) == (("ACTION", "CHANGE", "FILE"), (("remove", "+0 -2", "new.txt"),))
+    assert table.title == "Undo message 1: make a file"
     assert any(isinstance(block, DiffBlock) and "-two" in block.text for block in face.blocks)
     assert "turn 1 undone: 1 removed" in shown
     assert not (at_home.workspace / "new.txt").exists()
@@ -81,7 +81,7 @@ def test_what_is_cancelled_while_files_are_taken_back_is_done_and_told(
 @pytest.mark.parametrize("answer", ["n", None])
 def test_without_a_yes_nothing_is_changed(at_home: World, answer: str | None) -> None:
     shown, _ = ask(at_home, "/undo", face=TalkingFace(answer))
-    assert "nothing was changed" in shown
+    assert "nothing changed" in shown
     assert (at_home.workspace / "new.txt").read_text() == "one\ntwo\n"
 
 

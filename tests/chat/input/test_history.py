@@ -159,6 +159,6 @@ def test_a_file_that_can_t_be_used_is_one_remark_and_not_the_end(past: Past, tmp
     history.append_string("two")
     assert history.get_strings() == ["one", "two"]
     assert len(past.remarks) == 1
-    assert "not remembered" in past.remarks[0]
+    assert "input history" in past.remarks[0]
     assert target.read_text() == ""
     assert past.seen() == []

@@ -91,7 +91,7 @@ class TestTexts:
         monkeypatch.setattr(pasting, "MAX_STORED_CHARACTERS", 5_000)
         first, second = line.pastes.take("a" * 3_000), line.pastes.take("b" * 3_000)
         assert line.pastes.expand(first).text == first
-        assert "paste it again" in line.told[0]
+        assert "Paste it again" in line.told[0]
         assert line.pastes.expand(second).text == "b" * 3_000
 
     def test_one_that_is_far_too_long_is_cut_and_that_is_told(
@@ -160,7 +160,7 @@ class TestPictures:
         false, large = line.file("a.png", b"no picture"), line.file("b.png", PNG + b"\0" * MAX_IMAGE_BYTES)
         assert line.pastes.take(str(false)) == str(false)
         assert line.pastes.take(str(large)) == str(large)
-        assert "a.png is no PNG" in line.told[0]
+        assert "a.png is not a PNG" in line.told[0]
         assert "b.png is too large" in line.told[1]
 
     def test_a_pipe_in_place_of_one_holds_up_nothing(self, line: Line) -> None:
@@ -209,7 +209,7 @@ class TestTheClipboard:
     def test_without_a_picture_or_a_program_it_is_told(self, line: Line) -> None:
         assert line.pastes.from_clipboard(self.program(line, "xclip", "echo words")) is None
         assert line.pastes.from_clipboard({"PATH": "/no/such/folder"}) is None
-        assert line.told[0] == "there is no picture in the clipboard"
+        assert line.told[0] == "no image in the clipboard"
         assert "wl-paste" in line.told[1]
 
     def test_one_that_never_ends_or_never_stops_is_ended(self, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

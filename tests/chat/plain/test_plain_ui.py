@@ -80,7 +80,7 @@ def lines(block: Block) -> list[str]:
         (FieldsBlock((("model", "m"), ("none", ""))), ["model: m"]),
         (
             BarsBlock(bars=(Bar(label="tools", tokens=25, tone="good", note="9 of them"),), whole=100, title="Window"),
-            ["Window:", "tools: 25 tokens, 25.0 per cent, 9 of them", "free: 75 tokens, 75.0 per cent"],
+            ["Window:", "tools: 25 tokens, 25.0 percent, 9 of them", "free: 75 tokens, 75.0 percent"],
         ),
         (VerbatimBlock("a\n│ b\n\nc", "Prompt"), ["Prompt:", "│ a", "│ │ b", "│", "│ c"]),
         (DiffBlock("--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y"), ["changes:", "--- a", "+++ a", "@@ -1 +1 @@", "-x", "+y"]),
@@ -243,7 +243,7 @@ def test_a_question_takes_no_line_of_a_pipe(pipe: Pipe) -> None:
         ), await pipe.face.next()
 
     assert during(pipe.face, work) == (None, Submitted(text="y", is_piped=True))
-    assert pipe.written().startswith("note: about this\nquestion: Allow it?\nwarning: nobody can answer")
+    assert pipe.written().startswith("note: about this\nquestion: Allow it?\nwarning: can't ask")
 
 
 def test_a_file_is_read_as_it_is_answered(tmp_path: Path) -> None:
@@ -470,10 +470,8 @@ def test_a_question_is_answered_by_a_line(
 
 def test_a_question_says_what_can_be_typed_and_what_was_wrong(terminal: Terminal) -> None:
     assert answered(terminal, YES_NO, "maybe\n", "y\n") == FormAnswer(("y",))
-    assert (
-        "question: Allow it?\ny: yes (once)\nn: no\ntype y, n; Ctrl-C leaves the question\nanswer: " in terminal.screen
-    )
-    assert "maybe is none of the answers: type y, n\n" in terminal.screen
+    assert "question: Allow it?\ny: yes (once)\nn: no\ntype y, n; Ctrl-C to cancel\nanswer: " in terminal.screen
+    assert "invalid answer maybe; type y, n\n" in terminal.screen
 
 
 def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal) -> None:
@@ -482,7 +480,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal)
     async def work() -> None:
         terminal.type("y\nn")  # a line that is done, and one that is not
         asking = asyncio.create_task(face.ask(YES_NO))
-        await terminal.until("not sent, because there is a question first: n\n")
+        await terminal.until("not sent; answer the question first: n\n")
         await terminal.until("answer: ")
         assert not asking.done()
         terminal.type("n\n")
@@ -525,7 +523,7 @@ def test_questions_wait_for_one_another(terminal: Terminal) -> None:
         terminal.type("a\n")
         await terminal.until("Second?")
         one_answer = await one
-        await terminal.until("own: x; Ctrl-C leaves the question\nanswer: a\nquestion: Second?")
+        await terminal.until("type x; Ctrl-C to cancel\nanswer: a\nquestion: Second?")
         terminal.type("b\n")
         assert (one_answer, await two) == (FormAnswer(text="a"), FormAnswer(text="b"))
 
@@ -590,7 +588,7 @@ def test_ctrl_c_says_how_to_leave_where_nothing_works(terminal: Terminal) -> Non
         waiting = asyncio.create_task(face.next())
         await terminal.until("you: ")
         interrupt()
-        await terminal.until("press Ctrl-C again to leave\nyou: ")
+        await terminal.until("press Ctrl-C again to exit\nyou: ")
         interrupt()
         assert await waiting == ExitRequested(immediately=True, exit_code=130)
 

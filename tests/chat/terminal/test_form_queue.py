@@ -57,7 +57,7 @@ def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
         asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         for char in typed:
             shown.type(char)
-        await shown.until_seen("that looked like words")
+        await shown.until_seen("text ignored")
         assert not asking.done()
         shown.pass_time()
         shown.type("n")
@@ -89,7 +89,7 @@ def test_enter_alone_chooses_nothing_until_the_mark_was_moved() -> None:
     async def scene(shown: Seen) -> None:
         asking = await asked(shown, Form(prompt="May it?", options=YES_NO))
         shown.type(ENTER)
-        await shown.until_seen("nothing is chosen yet")
+        await shown.until_seen("nothing selected")
         shown.type(UP, UP, ENTER)
         assert await asking == FormAnswer(("s",))
         with_default = await asked(shown, Form(prompt="Again?", options=YES_NO, default="n"))
@@ -117,12 +117,12 @@ def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
         shown.type("please do not sa")
         await shown.until_seen("> please do not sa")
         asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="May it?", options=YES_NO)))
-        await shown.until_seen("May it?", "stop typing for a moment", "> please do not sa")
+        await shown.until_seen("May it?", "pause typing", "> please do not sa")
         shown.type("y yes")
         await shown.until_seen("> please do not say yes")
         assert not asking.done()
         shown.pass_time()
-        await shown.until_gone("stop typing", "> please")
+        await shown.until_gone("pause typing", "> please")
         shown.type("n")
         assert await asking == FormAnswer(("n",))
         await shown.until_seen("> please do not say yes")
@@ -144,7 +144,7 @@ def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
         await shown.until_seen("> why")
         assert not asking.done()
         shown.pass_time()
-        await shown.until_gone("stop typing")
+        await shown.until_gone("pause typing")
         shown.type("n")
         assert await asking == FormAnswer(("n",))
 
@@ -159,7 +159,7 @@ def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: 
             shown.pass_time(seconds)  # a slow start
             asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Trust it?", options=YES_NO)))
             await shown.until_seen("Trust it?", "> y")
-            await shown.until_gone("stop typing")
+            await shown.until_gone("pause typing")
             assert not asking.done()
             shown.type("n")
             assert await asking == FormAnswer(("n",))
@@ -312,7 +312,7 @@ def test_a_panel_is_walked_through_and_its_actions_run_on_the_marked_row() -> No
     async def scene(shown: Seen) -> None:
         acts: list[tuple[str, str]] = []
         opened = asyncio.ensure_future(shown.terminal.open(tasks(acts)))
-        await shown.until_seen("Tasks", "› task 0", "enter read · s stop · Esc closes")
+        await shown.until_seen("Tasks", "› task 0", "enter read · s stop · Esc to close")
         shown.type("jj", UP, ENTER)
         await shown.until(lambda: acts == [("enter", "t1")])
         shown.type("\x1b[6~", "s")
@@ -363,10 +363,10 @@ def test_escape_stops_an_action_before_it_closes_the_panel() -> None:
         opened = asyncio.ensure_future(shown.terminal.open(tasks([], act)))
         await shown.until_seen("› task 0")
         shown.type("s")
-        await shown.until_seen("stop … Esc stops it")
+        await shown.until_seen("stop … Esc to interrupt")
         await shown.press(ESCAPE)
         await shown.until(stopped.is_set)
-        await shown.until_seen("Esc closes")
+        await shown.until_seen("Esc to close")
         assert not opened.done()
         opened.cancel()
         await shown.until_gone("Tasks")
@@ -463,7 +463,7 @@ def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int)
 
 def test_of_a_long_choice_the_end_is_seen_too() -> None:
     rule = "Edit(//home/me/" + "a-long-folder-of-mine/" * 12 + "src/**)"
-    form = Form(prompt="Allow it?", options=(FormOption("s", f"allow what `{rule}` matches until this session ends"),))
+    form = Form(prompt="Allow it?", options=(FormOption("s", f"allow `{rule}` for this session"),))
     shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
     assert "/**)`" in "".join(line.strip() for line in shown)
     assert len(shown) == 6  # the question, four lines of the choice, and the foot

@@ -53,7 +53,7 @@ def test_what_matters_most_stays_longest() -> None:
     ("status", "words"),
     [
         (ChatStatus(), ""),
-        (ChatStatus(cost=None), "  cost not known"),
+        (ChatStatus(cost=None), "  cost unknown"),
         (ChatStatus(cost=0.001), "  <$0.01"),
         (ChatStatus(used=1500), "  1.5k tokens"),
         (ChatStatus(used=0, window=100), "  ▱▱▱▱▱▱ 0%"),

@@ -126,14 +126,14 @@ def test_nothing_is_left_out_unless_it_says_so_and_all_of_it_can_be_had() -> Non
 )
 def test_what_looks_like_something_else_is_named(command: str, warning: str) -> None:
     lines = render_approval(question(command=command))
-    assert any(line.strip().startswith(warning) for line in lines[lines.index("look out:") :]), lines
+    assert any(line.strip().startswith(warning) for line in lines[lines.index("warnings:") :]), lines
 
 
 @pytest.mark.parametrize(
     "command", ["echo привет мир", "echo héllo wörld", "ls 日本語", "echo 😀", "echo 'x' \"y\" `z`"]
 )
 def test_letters_of_other_languages_alone_are_no_reason_to_warn(command: str) -> None:
-    assert "look out:" not in render_approval(question(command=command))
+    assert "warnings:" not in render_approval(question(command=command))
 
 
 def test_all_that_matters_is_there() -> None:

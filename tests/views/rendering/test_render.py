@@ -328,10 +328,10 @@ def test_a_folded_result_hides_its_details_and_an_open_one_shows_them() -> None:
 
 
 def test_an_open_result_says_what_is_left_out() -> None:
-    assert "… 600 more lines are left out" in seen(
+    assert "… 600 more lines omitted" in seen(
         ToolBlock(name="Bash", title="x", summary="", is_error=False, seconds=0.0, details="x\n" * 1_000, is_open=True)
     )
-    assert "40,000 more characters are left out" in seen(
+    assert "40,000 more characters omitted" in seen(
         ToolBlock(name="Bash", title="x", summary="", is_error=False, seconds=0.0, details="x" * 100_000, is_open=True)
     )
 
@@ -341,7 +341,9 @@ def test_the_last_that_a_command_printed_is_seen_also_where_it_is_folded():
     shown = seen(
         ToolBlock(name="Bash", title="make", summary="exit 0, 9 lines", is_error=False, seconds=0.0, details=printed)
     )
-    assert shown == ("● Bash make  exit 0, 9 lines\n  … 6 more lines (Ctrl-O)\n  line 7\n  line 8\n  line 9\n")
+    assert shown == (
+        "● Bash make  exit 0, 9 lines\n  … 6 more lines (Ctrl-O to expand)\n  line 7\n  line 8\n  line 9\n"
+    )
     assert (
         seen(ToolBlock(name="Bash", title="pwd", summary="exit 0, 1 line", is_error=False, seconds=0.0, details="/x"))
         == "● Bash pwd  exit 0, 1 line\n  /x\n"
@@ -359,7 +361,7 @@ def test_of_an_error_the_last_lines_are_shown_and_the_reason_is_whole() -> None:
             details="\n".join(f"line {n}" for n in range(1, 21)),
         )
     )
-    assert shown == "✗ Bash make  exit 2\n  … 15 more lines (Ctrl-O)\n" + "".join(
+    assert shown == "✗ Bash make  exit 2\n  … 15 more lines (Ctrl-O to expand)\n" + "".join(
         f"  line {n}\n" for n in range(16, 21)
     )
     reason = "Read is not allowed: the file is outside of the workspace and nobody can be asked about it"
@@ -382,7 +384,7 @@ def test_a_change_is_shown_in_short_even_when_it_is_folded() -> None:
         ToolBlock(name="Edit", title="a.py", summary="59 lines", is_error=False, seconds=0.0, details=all_of_it)
     )
     assert folded.count("\n") == 14
-    assert "… 106 more lines (Ctrl-O)" in folded
+    assert "… 106 more lines (Ctrl-O to expand)" in folded
 
 
 def test_a_diff_has_numbers_signs_and_the_name_of_the_file() -> None:
@@ -397,8 +399,8 @@ def test_a_removed_line_that_looks_like_a_head_is_a_removed_line() -> None:
 
 
 def test_a_thought_is_folded_or_open() -> None:
-    assert seen(ThinkingBlock("hm\nso", 3.2)) == "✻ thought for 3 s (Ctrl-O shows it)\n"
-    assert seen(ThinkingBlock("hm\nso", 3.2, True)) == "✻ thought for 3 s\n  hm\n  so\n"
+    assert seen(ThinkingBlock("hm\nso", 3.2)) == "✻ thought for 3s (Ctrl-O to expand)\n"
+    assert seen(ThinkingBlock("hm\nso", 3.2, True)) == "✻ thought for 3s\n  hm\n  so\n"
 
 
 # Words of ours

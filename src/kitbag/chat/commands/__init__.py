@@ -85,85 +85,91 @@ class ChatCommand(msgspec.Struct, frozen=True, kw_only=True):
 COMMANDS = {
     command.name: command
     for command in (
-        ChatCommand(name="help", arguments="[NAME]", help="What can be typed here.", module="help"),
+        ChatCommand(name="help", arguments="[NAME]", help="Show commands and keys", module="help"),
         ChatCommand(
             name="persona",
             arguments="[[TEAM/]NAME|none] [--preview]",
-            help="Who you are here: other skills, agents and words.",
+            help="Switch persona: its skills, agents and instructions",
             module="persona",
             while_working=False,
         ),
         ChatCommand(
             name="skills",
             arguments="[NAME|use|unload|on|name-only|user-only|off NAME]",
-            help="Skills, their cost, and why each is described or not.",
+            help="List skills with their token cost; use, unload, enable or disable them",
             module="skills",
         ),
         ChatCommand(
-            name="agents", arguments="[NAME|on|off NAME]", help="Agents that can be given work.", module="agents"
+            name="agents", arguments="[NAME|on|off NAME]", help="List agents; enable or disable them", module="agents"
         ),
-        ChatCommand(name="model", arguments="[NAME]", help="Which model answers.", module="model", while_working=False),
+        ChatCommand(name="model", arguments="[NAME]", help="Choose a model", module="model", while_working=False),
         ChatCommand(
             name="mode",
             arguments="[NAME]",
-            help="What it may do without asking: plan, default, acceptEdits, autonomous, locked.",
+            help="Choose a permission mode: plan, default, acceptEdits, autonomous, locked",
             module="mode",
         ),
-        ChatCommand(name="context", arguments="", help="What fills the window.", module="context"),
-        ChatCommand(name="env", arguments="[tools|KIND]", help="The exact prompt, with its ledger.", module="env"),
+        ChatCommand(name="context", arguments="", help="Show context window usage", module="context"),
+        ChatCommand(
+            name="env",
+            arguments="[tools|KIND]",
+            help="Show the system prompt exactly as sent, with the tokens of each section",
+            module="env",
+        ),
         ChatCommand(
             name="tasks",
             arguments="[show|stop|resume|answer ID]",
-            help="Background work: read, answer, stop, resume.",
+            help="List background tasks; show, answer, stop or resume them",
             module="tasks",
         ),
-        ChatCommand(name="stop", arguments="[ID|all]", help="Stop what works in front, or a task.", module="tasks"),
+        ChatCommand(
+            name="stop",
+            arguments="[ID|all]",
+            help="Interrupt the current turn, or stop a background task",
+            module="tasks",
+        ),
         ChatCommand(
             name="resume",
             arguments="[ID|last]",
-            help="Go on with an earlier conversation.",
+            help="Resume an earlier session",
             module="sessions",
             while_working=False,
         ),
-        ChatCommand(
-            name="clear", arguments="", help="Begin a new conversation.", module="sessions", while_working=False
-        ),
+        ChatCommand(name="clear", arguments="", help="Start a new session", module="sessions", while_working=False),
         ChatCommand(
             name="compact",
             arguments="[WHAT TO KEEP]",
-            help="Make the conversation shorter.",
+            help="Compact the session to free up context",
             module="sessions",
             while_working=False,
         ),
         ChatCommand(
             name="export",
             arguments="[FILE]",
-            help="Write the conversation to a file, as Markdown or JSON.",
+            help="Export the session to a Markdown or JSON file",
             module="export",
         ),
         ChatCommand(
             name="permissions",
             arguments="[test TOOL ARGUMENT]",
-            help="The rules, and what one of them decides.",
+            help="Show permission rules; test what they decide",
             module="permissions",
         ),
         ChatCommand(
             name="undo",
             arguments="[N|redo]",
-            help="Take back what the last request did to your files.",
+            help="Undo or redo the file changes of a message",
             module="undo",
             while_working=False,
         ),
-        ChatCommand(
-            name="doctor", arguments="", help="What is wrong with your files, and how to fix it.", module="doctor"
-        ),
+        ChatCommand(name="doctor", arguments="", help="Diagnose configuration problems", module="doctor"),
         ChatCommand(
             name="reload",
             arguments="",
-            help="Read skills, agents, settings and memory anew.",
+            help="Reload skills, agents, settings and memory",
             module="reload",
             while_working=False,
         ),
-        ChatCommand(name="exit", arguments="", help="Leave. Background work goes on.", module="help"),
+        ChatCommand(name="exit", arguments="", help="Exit; background tasks keep running", module="help"),
     )
 }

@@ -23,9 +23,9 @@ from kitbag.text.tokens import estimate_tokens
 from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent_body
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, text_block
 
-_ACTIONS: Final = (PanelAction("enter", "show"), PanelAction("space", "switch on or off"))
-_TITLE: Final = "Agents: mode, tokens in the prompt + at its start, what for"
-_UNTRUSTED: Final = "left out: the workspace is not trusted"
+_ACTIONS: Final = (PanelAction("enter", "show"), PanelAction("space", "enable or disable"))
+_TITLE: Final = "Agents: mode, tokens (in prompt + at start), description"
+_UNTRUSTED: Final = "omitted: the workspace is not trusted"
 
 
 class _AgentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ async def agents_command(chat: CommandContext, arguments: str) -> None:
     name = name.strip()
     if verb in ("on", "off"):
         if not name:
-            raise UsageError(f"/agents {verb} needs the name of an agent", f"type: /agents {verb} NAME")
+            raise UsageError(f"/agents {verb} needs an agent name", f"usage: /agents {verb} NAME")
         chat.show(*await _switch(chat, name, verb))
     elif verb in ("", "all"):
         await _show_list(chat, show_all=verb == "all")
@@ -57,7 +57,7 @@ async def agents_command(chat: CommandContext, arguments: str) -> None:
 async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
     listing = [await _load_list(chat, show_all=show_all)]
     if not listing[0].listed and not listing[0].untrusted:
-        chat.show(text_block("there are no agents"))
+        chat.show(text_block("no agents found"))
         return
 
     def rows() -> tuple[PanelRow, ...]:
@@ -68,7 +68,11 @@ async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
 
     async def act(key: str, name: str) -> None:
         if name.startswith("!"):
-            chat.show(NoticeBlock("warning", f"{name[1:]}: {_UNTRUSTED}", "leave, then: kitbag trust"))
+            chat.show(
+                NoticeBlock(
+                    "warning", f"{name[1:]}: {_UNTRUSTED}", "exit and run `kitbag trust` to review what it would run"
+                )
+            )
         elif key == "enter":
             await _show_agent(chat, name)
         else:
@@ -78,7 +82,7 @@ async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
             listing[0] = await _load_list(chat, show_all=show_all)
 
     if not await chat.ui.open(
-        Panel(title=_TITLE, rows=rows, actions=_ACTIONS, run_action=act, empty_message="there are no agents")
+        Panel(title=_TITLE, rows=rows, actions=_ACTIONS, run_action=act, empty_message="no agents found")
     ):
         chat.show(_table(listing[0]))
 
@@ -148,9 +152,9 @@ def _table(listing: _AgentListing) -> Block:
         for one in listing.listed
     ]
     rows += [(name, "-", "-", "-", "project", "-", _UNTRUSTED) for name in listing.untrusted]
-    hidden = f"{listing.hidden:,} of other teams or personas: /agents all · " if listing.hidden else ""
-    foot = f"{hidden}tokens: in the prompt + at its start · /agents NAME shows one · /agents off NAME switches it off"
-    headers = ("AGENT", "STATE", "MODE", "MODEL", "FROM", "TOKENS", "TOOLS: WHAT FOR")
+    hidden = f"{listing.hidden:,} of other teams or personas (/agents all) · " if listing.hidden else ""
+    foot = f"{hidden}tokens: in prompt + at start · show one with /agents NAME · disable one with /agents off NAME"
+    headers = ("AGENT", "STATE", "MODE", "MODEL", "FROM", "TOKENS", "TOOLS: DESCRIPTION")
     return TableBlock(headers=headers, rows=tuple(rows), title=format_count(len(listing.listed), "agent"), foot=foot)
 
 

@@ -39,7 +39,8 @@ async def env_command(chat: CommandContext, arguments: str) -> None:
         chat.show(_ledger(prompt, tools), *(_text_block(section) for section in prompt))
         chat.show(
             text_block(
-                f"{format_count(len(tools), 'tool')} stand before it: /env tools shows what is told of them", "dim"
+                f"tool definitions come before it ({format_count(len(tools), 'tool')}); show them with /env tools",
+                "dim",
             )
         )
         return
@@ -50,7 +51,7 @@ async def env_command(chat: CommandContext, arguments: str) -> None:
     matching = [section for section in (*prompt, *tools) if _matches(section, query)]
     if not matching:
         known = dict.fromkeys(("tools", *(one.kind for one in prompt), *(one.source for one in tools)))
-        raise NotFoundError(f"the prompt has no section {query!r}", did_you_mean(query, known))
+        raise NotFoundError(f"no prompt section named {query!r}", did_you_mean(query, known))
     chat.show(_ledger(matching, []), *(_text_block(section) for section in matching))
 
 
@@ -92,7 +93,7 @@ def env_sections(agent: "Agent") -> tuple[list[EnvSection], list[EnvSection]]:
 def _omission_note(status: str, tokens: int, reason: str) -> str:
     if status == "kept":
         return ""
-    return f"{status}: {reason} ({format_count(tokens, 'token')} not here)" if reason else status
+    return f"{status}: {reason} ({format_count(tokens, 'token')} omitted)" if reason else status
 
 
 def _origin(spec: ToolSpec) -> str:
@@ -115,16 +116,22 @@ def _ledger(prompt: list[EnvSection], tools: list[EnvSection], *, each_tool: boo
     elif tools:
         tokens, size = sum(one.tokens for one in tools), sum(one.bytes for one in tools)
         rows.append(
-            ("tool", f"{tokens:,}", f"{size:,}", "", f"{format_count(len(tools), 'tool')}: names, words, schemas")
+            (
+                "tool",
+                f"{tokens:,}",
+                f"{size:,}",
+                "",
+                f"{format_count(len(tools), 'tool')}: names, descriptions, schemas",
+            )
         )
     sections = (*prompt, *tools)
     total = sum(section.tokens for section in sections)
     size = sum(section.bytes for section in sections)
-    foot = f"{format_count(total, 'token')} in {size:,} bytes, before the first message"
+    foot = f"{format_count(total, 'token')} ({size:,} bytes) before the first message"
     return TableBlock(
         headers=("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"),
         rows=tuple(rows),
-        title="What each request begins with",
+        title="Start of each request",
         foot=foot,
     )
 

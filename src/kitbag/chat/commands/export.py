@@ -35,16 +35,16 @@ class _Target(NamedTuple):
 async def export_command(chat: CommandContext, arguments: str) -> None:
     agent = chat.agent
     if not agent.session.about and not agent.session.totals.turns:
-        chat.show(text_block("nothing has been said yet"))
+        chat.show(text_block("nothing to export: the session has no messages"))
         return
     name_given = arguments.strip().strip("\"'")
     if name_given == "-":
-        chat.show(VerbatimBlock(await asyncio.to_thread(_document(agent, "")), "the conversation"))
+        chat.show(VerbatimBlock(await asyncio.to_thread(_document(agent, "")), "Session"))
         return
     target = await asyncio.to_thread(_resolve_target, agent, name_given)
     confirmed = await _confirm(chat, target)
     if confirmed is None:
-        chat.show(text_block("nothing was written"))
+        chat.show(text_block("export canceled"))
         return
     make, path = _document(agent, confirmed), confirmed
 
@@ -56,7 +56,7 @@ async def export_command(chat: CommandContext, arguments: str) -> None:
         return len(data)
 
     size = await run_ignoring_cancellation(asyncio.to_thread(write))
-    chat.show(text_block(f"written: {shorten_path(path)}, {size:,} bytes"))
+    chat.show(text_block(f"exported to {shorten_path(path)} ({size:,} bytes)"))
 
 
 def _document(agent: "Agent", path: str) -> Callable[[], str]:
@@ -77,11 +77,11 @@ def _resolve_target(agent: "Agent", name_given: str) -> _Target:
     facts = examine_path(path, agent.environment.workspace, directory)
     if facts.special_reason:
         raise InvalidError(
-            f"{shorten_path(facts.requested)} can't be used: {facts.special_reason}", "give another place"
+            f"can't write to {shorten_path(facts.requested)}: {facts.special_reason}", "choose another path"
         )
     exists = os.path.lexists(facts.resolved)
     if exists and not os.path.isfile(facts.resolved):
-        raise InvalidError(f"{shorten_path(facts.resolved)} is no file", "give another place")
+        raise InvalidError(f"can't write to {shorten_path(facts.resolved)}: not a regular file", "choose another path")
     return _Target(facts, exists)
 
 
@@ -93,27 +93,27 @@ async def _confirm(chat: CommandContext, target: _Target) -> str | None:
         return facts.resolved
     above: tuple[Block, ...] = tuple(NoticeBlock("warning", warning) for warning in warnings)
     if not target.exists:
-        options = (FormOption("y", "write it there"), FormOption("n", "write nothing"))
+        options = (FormOption("y", "yes, write the file"), FormOption("n", "no, cancel"))
         form_answer = await chat.ui.ask(Form(prompt=f"Write to {facts.resolved}?", options=options, above=above))
         return facts.resolved if form_answer is not None and form_answer.keys == ("y",) else None
     other = await asyncio.to_thread(_unused_name, facts.resolved)
     options = (
         FormOption("o", "overwrite it"),
-        *((FormOption("k", "keep both", f"writes {shorten_path(other)}"),) if other else ()),
-        FormOption("n", "write nothing"),
+        *((FormOption("k", "keep both", f"write {shorten_path(other)}"),) if other else ()),
+        FormOption("n", "cancel"),
     )
     form_answer = await chat.ui.ask(
-        Form(prompt=f"{shorten_path(facts.resolved)} exists already. What now?", options=options, above=above)
+        Form(prompt=f"{shorten_path(facts.resolved)} already exists. Overwrite it?", options=options, above=above)
     )
     answer = form_answer.keys[0] if form_answer is not None and form_answer.keys else "n"
     return {"o": facts.resolved, "k": other or None}.get(answer)
 
 
 def _warnings(facts: PathFacts) -> list[str]:
-    shown_path = f"{facts.requested} leads to {facts.resolved}" if facts.requested != facts.resolved else facts.resolved
+    shown_path = f"{facts.requested} -> {facts.resolved}" if facts.requested != facts.resolved else facts.resolved
     warnings_found = [f"{shown_path}: {why}" for why in (facts.control_reason, facts.private_reason) if why]
     if not warnings_found and not facts.writable:
-        warnings_found.append(f"{shown_path}, which is outside the workspace")
+        warnings_found.append(f"{shown_path}: outside the workspace")
     return warnings_found
 
 

@@ -12,24 +12,24 @@ from kitbag.text.human_format import did_you_mean, format_count, shorten_path
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
 
 _GROUPS: Final = (
-    ("Who answers, and what it may do", ("model", "mode", "persona", "permissions")),
-    ("What it knows", ("skills", "agents", "context", "env", "reload")),
-    ("This conversation and others", ("compact", "export", "undo", "clear", "resume", "exit")),
-    ("Work in the background", ("tasks", "stop")),
-    ("When you are stuck", ("help", "doctor")),
+    ("Model and permissions", ("model", "mode", "persona", "permissions")),
+    ("Skills, agents and context", ("skills", "agents", "context", "env", "reload")),
+    ("Sessions", ("compact", "export", "undo", "clear", "resume", "exit")),
+    ("Background tasks", ("tasks", "stop")),
+    ("Help", ("help", "doctor")),
 )
 KEYS: Final = (
-    ("Enter", "send; while it works: queue"),
-    ("Alt-Enter", "a new line"),
-    ("! in front", "run the line in your own shell: `!git status`"),
-    ("Esc", "cancel what works now; what was done is kept"),
-    ("Ctrl-C", "stop what works, else clear the line; twice: leave, and background work goes on"),
-    ("Shift-Tab", "the next mode: default, acceptEdits, plan"),
-    ("Ctrl-O", "unfold results and thoughts, and fold them again"),
-    ("Up", "take the last queued message back; else what you typed before"),
-    ("Ctrl-R", "search what you typed before"),
-    ("Ctrl-V", "paste an image, or a long text as one piece"),
-    ("Ctrl-G", "write the message in your editor"),
+    ("Enter", "send; during a turn: queue"),
+    ("Alt-Enter", "insert a line break"),
+    ("! prefix", "run a command in your shell, as in `!git status`"),
+    ("Esc", "interrupt the turn; changes so far are kept"),
+    ("Ctrl-C", "interrupt the turn, or clear the input; press twice to exit"),
+    ("Shift-Tab", "cycle the permission mode: default, acceptEdits, plan"),
+    ("Ctrl-O", "expand or collapse tool results and thinking"),
+    ("Up", "edit the last queued message, or recall earlier input"),
+    ("Ctrl-R", "search the input history"),
+    ("Ctrl-V", "paste an image from the clipboard"),
+    ("Ctrl-G", "edit the message in $EDITOR"),
 )
 _MAX_CUSTOM: Final = 20
 
@@ -40,7 +40,7 @@ async def help_command(chat: CommandContext, arguments: str) -> None:
         chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
-    chat.show(TableBlock(headers=("KEY", "WHAT IT DOES"), rows=KEYS, title="Keys"))
+    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=KEYS, title="Keys"))
     chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
 
 
@@ -58,7 +58,7 @@ def _groups() -> list[tuple[str, tuple[str, ...]]]:
 
 def _group(title: str, names: tuple[str, ...]) -> Block:
     return TableBlock(
-        headers=("COMMAND", "WHAT IT DOES"),
+        headers=("COMMAND", "DESCRIPTION"),
         rows=tuple((_usage(COMMANDS[name]), COMMANDS[name].help) for name in names if name in COMMANDS),
         title=title,
     )
@@ -82,18 +82,18 @@ def _custom_blocks(library: Registry) -> list[Block]:
         more = len(commands) - len(rows)
         blocks.append(
             TableBlock(
-                headers=("COMMAND", "WHAT IT DOES"),
+                headers=("COMMAND", "DESCRIPTION"),
                 rows=rows,
-                title="Your commands",
-                foot=f"and {more:,} more: /skills" if more else "",
+                title="Custom commands",
+                foot=f"{more:,} more; see /skills" if more else "",
             )
         )
     if hidden:
         names = ", ".join(f"/{skill.full_name}" for skill in hidden[:_MAX_CUSTOM])
-        blocks.append(NoticeBlock("warning", f"{names}: the chat's own command is meant, not the skill of that name"))
+        blocks.append(NoticeBlock("warning", f"built-in commands shadow the skills of the same name: {names}"))
     if skills:
-        blocks.append(text_block(f"{format_count(skills, 'skill')} can be called by /name: /skills shows them", "dim"))
-    blocks.append(text_block("@path puts a file into the message · /help NAME tells more about one", "dim"))
+        blocks.append(text_block(f"{format_count(skills, 'skill')} available as /NAME; list them with /skills", "dim"))
+    blocks.append(text_block("@path attaches a file · /help NAME describes one command", "dim"))
     return blocks
 
 
@@ -105,29 +105,31 @@ def _describe(library: Registry, name: str) -> list[Block]:
     """Raises NotFoundError, with similar names as its fix."""
     command = COMMANDS.get(name.lower())
     if command is not None:
-        runs = "" if command.while_working else "when the work in front has ended"
+        runs = "" if command.while_working else "after the current turn"
         shadowed_skill = library.skills.get_exact(command.name)
         shadows = (
-            f"the skill in {shorten_path(shadowed_skill.path)}, which can't be called by /{command.name}"
+            f"the skill {shorten_path(shadowed_skill.path)}, which can't be run as /{command.name}"
             if shadowed_skill
             else ""
         )
-        fields = (("type", _usage(command)), ("does", command.help), ("runs", runs), ("hides", shadows))
+        fields = (("usage", _usage(command)), ("description", command.help), ("runs", runs), ("shadows", shadows))
         return [FieldsBlock(fields, f"/{command.name}")]
     try:
         skill = library.find_skill(name)
     except KitbagError as error:
         suggestion = did_you_mean(name, COMMANDS)
         suggestions = [fix for fix in (suggestion, error.fix) if fix.startswith("did you mean")]
-        raise NotFoundError(f"nothing is called /{name}", " ".join(suggestions) or "/help shows all commands") from None
+        raise NotFoundError(
+            f"no command or skill named /{name}", " ".join(suggestions) or "type /help for commands"
+        ) from None
     verdict = library.evaluate(skill)
     return [
         FieldsBlock(
             (
-                ("type", _skill_usage(skill) if verdict.user else ""),
-                ("can't be called", "" if verdict.user else verdict.reason),
-                ("does", collapse_whitespace(skill.summary)),
-                ("is a", skill.kind),
+                ("usage", _skill_usage(skill) if verdict.user else ""),
+                ("unavailable", "" if verdict.user else verdict.reason),
+                ("description", collapse_whitespace(skill.summary)),
+                ("kind", skill.kind),
                 ("path", shorten_path(skill.path)),
             ),
             f"/{skill.full_name}",

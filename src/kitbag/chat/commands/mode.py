@@ -16,9 +16,9 @@ MODE_ORDER: Final[tuple[PermissionMode, ...]] = ("default", "acceptEdits", "plan
 _NEXT: Final[dict[str, PermissionMode]] = {"default": "acceptEdits", "acceptEdits": "plan"}
 """From any other mode Shift-Tab switches to `default`: `autonomous` and `locked` must be chosen by name."""
 _SHORT: Final[dict[str, str]] = {
-    "default": "it asks before it changes something",
-    "acceptEdits": "it changes files in the workspace without asking",
-    "plan": "it reads, and changes nothing",
+    "default": "asks before changing anything",
+    "acceptEdits": "edits files in the workspace without asking",
+    "plan": "reads only, changes nothing",
 }
 
 
@@ -29,12 +29,12 @@ async def mode_command(chat: CommandContext, arguments: str) -> None:
         return
     chat.show(_table(chat))
     if chat.ui.is_plain:
-        chat.show(text_block("/mode NAME chooses one", "dim"))
+        chat.show(text_block("change it with /mode NAME", "dim"))
         return
     now = chat.agent.permissions.current_mode
     options = tuple(FormOption(str(at), mode) for at, mode in enumerate(MODE_ORDER, 1))
     default = str(MODE_ORDER.index(now) + 1)
-    form_answer = await chat.ui.ask(Form(prompt="What may it do without asking?", options=options, default=default))
+    form_answer = await chat.ui.ask(Form(prompt="Choose a permission mode", options=options, default=default))
     if form_answer is not None and form_answer.keys:
         await change_mode(chat, MODE_ORDER[int(form_answer.keys[0]) - 1])
 
@@ -49,10 +49,10 @@ async def change_mode(chat: CommandContext, mode: PermissionMode, short_notice: 
     """Asks for confirmation of `autonomous`. Raises what `Agent.use_mode` raises."""
     permissions = chat.agent.permissions
     if mode == permissions.current_mode == permissions.mode:  # otherwise only the settings impose it, and may relax
-        chat.show(text_block(f"the mode is {mode} already"))
+        chat.show(text_block(f"already in {mode} mode"))
         return
     if mode == "autonomous" and not await _confirm_autonomous(chat):
-        chat.show(text_block(f"the mode stays {chat.agent.permissions.current_mode}"))
+        chat.show(text_block(f"mode unchanged: {chat.agent.permissions.current_mode}"))
         return
     agent = chat.agent
     count_before = len(agent.notices)
@@ -72,20 +72,20 @@ async def _confirm_autonomous(chat: CommandContext) -> bool:
     if protection.supports("workspace"):
         above.append(text_block(f"sandbox: {describe_protection(protection)}", "dim"))
     else:
-        missing = "there is no sandbox" if protection.kind == "none" else "the sandbox does not hold all of it"
+        missing = "no sandbox available" if protection.kind == "none" else "the sandbox can't protect everything"
         problem = f"{missing} ({protection.problem or protection.kind}): {_consequence(protection.kind)}"
         above.append(NoticeBlock("warning", problem, protection.fix))
-    options = (FormOption("y", "yes, work on its own"), FormOption("n", "no, stay as it is"))
+    options = (FormOption("y", "yes, switch to autonomous"), FormOption("n", "no, keep the current mode"))
     form_answer = await chat.ui.ask(
-        Form(prompt="Nothing will be asked any more. Go on?", options=options, above=tuple(above))
+        Form(prompt="Kitbag will act without asking. Continue?", options=options, above=tuple(above))
     )
     return form_answer is not None and form_answer.keys == ("y",)
 
 
 def _consequence(kind: str) -> str:
     if kind == "none":
-        return "no command runs in this mode, and files in the workspace are changed without asking"
-    return "commands that could change control files do not run"
+        return "commands don't run in this mode, and files in the workspace are edited without asking"
+    return "commands that could modify control files don't run"
 
 
 def _parse_mode(word: str) -> PermissionMode:
@@ -99,4 +99,4 @@ def _parse_mode(word: str) -> PermissionMode:
 def _table(chat: CommandContext) -> Block:
     now = chat.agent.permissions.current_mode
     rows = tuple((mode, "yes" if mode == now else "", MODE_DESCRIPTIONS[mode]) for mode in MODE_ORDER)
-    return TableBlock(headers=("MODE", "NOW", "WHAT IT MEANS"), rows=rows, title=f"The mode is {now}")
+    return TableBlock(headers=("MODE", "CURRENT", "DESCRIPTION"), rows=rows, title=f"Permission mode: {now}")

@@ -20,7 +20,7 @@ from kitbag.settings import load_settings
 from kitbag.views.blocks import Block, FieldsBlock, TableBlock, text_block
 
 _CONNECT: Final = "c"
-_FREE_TEXT_HINT: Final = "another one, as provider/model"
+_FREE_TEXT_HINT: Final = "another model, as provider/model"
 
 
 async def model_command(chat: CommandContext, arguments: str) -> None:

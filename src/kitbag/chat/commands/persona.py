@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kitbag.assembly.switch_persona import PersonaChange
     from kitbag.library.registry import Registry
 
-_USAGE: Final = "/persona [TEAM/]NAME or /persona none; --preview shows what would change, and changes nothing"
+_USAGE: Final = "usage: /persona [TEAM/]NAME or /persona none; --preview only shows what would change"
 _MAX_NAMED: Final = 12
 
 
@@ -40,7 +40,7 @@ def _parse(arguments: str) -> _PersonaArguments:
     names = [name for name in names if name not in flags]
     unknown = sorted(flags - {"--preview"})
     if unknown or len(names) > 1:
-        problem = f"/persona has no {unknown[0]}" if unknown else "/persona takes one name"
+        problem = f"/persona has no option {unknown[0]}" if unknown else "/persona takes one name"
         raise UsageError(problem, _USAGE)
     return _PersonaArguments(names[0] if names else "", bool(flags))
 
@@ -49,22 +49,22 @@ async def _choose(chat: CommandContext, library: "Registry") -> str:
     """The full name, or `none`; empty if nothing is to change."""
     personas = list(library.personas)
     if not personas:
-        chat.show(text_block("There are no personas here. docs/personas.md says how to write one."))
+        chat.show(text_block("no personas found; docs/personas.md explains how to write one"))
         return ""
     now = library.persona.full_name if library.persona is not None else NO_PERSONA
     if chat.ui.is_plain:
         rows = tuple(("*" if one.full_name == now else "", one.full_name, one.description) for one in personas)
-        foot = f"/persona NAME chooses one, /persona {NO_PERSONA} takes it off; * is what you are now"
+        foot = f"* current · switch with /persona NAME · remove it with /persona {NO_PERSONA}"
         chat.show(TableBlock(headers=("", "PERSONA", "DESCRIPTION"), rows=rows), text_block(foot, "dim"))
         return ""
     descriptions = {one.full_name: one.description for one in personas}
-    descriptions[NO_PERSONA] = "no persona: a team's skills load by their full names"
+    descriptions[NO_PERSONA] = "no persona; load a team's skills by their full names"
     keys = {str(at): name for at, name in enumerate(descriptions, 1)}
     options = [
-        FormOption(key, f"{name} (now)" if name == now else name, descriptions[name]) for key, name in keys.items()
+        FormOption(key, f"{name} (current)" if name == now else name, descriptions[name]) for key, name in keys.items()
     ]
     default = next((key for key, name in keys.items() if name == now), "")
-    form_answer = await chat.ui.ask(Form(prompt="Who are you here?", options=tuple(options), default=default))
+    form_answer = await chat.ui.ask(Form(prompt="Choose a persona", options=tuple(options), default=default))
     return keys[form_answer.keys[0]] if form_answer is not None and form_answer.keys else ""
 
 
@@ -72,14 +72,14 @@ async def _change(chat: CommandContext, name: str, only_preview: bool) -> None:
     """Raises KitbagError if the persona does not exist or can't be used."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
-        chat.show(text_block(f"{_describe_persona(preview.after)} already"))
+        chat.show(text_block(f"already using {preview.after or 'no persona'}"))
         return
     chat.show(*preview_blocks(preview))
     if only_preview:
         return
     # No confirmation: /persona with the previous name reverts it, and skills can be loaded again.
     change_made = await chat.agent.use_persona(name)
-    chat.show(text_block(f"{_describe_persona(change_made.after)} from now on.", "good"), *_dropped_blocks(change_made))
+    chat.show(text_block(f"switched to {change_made.after or 'no persona'}", "good"), *_dropped_blocks(change_made))
     chat.refresh()
 
 
@@ -91,11 +91,7 @@ async def _preview(chat: CommandContext, name: str) -> "PersonaChange":
         if error.fix.startswith("did you mean") or not known:
             raise
         more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
-        raise NotFoundError(error.problem, f"there are: {', '.join(known[:_MAX_NAMED])}{more}") from None
-
-
-def _describe_persona(name: str) -> str:
-    return f"You are {name}" if name else "You have no persona"
+        raise NotFoundError(error.problem, f"available: {', '.join(known[:_MAX_NAMED])}{more}") from None
 
 
 def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:
@@ -123,8 +119,5 @@ def _format_tokens(before: int, after: int) -> str:
 def _dropped_blocks(change: "PersonaChange") -> list[Block]:
     if not change.dropped:
         return []
-    return [
-        NoticeBlock(
-            "info", f"unloaded, because {change.after or 'nobody'} may not see them: {', '.join(change.dropped)}"
-        )
-    ]
+    reason = f"not available to {change.after}" if change.after else "not available without a persona"
+    return [NoticeBlock("info", f"unloaded, {reason}: {', '.join(change.dropped)}")]

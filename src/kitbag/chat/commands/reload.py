@@ -10,10 +10,10 @@ async def reload_command(chat: CommandContext, arguments: str) -> None:
     changes = [line for line in reloaded.changes.split("\n") if line.strip("</>") != "library-changes" and line]
     blocks: list[Block] = [text_block("\n".join(changes))] if changes else []
     if reloaded.dropped:
-        blocks.append(text_block(f"not loaded any more: {', '.join(reloaded.dropped)}", "warning"))
+        blocks.append(text_block(f"unloaded: {', '.join(reloaded.dropped)}", "warning"))
     if reloaded.tokens_before != reloaded.tokens_after:
-        blocks.append(text_block(f"the prompt: {reloaded.tokens_before:,} → {reloaded.tokens_after:,} tokens", "dim"))
+        blocks.append(text_block(f"prompt: {reloaded.tokens_before:,} → {reloaded.tokens_after:,} tokens", "dim"))
     if not blocks:
-        blocks.append(text_block("everything was read anew; nothing has changed", "dim"))
+        blocks.append(text_block("reloaded; no changes", "dim"))
     chat.show(*blocks, *(notice_block(notice) for notice in reloaded.notices))
     chat.refresh()

@@ -21,8 +21,8 @@ from kitbag.views.tasks import seconds_since
 
 _MAX_SHOWN: Final = 20
 _MAX_ABOUT_LENGTH: Final = 70
-_NO_OTHER_SESSION: Final = "there is no other conversation in this directory"
-_LIST_ALL: Final = "`kitbag sessions list` shows those of all directories"
+_NO_OTHER_SESSION: Final = "no other session in this directory"
+_LIST_ALL: Final = "list all sessions with `kitbag sessions list`"
 
 
 async def resume_command(chat: CommandContext, arguments: str) -> None:
@@ -40,7 +40,7 @@ async def resume_command(chat: CommandContext, arguments: str) -> None:
             raise NotFoundError(_NO_OTHER_SESSION, _LIST_ALL)
         chosen = in_directory[0]
     elif len(name) >= 3 and here.startswith(name) and not any(one.id.startswith(name) for one in known):
-        chat.show(NoticeBlock("info", f"{here} is the conversation that you are in"))
+        chat.show(NoticeBlock("info", f"{here} is the current session"))
         return
     else:
         chosen = _find(chat, known, name)
@@ -68,38 +68,36 @@ def _find(chat: CommandContext, known: list[SessionSummary], name: str) -> Sessi
 
         task = Board(chat.agent.journal).get(name)
         if task is not None:
-            raise NotFoundError(f"{name} is a task and no conversation of yours", f"/tasks show {name}") from None
-        fix = error.fix if error.fix.startswith("did you") else "`/resume` shows those of this directory"
+            raise NotFoundError(f"{name} is a task, not a session", f"see /tasks show {name}") from None
+        fix = error.fix if error.fix.startswith("did you") else "list the sessions of this directory with /resume"
         raise NotFoundError(error.problem, fix) from None
 
 
 def _check_resumable(chat: CommandContext, chosen: SessionSummary, directory: str) -> None:
     """Raises InvalidError if the session can't be resumed from here."""
     if chosen.problem:
-        raise InvalidError(f"conversation {chosen.id} can't be read: {chosen.problem}", "choose another; /resume")
+        raise InvalidError(f"can't read session {chosen.id}: {chosen.problem}", "choose another with /resume")
     if chosen.directory != directory:
-        fix = f"go on there: cd {shlex.quote(chosen.directory)} && kitbag --resume {chosen.id}"
+        fix = f"resume it there: cd {shlex.quote(chosen.directory)} && kitbag --resume {chosen.id}"
         if not os.path.isdir(chosen.directory):
-            fix = "that directory is gone; make it again, or begin a new conversation"
-        raise InvalidError(f"conversation {chosen.id} is of another directory, {chosen.directory}", fix)
+            fix = "that directory no longer exists; recreate it, or start a new session"
+        raise InvalidError(f"session {chosen.id} belongs to another directory: {chosen.directory}", fix)
     check_session_not_open(chat.agent.environment.places.kitbag_home, chosen.id)
 
 
 async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> SessionSummary | None:
     """None if the user cancels."""
     if not sessions:
-        chat.show(
-            NoticeBlock("info", "there is no other conversation in this directory", "`kitbag sessions list` shows all")
-        )
+        chat.show(NoticeBlock("info", _NO_OTHER_SESSION, _LIST_ALL))
         return None
     matching = sessions
     while True:
         shown = matching[:_MAX_SHOWN]
         options = tuple(_session_option(chat, str(number), one) for number, one in enumerate(shown, 1))
-        older = f"; {len(matching) - len(shown):,} older ones are not shown" if len(matching) > len(shown) else ""
-        prompt = f"Go on with which conversation?{older}"
+        older = f" ({len(matching) - len(shown):,} older ones not shown)" if len(matching) > len(shown) else ""
+        prompt = f"Resume which session?{older}"
         form_answer = await chat.ui.ask(
-            Form(prompt=prompt, options=options, free_text_hint="the beginning of an id, or words to look for")
+            Form(prompt=prompt, options=options, free_text_hint="the start of an ID, or words to search for")
         )
         text = form_answer.text.strip() if form_answer is not None else ""
         if form_answer is not None and form_answer.keys:
@@ -110,7 +108,7 @@ async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> Session
         if len(matching) == 1 and matching[0].id.startswith(text):
             return matching[0]
         if not matching:
-            chat.show(NoticeBlock("info", f"no conversation of this directory begins with {text[:80]!r}"))
+            chat.show(NoticeBlock("info", f"no session in this directory matches {text[:80]!r}"))
             matching = sessions
 
 
@@ -131,8 +129,8 @@ def _session_option(chat: CommandContext, key: str, one: SessionSummary) -> Form
     elif is_session_open(chat.agent.environment.places.kitbag_home, one.id):
         parts.append("open in another window")
     elif one.status not in ("completed", "empty"):
-        parts.append(one.status or "broke off")
-    return FormOption(key, label or "(no words)", " · ".join(parts))
+        parts.append(one.status or "interrupted")
+    return FormOption(key, label or "(no message)", " · ".join(parts))
 
 
 async def clear_command(chat: CommandContext, arguments: str) -> None:
@@ -140,13 +138,11 @@ async def clear_command(chat: CommandContext, arguments: str) -> None:
     has_messages = bool(before.totals.turns or before.about)
     chat.ui.clear()
     await chat.open_session(_options_for_new(chat))
-    text = "a new conversation has begun"
+    text = "new session started"
     if has_messages:
-        text += f"; the last one was {before.id}, and /resume {before.id} goes back to it"
+        text += f"; resume the previous one with /resume {before.id}"
     if running:
-        text += (
-            f". {format_count(running, 'task')} of it in the background {'goes' if running == 1 else 'go'} on: /tasks"
-        )
+        text += f"; {format_count(running, 'background task')} still running (see /tasks)"
     chat.show(NoticeBlock("info", text))
 
 
@@ -169,17 +165,17 @@ async def compact_command(chat: CommandContext, arguments: str) -> None:
     def emit(event: Event) -> None:
         match event:
             case Compacted(before=before, after=after):
-                chat.show(text_block(f"the conversation is shorter: {before:,} → {after:,} tokens", "good"))
+                chat.show(text_block(f"session compacted: {before:,} → {after:,} tokens", "good"))
             case Notice():
                 chat.show(notice_block(event))
             case Retrying(attempt=attempt, seconds=seconds, reason=reason):
-                chat.show(NoticeBlock("info", f"asks again in {seconds:.0f}s (attempt {attempt}): {reason}"))
+                chat.show(NoticeBlock("info", f"{reason}; retrying in {seconds:.0f}s (attempt {attempt})"))
             case _:
                 pass
 
     async def compact() -> None:
         if not await chat.agent.compact(emit, arguments.strip()):
-            chat.show(NoticeBlock("info", "there is nothing that could be made shorter"))
+            chat.show(NoticeBlock("info", "nothing to compact"))
             return
         chat.reset_usage()
 

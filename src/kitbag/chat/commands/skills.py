@@ -26,13 +26,13 @@ from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBloc
 
 _VERBS: Final = (*ITEM_STATES, "use", "unload", "all")
 _ACTIONS: Final = (
-    PanelAction("space", "switch"),
+    PanelAction("space", "change state"),
     PanelAction("enter", "show"),
     PanelAction("l", "use once"),
     PanelAction("u", "unload"),
 )
 _TONES: Final[dict[str, Tone]] = {"on": "good", "name-only": "accent", "user-only": "warning", "off": "bad"}
-_UNTRUSTED: Final = "left out: the workspace is not trusted"
+_UNTRUSTED: Final = "omitted: the workspace is not trusted"
 _MAX_ROWS: Final = 300
 
 
@@ -57,7 +57,7 @@ async def skills_command(chat: CommandContext, arguments: str) -> None:
     verb, _, name = arguments.strip().partition(" ")
     name = name.strip().removeprefix("/")
     if verb in _VERBS and verb != "all" and not name:
-        raise UsageError(f"/skills {verb} needs the name of a skill", f"type: /skills {verb} NAME")
+        raise UsageError(f"/skills {verb} needs a skill name", f"usage: /skills {verb} NAME")
     match verb:
         case "" | "all":
             await _show_list(chat, show_all=verb == "all")
@@ -89,7 +89,7 @@ async def _show_or_suggest(chat: CommandContext, name: str) -> None:
 async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
     listing = await _load_list(chat, show_all=show_all)
     if not listing.statuses and not listing.untrusted:
-        chat.show(text_block("there are no skills; `kitbag skills --help` tells how to get some"))
+        chat.show(text_block("no skills found; see `kitbag skills --help`"))
         return
     listed = [listing]
 
@@ -106,7 +106,7 @@ async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
             rows=rows,
             actions=_ACTIONS,
             run_action=act,
-            empty_message="there are no skills",
+            empty_message="no skills found",
         )
     ):
         chat.show(_table(listing))
@@ -166,11 +166,13 @@ def _table(listing: _SkillListing) -> Block:
     rows += [(item.full_name, "-", "project", "0", "-", f"no: {_UNTRUSTED}") for item in listing.untrusted[:_MAX_ROWS]]
     more = len(listing.statuses) + len(listing.untrusted) - len(rows)
     parts = [_totals(listing)]
-    parts += [f"{format_count(more, 'more skill')}: /skills NAME shows one"] if more > 0 else []
-    parts += [f"{listing.hidden:,} of other teams or personas: /skills all"] if listing.hidden else []
-    parts.append("/skills off NAME switches one; also on, name-only, user-only, use, unload")
-    headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "DESCRIBED TO THE MODEL")
-    return TableBlock(headers=headers, rows=tuple(rows), title="Skills, with their tokens", foot=" · ".join(parts))
+    parts += [f"{format_count(more, 'more skill')}; show one with /skills NAME"] if more > 0 else []
+    parts += [f"{listing.hidden:,} of other teams or personas (/skills all)"] if listing.hidden else []
+    parts.append("/skills off NAME disables a skill; also: on, name-only, user-only, use, unload")
+    headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "IN PROMPT")
+    return TableBlock(
+        headers=headers, rows=tuple(rows), title="Skills (listed and body in tokens)", foot=" · ".join(parts)
+    )
 
 
 def _source(skill: Skill) -> str:
@@ -207,7 +209,7 @@ def _untrusted_cells(item: UntrustedItem) -> PanelCells:
 
 async def _act(chat: CommandContext, key: str, row: str) -> None:
     if row.startswith("!"):
-        fix = "leave, then `kitbag trust` shows what it would run, and asks"
+        fix = "exit and run `kitbag trust` to review what it would run"
         chat.show(NoticeBlock("warning", f"{row[1:]}: {_UNTRUSTED}", fix))
     elif key == "space":
         current = chat.agent.environment.library.settings.states("skills").get(row.lower())
@@ -226,7 +228,9 @@ async def _switch(chat: CommandContext, name: str, new_state: str) -> list[Block
     skill = library.find_skill(name)
     blocks = await switch_item(chat, "skills", skill.full_name, new_state, library.evaluate(skill).state)
     if new_state in ("off", "user-only") and skill.full_name in chat.agent.session.skills:
-        blocks.append(text_block(f"it is loaded still: /skills unload {skill.full_name}", "dim"))
+        blocks.append(
+            text_block(f"still loaded in this session; unload it with /skills unload {skill.full_name}", "dim")
+        )
     return blocks
 
 
@@ -241,8 +245,8 @@ async def _show(chat: CommandContext, name: str) -> None:
         card_data, status = skill_card(library, skill), skill_status(library, skill, sources.catalog, sources.budget)
         shown = status.listing if status.listing != "no" else "not listed"
         chat_fields = (
-            ("to the model", f"{shown}: {status.reason}" if status.reason else shown),
-            ("loaded", "now, in this conversation" if skill.full_name in sources.loaded else ""),
+            ("in prompt", f"{shown}: {status.reason}" if status.reason else shown),
+            ("loaded", "in this session" if skill.full_name in sources.loaded else ""),
         )
         blocks: list[Block] = [
             FieldsBlock((*skill_card_fields(library, skill, card_data), *chat_fields), skill.full_name)
@@ -265,19 +269,19 @@ def _load(chat: CommandContext, name: str) -> None:
     """Calls the skill as if the user had typed `/name`. Raises at once if the name can't be used."""
     skill = chat.agent.skills.find(name, "user")
     if skill.full_name.lower() in COMMANDS:
-        fix = f"ask for it in words: use the skill {skill.full_name}; or give it another name"
-        raise UsageError(f"/{skill.full_name} is a command of the chat, so the skill can't be called by it", fix)
+        fix = "ask for the skill in a message, or rename it"
+        raise UsageError(f"/{skill.full_name} is a built-in command and shadows the skill", fix)
     chat.submit(f"/{skill.full_name}")
 
 
 async def _unload(chat: CommandContext, name: str) -> None:
     if chat.is_working:
-        raise UsageError("a skill can't be unloaded while the model works with it", "wait, or press Esc first")
+        raise UsageError("can't unload a skill during a turn", "wait until it ends, or press Esc")
     agent = chat.agent
     full_name = agent.skills.unload(name) or (name if name in agent.session.skills else None)
     if full_name is None or full_name not in agent.session.skills:
         loaded = ", ".join(agent.session.skills)
-        raise NotFoundError(f"the skill {name!r} is not loaded", f"loaded are {loaded}" if loaded else "none is")
+        raise NotFoundError(f"skill {name!r} is not loaded", f"loaded: {loaded}" if loaded else "no skill is loaded")
     tokens = agent.session.skills[full_name].tokens
-    await agent.session.drop_skill(full_name, "unloaded by the person")
-    chat.show(text_block(f"{full_name} is unloaded; {tokens:,} tokens are free again"))
+    await agent.session.drop_skill(full_name, "unloaded by the user")
+    chat.show(text_block(f"unloaded {full_name}; {tokens:,} tokens freed"))

@@ -10,7 +10,7 @@ from kitbag.settings import ItemState
 from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Block, NoticeBlock, text_block
 
-CATALOG_NOTICE: Final = "the catalog in the prompt is made anew by /reload, by a compaction and with another persona"
+CATALOG_NOTICE: Final = "the catalog in the prompt updates on /reload, on compaction and on a persona switch"
 _OPEN: Final = frozenset(("on", "name-only"))
 
 
@@ -29,7 +29,7 @@ async def switch_item(
         ]
         if switched.overridden_by:
             source = shorten_path(switched.overridden_by)
-            problem = f"still {switched.effective}: {source} says so, and the stricter one counts"
+            problem = f"still {switched.effective}: {source} sets it, and the stricter setting wins"
             blocks.append(NoticeBlock("warning", problem))
         blocks.append(
             text_block(_describe_switch(before, switched.effective, "load" if group == "skills" else "start"), "dim")
@@ -41,8 +41,8 @@ async def switch_item(
 
 def _describe_switch(before: ItemState, now: ItemState, verb: str) -> str:
     if before == now:
-        return "nothing has changed"
+        return "no change"
     if (before in _OPEN) == (now in _OPEN):
-        return CATALOG_NOTICE if now in _OPEN else "the model could not use it before, and can't now"
-    can = f"can {verb} it" if now in _OPEN else f"can't {verb} it any more"
-    return f"from now on the model {can}, and is told so with your next message; {CATALOG_NOTICE}"
+        return CATALOG_NOTICE if now in _OPEN else "the model still can't use it"
+    can = f"can now {verb} it" if now in _OPEN else f"can no longer {verb} it"
+    return f"the model {can} and is notified with your next message; {CATALOG_NOTICE}"

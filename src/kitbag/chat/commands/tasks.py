@@ -29,7 +29,7 @@ from kitbag.views.blocks import NoticeBlock, text_block
 _VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
 _REFRESH_SECONDS: Final = 1.0
 _ACTIONS: Final = (
-    PanelAction("enter", "read"),
+    PanelAction("enter", "show"),
     PanelAction("s", "stop"),
     PanelAction("r", "resume"),
     PanelAction("a", "answer"),
@@ -66,8 +66,8 @@ async def stop_command(chat: CommandContext, arguments: str) -> None:
     if not names:
         if not await chat.cancel():
             left = chat.background.running
-            fix = "the background: /stop all, or /stop ID; /tasks shows it" if left else ""
-            chat.show(NoticeBlock("info", "nothing works in front", fix))
+            fix = "stop background tasks with /stop ID or /stop all; list them with /tasks" if left else ""
+            chat.show(NoticeBlock("info", "nothing is running in the foreground", fix))
         return
     board = await _board(chat)
     if names == ["all"]:
@@ -76,7 +76,7 @@ async def stop_command(chat: CommandContext, arguments: str) -> None:
         if tasks:
             await _stop(chat, board, tasks)
         elif not was_working:
-            chat.show(NoticeBlock("info", "nothing of this conversation is at work"))
+            chat.show(NoticeBlock("info", "nothing is running in this session"))
         return
     await _stop(chat, board, [_find(board, name, "stop") for name in names])
 
@@ -102,11 +102,11 @@ def _kitbag_home(chat: CommandContext) -> str:
 
 def _find(board: Board, name: str, verb: str) -> Task:
     if not name:
-        raise UsageError(f"which task is meant? /tasks {verb} needs an id", "/tasks shows them")
+        raise UsageError(f"/tasks {verb} needs a task ID", "list tasks with /tasks")
     try:
         return board.find(name)
     except NotFoundError as error:
-        fix = error.fix if error.fix.startswith("did you") else "`/tasks all` shows those there are"
+        fix = error.fix if error.fix.startswith("did you") else "list all tasks with /tasks all"
         raise NotFoundError(error.problem, fix) from None
 
 
@@ -122,7 +122,7 @@ def _find_or_suggest(board: Board, text: str) -> Task:
 
 def _offset(text: str) -> int:
     if text and not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise UsageError(f"{text[:40]!r} is no place in an output", "give the number that stood below the last page")
+        raise UsageError(f"invalid output offset {text[:40]!r}", "use the number shown below the last page")
     return int(text or 0)
 
 
@@ -156,7 +156,7 @@ async def _open_panel(chat: CommandContext, board: Board, task_list: TaskList) -
 
     refreshing = asyncio.create_task(keep_fresh())
     try:
-        empty = "there are no tasks here; /tasks all shows those of other directories"
+        empty = "no tasks in this directory; list all with /tasks all"
         return await chat.ui.open(
             Panel(title=f"Tasks: {COLUMNS}", rows=task_list.rows, actions=_ACTIONS, run_action=act, empty_message=empty)
         )
@@ -192,9 +192,7 @@ async def _show(chat: CommandContext, board: Board, task: Task, *, asks: bool = 
         chat.show(*page_blocks(page, task))
         if not asks or not page.next_offset:
             return
-        form = Form(
-            prompt="There is more.", options=(FormOption("m", "the next page"), FormOption("q", "enough")), default="m"
-        )
+        form = Form(prompt="Show more?", options=(FormOption("m", "next page"), FormOption("q", "close")), default="m")
         form_answer = await chat.ui.ask(form)
         if form_answer is None or form_answer.keys != ("m",):
             return
@@ -213,9 +211,9 @@ async def _stop(chat: CommandContext, board: Board, tasks: Iterable[Task]) -> No
 
 async def _ask_and_resume(chat: CommandContext, board: Board, task: Task) -> None:
     check_resumable(task)
-    prompt = f"What is {task.agent} {task.id} to do now?"
+    prompt = f"Message for {task.agent} {task.id}"
     form_answer = await chat.ui.ask(
-        Form(prompt=prompt, free_text_hint="words for it; Enter alone: it goes on as it was")
+        Form(prompt=prompt, free_text_hint="a message, or press Enter to resume without one")
     )
     if form_answer is not None:
         await _resume(chat, board, task, form_answer.text.strip())
@@ -223,7 +221,7 @@ async def _ask_and_resume(chat: CommandContext, board: Board, task: Task) -> Non
 
 async def _resume(chat: CommandContext, board: Board, task: Task, request: str) -> None:
     hosting = await resume_task(board, task, request, _kitbag_home(chat))
-    chat.show(text_block(f"{task.id} goes on in the background"))
+    chat.show(text_block(f"resumed {task.id} in the background"))
     if hosting.problem:
         chat.show(NoticeBlock("warning", hosting.problem))
     chat.background.refresh()
@@ -253,7 +251,7 @@ async def _answer_tasks(chat: CommandContext, tasks: Iterable[Task]) -> None:
     queue = ApprovalQueue(chat.agent.journal)
     pending = await asyncio.to_thread(pending_task_questions, queue, tuple(tasks))
     if not pending:
-        chat.show(NoticeBlock("info", "nothing waits for an answer here"))
+        chat.show(NoticeBlock("info", "no pending approvals"))
     for _, one in pending:
         if not await _answer_one(chat, queue, one):
             return
@@ -264,17 +262,21 @@ async def _answer_one(chat: CommandContext, queue: ApprovalQueue, pending: Pendi
     require_person()
     question = pending.request
     if not pending.is_complete:
-        chat.show(NoticeBlock("warning", f"it can only be denied: {CONTAINS_CREDENTIALS}"))
+        chat.show(NoticeBlock("warning", f"this call can only be denied: {CONTAINS_CREDENTIALS}"))
     answer = await _ask_unless_answered(chat, queue, pending)
     if answer is None:
-        chat.show(NoticeBlock("info", f"question {question.id} waits on", f"/tasks answer {question.id}"))
+        chat.show(
+            NoticeBlock(
+                "info", f"approval {question.id} is still pending", f"answer it with /tasks answer {question.id}"
+            )
+        )
         return False
     if isinstance(answer, ApprovalAnswer):
         await run_ignoring_cancellation(asyncio.to_thread(queue.answer, question.id, answer, "chat"))
         done = "denied" if answer.choice == "deny" else "allowed" if answer.scope != "once" else "allowed once"
         chat.show(text_block(f"{done}: {question.asked_by}", "bad" if answer.choice == "deny" else "good"))
     else:
-        chat.show(NoticeBlock("info", f"question {question.id} was answered elsewhere, or nobody needs it any more"))
+        chat.show(NoticeBlock("info", f"approval {question.id} was answered elsewhere or is no longer needed"))
     chat.background.refresh()
     chat.refresh()
     return True

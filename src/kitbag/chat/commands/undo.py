@@ -33,16 +33,16 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
     undo.check(planned, force=True)
     chat.show(table)
     if not await _confirm(chat, undo, planned):
-        chat.show(text_block("nothing was changed"))
+        chat.show(text_block("nothing changed"))
         return
     restored = await run_ignoring_cancellation(asyncio.to_thread(undo.restore, planned))
     chat.show(text_block(describe_result(planned, restored)))
-    chat.show(*(NoticeBlock("info", f"left: {shorten_path(path)}: {why}") for path, why in restored.skipped))
+    chat.show(*(NoticeBlock("info", f"skipped {shorten_path(path)}: {why}") for path, why in restored.skipped))
     error = failure_error(restored)
     if error is not None:
         raise error
-    again = "" if redo else "; /undo redo does it again"
-    chat.show(text_block(f"the model is told with your next message{again}", "dim"))
+    again = "" if redo else "; redo it with /undo redo"
+    chat.show(text_block(f"the model is notified with your next message{again}", "dim"))
 
 
 def _parse(parts: list[str]) -> tuple[int | None, bool]:
@@ -52,7 +52,7 @@ def _parse(parts: list[str]) -> tuple[int | None, bool]:
     if not numbers:
         return None, redo
     if len(numbers) > 1 or not numbers[0].isascii() or not numbers[0].isdigit() or len(numbers[0]) > 9:
-        raise UsageError(f"{' '.join(numbers)!r} is not the number of a message", "type /undo, /undo 3 or /undo redo")
+        raise UsageError(f"{' '.join(numbers)!r} is not a message number", "usage: /undo, /undo 3 or /undo redo")
     return int(numbers[0]), redo
 
 
@@ -62,10 +62,10 @@ def _table(undo: SessionUndo, planned: UndoPlan) -> Block:
         (ACTION_VERBS[step.effect], undo.describe_step(step), shorten_path(step.path), step.problem) for step in shown
     )
     more = len(planned.steps) - len(shown)
-    verb = "Do again" if planned.redo else "Take back"
+    verb = "Redo" if planned.redo else "Undo"
     about = f": {planned.turn.about}" if planned.turn.about else ""
-    foot = f"and {format_count(more, 'more file')}" if more else ""
-    headers = ("DO", "CHANGE", "FILE", "PROBLEM")
+    foot = f"{format_count(more, 'more file')}" if more else ""
+    headers = ("ACTION", "CHANGE", "FILE", "PROBLEM")
     columns = 4 if any(step.problem for step in shown) else 3
     cut = tuple(row[:columns] for row in rows)
     return TableBlock(
@@ -85,16 +85,18 @@ async def _confirm(chat: CommandContext, undo: SessionUndo, planned: UndoPlan) -
 
 def _form(planned: UndoPlan) -> Form:
     blocked = planned.conflicts
-    show_diffs, keep = FormOption("d", "show the differences"), FormOption("n", "leave everything as it is")
+    show_diffs, keep = FormOption("d", "show the diff"), FormOption("n", "no, change nothing")
     if not blocked:
-        verb = "do it again" if planned.redo else "take it back"
-        return Form(prompt=f"{verb[0].upper()}{verb[1:]}?", options=(FormOption("y", f"yes, {verb}"), show_diffs, keep))
+        verb = "redo" if planned.redo else "undo"
+        return Form(
+            prompt=f"{verb.capitalize()} these changes?", options=(FormOption("y", f"yes, {verb}"), show_diffs, keep)
+        )
     impossible = sum(not step.possible for step in blocked)
-    note = f"{format_count(impossible, 'file')} can't be restored and stay as they are" if impossible else ""
-    force = FormOption("f", "do it all the same; what is overwritten is kept", note)
+    note = f"{format_count(impossible, 'file')} can't be restored and will be skipped" if impossible else ""
+    force = FormOption("f", "overwrite; the overwritten content is kept", note)
     named = format_count(len(blocked), "file")
-    above = (NoticeBlock("warning", f"{named} not as the agent left them, or not to be restored: see PROBLEM"),)
-    return Form(prompt="Overwrite what was changed since?", options=(force, show_diffs, keep), above=above)
+    above = (NoticeBlock("warning", f"{named} changed since or not restorable; see the PROBLEM column"),)
+    return Form(prompt="Overwrite later changes?", options=(force, show_diffs, keep), above=above)
 
 
 def _diffs(undo: SessionUndo, planned: UndoPlan) -> list[Block]:
@@ -105,5 +107,5 @@ def _diffs(undo: SessionUndo, planned: UndoPlan) -> list[Block]:
             blocks.append(DiffBlock(diff_found.text))
     more = len(planned.steps) - _MAX_DIFFS
     if more > 0:
-        blocks.append(text_block(f"and {more:,} more: kitbag undo --show", "dim"))
-    return blocks or [text_block("there is nothing that could be shown as text", "dim")]
+        blocks.append(text_block(f"{more:,} more; show all with kitbag undo --show", "dim"))
+    return blocks or [text_block("no text changes to show", "dim")]

@@ -24,7 +24,7 @@ _APPLE_SCRIPT: Final = (
     'set theFile to open for access POSIX file "{0}" with write permission\n'
     "try\nwrite (the clipboard as «class PNGf») to theFile\nend try\nclose access theFile"
 )
-_NO_IMAGE: Final = "there is no picture in the clipboard"
+_NO_IMAGE: Final = "no image in the clipboard"
 
 
 class ClipboardImage(NamedTuple):
@@ -47,13 +47,13 @@ def read_clipboard(environment: Mapping[str, str] | None = None) -> ClipboardIma
         has_program = True
         data = _run([program, *command[1:]], variables, deadline)
         if len(data) > MAX_IMAGE_BYTES:
-            return ClipboardImage(problem="the picture in the clipboard is too large: more than 3.7 MB")
+            return ClipboardImage(problem="the clipboard image is too large (limit: 3.7 MB)")
         if media_type := image_type(data):
             return ClipboardImage(data, media_type)
     if not has_program and (program := shutil.which("osascript", path=path)):
         return _read_with_osascript(program, variables, deadline)
     if not has_program:
-        return ClipboardImage(problem="pictures can't be pasted here: it needs wl-paste, xclip or pngpaste")
+        return ClipboardImage(problem="can't paste images: install wl-paste, xclip or pngpaste")
     return ClipboardImage(problem=_NO_IMAGE)
 
 
@@ -103,5 +103,5 @@ def _read_with_osascript(program: str, environment: Mapping[str, str], deadline:
         except OSError:
             return ClipboardImage(problem=_NO_IMAGE)
     if len(data) > MAX_IMAGE_BYTES:
-        return ClipboardImage(problem="the picture in the clipboard is too large: more than 3.7 MB")
+        return ClipboardImage(problem="the clipboard image is too large (limit: 3.7 MB)")
     return ClipboardImage(data, kind) if (kind := image_type(data)) else ClipboardImage(problem=_NO_IMAGE)

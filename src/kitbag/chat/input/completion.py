@@ -79,7 +79,7 @@ def prompt_descriptions(mcp_servers: AgentServers) -> dict[str, str]:
     for servers in (mcp_servers.shared, mcp_servers.own):
         for name, (label, prompt) in (servers.prompts() if servers is not None else {}).items():
             wanted = " ".join(f"<{one}>" if one in prompt.needed else f"[{one}]" for one in prompt.arguments)
-            found[name] = f"{wanted} {prompt.description or f'of the server {label}'}".strip()
+            found[name] = f"{wanted} {prompt.description or f'prompt of MCP server {label}'}".strip()
     return found
 
 
@@ -179,7 +179,7 @@ class ChatCompleter(Completer):
             case "persona" if first:
                 personas = library().personas
                 named = [CompletionCandidate(_typed_name(personas, one), one.description) for one in personas]
-                return [*named, CompletionCandidate("none", "without a persona")]
+                return [*named, CompletionCandidate("none", "no persona")]
             case "model" if first:
                 return [
                     CompletionCandidate(name) for name in dict.fromkeys((*self._sources.models(), *_known_models()))
@@ -200,11 +200,11 @@ class ChatCompleter(Completer):
             case "stop" if first:
                 return [
                     *(CompletionCandidate(*task) for task in self._sources.tasks()),
-                    CompletionCandidate("all", "every task"),
+                    CompletionCandidate("all", "all tasks of this session"),
                 ]
             case "resume" if first:
                 return [
-                    CompletionCandidate("last", "the newest one"),
+                    CompletionCandidate("last", "the most recent session"),
                     *(CompletionCandidate(*one) for one in self._sources.sessions()),
                 ]
             case _:

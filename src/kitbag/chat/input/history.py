@@ -77,13 +77,13 @@ class InputHistory(BaseHistory):
                 self._append(line)
                 self._trim()
         except (KitbagError, OSError) as error:
-            self._notify_once("written", error)
+            self._notify_once("write", error)
 
     def _notify_once(self, what: str, error: Exception) -> None:
         if not self._has_notified:
             self._has_notified = True
             problem = error.problem if isinstance(error, KitbagError) else str(error)
-            self._notify(f"what you type is not remembered: the history can't be {what}: {problem}")
+            self._notify(f"can't {what} the input history: {problem}")
 
     def _append(self, line: bytes) -> None:
         """Starts a new line if the last one is incomplete."""
@@ -94,7 +94,7 @@ class InputHistory(BaseHistory):
             ends = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
             data = line if ends else b"\n" + line
             if file.write(data) != len(data):
-                raise StoreError("the disk is full", "make room on it")
+                raise StoreError("the disk is full", "free up some space")
 
     def _trim(self) -> None:
         data = self._read()
@@ -128,7 +128,7 @@ class InputHistory(BaseHistory):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise StoreError(f"{path} is not a file", "move it away")
+                raise StoreError(f"{path} is not a regular file", "move or delete it")
             if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.geteuid():
                 os.fchmod(descriptor, 0o600)
         except BaseException:

@@ -58,7 +58,7 @@ class PasteStore:
         if placeholders:
             return placeholders
         if len(text) > MAX_TEXT_LENGTH:
-            self._notify(f"the pasted text was cut after {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
+            self._notify(f"pasted text truncated to {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
             text = text[:MAX_TEXT_LENGTH]
         count = text.count("\n") + (not text.endswith("\n"))
         # Store text that looks like a placeholder, too, so that it is never replaced by something else.
@@ -89,8 +89,8 @@ class PasteStore:
             elif stored is not None:
                 return stored
             else:  # typed by hand, from an earlier chat, or dropped meanwhile
-                lost = f"nothing is held behind {placeholder}, so it is sent as these words"
-                self._notify(f"{lost}; paste it again if it was meant")
+                lost = f"no content stored for {placeholder}; sent as plain text"
+                self._notify(f"{lost}. Paste it again to include it")
             return placeholder
 
         return ExpandedInput(_PLACEHOLDER.sub(replacement, text), tuple(images.values()))
@@ -131,15 +131,15 @@ class PasteStore:
         try:
             data = _read(path, MAX_IMAGE_BYTES + 1)
         except OSError as error:
-            self._notify(f"{name} can't be read: {error.strerror or error}")
+            self._notify(f"can't read {name}: {error.strerror or error}")
             return ""
         media_type = image_type(data)
         if len(data) > MAX_IMAGE_BYTES and media_type:
-            self._notify(f"{name} is too large: pictures may have {format_size(MAX_IMAGE_BYTES)}")
+            self._notify(f"{name} is too large (image limit: {format_size(MAX_IMAGE_BYTES)})")
             return ""
         if not media_type:
             if name.lower().endswith(_IMAGE_EXTENSIONS):
-                self._notify(f"{name} is no PNG, JPEG, GIF or WebP picture, whatever its name says")
+                self._notify(f"{name} is not a PNG, JPEG, GIF or WebP image, despite its extension")
             return ""
         return self._store_image(name, media_type, data)
 
@@ -212,5 +212,5 @@ def _read(path: str, limit: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no file")
+            raise OSError(f"{path} is not a regular file")
         return file.read(limit)

@@ -21,17 +21,17 @@ def _instructions(form: Form, clean: Callable[[str], str]) -> str:
     parts: list[str] = []
     if form.options:
         keys = ", ".join(clean(option.key) for option in form.options)
-        several = ", one or several with commas between" if form.multiple else ""
+        several = " (one or more, separated by commas)" if form.multiple else ""
         parts.append(f"type {keys}{several}" if len(form.options) > 1 else f"type {keys}")
     if form.free_text_hint:
-        parts.append(f"{'or ' if parts else ''}type words of your own: {clean(form.free_text_hint)}")
+        parts.append(f"{'or ' if parts else ''}type {clean(form.free_text_hint)}")
     if form.secret:
-        parts.append("what you type is not shown")
+        parts.append("input is hidden")
     if form.default:
-        parts.append(f"Enter alone is {clean(form.default)}")
+        parts.append(f"press Enter for {clean(form.default)}")
     elif form.free_text_hint and form.initial_text and not form.secret:
-        parts.append(f"Enter alone keeps: {clean(form.initial_text)}")
-    return "; ".join([*parts, f"Ctrl-C {form.cancel_effect or 'leaves the question'}"])
+        parts.append(f"press Enter to keep {clean(form.initial_text)}")
+    return "; ".join([*parts, f"Ctrl-C to {form.cancel_effect or 'cancel'}"])
 
 
 def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
@@ -43,7 +43,7 @@ def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
             return FormAnswer((form.default,))
         if form.free_text_hint and form.initial_text:
             return FormAnswer(text=form.initial_text)
-        return "nothing was typed: " + _choices(form)
+        return "nothing entered; " + _choices(form)
     if typed.casefold() in keys:
         return FormAnswer((keys[typed.casefold()],))
     if form.multiple:
@@ -55,10 +55,10 @@ def parse_form_answer(form: Form, typed: str) -> FormAnswer | str:
         return FormAnswer((labels[0],))
     if form.free_text_hint or not form.options:
         return FormAnswer(text=typed)
-    return f"{typed} is none of the answers: " + _choices(form)
+    return f"invalid answer {typed}; " + _choices(form)
 
 
 def _choices(form: Form) -> str:
     keys = ", ".join(option.key for option in form.options)
-    free_text = "words of your own" if form.free_text_hint or not form.options else ""
+    free_text = "your own answer" if form.free_text_hint or not form.options else ""
     return "type " + " or ".join(part for part in (keys, free_text) if part)

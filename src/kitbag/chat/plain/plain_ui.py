@@ -158,8 +158,8 @@ class PlainUI:
                 self._prompt()
         if self._input.skipped_lines:
             self._input.skipped_lines = 0
-            problem = f"a line of more than {MAX_LINE_LENGTH >> 20} MB was left out"
-            self.show(NoticeBlock("warning", problem, "put it in a file and name the file"))
+            problem = f"skipped a line longer than {MAX_LINE_LENGTH >> 20} MB"
+            self.show(NoticeBlock("warning", problem, "put the text in a file and mention the file"))
         return ExitRequested(immediately=False) if self._input.at_end else None
 
     def _prompt(self) -> None:
@@ -177,14 +177,14 @@ class PlainUI:
             clean = PlainRenderer(self.redact)
             if not self.can_ask:
                 line_text = f"question: {clean.clean(form.prompt)}"
-                self._write(f"{line_text}\nwarning: nobody can answer, because the input is no terminal\n")
+                self._write(f"{line_text}\nwarning: can't ask: needs an interactive terminal\n")
                 return None
             dropped = self._input.begin_question()
             self._question = asyncio.Event()
             try:
                 if dropped.strip():
-                    words = "what you had typed" if form.secret else dropped.strip()  # it may be part of the secret
-                    self.show(NoticeBlock("warning", f"not sent, because there is a question first: {words}"))
+                    words = "typed text" if form.secret else dropped.strip()  # it may be part of the secret
+                    self.show(NoticeBlock("warning", f"not sent; answer the question first: {words}"))
                 with self._without_echo() if form.secret else contextlib.nullcontext():
                     return await self._read_form_answer(form, clean)
             finally:
@@ -242,7 +242,7 @@ class PlainUI:
     def insert(self, text: str) -> None:
         """Without an input line, shows the text so that it is not lost."""
         if text.strip():
-            self.show(NoticeBlock("warning", f"not sent: {text}", "type it again, if you still want it"))
+            self.show(NoticeBlock("warning", f"not sent: {text}", "type it again to send it"))
 
     def clear(self) -> None:
         pass
@@ -275,7 +275,7 @@ class PlainUI:
             return self._emit(ExitRequested(immediately=True, exit_code=_INTERRUPTED))
         if self._live.activity:
             return self._emit(KeyPressed("cancel"))
-        self._write("press Ctrl-C again to leave\n")
+        self._write("press Ctrl-C again to exit\n")
         return self._wake()
 
     def _restore_signals(self) -> None:

@@ -31,10 +31,10 @@ _COLLAPSED_LINES: Final = 12
 _ERROR_LINES: Final = 5
 _EXPANDED_LINES: Final = 400
 _LIST_TOOLS: Final = frozenset(("TodoWrite",))
-_TODO_MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "to do:"}
+_TODO_MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "todo:"}
 _BAR: Final = "│ "
 _OURS: Final = re.compile(
-    r"\W*(?:you|kitbag|thinking|tool|error|warning|note|fix|question|answer|working|changes|why|look out)\s*:", re.I
+    r"\W*(?:you|kitbag|thinking|tool|error|warning|note|fix|question|answer|working|changes|why|warnings)\s*:", re.I
 )
 """Starts of lines that the chat itself writes."""
 
@@ -132,7 +132,7 @@ class PlainRenderer:
             left = len(lines) - _ERROR_LINES
             return [
                 *rows,
-                *([f"({format_count(left, 'line')} before these)"] if left > 0 else []),
+                *([f"({format_count(left, 'earlier line')})"] if left > 0 else []),
                 *lines[-_ERROR_LINES:],
             ]
         return rows
@@ -159,7 +159,7 @@ class PlainRenderer:
         shown = [(bar.label, max(bar.tokens, 0), bar.note) for bar in block.bars]
         shown.append(("free", whole - sum(tokens for _, tokens, _ in shown), ""))
         rows = [
-            f"{self.line(label)}: {format_count(tokens, 'token')}, {100 * tokens / whole:.1f} per cent"
+            f"{self.line(label)}: {format_count(tokens, 'token')}, {100 * tokens / whole:.1f} percent"
             + (f", {self.line(note)}" if note else "")
             for label, tokens, note in shown
         ]

@@ -18,7 +18,7 @@ RECENT_KEY_SECONDS: Final = 1.0
 """A user who typed within this time may still be typing."""
 TYPED_TEXT_SECONDS: Final = 0.6
 """Pause after typed text before a key selects an option again."""
-_NOTHING_SELECTED: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
+_NOTHING_SELECTED: Final = "nothing selected; use Up and Down, or press an option's key"
 _MAX_LABEL_LINES: Final = 4
 
 
@@ -76,7 +76,7 @@ class FormState:
         """The user types text where only keys are answers: ignore keys until they pause."""
         self._text_typed_at = self._clock()
         self.cursor, self._typed = -1, ""
-        self.hint = "that looked like words: press one of the keys alone"
+        self.hint = "text ignored; press a single option key"
 
     def needs_quiet(self) -> bool:
         if self._clock() - self._text_typed_at >= TYPED_TEXT_SECONDS:
@@ -146,7 +146,7 @@ class FormState:
         if self.is_writing:
             if text.strip() or not self.form.options:
                 return FormResult(FormAnswer(keys, text))
-            self.hint = "write something, or Esc to go back to the choices"
+            self.hint = "type an answer, or press Esc to go back to the options"
             return None
         if not self.form.options:
             return FormResult(FormAnswer())
@@ -161,7 +161,7 @@ class FormState:
         if keys or self._confirms_none:
             return FormResult(FormAnswer(keys))
         self._confirms_none = True
-        self.hint = "Space chooses; Enter again chooses none"
+        self.hint = "Space to select; press Enter again to select none"
         return None
 
     def start_writing(self) -> None:
@@ -224,18 +224,18 @@ class FormState:
 
     def _footer(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
         if self.is_waiting:
-            return [(STYLES["warning"], truncate_to_width("  stop typing for a moment to answer", width))]
+            return [(STYLES["warning"], truncate_to_width("  pause typing for a moment to answer", width))]
         if self.hint:
             return [(STYLES["warning"], truncate_to_width(f"  {self.hint}", width))]
-        free_text_hint, cancel_hint = clean(self.form.free_text_hint), f"Esc {self.form.cancel_effect or 'leaves it'}"
+        free_text_hint, cancel_hint = clean(self.form.free_text_hint), f"Esc to {self.form.cancel_effect or 'cancel'}"
         if self.is_writing:
-            hints = ["Enter sends it", "Esc goes back" if self.form.options else cancel_hint]
+            hints = ["Enter to send", "Esc to go back" if self.form.options else cancel_hint]
             if free_text_hint:
                 hints.insert(0, free_text_hint)
         else:
-            hints = ["Up/Down and Enter, or a key"] if self.form.options else ["Enter goes on"]
+            hints = ["Up/Down and Enter, or press a key"] if self.form.options else ["Enter to continue"]
             if self.form.multiple:
-                hints = ["Space chooses", "Enter is done"]
+                hints = ["Space to select", "Enter to confirm"]
             hints.append(cancel_hint)
             if free_text_hint:
                 hints.append(f"Tab: {free_text_hint}")
@@ -247,8 +247,8 @@ def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
     prompt = " ".join(form.prompt.split())
     head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
     if answer is None:
-        return (*head, Span("left without an answer", "dim"))
+        return (*head, Span("canceled", "dim"))
     labels = [option.label for option in form.options if option.key in answer.keys]
     if answer.text:
         labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
-    return (*head, Span(", ".join(labels) or "nothing", "strong"))
+    return (*head, Span(", ".join(labels) or "none", "strong"))

@@ -106,7 +106,7 @@ class InputLine:
             typed = self.buffer.text.rstrip()
             text, images = self._pastes.expand(typed)
         except (KitbagError, OSError) as error:
-            fix = error.fix if isinstance(error, KitbagError) else "the line is kept: mend it and send it again"
+            fix = error.fix if isinstance(error, KitbagError) else "fix the line and send it again"
             self._show(NoticeBlock("error", str(error), fix))
             return
         self._clear_line(store=True)
@@ -136,7 +136,7 @@ class InputLine:
                 self._hint("", 0.0)
                 return
             self._escaped_at = now
-            self._hint("Esc again clears the line", CLEAR_SECONDS)
+            self._hint("press Esc again to clear the input", CLEAR_SECONDS)
         self._emit(KeyPressed("cancel"))
 
     def interrupt(self) -> None:
@@ -149,13 +149,13 @@ class InputLine:
             self._emit(KeyPressed("cancel"))
         elif self.buffer.text:
             self._clear_line(store=False)
-            self._hint("Ctrl-_ brings the text back", EXIT_SECONDS)
+            self._hint("press Ctrl-_ to restore the text", EXIT_SECONDS)
             return
         elif is_second:
             self._emit(ExitRequested(immediately=True, exit_code=_INTERRUPTED))
             return
         self._interrupted_at = now
-        self._hint("press Ctrl-C again to leave", EXIT_SECONDS)
+        self._hint("press Ctrl-C again to exit", EXIT_SECONDS)
 
     def end_of_input(self) -> None:
         """Ctrl-D."""
@@ -201,7 +201,7 @@ class InputLine:
         if placeholder:
             self.buffer.insert_text(placeholder)
         else:
-            self._hint("no image was found in the clipboard", EXIT_SECONDS)
+            self._hint("no image in the clipboard", EXIT_SECONDS)
 
     def insert(self, text: str) -> None:
         """Inserts before the current text."""

@@ -46,8 +46,8 @@ from kitbag.text.terminal_width import text_width, truncate_to_width
 PROMPT: Final = "> "
 _MAX_COMPLETIONS: Final = 8
 _SHORT_RULE: Final = 40
-_WELCOME_HINT: Final = "ask anything · / for commands · @ for files · ! for your shell"
-_SHELL_HINT: Final = "Enter runs it in your own shell; the model sees it with your next message"
+_WELCOME_HINT: Final = "ask anything · / for commands · @ for files · ! for shell"
+_SHELL_HINT: Final = "press Enter to run this in your shell; the model sees it with your next message"
 
 
 class FrameState(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ def live_lines(
         [_running(call, spinner, now, clean) for call in live.running[: height + 1]],
         len(live.running),
         min(left, max(1, height // 3)),
-        "more at work",
+        "more running",
     )
     left -= len(running)
     queued = _truncate(
@@ -69,7 +69,7 @@ def _activity(live: LiveState, spinner: str, now: float, clean: Callable[[str], 
     if live.tokens:
         facts.append(f"{format_thousands(live.tokens)} token{'' if live.tokens == 1 else 's'}")
     if can_stop:
-        facts.append("Esc stops it")
+        facts.append("Esc to interrupt")
     facts_text = f" ({' · '.join(facts)})" if facts else ""
     return [(STYLES["accent"], f"{spinner} {clean(live.activity)}"), ("dim", facts_text)]
 

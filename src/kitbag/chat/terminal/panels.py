@@ -95,10 +95,10 @@ class PanelState:
 
     def _footer(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
         if self.running_action:
-            return [("dim", truncate_to_width(f"  {clean(self.running_action)} … Esc stops it", width))]
+            return [("dim", truncate_to_width(f"  {clean(self.running_action)} … Esc to interrupt", width))]
         hints = [f"{action.key} {clean(action.label)}" for action in self.panel.actions] if self.rows else []
         count = f"{self.cursor + 1}/{len(self.rows)} · " if len(self.rows) > self.page else ""
-        return [("dim", truncate_to_width(f"  {count}{' · '.join([*hints, 'Esc closes'])}", width))]
+        return [("dim", truncate_to_width(f"  {count}{' · '.join([*hints, 'Esc to close'])}", width))]
 
 
 class PanelRunner:

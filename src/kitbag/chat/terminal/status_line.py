@@ -61,7 +61,9 @@ def _parts(status: ChatStatus, clean: Callable[[str], str]) -> list[_Part]:
     folder = directory.rstrip("/").rpartition("/")[2]
     shorter_model = model.rpartition("/")[2]
     return [
-        _Part(importance=9, texts=_count(status.questions, "question waits", "questions wait", "?"), tone="warning"),
+        _Part(
+            importance=9, texts=_count(status.questions, "approval pending", "approvals pending", "?"), tone="warning"
+        ),
         _Part(importance=8, texts=(mode,) if mode else (), tone=_MODES.get(status.mode, "dim")),
         _Part(
             importance=5,
@@ -101,7 +103,7 @@ def _context(status: ChatStatus) -> _Part:
 
 def _cost(dollars: float | None) -> tuple[str, ...]:
     if dollars is None:
-        return ("cost not known", "$?")
+        return ("cost unknown", "$?")
     if dollars <= 0:
         return ()
     return (f"${dollars:.2f}",) if dollars >= 0.005 else ("<$0.01",)

@@ -179,7 +179,7 @@ class TerminalUI:
         try:
             return self._get_renderer().render(block, width, color=self._is_colored, hide=self.redact)
         except Exception as error:  # noqa: BLE001 - a block that fails to render must neither end the chat nor get lost
-            return f"{self._cleaner.text(f'{block} (not drawn: {error})')}\n"
+            return f"{self._cleaner.text(f'{block} (rendering failed: {error})')}\n"
 
     def _get_renderer(self) -> BlockRenderer:
         if self._renderer is None:
@@ -351,7 +351,7 @@ class TerminalUI:
 
     def _show_key_error(self, error: Exception) -> None:
         problem = error.problem if isinstance(error, KitbagError) else f"{type(error).__name__}: {error}"
-        self.show(NoticeBlock("error", f"that key did not work: {problem}"))
+        self.show(NoticeBlock("error", f"key failed: {problem}"))
 
     def _suspend(self) -> None:
         self._suspended = True
@@ -389,7 +389,7 @@ class TerminalUI:
             except EOFError:
                 self._request_exit(_EXIT_HANGUP)
             except Exception as error:  # noqa: BLE001 - shown once the terminal is restored
-                problem = NoticeBlock("error", f"the terminal could not be drawn: {type(error).__name__}: {error}")
+                problem = NoticeBlock("error", f"can't draw to the terminal: {type(error).__name__}: {error}")
                 self._request_exit(1)
             finally:
                 self._end()

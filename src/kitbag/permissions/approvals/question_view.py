@@ -101,7 +101,7 @@ def render_approval(request: ApprovalRequest, max_characters: int | None = MAX_A
         lines.append(f"{name}:")
         lines += [GUTTER + line for line in value]
     lines += view.reasons
-    return [*lines, "look out:", *(f"  {warning}" for warning in view.warnings)] if view.warnings else lines
+    return [*lines, "warnings:", *(f"  {warning}" for warning in view.warnings)] if view.warnings else lines
 
 
 def visible_lines(text: str, max_characters: int | None = None) -> list[str]:

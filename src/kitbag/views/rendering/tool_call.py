@@ -45,7 +45,7 @@ def tool_rows(call: ToolBlock, width: int, clean: Cleaner) -> list[list[StyledRu
     if call.is_open:
         rows += _truncate_rows(body, _OPEN_LINES, width, key="")
         if omitted_chars:
-            rows.append([StyledRun(f"{_INDENT}… {omitted_chars:,} more characters are left out", TONES["dim"])])
+            rows.append([StyledRun(f"{_INDENT}… {omitted_chars:,} more characters omitted", TONES["dim"])])
     elif is_diff(details):
         rows += _truncate_rows(body, FOLDED_LINES, width)
     elif call.is_error or call.name in _COMMANDS:
@@ -90,16 +90,16 @@ def _truncate_rows(
     omitted = len(rows) - max_rows
     if omitted <= 1:  # the note would take the same line
         return rows
-    note = f"{_INDENT}… {omitted:,} more lines" + (f" ({key})" if key else " are left out")
+    note = f"{_INDENT}… {omitted:,} more lines" + (f" ({key} to expand)" if key else " omitted")
     note_row = [StyledRun(truncate_to_width(note, width), TONES["dim"])]
     return [note_row, *rows[-max_rows:]] if from_end else [*rows[:max_rows], note_row]
 
 
 def thought_rows(thought: ThinkingBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
-    elapsed = f"{thought.seconds:.0f} s" if thought.seconds < 60 else format_seconds(thought.seconds)
+    elapsed = f"{thought.seconds:.0f}s" if thought.seconds < 60 else format_seconds(thought.seconds)
     label = f"✻ thought for {elapsed}" if thought.seconds >= 0.5 else "✻ thought"
     if not thought.is_open:
-        return [[StyledRun(truncate_to_width(f"{label} ({_KEY} shows it)", width), TONES["dim"])]]
+        return [[StyledRun(truncate_to_width(f"{label} ({_KEY} to expand)", width), TONES["dim"])]]
     text = clean.text(thought.text[:_OPEN_CHARACTERS]).strip("\n")
     rows = [[StyledRun(truncate_to_width(label, width), TONES["dim"])]]
     body = [
