@@ -39,13 +39,13 @@ def test_rules_are_told_with_effect_and_source_and_where_they_are_changed(at_hom
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("/permissions test Bash git push", ("Bash: would be asked", "git push")),
-        ("/permissions Bash git push", ("Bash: would be asked", "git push")),
-        ("/permissions Bash(git push)", ("Bash: would be asked", "git push")),
+        ("/permissions test Bash git push", ("Bash: needs approval", "git push")),
+        ("/permissions Bash git push", ("Bash: needs approval", "git push")),
+        ("/permissions Bash(git push)", ("Bash: needs approval", "git push")),
         ("/permissions test git push && rm x", ("Bash: denied", "rm x", "`Bash(rm:*)`", "settings.toml")),
         ("/permissions Read README.md", ("Read: allowed",)),
-        ("/permissions test Edit(a.txt)", ("Edit: would be asked",)),
-        ("/permissions mcp__files__read x", ("mcp__files__read: would be asked",)),
+        ("/permissions test Edit(a.txt)", ("Edit: needs approval",)),
+        ("/permissions mcp__files__read x", ("mcp__files__read: needs approval",)),
     ],
 )
 def test_a_decision_is_explained_and_nothing_is_run(at_home: World, line: str, words: tuple[str, ...]) -> None:
@@ -65,7 +65,7 @@ def test_a_decision_is_explained_and_nothing_is_run(at_home: World, line: str, w
 def test_the_mode_of_now_decides(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
-            assert "Write: would be asked" in await talk.command("/permissions Write a.txt")
+            assert "Write: needs approval" in await talk.command("/permissions Write a.txt")
             await talk.agent.use_mode("plan")
             assert "Write: denied" in await talk.command("/permissions Write a.txt")
 

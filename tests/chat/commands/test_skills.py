@@ -199,7 +199,7 @@ def test_the_panel_switches_through_all_states_and_shows(at_home: World) -> None
             assert states == ["on", "name-only", "user-only", "off", "on"]
             assert "Deploys the thing." in shown
             assert "references/notes.md" in shown
-            assert "at start" in shown
+            assert "when loaded" in shown
             assert "described" in shown
 
     asyncio.run(look())
