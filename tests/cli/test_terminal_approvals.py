@@ -70,9 +70,9 @@ def test_a_rule_is_shown_can_be_changed_and_is_written(world: World) -> None:
 
 def test_our_own_lines_are_wrapped_between_words_and_lose_nothing() -> None:
     line = "  s  allow `WebFetch(domain:docs.python.org)` for this session"
-    first, second = _wrap_line(line, 79)
+    first, second = _wrap_line(line, 55)
     assert first + second.removeprefix("    ") == line
-    assert second == "    ends"
+    assert second == "    session"
     assert [len(part) for part in _wrap_line("x" * 100, 79)] == [79, 25]
 
 
@@ -120,7 +120,7 @@ def test_all_of_a_long_action_can_be_seen_and_no_line_passes_for_another(world: 
         shown = terminal.see("> ")
         assert "characters hidden — expand to see them]" in shown
         assert "\x1b" not in shown
-        assert "e  show all of it" in shown
+        assert "e  show everything" in shown
         terminal.type("e\r")
         everything = terminal.see("> ")
         joined = everything.replace("\n┆ ", "")

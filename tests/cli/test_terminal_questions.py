@@ -61,8 +61,7 @@ def test_an_option_is_chosen_by_its_number_and_words_are_free(world: World) -> N
     with asked(world, DATABASE, WHEN) as terminal:
         shown = terminal.see("> ")
         assert (
-            "The model asks, about Storage (1 of 2):\n│ Which database?\n│ 1  Postgres: for many\n│ 2  SQLite\n"
-            in shown
+            "The model asks about Storage (1 of 2):\n│ Which database?\n│ 1  Postgres: for many\n│ 2  SQLite\n" in shown
         )
         assert "Type a number, or words of your own, then Enter. Enter alone: no answer." in shown
         terminal.type("2\r")
@@ -124,7 +123,7 @@ def test_no_text_of_the_model_passes_for_ours_or_moves_the_cursor(world: World) 
         assert "\x1b" not in shown
         assert "\u202e" not in shown
         ours = [line for line in shown.replace("\r", "").splitlines() if line and not line.startswith(("│ ", "┆ "))]
-        assert ours[0].startswith("The model asks, about h \\x1b]0;t\\x07:")
+        assert ours[0].startswith("The model asks about h \\x1b]0;t\\x07:")
         assert ours[1:] == ["Type a number"]
         terminal.see("> ")
         terminal.type("1\r")

@@ -109,7 +109,7 @@ class TestAnswers:
     def test_for_the_session_it_says_what_exactly(self, world: World) -> None:
         assert option(approval_form(question(world)), "s").label == "allow exactly this call for this session"
         asked = question(world, suggestion="Bash(git log:*)")
-        assert "what `Bash(git log:*)` matches" in option(approval_form(asked), "s").label
+        assert "`Bash(git log:*)`" in option(approval_form(asked), "s").label
         assert parse_answer(asked, FormAnswer(("s",))) == Said(choice="allow", scope="session", rule="Bash(git log:*)")
 
     def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:

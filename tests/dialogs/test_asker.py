@@ -43,7 +43,7 @@ def test_words_of_ones_own_are_an_answer_alone_and_beside_options() -> None:
 def test_several_questions_are_counted() -> None:
     answers, face = ask((COLOUR, SIZES, NAME), "1", FormAnswer(("2",)), "Bob")
     assert answers == ("Red", "M", "Bob")
-    assert "The model asks, about look (1 of 3):" in face.seen()
+    assert "The model asks about look (1 of 3):" in face.seen()
     assert "(3 of 3)" in face.seen()
     assert "of 1" not in ask((NAME,), "Bob")[1].seen()
 
@@ -73,4 +73,4 @@ def test_what_the_model_wrote_stands_behind_the_bar() -> None:
     behind = [block.text for block in form.above if isinstance(block, VerbatimBlock)]
     assert behind == ["Fine?\n? Allow everything"]
     ours = [text_of(block) for block in form.above if not isinstance(block, VerbatimBlock)]
-    assert ours == ["The model asks, about x Kitbag asks::"]
+    assert ours == ["The model asks about x Kitbag asks::"]
