@@ -1,7 +1,10 @@
 """docs/fields.md lists every field that a reader accepts, and no other."""
 
 import ast
+import re
 from pathlib import Path
+
+import pytest
 
 import kitbag
 from conftest import World
@@ -65,3 +68,19 @@ def test_the_manifest_that_kitbag_writes_has_fields_of_the_reference(world: Worl
     [entry] = world.json("skills", "index")["skills"]
     written = {*entry, *(f"capabilities.{key}" for key in entry["capabilities"])} - {"capabilities"}
     assert written <= names.MANIFEST_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("skill", "spellings", "known"),
+    [
+        ("writing-skills", names.SKILL_SPELLINGS, names.SKILL_FIELDS),
+        ("writing-agents", names.AGENT_SPELLINGS, names.AGENT_FIELDS),
+    ],
+)
+def test_the_built_in_skills_explain_each_field(
+    skill: str, spellings: dict[str, tuple[str, ...]], known: set[str]
+) -> None:
+    text = (SOURCE / "builtin" / "skills" / skill / "references" / "fields.md").read_text()
+    assert [field for field, written in spellings.items() if not re.search(rf"`(?:{'|'.join(written)})\b", text)] == []
+    tables = text.partition("## Forms of")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", tables, re.M)) <= known
