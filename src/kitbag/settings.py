@@ -155,7 +155,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="sandbox.writable",
         kind="paths",
         default=[],
-        description="directories outside the workspace that sandboxed commands may write to, such as `~/out`",
+        description="directories outside the workspace that Kitbag may write to, such as `~/out`",
     ),
     Setting(
         key="fetch.private",

@@ -126,7 +126,7 @@ class TestPaths:
 
     def test_it_is_shown_as_name_only(self, house: House) -> None:
         (found,) = [one for one in house.world.json("skills", "list") if one["name"] == "sql-style"]
-        assert found["reason"] == "described when a file is used that its `paths` match"
+        assert found["reason"] == "described when a file that matches its `paths` is used"
 
 
 def test_a_skill_knows_its_session_and_its_project(house: House) -> None:

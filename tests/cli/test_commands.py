@@ -77,7 +77,7 @@ def test_with_json_an_error_is_json_too(world: World) -> None:
     done = world.run("skills", "show", "nothing", "--json")
     assert (done.returncode, done.stdout) == (4, "")
     error = json.loads(done.stderr)["error"]
-    assert (error["code"], error["problem"]) == (4, "no skill is called 'nothing'")
+    assert (error["code"], error["problem"]) == (4, "no skill named 'nothing'")
 
 
 def test_shells_are_told_how_to_complete(world: World) -> None:
@@ -149,7 +149,7 @@ def test_a_persona_in_settings_that_does_not_exist_here_is_a_remark_and_not_the_
     world.skill(".kitbag/skills", "x")
     world.ok("config", "set", "persona", "developer")
     assert "x" in {item["name"] for item in world.json("skills", "list")}
-    assert "no persona is called 'developer'" in world.ok("doctor")
+    assert "no persona named 'developer'" in world.ok("doctor")
 
 
 def test_agents_can_be_switched(world: World) -> None:

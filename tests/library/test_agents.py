@@ -248,7 +248,7 @@ def test_a_remote_agent_of_gemini_is_there_and_not_offered(tmp_path: Path, lines
     assert agent is not None
     assert (agent.name, agent.disabled) == ("far", True)
     assert codes(notes) == [("info", "remote-not-started", 2)]
-    assert notes[0].problem == "remote agents are not started"
+    assert notes[0].problem == "remote agents are not supported"
 
 
 def test_a_list_of_remote_agents_is_a_remark_and_no_agent(tmp_path: Path) -> None:

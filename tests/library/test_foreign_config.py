@@ -19,7 +19,7 @@ def notes(world: World) -> list[Diagnostic]:
         (
             ".mcp.json",
             {"mcpServers": {"files": {"command": "x"}}},
-            "MCP servers are started only where the workspace is trusted: files",
+            "MCP servers are started only in a trusted workspace: files",
         ),
         (".vscode/mcp.json", {"servers": {"db": {}}}, "MCP servers are not started: db"),
         ("opencode.json", {"mcp": {"web": {}}}, "MCP servers are not started: web"),
@@ -32,7 +32,7 @@ def notes(world: World) -> list[Diagnostic]:
         (".claude/settings.json", {"apiKeyHelper": "cat key"}, "the key helper command is not run"),
         (".cursor/hooks.json", {"hooks": {"stop": []}}, "hooks are not run: stop"),
         ("~/.gemini/settings.json", {"mcpServers": {"g": {}}}, "MCP servers are not started: g"),
-        (".claude/settings.json", {"env": {"A": "b"}}, "environment variables from it are not used: A"),
+        (".claude/settings.json", {"env": {"A": "b"}}, "its environment variables are ignored: A"),
     ],
 )
 def test_each_is_named_with_its_line(world: World, file: str, content: object, said: str) -> None:
@@ -56,7 +56,7 @@ def test_nothing_to_run_means_nothing_to_say(world: World) -> None:
 @pytest.mark.parametrize("text", ["{not json", "// a comment\n{}", "[" * 100_000, b"\xff\x00\xfe"])
 def test_what_can_t_be_read_is_said_and_never_raised(world: World, text: str | bytes) -> None:
     world.write(".mcp.json", text)
-    assert [d.problem for d in notes(world)] == ["can't be read as JSON; nothing in it is used"]
+    assert [d.problem for d in notes(world)] == ["not valid JSON; ignored"]
 
 
 def test_names_from_a_file_can_t_add_lines_to_the_report(world: World) -> None:

@@ -17,17 +17,17 @@ def notes(world: World, code: str, **options: object) -> list[Diagnostic]:
 
 RULES = [
     (".kitbag/skills", "~/.kitbag/skills", "project, .kitbag before user, ~/.kitbag"),
-    ("~/.kitbag/skills", ".claude/skills", "user, ~/.kitbag before project, another tool's folder"),
-    (".claude/skills", "~/.claude/skills", "project, another tool's folder before user, another tool's folder"),
+    ("~/.kitbag/skills", ".claude/skills", "user, ~/.kitbag before project, another tool's directory"),
+    (".claude/skills", "~/.claude/skills", "project, another tool's directory before user, another tool's directory"),
     (
         ".agents/skills",
         ".claude/skills",
-        "project, another tool's folder: the closer directory, then the order of tools",
+        "project, another tool's directory: closer directory first, then by tool",
     ),
     (
         ".kitbag/skills",
         ".kitbag/skills/deeper",
-        "within one root: the folder of that name, then the shallowest, then the alphabet",
+        "same root: directory with that name first, then by depth, then alphabetically",
     ),
 ]
 
@@ -38,7 +38,7 @@ def test_a_collision_names_winner_loser_and_rule(world: World, first: str, secon
     (note,) = notes(world, "shadowed")
     assert note.severity == "warning"
     assert note.file == str(loser)
-    assert note.problem == f"'deploy' is not used: {winner} has that name and comes first ({rule})"
+    assert note.problem == f"'deploy' is shadowed by {winner} ({rule})"
     assert note.fix == "rename or remove one of them"
 
 
@@ -54,7 +54,7 @@ def test_a_skill_before_a_command_is_a_rule_of_its_own(world: World) -> None:
     command = world.write(".claude/commands/deploy.md", "---\ndescription: d\n---\nDo.\n")
     (note,) = notes(world, "shadowed")
     assert note.file == str(command)
-    assert note.problem.endswith("(project, another tool's folder: a skill before a command)")
+    assert note.problem.endswith("(project, another tool's directory: skills before commands)")
 
 
 def test_another_order_is_another_rule(world: World) -> None:
@@ -62,14 +62,14 @@ def test_another_order_is_another_rule(world: World) -> None:
     world.write("~/.kitbag/settings.toml", 'precedence = "claude"\n')
     (note,) = notes(world, "shadowed")
     assert note.file == str(loser)
-    assert f"{winner} has that name and comes first (user, ~/.kitbag before project, .kitbag)" in note.problem
+    assert f"is shadowed by {winner} (user, ~/.kitbag before project, .kitbag)" in note.problem
 
 
 def test_whoever_replaces_a_built_in_item_is_told_and_not_warned(world: World) -> None:
     world.write(".kitbag/agents/Explore.md", "---\nname: explore\ndescription: Mine.\n---\nWork.\n")
     (note,) = notes(world, "shadowed")
     assert note.severity == "info"
-    assert note.fix == "nothing, if you meant to replace the built-in one"
+    assert note.fix == "no action needed if you meant to replace the built-in item"
 
 
 def test_one_file_that_two_folders_lead_to_is_nothing_to_speak_of(world: World) -> None:
@@ -98,10 +98,10 @@ def test_names_that_a_persona_declares_and_nothing_has_are_told_with_close_ones(
     found = notes(world, "unknown-name")
     assert {d.file for d in found} == {str(path)}
     assert {(d.problem, d.fix) for d in found} == {
-        ("`core_skills` names 'code-revew', but no skill is called so", "did you mean code-review?"),
-        ("`skills` names 'nothing-like-it', but no skill is called so", "correct the name, or add the skill"),
-        ("`on_demand_skills` names 'x9', but no skill is called so", "correct the name, or add the skill"),
-        ("`subagents` names 'Explor', but no agent is called so", "did you mean Explore?"),
+        ("`core_skills` refers to an unknown skill 'code-revew'", "did you mean code-review?"),
+        ("`skills` refers to an unknown skill 'nothing-like-it'", "fix the name, or add the skill"),
+        ("`on_demand_skills` refers to an unknown skill 'x9'", "fix the name, or add the skill"),
+        ("`subagents` refers to an unknown agent 'Explor'", "did you mean Explore?"),
     }
 
 
@@ -119,8 +119,8 @@ def test_names_that_agents_and_skills_declare_are_told_too(world: World) -> None
     skill = world.skill(".kitbag/skills", "deploy", subagents="[explorer9]")
     found = notes(world, "unknown-name")
     assert {(d.file, d.problem.split(",")[0]) for d in found} == {
-        (str(agent), "`skills` names 'deploi'"),
-        (str(skill), "`subagents` names 'explorer9'"),
+        (str(agent), "`skills` refers to an unknown skill 'deploi'"),
+        (str(skill), "`subagents` refers to an unknown agent 'explorer9'"),
     }
 
 
@@ -137,8 +137,8 @@ def test_a_state_for_a_short_name_does_nothing_and_says_so(world: World) -> None
     file = world.write("~/.kitbag/settings.toml", '[skills]\nclean = "off"\n"data/clean" = "on"\nelsewhere = "off"\n')
     (note,) = notes(world, "unknown-name")
     assert note.file == str(file)
-    assert note.problem == "`skills.clean` changes nothing: that is no full name"
-    assert note.fix == "write the full name: data/clean"
+    assert note.problem == "`skills.clean` has no effect: not a full name"
+    assert note.fix == "use the full name: data/clean"
 
 
 def test_a_large_library_with_many_wrong_names_is_reviewed_all_the_same(world: World) -> None:
@@ -159,7 +159,7 @@ def test_a_skill_that_a_chat_command_hides_is_told(world: World, name: str) -> N
     path = world.skill(".kitbag/skills", name)
     (note,) = notes(world, "reserved-name")
     assert (note.file, note.severity) == (str(path), "warning")
-    assert note.problem == f"/{name.lower()} is a command of the chat, which wins"
+    assert note.problem == f"the chat command /{name.lower()} takes precedence over this skill"
 
 
 def test_the_chat_s_commands_of_the_contract_are_all_reserved() -> None:
@@ -182,7 +182,7 @@ def test_a_skill_inside_a_skill_is_told_and_not_loaded(world: World) -> None:
     assert not registry.skills.candidates("inner")
     (note,) = find_nested_skills(registry.skills)
     assert (note.severity, note.file) == ("info", str(inner))
-    assert note.problem == "inside the skill 'outer', so it is that skill's file and not a skill of its own"
+    assert note.problem == "ignored: it is inside the skill 'outer'"
 
 
 def test_the_search_for_nested_skills_follows_no_links_round_in_a_circle(world: World) -> None:

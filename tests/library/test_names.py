@@ -73,10 +73,10 @@ def test_what_can_t_be_a_name_is_replaced_by_the_folder_s_and_said(written: obje
 @pytest.mark.parametrize(
     ("written", "name", "wrong"),
     [
-        ("/etc/passwd", "etc-passwd", "characters that names can't have"),
-        ("plugin:stolen", "plugin-stolen", "characters that names can't have"),
-        ("a\\b", "a-b", "characters that names can't have"),
-        ("two\nlines", "two lines", "characters that names can't have"),
+        ("/etc/passwd", "etc-passwd", "characters that are not allowed"),
+        ("plugin:stolen", "plugin-stolen", "characters that are not allowed"),
+        ("a\\b", "a-b", "characters that are not allowed"),
+        ("two\nlines", "two lines", "characters that are not allowed"),
         ("red\x1b[31m", "red[31m", "U+001B"),
         ("zero\u200bwidth", "zerowidth", "U+200B"),
         ("turn\u202eed", "turned", "U+202E"),
@@ -201,7 +201,7 @@ def test_a_short_name_that_several_have_is_an_error_with_all_full_names() -> Non
     space = names("git:commit", "hg:commit", "team/commit")
     with pytest.raises(AmbiguousError) as raised:
         space.get("Commit")
-    assert raised.value.problem == "'Commit' could be any of: git:commit, hg:commit, team/commit"
+    assert raised.value.problem == "'Commit' is ambiguous; it matches git:commit, hg:commit, team/commit"
     assert raised.value.fix == "use the full name"
     assert raised.value.exit_code == 5
 
@@ -214,13 +214,13 @@ def test_an_unknown_name_is_an_error_with_the_close_ones() -> None:
     space = names("deploy-service", "git:commit", "review")
     with pytest.raises(NotFoundError) as raised:
         space.get("deploy-servce")
-    assert raised.value.problem == "no skill is called 'deploy-servce'"
+    assert raised.value.problem == "no skill named 'deploy-servce'"
     assert raised.value.fix == "did you mean deploy-service?"
     assert space.suggest("comit") == ["git:commit"]
     assert space.suggest("service")[0] == "deploy-service"
     with pytest.raises(NotFoundError) as raised:
         space.get("zzzzzz")
-    assert raised.value.fix == "kitbag skills list shows all names"
+    assert raised.value.fix == "run `kitbag skills list` to see all names"
 
 
 @pytest.mark.parametrize("wanted", ["", " ", "!!!", "-", "..", "🚀🚀"])

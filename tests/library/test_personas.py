@@ -103,14 +103,14 @@ def test_yaml_that_is_none_is_read_field_by_field_and_told_with_its_line(tmp_pat
 
 def test_unknown_fields_are_told_with_those_that_exist(tmp_path: Path) -> None:
     _, found = read(tmp_path, "name: dev\nskill: [a]\n")
-    assert found[0].problem == "`skill` is not a field of personas; ignored"
+    assert found[0].problem == "unknown field `skill`; ignored"
     assert "skills" in found[0].fix
 
 
 def test_a_map_where_a_list_belongs_is_told(tmp_path: Path) -> None:
     persona, found = read(tmp_path, "skills:\n  a: 1\n")
     assert persona.skills == ()
-    assert "`skills` is a map" in found[0].problem
+    assert "`skills` must be a list" in found[0].problem
 
 
 def test_names_and_texts_can_t_hide_or_escape(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_persona_is_chosen_with_its_team_or_by_its_full_name(teams: World) -> 
 def test_a_team_or_persona_that_does_not_exist_is_an_error_with_those_that_do(teams: World) -> None:
     with pytest.raises(NotFoundError) as raised:
         teams.registry(team="dta").visibility_context()
-    assert raised.value.fix == "teams that exist: data, web"
+    assert raised.value.fix == "available teams: data, web"
     with pytest.raises(NotFoundError) as raised:
         teams.registry(team="data", persona="ops").visibility_context()
     assert "ops" in raised.value.problem

@@ -184,7 +184,7 @@ def test_a_file_without_a_head_is_a_skill_all_the_same(tmp_path: Path) -> None:
     skill, notes = read(tmp_path, "# Title\n\nWhat it does.\n")
     assert skill is not None
     assert (skill.name, skill.description) == ("a", "What it does.")
-    assert "no head" in notes[0].problem
+    assert "no frontmatter" in notes[0].problem
 
 
 def test_an_empty_file_is_a_skill_without_words(tmp_path: Path) -> None:

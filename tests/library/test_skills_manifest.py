@@ -174,7 +174,10 @@ def test_a_name_can_t_lead_out_either(world: World, name: str) -> None:
 def test_an_entry_for_a_skill_that_is_not_there_is_told(world: World) -> None:
     manifest(world, {"name": "gone", "path": "skills/gone"}, {"name": "also-gone"})
     found = notes(world.registry())
-    assert {d.problem for d in found} == {"lists 'gone', which is not there", "lists 'also-gone', which is not there"}
+    assert {d.problem for d in found} == {
+        "lists 'gone', which does not exist",
+        "lists 'also-gone', which does not exist",
+    }
     assert "kitbag skills index" in found[0].fix
 
 
@@ -220,7 +223,7 @@ def test_the_second_entry_of_a_name_does_not_count_and_is_told(world: World) -> 
     manifest(world, {"name": "x", "description": "First."}, {"name": "X", "description": "Second."})
     registry = world.registry()
     assert registry.find_skill("x").description == "First."
-    assert [d.problem for d in notes(registry)] == ["'X' is listed twice; the first one counts"]
+    assert [d.problem for d in notes(registry)] == ["duplicate entry 'X'; the first one is used"]
 
 
 def test_wrong_types_are_left_out_and_the_rest_of_the_entry_counts(world: World) -> None:
@@ -248,7 +251,7 @@ def test_wrong_types_are_left_out_and_the_rest_of_the_entry_counts(world: World)
     assert (entry.version, entry.tier, entry.token_budget) == ("", "2.5", None)
     assert (entry.references, entry.inputs, entry.dispatch_triggers) == (("one.md",), ("TASK_ID",), ())
     assert {d.problem for d in notes(registry)} == {
-        "entry 1 of `skills`: `token_budget` is not a number above 0; not used",
+        "entry 1 of `skills`: `token_budget` must be a positive integer; ignored",
         "entry 2 of `skills`: no `name`; skipped",
         "entry 3 of `skills`: no `name`; skipped",
         "entry 4 of `skills`: no `name`; skipped",

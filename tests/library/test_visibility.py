@@ -210,15 +210,15 @@ def test_the_quick_way_for_many_gives_the_answers_of_the_careful_one() -> None:
 @pytest.mark.parametrize(
     ("one", "view", "reason"),
     [
-        (skill(), VisibilityContext(states=states(x="off")), "switched off in settings.toml"),
-        (skill(), VisibilityContext(states=states(x="user-only")), "for the user only, by settings.toml"),
-        (skill(), VisibilityContext(states=states(x="name-only")), "name only, by settings.toml"),
-        (skill(flags=NO_MODEL), VisibilityContext(), "disable-model-invocation in its file"),
+        (skill(), VisibilityContext(states=states(x="off")), "disabled in settings.toml"),
+        (skill(), VisibilityContext(states=states(x="user-only")), "user-only in settings.toml"),
+        (skill(), VisibilityContext(states=states(x="name-only")), "name-only in settings.toml"),
+        (skill(flags=NO_MODEL), VisibilityContext(), "disable-model-invocation is set in its file"),
         (skill(flags=NO_USER), VisibilityContext(), "user-invocable is false in its file"),
         (skill(), VisibilityContext(agent_tools=Tools("Read")), "the agent has no Skill tool"),
         (skill(team="data"), VisibilityContext(), "belongs to team data: load it as data/x, or choose a persona"),
         (skill(team="data"), VisibilityContext("web"), "belongs to team data, not web"),
-        (skill(team="data", group="ops"), LOOKERS["its persona"], "belongs to ops, not to dev"),
+        (skill(team="data", group="ops"), LOOKERS["its persona"], "belongs to ops, not dev"),
     ],
 )
 def test_a_closed_door_says_why_it_is_closed(one: Skill, view: VisibilityContext, reason: str) -> None:

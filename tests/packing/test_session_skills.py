@@ -209,7 +209,7 @@ def test_a_broken_or_lost_file_is_an_error_and_nothing_is_loaded(world: World) -
     with pytest.raises(InvalidError, match="NUL"):
         skills.load("x")
     path.unlink()
-    with pytest.raises(InvalidError, match="can't be read"):
+    with pytest.raises(InvalidError, match="cannot read file"):
         skills.load("x")
     assert skills.loaded() == []
 

@@ -167,7 +167,7 @@ class AgentDocument:
         if text in _TRUE or text in _FALSE:
             return text in _TRUE
         result = default if if_unreadable is None else if_unreadable
-        problem = f"`{key}` is neither true nor false; taken as {str(result).lower()}"
+        problem = f"`{key}` must be true or false; {str(result).lower()} is used"
         self.add_diagnostic("warning", "not-a-boolean", key, problem, f"write `{key}: true` or `{key}: false`")
         return result
 
@@ -178,7 +178,7 @@ class AgentDocument:
         if value is None or choice in choices or choice in _BLANK:
             return choice if choice in choices else ""
         problem = f"`{key}` is not one of {', '.join(sorted(choices))}; ignored"
-        self.add_diagnostic("warning", f"{field}-unknown", key, problem, "correct it, or remove the line")
+        self.add_diagnostic("warning", f"{field}-unknown", key, problem, "fix or remove the line")
         return ""
 
     def take_text(self, field: str) -> str:
@@ -190,7 +190,7 @@ class AgentDocument:
         hidden = find_hidden(text)
         if not hidden:
             return text
-        problem = f"`{key}` has hidden characters, left out: {format_code_points(hidden)}"
+        problem = f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}"
         self.add_diagnostic("warning", "hidden-characters", key, problem, "remove them")
         return remove_hidden(text).strip()
 
@@ -280,9 +280,9 @@ def _parse_toml(text: str, problems: list[FileProblem]) -> Metadata:
         # tomllib's time and memory are quadratic in the number of key parts.
         keys = [line] if line.lstrip().startswith("[") else _KEY_END.split(line)[:-1]
         if len(line) > _MAX_KEY_DEPTH and any(key.count(".") > _MAX_KEY_DEPTH for key in keys):
-            problem = f"a key of more than {_MAX_KEY_DEPTH} parts"
+            problem = f"key with more than {_MAX_KEY_DEPTH} parts"
             problems.append(
-                FileProblem(severity="error", code="toml-limit", line=number, problem=problem, fix="make it shorter")
+                FileProblem(severity="error", code="toml-limit", line=number, problem=problem, fix="shorten it")
             )
             return {}
     try:
@@ -308,7 +308,7 @@ _DATA_PARSERS: Final = {".yaml": _parse_yaml, ".yml": _parse_yaml, ".toml": _par
 def _report_parse_error(language: str, error: Exception, problems: list[FileProblem]) -> Metadata:
     match = re.search(r"line (\d+)", str(error))
     problem = f"not valid {language}: {str(error)[:200] or type(error).__name__}"
-    fix = f"correct the {language} at that place"
+    fix = f"fix the {language} at that line"
     problems.append(
         FileProblem(
             severity="error",
@@ -325,14 +325,14 @@ def _to_metadata(value: object, problems: list[FileProblem]) -> Metadata:
     converted = _to_value(value, 0)
     if isinstance(converted, dict):
         return converted
-    problem = "the file is not a map of fields"
+    problem = "the file is not a mapping of fields"
     problems.append(
         FileProblem(
             severity="error",
             code="head-not-fields",
             line=1,
             problem=problem,
-            fix="write `name`, `description` and the prompt",
+            fix="add `name`, `description` and the prompt",
         )
     )
     return {}

@@ -55,16 +55,14 @@ def read_agent_servers(document: AgentDocument, root: Root) -> tuple[tuple[str, 
     if not value:
         return (), {}
     if isinstance(value, str) and ("\n" in value.strip() or ":" in value):  # a map in broken frontmatter
-        problem = f"`{key}` can't be read, so no servers are named"
-        document.add_diagnostic(
-            "warning", "servers-unreadable", key, problem, "write a list of names, or correct the YAML"
-        )
+        problem = f"`{key}` is not valid; no servers are used"
+        document.add_diagnostic("warning", "servers-unreadable", key, problem, "write a list of names, or fix the YAML")
         return (), {}
     named, inline = parse_servers(value)
     if not named and not inline:
         return (), {}
     if root.plugin:
-        problem = f"`{key}` is ignored: a plugin's agent can't bring servers"
+        problem = f"`{key}` is ignored: a plugin's agents cannot define servers"
         document.add_diagnostic(
             "info", "plugin-servers-ignored", key, problem, "configure the servers in your settings"
         )

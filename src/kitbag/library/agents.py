@@ -44,8 +44,8 @@ _INHERITED_TOOLS: Final = ToolAccess(mode="inherit")
 _REMOTE_DIAGNOSTIC: Final = (
     "remote-not-started",
     "kind",
-    "remote agents are not started",
-    "use it in the tool that it was written for",
+    "remote agents are not supported",
+    "use it in the tool it was written for",
 )
 
 
@@ -145,8 +145,8 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
     if document is None:
         return None, diagnostics
     if not document.has_frontmatter:
-        problem = "no head (`---`) at the start, so it is taken for documentation"
-        fix = "begin with `---`, `name:`, `description:`, `---` to make it an agent"
+        problem = "no frontmatter (`---`); treated as documentation"
+        fix = "add frontmatter with `name:` and `description:` to make it an agent"
         document.add_diagnostic("info", "not-an-agent", "", problem, fix)
         return None, diagnostics
     if document.is_data and not any(document.take(field).key for field in _IDENTIFYING_FIELDS):
@@ -212,12 +212,12 @@ def _read_names(document: AgentDocument, root: Root) -> tuple[str, str]:
     by_file = root.dialect in _NAMED_BY_FILE
     name, name_problem = sanitize_name(None if by_file else declared, stem)
     if (by_file or declared is None) and name != stem:
-        name_problem = "the file's name has characters that names can't have"
+        name_problem = "the file name contains characters that are not allowed in names"
     if not name:
-        name, name_problem = "unnamed", name_problem or "neither `name` nor the file's name can be used"
+        name, name_problem = "unnamed", name_problem or "neither `name` nor the file name is a valid name"
     if name_problem:
-        problem = f"{name_problem}; it is called {name!r}"
-        document.add_diagnostic("warning", "name-unusable", key, problem, "use lower-case letters, digits and `-`")
+        problem = f"{name_problem}; the name {name!r} is used"
+        document.add_diagnostic("warning", "name-unusable", key, problem, "use lowercase letters, digits and `-`")
     display = document.take_text("display_name")
     if not display and isinstance(declared, str) and declared.strip() not in _NO_NAMES:
         shown = (
@@ -236,15 +236,17 @@ def _read_description(document: AgentDocument, optional: bool) -> str:
         return ""
     if not text:
         paragraph = document.first_paragraph()
-        instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
-        problem = "`description` is not a text" if value else "no `description`"
-        fix = "add `description:` with what it does and when to use it"
+        instead = "its first paragraph is used" if paragraph else "models cannot tell when to use it"
+        problem = "`description` is not a string" if value else "no `description`"
+        fix = "add `description:` that says what it does and when to use it"
         document.add_diagnostic("warning", "no-description", key, f"{problem}; {instead}", fix)
         return document.strip_hidden(paragraph, "description")
     if isinstance(value, list):
-        document.add_diagnostic("warning", "description-list", key, "`description` is a list; joined", "write one text")
+        document.add_diagnostic(
+            "warning", "description-list", key, "`description` is a list; its items are joined", "write a single string"
+        )
     if len(text) > DESCRIPTION_LIMIT:
-        problem = f"`description` has {len(text)} characters; the first {DESCRIPTION_LIMIT} are used"
+        problem = f"`description` is too long ({len(text)} characters); truncated to {DESCRIPTION_LIMIT}"
         document.add_diagnostic("warning", "description-long", key, problem, "move the details to the body")
         text = text[: DESCRIPTION_LIMIT - 1] + "…"
     return text
@@ -267,8 +269,8 @@ def _read_permission_mode(
     modes: list[PermissionMode] = []
     key, declared = document.take("permission_mode")
     if key and root.plugin:
-        problem = f"`{key}` is ignored: a plugin can't choose what its agents may do unasked"
-        document.add_diagnostic("info", "plugin-mode-ignored", key, problem, "set it in an agent of your own")
+        problem = f"`{key}` is ignored: a plugin cannot set its agents' permission mode"
+        document.add_diagnostic("info", "plugin-mode-ignored", key, problem, "set it in your own agent")
     elif key:
         mode, problems = normalize_mode(declared, root.dialect)
         document.add_problems(problems, key)
@@ -294,9 +296,9 @@ def _read_tools(document: AgentDocument, root: Root, permission: PermissionMap |
     denied_fields = document.take_all("denied")
     denied_values: list[YamlValue] = [field.value for field in denied_fields if field.value is not None]
     if not tools.key and document.has_unreadable_tools():
-        problem = "the file is broken where it speaks of tools, so it gets no tools"
+        problem = "the tool fields cannot be parsed; the agent gets no tools"
         document.add_diagnostic(
-            "error", "tools-unreadable", "tools", problem, "correct the YAML; see the other message"
+            "error", "tools-unreadable", "tools", problem, "fix the YAML error reported for this file"
         )
         return ToolAccess(mode="none")
     denied: object = denied_values[0] if len(denied_values) == 1 else denied_values or None
@@ -327,10 +329,8 @@ def _apply_permissions(document: AgentDocument, access: ToolAccess, permission: 
                 continue
             before, access = access, access.restrict_tool(tool, tuple(f"{tool}({pattern})" for pattern in patterns))
             if before.allows(tool) and not access.allows(tool):
-                problem = f"its tools and its permissions allow different uses of {tool}, so it gets none of them"
-                document.add_diagnostic(
-                    "warning", "permission-exceptions", key, problem, "write the same rules in both"
-                )
+                problem = f"`tools` and `permission` allow different uses of {tool}; it gets none"
+                document.add_diagnostic("warning", "permission-exceptions", key, problem, "use the same rules in both")
     return access
 
 
@@ -342,7 +342,7 @@ def _read_max_turns(document: AgentDocument) -> int | None:
     turns = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if 0 < turns <= MAX_TURNS:
         return turns
-    problem = f"`{key}` is not a number from 1 to {MAX_TURNS}; the usual limit is used"
+    problem = f"`{key}` must be a number from 1 to {MAX_TURNS}; the default is used"
     document.add_diagnostic("warning", "turns-unreadable", key, problem, f"write `{key}: 30`")
     return None
 
@@ -351,12 +351,12 @@ def _read_skills(document: AgentDocument) -> tuple[str, ...]:
     key, value = document.take("skills")
     if isinstance(value, dict) and isinstance(value.get("config"), list):
         problem = (
-            "which skills Codex offers is not taken over; none is preloaded"  # paths of skill files, each on or off
+            "the Codex skill configuration is ignored; no skills are preloaded"  # paths of skill files, each on or off
         )
-        document.add_diagnostic("info", "skills-config", key, problem, "switch skills on and off in your settings")
+        document.add_diagnostic("info", "skills-config", key, problem, "enable or disable skills in your settings")
         return ()
     if isinstance(value, dict):
-        problem = "`skills` is a map, so no skills are preloaded"
+        problem = "`skills` is a mapping; no skills are preloaded"
         document.add_diagnostic("warning", "skills-unreadable", key, problem, "write a list of skill names")
         return ()
     return tuple(dict.fromkeys(document.strip_hidden(name, key) for name in to_string_list(value)))
@@ -367,10 +367,12 @@ def _has_hooks(document: AgentDocument, root: Root) -> bool:
     if not value:
         return False
     if root.plugin:
-        problem = f"`{key}` is ignored: a plugin's agent can't bring hooks"
+        problem = f"`{key}` is ignored: a plugin's agents cannot define hooks"
         document.add_diagnostic("info", "plugin-hooks-ignored", key, problem, "remove it")
         return False
-    document.add_diagnostic("info", "hooks-not-run", key, "hooks of an agent are not run", "remove them if they matter")
+    document.add_diagnostic(
+        "info", "hooks-not-run", key, "agent hooks are not run", "remove them, or use a tool that runs them"
+    )
     return True
 
 
@@ -399,11 +401,11 @@ def _read_inline_prompt(document: AgentDocument) -> str:
     key, value = document.take("prompt")
     text = value.strip("\n \t") if isinstance(value, str) else ""
     if text.startswith("{file:"):
-        problem = f"`{key}` names a file, which is not read"
-        document.add_diagnostic("warning", "prompt-file", key, problem, "write the prompt itself")
+        problem = f"`{key}` refers to a file, which is not supported"
+        document.add_diagnostic("warning", "prompt-file", key, problem, "write the prompt inline")
         return ""
     if not text and document.is_data:
-        problem = f"`{key}` is not a text" if value else "no prompt, so it has nothing to go by"
+        problem = f"`{key}` is not a string" if value else "no prompt"
         document.add_diagnostic("warning", "no-prompt", key, problem, "add `prompt:` with its instructions")
     return text
 

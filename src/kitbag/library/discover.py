@@ -204,7 +204,7 @@ class _RootWalker:
                 "error",
                 "unreadable",
                 folder.path,
-                f"can't be listed: {reason}",
+                f"cannot list directory: {reason}",
                 "make it readable: chmod u+rx",
             )
             return []
@@ -264,16 +264,16 @@ class _RootWalker:
             self._watch(entry.path)
         else:
             self.is_stable = False
-            problem = "a symbolic link that leads nowhere"
-            self._report("warning", "broken-link", entry.path, problem, "remove it, or restore what it points to")
+            problem = "broken symbolic link"
+            self._report("warning", "broken-link", entry.path, problem, "remove it, or restore its target")
         return False
 
     def _should_descend(self, child: _Folder) -> bool:
         if child.depth >= MAX_DEPTH:
             if not self.has_reported_depth:
                 self.has_reported_depth = True
-                problem = f"folders more than {MAX_DEPTH} levels below {self.root.path} are not searched"
-                self._report("info", "too-deep", child.path, problem, "move the skills up")
+                problem = f"directories more than {MAX_DEPTH} levels below {self.root.path} are not searched"
+                self._report("info", "too-deep", child.path, problem, "move the skills to a higher level")
             self._watch(child.path)
             return False
         if self.root.scope != "project" or child.team:
@@ -283,8 +283,10 @@ class _RootWalker:
             for path, stamp in self.ignore_rules.stamps.items():
                 self.folders[path] = stamp
         if self.ignore_rules.is_ignored(child.path):
-            problem = "not searched: git ignores this folder"
-            self._report("info", "ignored-folder", child.path, problem, "move the skills out of it, or un-ignore it")
+            problem = "not searched: the directory is ignored by git"
+            self._report(
+                "info", "ignored-folder", child.path, problem, "move the skills elsewhere, or remove it from .gitignore"
+            )
             self._watch(child.path)
             return False
         return True
@@ -293,8 +295,8 @@ class _RootWalker:
         if self.count == self.max_directories:
             self.count += 1
             self.is_stable = False
-            problem = f"more than {self.max_directories} directories; the rest is not searched"
-            fix = "split the root, or remove what is not a skill"
+            problem = f"more than {self.max_directories} directories; the rest are not searched"
+            fix = "split the directory, or remove files that are not skills"
             self._report("error", "too-many-directories", self.root.path, problem, fix)
 
     def _read_misspelled_skill(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> bool:
@@ -310,9 +312,9 @@ class _RootWalker:
             )
         except OSError:
             return False
-        fix = "rename it to SKILL.md: other tools need that"
+        fix = "rename it to SKILL.md, which other tools require"
         spelling = Diagnostic(
-            severity="info", code="file-spelling", file=path, line=0, problem=f"named {name}", fix=fix
+            severity="info", code="file-spelling", file=path, line=0, problem=f"the file is named {name}", fix=fix
         )
         self._add_skill(skill, [*(diagnostic for diagnostic in diagnostics if diagnostic != spelling), spelling])
         return True

@@ -24,16 +24,16 @@ _FILES = (
 )
 _HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json", ".cursor/hooks.json")
 _IGNORED_KEYS = {
-    "hooks": ("hooks are not run", "Kitbag has no hooks of its own; nothing is needed"),
-    "mcpServers": ("MCP servers are not started", "nothing is needed to list and inspect"),
-    "servers": ("MCP servers are not started", "nothing is needed to list and inspect"),
-    "mcp": ("MCP servers are not started", "nothing is needed to list and inspect"),
-    "statusLine": ("the status line command is not run", "nothing is needed"),
-    "apiKeyHelper": ("the key helper command is not run", "set keys in your own environment"),
-    "env": ("environment variables from it are not used", "set them in your own environment"),
+    "hooks": ("hooks are not run", "no action needed: Kitbag does not support hooks"),
+    "mcpServers": ("MCP servers are not started", "no action needed to list and inspect items"),
+    "servers": ("MCP servers are not started", "no action needed to list and inspect items"),
+    "mcp": ("MCP servers are not started", "no action needed to list and inspect items"),
+    "statusLine": ("the status line command is not run", "no action needed"),
+    "apiKeyHelper": ("the key helper command is not run", "set API keys in your environment"),
+    "env": ("its environment variables are ignored", "set them in your environment"),
 }
 _SERVER_KEYS = frozenset(("mcpServers", "servers", "mcp"))
-_TRUSTED_SERVERS = ("MCP servers are started only where the workspace is trusted", "`kitbag servers list` shows them")
+_TRUSTED_SERVERS = ("MCP servers are started only in a trusted workspace", "run `kitbag servers list` to see them")
 _MAX_BYTES = 1 << 20
 
 
@@ -50,7 +50,7 @@ def check_foreign_config(places: Places) -> list[Diagnostic]:
     for directory in places.project_dirs:
         path = os.path.join(directory, ".env")
         if os.path.isfile(path):
-            problem = "not read: a project does not configure Kitbag through its environment"
+            problem = "ignored: a project cannot set environment variables for Kitbag"
             diagnostics.append(
                 Diagnostic(
                     severity="info",
@@ -58,7 +58,7 @@ def check_foreign_config(places: Places) -> list[Diagnostic]:
                     file=path,
                     line=0,
                     problem=problem,
-                    fix="set variables in your own environment",
+                    fix="set variables in your environment",
                 )
             )
     return diagnostics
@@ -81,8 +81,8 @@ def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:
                 code="not-run",
                 file=path,
                 line=0,
-                problem="can't be read as JSON; nothing in it is used",
-                fix="mend the file",
+                problem="not valid JSON; ignored",
+                fix="fix the file",
             )
         ]
     if not isinstance(content, dict):

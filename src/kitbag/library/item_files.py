@@ -27,8 +27,8 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
     while pending:
         directory, depth = pending.popleft()
         if len(seen) >= max_directories:
-            problem = f"more than {max_directories} directories; the rest is not searched"
-            fix = "split the root, or remove what is not an agent"
+            problem = f"more than {max_directories} directories; the rest are not searched"
+            fix = "split the directory, or remove files that are not agents"
             diagnostics.append(
                 Diagnostic(
                     severity="error", code="too-many-directories", file=root.path, line=0, problem=problem, fix=fix
@@ -54,7 +54,7 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
                     code="unreadable",
                     file=directory,
                     line=0,
-                    problem=f"can't be listed: {reason}",
+                    problem=f"cannot list directory: {reason}",
                     fix=fix,
                 )
             )

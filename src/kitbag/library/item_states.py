@@ -30,7 +30,7 @@ def set_item_state(
     """Does not update `registry`, which sees the change at its next refresh. Raises NotFoundError or AmbiguousError
     for the name, UsageError for the state, InvalidError for settings that can't be written."""
     if state not in ITEM_STATES:
-        raise UsageError(f"{state!r} is not a state", f"use one of {', '.join(ITEM_STATES)}")
+        raise UsageError(f"invalid state {state!r}", f"use one of {', '.join(ITEM_STATES)}")
     namespace = registry.skills if group == "skills" else registry.agents
     if not namespace.candidates(name):
         registry.check_links(name)

@@ -38,9 +38,13 @@ def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", prec
         if os.path.realpath(winner.path) == os.path.realpath(loser.path):
             continue  # the same file in two roots
         rule = _collision_rule(winner, loser, precedence)
-        problem = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
+        problem = f"{loser.full_name!r} is shadowed by {winner.path} ({rule})"
         shadows_builtin = loser.root.scope == "built-in"
-        fix = "nothing, if you meant to replace the built-in one" if shadows_builtin else "rename or remove one of them"
+        fix = (
+            "no action needed if you meant to replace the built-in item"
+            if shadows_builtin
+            else "rename or remove one of them"
+        )
         severity = "info" if shadows_builtin else "warning"
         diagnostics.append(
             Diagnostic(severity=severity, code="shadowed", file=loser.path, line=0, problem=problem, fix=fix)
@@ -53,10 +57,10 @@ def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) ->
     if first != second:
         return f"{first} before {second}"
     if (winner.root.kind, loser.root.kind) == ("skills", "commands"):
-        return f"{first}: a skill before a command"
+        return f"{first}: skills before commands"
     if winner.root.path != loser.root.path:
-        return f"{first}: the closer directory, then the order of tools"
-    return "within one root: the folder of that name, then the shallowest, then the alphabet"
+        return f"{first}: closer directory first, then by tool"
+    return "same root: directory with that name first, then by depth, then alphabetically"
 
 
 def check_declared_names(
@@ -72,8 +76,8 @@ def check_declared_names(
         nonlocal suggestions
         suggestions -= 1
         similar = known.suggest(name, 3) if suggestions >= 0 else []
-        fix = f"did you mean {', '.join(similar)}?" if similar else f"correct the name, or add the {noun}"
-        problem = f"`{field}` names {name!r}, but no {noun} is called so"
+        fix = f"did you mean {', '.join(similar)}?" if similar else f"fix the name, or add the {noun}"
+        problem = f"`{field}` refers to an unknown {noun} {name!r}"
         line = find_field_line(path, field, root.boundary)
         diagnostics.append(
             Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
@@ -100,7 +104,7 @@ def check_declared_names(
             if not agents.candidates(name):
                 report_missing(skill.path, skill.root, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
-            problem = f"/{skill.full_name.lower()} is a command of the chat, which wins"
+            problem = f"the chat command /{skill.full_name.lower()} takes precedence over this skill"
             diagnostics.append(
                 Diagnostic(
                     severity="warning",
@@ -123,8 +127,8 @@ def _check_short_names(
         for name, state in settings.states(group).items():
             matches = [] if namespace.get_exact(name) else namespace.candidates(name)
             if matches:
-                problem = f"`{group}.{name}` changes nothing: that is no full name"
-                fix = f"write the full name: {', '.join(item.full_name for item in matches[:5])}"
+                problem = f"`{group}.{name}` has no effect: not a full name"
+                fix = f"use the full name: {', '.join(item.full_name for item in matches[:5])}"
                 diagnostics.append(
                     Diagnostic(
                         severity="warning", code="unknown-name", file=state.source, line=0, problem=problem, fix=fix
@@ -145,7 +149,7 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 folders.clear()
             if directory != skill.directory and "SKILL.md" in files:
                 path = os.path.join(directory, "SKILL.md")
-                problem = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
+                problem = f"ignored: it is inside the skill {skill.full_name!r}"
                 diagnostics.append(
                     Diagnostic(
                         severity="info",
@@ -153,7 +157,7 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                         file=path,
                         line=0,
                         problem=problem,
-                        fix="move its folder beside the other skills",
+                        fix="move its directory next to the other skills",
                     )
                 )
     return diagnostics
@@ -172,7 +176,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
         hidden = find_hidden(body.text)
         if hidden:
             line = body.first_line + body.text.count("\n", 0, hidden[0][0])
-            problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
+            problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             diagnostics.append(
                 Diagnostic(
                     severity="warning",
@@ -185,7 +189,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
             )
         for name in read_skill_details(skill).requires:
             if not skills.candidates(name):
-                problem = f"`requires` names {name!r}, but no skill is called so"
+                problem = f"`requires` refers to an unknown skill {name!r}"
                 line = find_field_line(skill.path, "requires", skill.root.boundary)
                 diagnostics.append(
                     Diagnostic(
@@ -194,7 +198,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
                         file=skill.path,
                         line=line,
                         problem=problem,
-                        fix="correct the name",
+                        fix="fix the name",
                     )
                 )
     return diagnostics

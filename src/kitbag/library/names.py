@@ -25,17 +25,17 @@ def sanitize_name(declared: YamlValue | None, fallback: str) -> tuple[str, str]:
     if declared is None:
         return _clean(fallback) or UNNAMED, ""
     if not isinstance(declared, str):
-        return _clean(fallback) or UNNAMED, "`name` is not a word"
+        return _clean(fallback) or UNNAMED, "`name` is not a string"
     name = _clean(declared)
     if name.casefold() in _EMPTY_NAMES or "\0" in declared or ".." in _FORBIDDEN.split(declared):
-        return _clean(fallback) or UNNAMED, "`name` can't be used as a name"
+        return _clean(fallback) or UNNAMED, "`name` is not a valid name"
     if name != declared.strip():
         hidden = find_hidden(declared)
         if hidden:
-            return name, f"`name` has hidden characters: {format_code_points(hidden)}"
+            return name, f"`name` contains hidden characters: {format_code_points(hidden)}"
         if len(collapse_whitespace(declared)) > MAX_NAME:
             return name, f"`name` is longer than {MAX_NAME} characters"
-        return name, "`name` has characters that names can't have"
+        return name, "`name` contains characters that are not allowed in names"
     return name, ""
 
 
@@ -161,10 +161,10 @@ class Namespace(Generic[T]):
             name = name[: 2 * MAX_NAME] + "…"
         if candidates:
             names = ", ".join(item.full_name for item in candidates)
-            raise AmbiguousError(f"{name!r} could be any of: {names}", "use the full name")
+            raise AmbiguousError(f"{name!r} is ambiguous; it matches {names}", "use the full name")
         similar = self.suggest(name)
-        hint = f"did you mean {', '.join(similar)}?" if similar else f"kitbag {self._noun}s list shows all names"
-        raise NotFoundError(f"no {self._noun} is called {name!r}", hint)
+        hint = f"did you mean {', '.join(similar)}?" if similar else f"run `kitbag {self._noun}s list` to see all names"
+        raise NotFoundError(f"no {self._noun} named {name!r}", hint)
 
     def suggest(self, name: str, limit: int = 5) -> list[str]:
         """Similar full names, best first. Compares every name: not for a hot path."""
@@ -191,7 +191,7 @@ class Namespace(Generic[T]):
                 # An ASCII name is never the imitation; of two others, the one with lower precedence is.
                 if other is not item and (other.full_name.isascii() or other.root.rank <= item.root.rank):
                     points = format_code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
-                    problem = f"the name looks like that of {other.path} but has other characters ({points})"
+                    problem = f"the name imitates that of {other.path} with different characters ({points})"
                     diagnostics.append(
                         Diagnostic(
                             severity="warning",
@@ -199,7 +199,7 @@ class Namespace(Generic[T]):
                             file=item.path,
                             line=0,
                             problem=problem,
-                            fix="rename it, or remove it",
+                            fix="rename or remove it",
                         )
                     )
                     break

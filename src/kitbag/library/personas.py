@@ -58,20 +58,20 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
     name, name_problem = sanitize_name(metadata.get("name"), stem)
     if name_problem:
-        warn(1, f"{name_problem}; it is called {name!r}", "use lower-case letters, digits and `-`", "name-unusable")
+        warn(1, f"{name_problem}; the name {name!r} is used", "use lowercase letters, digits and `-`", "name-unusable")
     for key in metadata:
         if key not in PERSONA_FIELDS:
             warn(
                 1,
-                f"`{key}` is not a field of personas; ignored",
+                f"unknown field `{key}`; ignored",
                 f"known fields: {', '.join(sorted(PERSONA_FIELDS))}",
             )
     declared_team = to_text(metadata.get("team", "")).strip()
     if team and declared_team and declared_team.casefold() != team.casefold():
         warn(
             1,
-            f"`team` is {declared_team!r} but the file lies in the folder of {team!r}, which counts",
-            "correct `team`",
+            f"`team` is {declared_team!r}, but the file is in the directory of {team!r}; {team!r} is used",
+            "fix `team`",
         )
 
     def get_text_field(key: str) -> str:
@@ -82,7 +82,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
         if hidden:
             warn(
                 1,
-                f"`{key}` has hidden characters, left out: {format_code_points(hidden)}",
+                f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}",
                 "remove them",
                 "hidden-characters",
             )
@@ -90,7 +90,11 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
 
     for key in ("core_skills", "skills", "on_demand_skills", "subagents"):
         if isinstance(metadata.get(key), dict):
-            warn(1, f"`{key}` is a map; a list of names is needed", f"write `{key}:` and one `- name` a line")
+            warn(
+                1,
+                f"`{key}` must be a list of names, not a mapping",
+                f"write `{key}:` followed by one `- name` per line",
+            )
     return (
         Persona(
             root=root,
@@ -137,7 +141,7 @@ def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Dia
                 file=path,
                 line=1,
                 problem="the file is empty",
-                fix="write `name:` and so on",
+                fix="add `name:` and `description:`",
             )
         )
     return metadata or None

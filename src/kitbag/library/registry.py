@@ -286,8 +286,8 @@ class Registry:
         if team.casefold() not in known:
             self._check_untrusted(team)
             self.check_links(team)
-            fix = f"teams that exist: {', '.join(known.values()) or 'none'}"
-            raise NotFoundError(f"no team is called {team!r}", fix)
+            fix = f"available teams: {', '.join(known.values()) or 'none'}"
+            raise NotFoundError(f"no team named {team!r}", fix)
         return known[team.casefold()], None
 
     def teams(self) -> list[str]:
@@ -362,7 +362,7 @@ class Registry:
             visibility = evaluate_skill(candidates[0], self.visibility_context())
             if not visibility.searchable:
                 full_name = candidates[0].full_name
-                raise NotFoundError(f"no skill is called {name!r}", f"did you mean {full_name}? {visibility.reason}")
+                raise NotFoundError(f"no skill named {name!r}", f"did you mean {full_name}? {visibility.reason}")
         return self._resolve(name, self.skills, candidates)
 
     def _resolve(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
@@ -372,7 +372,7 @@ class Registry:
             try:
                 return names.get(name, candidates)
             except NotFoundError as error:
-                hint = f"; or it lies in {folder}, a link that is not followed" if folder else ""
+                hint = f"; it may be in {folder}, a symbolic link that is not followed" if folder else ""
                 raise NotFoundError(error.problem, f"{error.fix}{hint}") from error
         return names.get(name, candidates)
 
@@ -438,8 +438,10 @@ class Registry:
         for item in self.untrusted_items():
             full_name = item.full_name.casefold()
             if key == full_name or key in full_name.split("/"):
-                problem = f"the {item.kind} {item.full_name!r} is the workspace's, which is not trusted: {item.path}"
-                fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
+                problem = (
+                    f"the {item.kind} {item.full_name!r} belongs to the workspace, which is not trusted: {item.path}"
+                )
+                fix = "run `kitbag trust` to review and trust it, or use --trust-workspace for one run"
                 raise UntrustedItemError(problem, fix)
         self.with_project().check_links(name)
 

@@ -90,8 +90,8 @@ _RANK_LABELS = {
     0: "given with --dir",
     1: "project, .kitbag",
     2: "user, ~/.kitbag",
-    3: "project, another tool's folder",
-    4: "user, another tool's folder",
+    3: "project, another tool's directory",
+    4: "user, another tool's directory",
     PLUGIN_RANK: "plugin",
     BUILTIN_RANK: "built-in",
 }
@@ -146,8 +146,10 @@ def describe_precedence(root: Root, precedence: str = "kitbag") -> str:
 
 
 _PROJECT_FIX: Final = "replace the link with a copy of the file, or link to a file inside the workspace"
-_NAMED_FIX: Final = "name the path that the link leads to, or replace the link with a copy"
-_USER_FIX: Final = "copy it here, or name the folder it leads to in your settings: library.link_targets"
+_NAMED_FIX: Final = "use the link's target path, or replace the link with a copy"
+_USER_FIX: Final = (
+    "replace the link with a copy, or add its target directory to `library.link_targets` in your settings"
+)
 
 
 def project_boundary(places: Places) -> PathBoundary:

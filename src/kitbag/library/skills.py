@@ -134,32 +134,32 @@ def _read_name(declared: YamlValue | None, fallback: str, flags: int, problems: 
     if flags & COMMAND:  # `:` separates its folders
         name = ":".join(sanitize_name(None, part)[0] for part in fallback.split(":"))
     if name_problem:
-        problem = f"{name_problem}; it is called {name!r}"
+        problem = f"{name_problem}; the name {name!r} is used"
         problems.append(
             FileProblem(
                 severity="warning",
                 code="name-unusable",
                 line=2,
                 problem=problem,
-                fix="use lower-case letters, digits and `-`",
+                fix="use lowercase letters, digits and `-`",
                 field="name",
             )
         )
     elif declared is not None and name != fallback and not flags & FLAT:
-        problem = f"called {name!r} but its folder is {fallback!r}"
+        problem = f"`name` is {name!r}, but the directory is {fallback!r}"
         problems.append(
             FileProblem(
                 severity="info",
                 code="name-not-folder",
                 line=2,
                 problem=problem,
-                fix="give the folder and `name` one name",
+                fix="use the same name for both",
                 field="name",
             )
         )
     hidden = find_hidden(fallback)
     if hidden:
-        problem = f"the file's or folder's name has hidden characters: {format_code_points(hidden)}"
+        problem = f"the file or directory name contains hidden characters: {format_code_points(hidden)}"
         problems.append(
             FileProblem(severity="warning", code="hidden-characters", line=0, problem=problem, fix="rename it")
         )
@@ -172,17 +172,17 @@ def _read_description(frontmatter: Frontmatter, flags: int, problems: list[FileP
         return _strip_hidden(description, "description", problems), flags
     paragraph = first_paragraph(frontmatter.body_prefix)
     if not frontmatter.present:
-        problem = "no head (`---`) at the start"
+        problem = "no frontmatter (`---`)"
     else:
         problem = "no `description`"
-    instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
+    instead = "its first paragraph is used" if paragraph else "models cannot tell when to use it"
     problems.append(
         FileProblem(
             severity="warning",
             code="no-description",
             line=1,
             problem=f"{problem}; {instead}",
-            fix="add `description:` with what it does and when",
+            fix="add `description:` that says what it does and when to use it",
         )
     )
     return _strip_hidden(paragraph, "description", problems), flags | NO_DESCRIPTION
@@ -194,7 +194,7 @@ def _strip_hidden(text: str, field: str, problems: list[FileProblem]) -> str:
     hidden = find_hidden(text)
     if not hidden:
         return text
-    problem = f"`{field}` has hidden characters, left out: {format_code_points(hidden)}"
+    problem = f"`{field}` contains hidden characters, removed: {format_code_points(hidden)}"
     problems.append(
         FileProblem(
             severity="warning", code="hidden-characters", line=2, problem=problem, fix="remove them", field=field
@@ -225,7 +225,7 @@ def parse_boolean(metadata: Metadata, key: str, default: bool, problems: list[Fi
         return True
     if text in _FALSE:
         return False
-    problem = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
+    problem = f"`{key}` must be true or false; {str(default).lower()} is used"
     fix = f"write `{key}: true` or `{key}: false`"
     problems.append(FileProblem(severity="warning", code="not-a-boolean", line=2, problem=problem, fix=fix, field=key))
     return default

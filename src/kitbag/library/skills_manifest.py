@@ -14,7 +14,7 @@ from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, form
 from kitbag.text.source_files import LINK_OUTSIDE, SourceError, read_text
 
 _MAX_BYTES = 8 * 1024 * 1024
-_REGENERATE_FIX = "`kitbag skills index` writes a new one"
+_REGENERATE_FIX = "run `kitbag skills index` to regenerate it"
 
 
 class ManifestEntry(NamedTuple):
@@ -60,24 +60,24 @@ def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic
         )
         return {}, diagnostics
     except RecursionError:
-        warn("nested too deeply; not used", _REGENERATE_FIX)
+        warn("nested too deeply; ignored", _REGENERATE_FIX)
         return {}, diagnostics
     except ValueError as error:
-        warn(f"not valid JSON, so not used: {error}", _REGENERATE_FIX, getattr(error, "lineno", 0))
+        warn(f"not valid JSON: {error}; ignored", _REGENERATE_FIX, getattr(error, "lineno", 0))
         return {}, diagnostics
     items: Any = cast("dict[str, Any]", content).get("skills") if isinstance(content, dict) else content
     if not isinstance(items, list):
-        warn("has no list `skills`; not used", 'write {"skills": [{"name": ..., "path": ...}]}')
+        warn("no `skills` list; ignored", 'write {"skills": [{"name": ..., "path": ...}]}')
         return {}, diagnostics
     entries: dict[str, ManifestEntry] = {}
     for number, item in enumerate(cast("list[Any]", items), 1):
         entry, entry_problems = _parse_entry(item, file)
         for problem in entry_problems:
-            warn(f"entry {number} of `skills`: {problem}", "correct it")
+            warn(f"entry {number} of `skills`: {problem}", "fix it")
         if entry is None:
             continue
         if entry.name.lower() in entries:
-            warn(f"{entry.name!r} is listed twice; the first one counts", "remove one")
+            warn(f"duplicate entry {entry.name!r}; the first one is used", "remove one")
         else:
             entries[entry.name.lower()] = entry
     return entries, diagnostics
@@ -93,10 +93,10 @@ def _parse_entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]
     description = collapse_whitespace(_to_text(fields, "description"))
     hidden = find_hidden(description)
     if hidden:
-        problems.append(f"`description` has hidden characters, left out: {format_code_points(hidden)}")
+        problems.append(f"`description` contains hidden characters, removed: {format_code_points(hidden)}")
     budget = fields.get("token_budget")
     if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0):
-        problems.append("`token_budget` is not a number above 0; not used")
+        problems.append("`token_budget` must be a positive integer; ignored")
         budget = None
     capabilities: Any = fields.get("capabilities")
     capability_fields = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
@@ -175,7 +175,7 @@ def _apply_entry(skill: Skill, entry: ManifestEntry, diagnostics: list[Diagnosti
         return skill
     if skill.flags & NO_DESCRIPTION:
         return skill._replace(description=entry.description, flags=skill.flags & ~NO_DESCRIPTION)
-    problem = f"describes {skill.name!r} otherwise than its own file, which counts"
+    problem = f"its description of {skill.name!r} differs from the skill's own file, which is used"
     diagnostics.append(
         Diagnostic(
             severity="info", code="manifest-differs", file=entry.file, line=0, problem=problem, fix=_REGENERATE_FIX
@@ -197,9 +197,9 @@ def _load_sibling_skill(
     if path in known_paths:
         return None
     if os.path.commonpath((base, directory)) != base or directory == base:
-        problem, fix = f"the path of {entry.name!r} leads out of {base}; not used", "use a path below it"
+        problem, fix = f"the path of {entry.name!r} is outside {base}; ignored", "use a path below it"
     elif not os.path.exists(path):
-        problem, fix = f"lists {entry.name!r}, which is not there", _REGENERATE_FIX
+        problem, fix = f"lists {entry.name!r}, which does not exist", _REGENERATE_FIX
     else:
         try:
             skill, problems = read_skill(root, path, path, os.path.basename(directory))

@@ -71,21 +71,23 @@ class VisibilityContext(NamedTuple):
 def evaluate_skill(skill: Skill, context: VisibilityContext) -> Verdict:
     state, source = _configured_state(skill.full_name, context)
     if state == "off":
-        return _hidden("off", f"switched off in {source}")
+        return _hidden("off", f"disabled in {source}")
     visibility = FULLY_VISIBLE._replace(state=state)
     if skill.team:
         visibility = _apply_team(skill, context, visibility)
         if not visibility.is_usable:
             return visibility
     if state == "user-only" or skill.flags & NO_MODEL:
-        reason = f"for the user only, by {source}" if state == "user-only" else "disable-model-invocation in its file"
+        reason = f"user-only in {source}" if state == "user-only" else "disable-model-invocation is set in its file"
         visibility = visibility._replace(
             listed=False, described=False, model=False, preload=False, searchable=False, reason=reason
         )
     elif state == "name-only":
-        visibility = visibility._replace(described=False, reason=f"name only, by {source}")
+        visibility = visibility._replace(described=False, reason=f"name-only in {source}")
     elif visibility.described and is_path_activated(skill):
-        visibility = visibility._replace(described=False, reason="described when a file is used that its `paths` match")
+        visibility = visibility._replace(
+            described=False, reason="described when a file that matches its `paths` is used"
+        )
     if skill.flags & NO_USER:
         visibility = visibility._replace(user=False, reason=visibility.reason or "user-invocable is false in its file")
     reason = _agent_restriction(skill, context.agent_tools)
@@ -102,7 +104,7 @@ def _agent_restriction(skill: Skill, tools: "ToolAccess | None") -> str:
         return "the agent has no Skill tool"
     rules = [rule for rule in tools.specifiers if rule.startswith("Skill(")]
     allowed = [rule[6:-1].split(" ")[0].removesuffix(":*").strip() for rule in rules]
-    return "the agent's tools name other skills" if allowed and not is_named_in(skill, tuple(allowed)) else ""
+    return "the agent's tools allow only other skills" if allowed and not is_named_in(skill, tuple(allowed)) else ""
 
 
 def evaluate_skills(skills: "Iterable[Skill]", context: VisibilityContext) -> "list[tuple[Skill, Verdict]]":
@@ -118,19 +120,19 @@ def evaluate_agent(
     """`named_by_skills`: lower-case names of agents that a visible skill lists under `subagents:`."""
     state, source = _configured_state(agent.full_name, context)
     if state == "off":
-        return _hidden("off", f"switched off in {source}")
+        return _hidden("off", f"disabled in {source}")
     if agent.disabled:
         return _hidden("off", "disabled in its file")
     visibility = FULLY_VISIBLE._replace(state=state)
     if agent.team and not _is_agent_in_team(agent, context, named_by_skills):
         selected = context.persona.full_name if context.persona else context.team
-        reason = f"not one of {selected}'s" if selected else f"belongs to team {agent.team}; choose a persona"
+        reason = f"not available to {selected}" if selected else f"belongs to team {agent.team}; choose a persona"
         return _hidden(state, reason)._replace(user=not selected)
     if state == "user-only" or not agent.model_invocable:
-        reason = f"for the user only, by {source}" if state == "user-only" else "its file keeps it from models"
+        reason = f"user-only in {source}" if state == "user-only" else "its file disables model invocation"
         visibility = visibility._replace(listed=False, described=False, model=False, searchable=False, reason=reason)
     elif state == "name-only":
-        visibility = visibility._replace(described=False, reason=f"name only, by {source}")
+        visibility = visibility._replace(described=False, reason=f"name-only in {source}")
     if agent.hidden:
         visibility = visibility._replace(
             listed=False, described=False, reason=visibility.reason or "hidden in its file"
@@ -163,7 +165,7 @@ def _apply_team(skill: Skill, context: VisibilityContext, visibility: Verdict) -
     if persona is None:
         if skill.group == "core":
             return visibility
-        reason = f"no persona of {skill.team} is chosen: load it as {skill.full_name}"
+        reason = f"no persona of team {skill.team} is active: load it as {skill.full_name}"
         return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     if is_named_in(skill, persona.on_demand_skills) and not is_named_in(skill, (*persona.core_skills, *persona.skills)):
         return visibility._replace(listed=False, described=False, reason=f"on demand for {persona.name}")
@@ -171,9 +173,9 @@ def _apply_team(skill: Skill, context: VisibilityContext, visibility: Verdict) -
     if is_own or is_named_in(skill, persona.declared_skills):
         return visibility
     if not skill.group:
-        reason = f"not one of {persona.name}'s: load it as {skill.full_name}"
+        reason = f"not assigned to {persona.name}: load it as {skill.full_name}"
         return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
-    return _hidden(visibility.state, f"belongs to {skill.group}, not to {persona.name}")
+    return _hidden(visibility.state, f"belongs to {skill.group}, not {persona.name}")
 
 
 def is_named_in(item: "Skill | AgentFile", names: tuple[str, ...]) -> bool:

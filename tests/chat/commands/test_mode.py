@@ -86,7 +86,7 @@ def test_autonomous_is_asked_for_once_with_what_it_means(at_home: World, answer:
         async with talking(at_home, face=face) as talk:
             shown = await talk.command("/mode autonomous")
             assert talk.agent.permissions.mode == mode
-            assert "nothing is asked" in shown
+            assert "never asks" in shown
             assert "sandbox: bubblewrap" in shown
             form: Form = face.forms[0]
             assert not form.default  # by Enter alone nothing becomes freer

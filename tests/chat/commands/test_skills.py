@@ -50,9 +50,9 @@ def test_why_each_is_not_described_is_told(at_home: World) -> None:
         async with talking(at_home) as talk:
             await talk.command("/skills")
             why = {name: row[-1] for name, row in rows(talk).items()}
-            assert why["mine"] == "no: disable-model-invocation in its file"
-            assert why["quiet"] == "by name: name only, by ~/.kitbag/settings.toml"
-            assert why["gone"].startswith("no: switched off in")
+            assert why["mine"] == "no: disable-model-invocation is set in its file"
+            assert why["quiet"] == "by name: name-only in ~/.kitbag/settings.toml"
+            assert why["gone"].startswith("no: disabled in")
             assert rows(talk)["gone"][0] == "off"
             assert "paths" in why["pythons"]
 
@@ -135,7 +135,7 @@ def test_what_is_switched_off_can_t_be_loaded_from_then_on_and_the_model_is_told
             await talk.say("deploy it")
             first = talk.model.requests[1 if said_before else 0]
             assert "- skill deploy" in str(first.messages[-1])
-            assert "switched off" in str(talk.model.requests[-1].messages[-1])
+            assert "disabled in" in str(talk.model.requests[-1].messages[-1])
             assert "deploy" not in talk.agent.session.skills
 
     asyncio.run(look())
@@ -166,11 +166,11 @@ def test_what_is_to_be_by_name_is_described_until_the_prompt_is_made_anew(at_hom
             await talk.command("/skills name-only deploy")
             await talk.command("/skills")
             assert rows(talk)["deploy"][-1] == (
-                "described: name only, by ~/.kitbag/settings.toml, once the prompt is made anew"
+                "described: name-only in ~/.kitbag/settings.toml, once the prompt is made anew"
             )
             await talk.agent.reload()
             await talk.command("/skills")
-            assert rows(talk)["deploy"][-1] == "by name: name only, by ~/.kitbag/settings.toml"
+            assert rows(talk)["deploy"][-1] == "by name: name-only in ~/.kitbag/settings.toml"
 
     asyncio.run(look())
 
@@ -282,7 +282,7 @@ def test_one_is_shown_with_why(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
             shown = await talk.command("/skills mine")
-            assert "not listed: disable-model-invocation in its file" in shown
+            assert "not listed: disable-model-invocation is set in its file" in shown
             assert "For me." in shown
             assert "~/.kitbag/skills/mine/SKILL.md" in shown
 

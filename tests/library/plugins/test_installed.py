@@ -525,13 +525,13 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     plugin_at(source)
     bad = source / "skills" / "greet" / "bad"
     bad.symlink_to(tmp_path / "secret")
-    refuse(source, home, tmp_path, InvalidError, "link that leads out")
+    refuse(source, home, tmp_path, InvalidError, "link to a file outside")
     bad.unlink()
     bad.symlink_to("../../../secret")
-    refuse(source, home, tmp_path, InvalidError, "link that leads out")
+    refuse(source, home, tmp_path, InvalidError, "link to a file outside")
     bad.unlink()
     bad.symlink_to("nowhere")
-    refuse(source, home, tmp_path, InvalidError, "no file")
+    refuse(source, home, tmp_path, InvalidError, "without a target")
     bad.unlink()
     bad.symlink_to(source / "skills")
     with pytest.raises(InvalidError, match="no file"):
@@ -547,7 +547,7 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     bad.unlink()
     bad.write_text("")
     bad.chmod(0o4755)
-    refuse(source, home, tmp_path, InvalidError, "set-user-id")
+    refuse(source, home, tmp_path, InvalidError, "setuid")
 
 
 def test_a_link_to_a_file_inside_becomes_a_copy(home: str, source: Path) -> None:
@@ -576,7 +576,7 @@ def test_a_hostile_archive_changes_nothing(home: str, source: Path, tmp_path: Pa
 def test_what_is_no_plugin_is_refused_before_it_is_copied(home: str, tmp_path: Path) -> None:
     tree(tmp_path / "docs", {"a.txt": "x"})
     refuse(tmp_path / "docs", home, tmp_path, InvalidError, "not a plugin")
-    refuse(tmp_path / "docs" / "a.txt", home, tmp_path, InvalidError, "not a zip or tar")
+    refuse(tmp_path / "docs" / "a.txt", home, tmp_path, InvalidError, "not a valid zip or tar")
     refuse(tmp_path / "missing", home, tmp_path, NotFoundError, "does not exist")
     with pytest.raises(NotFoundError, match=f"^{os.getcwd()}/not/there does not exist"):
         install_plugin("not/there", home)
@@ -584,7 +584,7 @@ def test_what_is_no_plugin_is_refused_before_it_is_copied(home: str, tmp_path: P
         install_plugin("https://example.org/x.git", home)
     plugin_at(tmp_path)
     Path(home, "plugins").mkdir(exist_ok=True, parents=True)
-    refuse(tmp_path, home, tmp_path, UsageError, "own plugins")
+    refuse(tmp_path, home, tmp_path, UsageError, "installed plugins")
 
 
 def test_an_installed_name_needs_update_also_in_another_case(home: str, source: Path, tmp_path: Path) -> None:
@@ -710,7 +710,7 @@ def test_a_bare_source_is_a_folder_below_the_plugin_root_of_its_marketplace(home
     tree(source, {".claude-plugin/marketplace.json": json.dumps(market)})
     plugin_at(source.parent / "out", "out")
     assert install_plugin(str(source), home, plugin="one").plugin.name == "one"
-    with pytest.raises(InvalidError, match="leads out"):
+    with pytest.raises(InvalidError, match="outside"):
         install_plugin(str(source), home, plugin="out")
 
 

@@ -76,7 +76,7 @@ def normalize_model(value: object, dialect: str) -> tuple[ModelName, list[FilePr
                 severity="warning",
                 code="model-unknown",
                 line=0,
-                problem=f"no model name: {listed}; {fallback}",
+                problem=f"not a valid model name: {listed}; {fallback}",
                 fix=_suggest_fix(invalid, dialect),
             )
         )
@@ -166,8 +166,8 @@ def _suggest_fix(invalid: list[str], dialect: str) -> str:
     if matches:
         return f"did you mean `{matches[0]}`?"
     if dialect == "opencode":
-        return "write `provider/model`, such as `anthropic/claude-sonnet-4-5`"
-    return "write inherit, sonnet, opus, haiku, a model's id, or `provider/model`"
+        return "use `provider/model`, such as `anthropic/claude-sonnet-4-5`"
+    return "use inherit, sonnet, opus, haiku, a model id or `provider/model`"
 
 
 def _shorten(text: str) -> str:

@@ -14,11 +14,11 @@ PermissionMode = Literal["plan", "locked", "default", "acceptEdits", "autonomous
 
 MODES_STRICTEST_FIRST: Final[tuple[PermissionMode, ...]] = ("plan", "locked", "default", "acceptEdits", "autonomous")
 MODE_DESCRIPTIONS: Final[dict[PermissionMode, str]] = {
-    "plan": "reads inside the workspace; commands run where they can change and reach nothing; the rest is denied",
-    "locked": "what no rule allows is denied, without asking",
-    "default": "reads inside the workspace and commands that only read need no answer; the rest is asked",
-    "acceptEdits": "as default, and files inside the workspace are changed without asking",
-    "autonomous": "nothing is asked: commands run inside the sandbox, files inside the workspace are changed",
+    "plan": "read-only: reads in the workspace and read-only sandboxed commands without network; denies the rest",
+    "locked": "denies everything that no rule allows, without asking",
+    "default": "allows reads in the workspace and read-only commands; asks for the rest",
+    "acceptEdits": "like default, and allows edits in the workspace",
+    "autonomous": "never asks: runs commands in the sandbox and edits files in the workspace",
 }
 """For users; the descriptions for models are in packing."""
 
@@ -37,7 +37,7 @@ _SPELLINGS: Final[dict[str, PermissionMode]] = {
 }
 _SANDBOX_MODES: Final[dict[str, PermissionMode]] = {"readonly": "plan", "workspacewrite": "default"}
 _BLANK = frozenset(("", "null", "~"))
-_MODE_FIX = "write one of plan, default, acceptEdits, autonomous, locked"
+_MODE_FIX = "use plan, default, acceptEdits, autonomous or locked"
 _EFFECTS = frozenset(("allow", "ask", "deny"))
 # OpenCode's `edit` permission covers every tool that changes files.
 _IMPLIED_ACTIONS: Final = {"edit": ("edit", "write")}
@@ -67,25 +67,25 @@ def normalize_mode(value: object, dialect: str) -> tuple[PermissionMode, list[Fi
     if value is None:
         return "default", []
     if not isinstance(value, str):
-        problem = f"the permission mode is a {_type_name(value)}, not a word; `default` is used"
+        problem = f"the permission mode must be a string, not a {_type_name(value)}; `default` is used"
         return "default", [
             FileProblem(severity="warning", code="mode-unreadable", line=0, problem=problem, fix=_MODE_FIX)
         ]
     key = _normalize_key(value)
     if key == "dontask":
         mode: PermissionMode = "autonomous" if dialect == "kitbag" else "locked"
-        problem = f"`{value.strip()}` is read as `{mode}` here"
+        problem = f"`{value.strip()}` is treated as `{mode}`"
         return mode, [
             FileProblem(
                 severity="info",
                 code="mode-dont-ask",
                 line=0,
                 problem=problem,
-                fix=f"write `{mode}`: it means the same everywhere",
+                fix=f"write `{mode}`, which is unambiguous",
             )
         ]
     if key == "auto":
-        problem = "`auto` needs a classifier that does not exist here; `default` is used"
+        problem = "`auto` needs a classifier that Kitbag does not have; `default` is used"
         return "default", [FileProblem(severity="warning", code="mode-auto", line=0, problem=problem, fix=_MODE_FIX)]
     known = _SPELLINGS.get(key)
     if known is not None:
@@ -105,14 +105,14 @@ def normalize_sandbox_mode(value: object) -> tuple[PermissionMode, list[FileProb
     known = _SANDBOX_MODES.get(_normalize_key(value)) if isinstance(value, str) else None
     if known is not None:
         return known, []
-    problem = f"the sandbox mode `{_shorten(value)}` has no counterpart; `default` is used"
+    problem = f"the sandbox mode `{_shorten(value)}` is not supported; `default` is used"
     return "default", [
         FileProblem(
             severity="warning",
             code="mode-sandbox",
             line=0,
             problem=problem,
-            fix="write `read-only`, or set permission-mode",
+            fix="use `read-only`, or set permission-mode",
         )
     ]
 
@@ -135,7 +135,7 @@ def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
         effect, refused, exceptions = _resolve_action(action, patterns, "deny" if base == "deny" else "ask", problems)
         if action == "*":
             if refused and effect != "deny":
-                problem = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
+                problem = f"patterns that deny all tools are not supported: {', '.join(refused)}; `ask` is used"
                 problems.append(
                     FileProblem(
                         severity="warning",
@@ -164,8 +164,8 @@ def parse_permissions(value: object) -> tuple[PermissionMap, list[FileProblem]]:
     else:
         mode = "acceptEdits" if edit == "allow" else "default"
     if shell == "allow":
-        problem = "commands that OpenCode runs without asking are asked for here"
-        fix = "allow them by a rule in your settings, such as `Bash(git log:*)`"
+        problem = "commands that OpenCode runs without asking need approval in Kitbag"
+        fix = "allow them with a rule in your settings, such as `Bash(git log:*)`"
         problems.append(FileProblem(severity="info", code="permission-shell", line=0, problem=problem, fix=fix))
     return PermissionMap(
         mode=mode,
@@ -203,8 +203,8 @@ def _parse_rules(value: object, problems: list[FileProblem]) -> _Rules:
             merged.setdefault(action, []).append((resource, effect))
         rules.extend(merged.items())
     else:
-        problem = f"the permission field is `{_shorten(value)}`, not a map; every use is asked for"
-        fix = "write `permission:` and below it lines such as `edit: deny`"
+        problem = f"`permission` must be a mapping, not `{_shorten(value)}`; every use needs approval"
+        fix = "write `permission:` followed by lines such as `edit: deny`"
         problems.append(FileProblem(severity="warning", code="permission-unreadable", line=0, problem=problem, fix=fix))
     return rules
 
@@ -213,10 +213,10 @@ def _parse_effect(value: object, problems: list[FileProblem]) -> str:
     word = value.strip().lower() if isinstance(value, str) else ""
     if word in _EFFECTS:
         return word
-    problem = f"a permission is allow, ask or deny, not `{_shorten(value)}`; read as deny"
+    problem = f"a permission must be allow, ask or deny, not `{_shorten(value)}`; treated as deny"
     problems.append(
         FileProblem(
-            severity="warning", code="permission-unreadable", line=0, problem=problem, fix="write allow, ask or deny"
+            severity="warning", code="permission-unreadable", line=0, problem=problem, fix="use allow, ask or deny"
         )
     )
     return "deny"
@@ -235,21 +235,21 @@ def _resolve_action(
     if base == "deny":
         allowed, refused, is_exact = _collect_exceptions(special)
         if allowed and action in _ALL_OR_NOTHING:
-            problem = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
+            problem = f"exceptions to a denied `{action}` are not supported; all of it is denied"
             problems.append(
                 FileProblem(
                     severity="warning",
                     code="permission-exceptions",
                     line=0,
                     problem=problem,
-                    fix="allow it by rules in your settings",
+                    fix="allow it with rules in your settings",
                 )
             )
         if not allowed or action in _ALL_OR_NOTHING:
             return "deny", [action], []
         if not is_exact:
-            problem = f"`{action}`: what is denied after an exception stays denied, though a later line allows it again"
-            fix = "write the exceptions first, and what they must not cover behind them"
+            problem = f"`{action}`: a denial after an exception cannot be lifted by a later line"
+            fix = "list the exceptions first, then the denials"
             problems.append(
                 FileProblem(severity="warning", code="permission-exceptions", line=0, problem=problem, fix=fix)
             )

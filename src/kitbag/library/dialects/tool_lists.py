@@ -106,7 +106,7 @@ _LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
 _EXCEPT = re.compile(r"(?:\*|all(?: tools)?),? (?:except|but|minus|without)(?: for)?:? (.+)", re.I | re.S)
 _NEGATIONS = frozenset(("except", "but", "minus", "without", "not", "no", "never"))
 _MAX_NAMES, _MAX_DEPTH, _MAX_LENGTH, _MAX_SHOWN = 500, 8, 100_000, 10
-_NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
+_NAMING_FIX = "use a list such as `Read, Grep, Bash(git log:*)`"
 
 
 class _ToolNames:
@@ -143,7 +143,7 @@ class _ToolNames:
             text, allow = text[1:].strip(), False
         self.count += 1
         if self.count > _MAX_NAMES:  # rejected, not truncated: denials may come last
-            self.unreadable = f"it has more than {_MAX_NAMES} names"
+            self.unreadable = f"more than {_MAX_NAMES} names"
             return
         if text == "*":
             self.add_all(allow)
@@ -184,7 +184,7 @@ class _ToolNames:
             or len(self.unknown) > _MAX_NAMES
             or (isinstance(value, str) and len(value) > _MAX_LENGTH)
         ):
-            self.unreadable = "it is nested too deep, or too long"
+            self.unreadable = "too long or nested too deeply"
         elif isinstance(value, str):
             self._read_text(value.strip(), allow, depth)
         elif isinstance(value, list | tuple):
@@ -193,7 +193,7 @@ class _ToolNames:
         elif isinstance(value, dict):
             self._read_item(cast("dict[object, object]", value), allow, depth)
         else:
-            self.unreadable = f"it holds `{str(value)[:40]}`"
+            self.unreadable = f"it contains `{str(value)[:40]}`"
 
     def _read_text(self, text: str, allow: bool, depth: int) -> None:
         lower = " ".join(text.lower().split())
@@ -211,7 +211,7 @@ class _ToolNames:
             text, depth = text[1:-1], depth + 1
         words = [word for word in split_tool_names(text) if word not in ("-", "and")]
         if any(word.lower() in _NEGATIONS for word in words):
-            self.unreadable = f"`{lower[:60]}` is prose"
+            self.unreadable = f"`{lower[:60]}` is prose, not a list of names"
             return
         if not depth:
             for word in words:
@@ -275,8 +275,8 @@ def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: li
         denied_original=denied,
     )
     if names.unreadable or (names.unknown and not names.has_known):
-        reason = names.unreadable or f"none is known: {_join_names(names.unknown)}"
-        problem = f"the denied tools can't be read: {reason}; it gets no tools"
+        reason = names.unreadable or f"unknown names {_join_names(names.unknown)}"
+        problem = f"invalid list of denied tools: {reason}; no tools are allowed"
         problems.append(
             FileProblem(
                 severity="error",
@@ -290,14 +290,14 @@ def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: li
     _report_omitted(names, problems, denied=True)
     narrowed = replace(access.without(tuple(names.denied)), unknown=unknown, denied_original=denied)
     if names.denies_all or (narrowed.mode == "none" and access.mode != "none"):
-        problem = "every tool that it allows is also denied; it gets no tools"
+        problem = "every allowed tool is also denied; no tools are allowed"
         problems.append(
             FileProblem(
                 severity="warning",
                 code="tools-all-denied",
                 line=0,
                 problem=problem,
-                fix="remove one from the denied tools",
+                fix="remove a tool from the denied ones",
             )
         )
         return nothing
@@ -309,8 +309,8 @@ def _read_tools(names: _ToolNames, value: object, problems: list[FileProblem]) -
         return "inherit"
     if isinstance(value, str):
         if value.strip() in _BLANK:
-            problem = "`tools` is empty, so it gets no tools"
-            fix = "remove the line to inherit the caller's tools, or write `[]` for none"
+            problem = "`tools` is empty; no tools are allowed"
+            fix = "remove the line to inherit the caller's tools, or write `[]` for no tools"
             problems.append(FileProblem(severity="warning", code="tools-empty", line=0, problem=problem, fix=fix))
             return "none"
         if value.lstrip().startswith("{"):
@@ -336,9 +336,9 @@ def _read_lists(names: _ToolNames, fields: dict[object, object], problems: list[
     )
     selected = allow if mode == "allow" else deny
     if mode is None:
-        names.unreadable = f"its mode is `{str(declared_mode)[:40]}`, neither allowlist nor denylist"
+        names.unreadable = f"`mode` must be allowlist or denylist, not `{str(declared_mode)[:40]}`"
     elif selected is None or selected == "":
-        names.unreadable = f"a {mode}list without `{mode}:`"
+        names.unreadable = f"{mode}list without `{mode}:`"
     elif mode == "allow":
         names.read(allow, allow=True)
         if deny is not None:
@@ -347,14 +347,14 @@ def _read_lists(names: _ToolNames, fields: dict[object, object], problems: list[
     else:
         names.read(deny, allow=False)
         if allow:
-            problem = "`allow` does not count in a denylist"
+            problem = "`allow` has no effect in a denylist"
             problems.append(
                 FileProblem(
                     severity="warning",
                     code="tools-allow-ignored",
                     line=0,
                     problem=problem,
-                    fix="remove it, or write `mode: allowlist`",
+                    fix="remove it, or use `mode: allowlist`",
                 )
             )
     return "deny"
@@ -367,8 +367,8 @@ def _read_boolean_map(names: _ToolNames, fields: dict[object, object], problems:
     for key, state in fields.items():
         is_allowed = _parse_boolean(state)
         if is_allowed is None:
-            problem = f"`{str(key)[:40]}` is neither true nor false; read as false"
-            fix = "write `true` or `false` behind each tool"
+            problem = f"`{str(key)[:40]}` must be true or false; false is used"
+            fix = "set each tool to `true` or `false`"
             problems.append(FileProblem(severity="warning", code="tools-not-boolean", line=0, problem=problem, fix=fix))
         has_allowed = has_allowed or is_allowed is True
         names.add(str(key).strip(), is_allowed is True)
@@ -383,7 +383,7 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
     unknown = (*names.unknown, *names.unsupported)
     access = ToolAccess(mode="none", denied=tuple(names.denied), unknown=unknown, original=value)
     if names.unreadable:
-        problem = f"the tool list can't be read: {names.unreadable}; it gets no tools"
+        problem = f"invalid tool list: {names.unreadable}; no tools are allowed"
         problems.append(
             FileProblem(severity="error", code="tools-unreadable", line=0, problem=problem, fix=_NAMING_FIX)
         )
@@ -393,21 +393,21 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
     tools = tuple(tool for tool in tools if not any(matches_tool(denial, tool) for denial in names.denied))
     is_empty = mode == "allow" and not tools
     if unknown and (not names.has_known or (is_empty and not names.allowed)):
-        problem = f"none of its tools is known here ({_join_names(unknown)}); it gets none and refuses to spawn"
+        problem = f"no known tools in the list ({_join_names(unknown)}); the agent cannot start"
         problems.append(
             FileProblem(severity="error", code="tools-none-known", line=0, problem=problem, fix=_suggest_fix(unknown))
         )
         return access
     _report_omitted(names, problems)
     if is_empty and names.allowed:
-        problem = "every tool that it allows is also denied; it gets no tools"
+        problem = "every allowed tool is also denied; no tools are allowed"
         problems.append(
             FileProblem(
                 severity="warning",
                 code="tools-all-denied",
                 line=0,
                 problem=problem,
-                fix="remove one from the denied tools",
+                fix="remove a tool from the denied ones",
             )
         )
     if mode == "all" and names.denied:
@@ -427,8 +427,8 @@ def _report_omitted(names: _ToolNames, problems: list[FileProblem], denied: bool
     name similar to a tool gets a warning."""
     unknown = [name for name in names.unknown if not (denied or names.dialect == "copilot") or closest_tool(name)]
     if unknown:
-        outcome = "so not denied" if denied else "left out"
-        problem = f"unknown tools, {outcome}: {_join_names(unknown)}"
+        outcome = "not denied" if denied else "ignored"
+        problem = f"unknown tools ({outcome}): {_join_names(unknown)}"
         problems.append(
             FileProblem(
                 severity="warning", code="tools-unknown", line=0, problem=problem, fix=_suggest_fix(tuple(unknown))
@@ -436,14 +436,14 @@ def _report_omitted(names: _ToolNames, problems: list[FileProblem], denied: bool
         )
     absent = [*names.unsupported, *(name for name in names.unknown if name not in unknown)]
     if absent and not denied:
-        problem = f"tools that do not exist here, left out: {_join_names(absent)}"
+        problem = f"tools that Kitbag does not have (ignored): {_join_names(absent)}"
         problems.append(
             FileProblem(
                 severity="info",
                 code="tools-no-counterpart",
                 line=0,
                 problem=problem,
-                fix="nothing to do, if it works without them",
+                fix="no action needed if it works without them",
             )
         )
 
@@ -458,7 +458,7 @@ def _suggest_fix(unknown: tuple[str, ...]) -> str:
         tool = closest_tool(name, 0.6)
         if tool:
             return f"did you mean `{tool}` for `{name}`?"
-    return f"tools are {', '.join(CANONICAL_TOOLS)}, `mcp__server__tool` or `server/tool`"
+    return f"use {', '.join(CANONICAL_TOOLS)}, `mcp__server__tool` or `server/tool`"
 
 
 def _parse_boolean(value: object) -> bool | None:

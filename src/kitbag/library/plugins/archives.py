@@ -51,7 +51,7 @@ def unpack_archive(archive: str, destination: str) -> None:
 
     destination = os.path.abspath(destination)
     if os.path.islink(destination) or (os.path.lexists(destination) and not _is_empty_directory(destination)):
-        raise KitbagError(f"{destination} is there already", "choose a directory that does not exist yet")
+        raise KitbagError(f"{destination} already exists", "choose a new directory")
     with _open_archive(archive) as file:
         name = os.path.basename(archive)
         # A dry run first, so that nothing is written if an entry is refused.
@@ -125,8 +125,8 @@ def _extract(file: IO[bytes], writer: PackageWriter) -> None:
 
 
 def _damaged_error(writer: PackageWriter, reason: str) -> InvalidError:
-    problem = f"{writer.origin}: not a zip or tar archive, or damaged: {escape_for_terminal(reason)}"
-    return InvalidError(problem, "get it again, or pack it again")
+    problem = f"{writer.origin}: not a valid zip or tar archive: {escape_for_terminal(reason)}"
+    return InvalidError(problem, "download it again, or recreate it")
 
 
 class _BoundedZip:
@@ -141,14 +141,14 @@ class _BoundedZip:
 
     def read(self, size: int = -1, /) -> bytes:
         if size > _MAX_DIRECTORY:
-            raise self._intake.refusal("(the list of entries)", "it is too long")
+            raise self._intake.refusal("(central directory)", "too long")
         data = self._file.read(size)
         if data.startswith(b"PK\1\2"):
             at = entries = 0
             while at + _CENTRAL.size <= len(data):
                 entries += 1
                 if entries > MAX_ENTRIES:
-                    raise self._intake.refusal("(the list of entries)", f"more than {MAX_ENTRIES:,} entries")
+                    raise self._intake.refusal("(central directory)", f"more than {MAX_ENTRIES:,} entries")
                 name, extra, comment = _CENTRAL.unpack_from(data, at)
                 at += _CENTRAL.size + name + extra + comment
         return data
@@ -186,7 +186,7 @@ def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]
     if info.flag_bits & _ENCRYPTED:
         reason = "encrypted"
     elif info.compress_type not in (_STORED, _DEFLATED):
-        reason = "a compression that is neither stored nor deflated"
+        reason = "unsupported compression method"
     elif info.file_size > MAX_FILE:
         reason = f"larger than {MAX_FILE // 1_000_000} MB"
     if reason:
@@ -211,7 +211,7 @@ class _XzReader:
         while not self._decoder.eof:
             chunk = self._file.read(1 << 16) if self._decoder.needs_input else b""
             if self._decoder.needs_input and not chunk:
-                raise EOFError("it ends too early")
+                raise EOFError("unexpected end of file")
             data = self._decoder.decompress(chunk, size)
             if data:
                 return data
@@ -245,7 +245,7 @@ class _ForwardReader:
     def seek(self, position: int, whence: int = 0, /) -> int:
         # Negative sizes would loop forever.
         if whence or position < self._position:
-            raise ValueError("an entry with a negative size")
+            raise ValueError("entry with a negative size")
         while self._position < position and self.read_exact(min(position - self._position, 1 << 16)):
             pass
         return self._position
@@ -253,7 +253,7 @@ class _ForwardReader:
     def read(self, size: int = -1, /) -> bytes:
         """For headers only; contents are read with `read_exact`."""
         if not 0 <= size <= _MAX_HEADER:
-            raise self._intake.refusal("(a header)", f"longer than {_MAX_HEADER // 1024} KB")
+            raise self._intake.refusal("(header)", f"longer than {_MAX_HEADER // 1024} KB")
         self.last_block = self.read_exact(size)
         return self.last_block
 
@@ -266,7 +266,7 @@ class _ForwardReader:
             self._position += len(chunk)
         limit = 2 * _MAX_TRAILER + self._intake.entries * _HEADERS_PER_ENTRY
         if self._position - self._intake.total > limit:
-            raise self._intake.refusal("(its headers)", "they are larger than a package needs")
+            raise self._intake.refusal("(headers)", "too large")
         return b"".join(chunks)
 
     def close(self) -> None:
@@ -291,10 +291,10 @@ def _unpack_tar(source: _ByteSource, intake: PackageWriter) -> None:
             _write_member(reader, member.size, relative, bool(member.mode & 0o100), intake)
     # tarfile treats a broken header as the end; the real end is a block of zeros.
     if reader.last_block != bytes(_BLOCK):
-        raise EOFError("it ends too early, or a header is broken")
+        raise EOFError("unexpected end of file or invalid header")
     # Reading to the end makes the decompressors verify their checksums.
     if len(reader.read_exact(_MAX_TRAILER + 1)) > _MAX_TRAILER:
-        raise intake.refusal("(the end)", "there is more after the end of the archive")
+        raise intake.refusal("(end)", "data after the end of the archive")
 
 
 def _write_member(reader: _ForwardReader, size: int, relative: str, executable: bool, intake: PackageWriter) -> None:
@@ -304,7 +304,7 @@ def _write_member(reader: _ForwardReader, size: int, relative: str, executable: 
         nonlocal remaining
         chunk = reader.read_exact(min(limit, remaining))
         if remaining and not chunk:
-            raise EOFError(f"{relative} ends too early")
+            raise EOFError(f"unexpected end of file in {relative}")
         remaining -= len(chunk)
         return chunk
 
@@ -313,11 +313,11 @@ def _write_member(reader: _ForwardReader, size: int, relative: str, executable: 
 
 def _member_problem(member: "TarInfo") -> str:
     if member.islnk():
-        return "a hard link"
+        return "hard link"
     if member.issym():
-        return "a symbolic link"
+        return "symbolic link"
     if member.isdev():
-        return "a device or pipe"
+        return "device or pipe"
     if member.issparse() or not (member.isreg() or member.isdir()):
         return "neither a file nor a directory"
     if member.size > MAX_FILE or member.size < 0:

@@ -49,7 +49,7 @@ def fingerprint_tree(path: str) -> PluginFingerprint:
     acting: dict[str, str] = {}
     for number, (relative, mode) in enumerate(sorted(_walk_files(path))):
         if number >= MAX_ENTRIES:
-            raise InvalidError(f"{path}: more than {MAX_ENTRIES:,} files", "install the plugin again")
+            raise InvalidError(f"{path}: more than {MAX_ENTRIES:,} files", "reinstall the plugin")
         if stat.S_ISREG(mode):
             digest, active_digest = _hash_file(os.path.join(path, relative), relative, mode)
         else:

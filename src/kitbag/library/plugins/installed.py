@@ -23,7 +23,7 @@ def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     except OSError as error:
-        problem = f"can't be listed: {(error.strerror or '').lower()}"
+        problem = f"cannot list directory: {(error.strerror or '').lower()}"
         return [], [
             Diagnostic(
                 severity="error",
@@ -43,9 +43,9 @@ def load_installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
     plugins: list[Plugin] = []
     diagnostics = list(lock.diagnostics)
     for entry in candidates:
-        problem = "a link, and not followed" if entry.is_symlink() else plugin_name_problem(entry.name)
+        problem = "symbolic link; not followed" if entry.is_symlink() else plugin_name_problem(entry.name)
         if problem:
-            fix = "remove it, and install the plugin from where it lies"
+            fix = "remove it, and install the plugin from its source directory"
             diagnostics.append(
                 Diagnostic(severity="warning", code="not-a-plugin", file=entry.path, line=0, problem=problem, fix=fix)
             )
@@ -79,8 +79,8 @@ def _unlisted_diagnostic(plugin: Plugin) -> Diagnostic:
         code="plugin-unlisted",
         file=plugin.path,
         line=0,
-        problem=f"the plugin {plugin.name} is not in the lock file, so it is disabled",
-        fix="install it with Kitbag, or enable it after reading what it brings",
+        problem=f"plugin {plugin.name} is not in the lock file; disabled",
+        fix="install it with Kitbag, or review its content and enable it",
     )
 
 

@@ -72,14 +72,14 @@ class PluginLock:
         return announced if announced is None or inode == pending.inode else announced._replace(enabled=False)
 
     def find_missing(self, present: set[str]) -> list[Diagnostic]:
-        fix = "install it again, or remove it with Kitbag"
+        fix = "reinstall it, or remove it with `kitbag plugins remove`"
         return [
             Diagnostic(
                 severity="warning",
                 code="plugin-missing",
                 file=self.path,
                 line=0,
-                problem=f"the directory of {name!r} is gone",
+                problem=f"the directory of plugin {name!r} is missing",
                 fix=fix,
             )
             for name in sorted(self.entries)
@@ -165,21 +165,21 @@ def read_lock(base: str) -> PluginLock:
     version = content.get("version")
     if isinstance(version, int) and version > LOCK_VERSION:
         lock.is_newer = lock.is_damaged = True
-        fix = "use that Kitbag; until then all plugins are disabled"
-        lock.diagnostics.append(_lock_diagnostic(lock, "written by a newer Kitbag", fix))
+        fix = "upgrade Kitbag; until then all plugins are disabled"
+        lock.diagnostics.append(_lock_diagnostic(lock, "written by a newer version of Kitbag", fix))
         return lock
     if problems or version != LOCK_VERSION or not isinstance(plugins, dict):
         lock.is_damaged = True
-        fix = "all plugins are disabled; enable them again after reading what they bring, or restore the file"
+        fix = "all plugins are disabled; restore the file, or review the plugins and enable them again"
         reason = problems[0].problem if problems else "not a lock file"
         line = problems[0].line if problems else 0
-        lock.diagnostics.append(_lock_diagnostic(lock, f"damaged: {reason}", fix)._replace(line=line))
+        lock.diagnostics.append(_lock_diagnostic(lock, f"not usable: {reason}", fix)._replace(line=line))
         return lock
     lock.entries = cast("dict[str, object]", plugins)
     for name, entry in lock.entries.items():
         if _parse_record(as_map(entry)) is None and _parse_pending(as_map(entry).get("pending")) is None:
             lock.diagnostics.append(
-                _lock_diagnostic(lock, f"the entry of {name!r} is damaged", "install the plugin again")
+                _lock_diagnostic(lock, f"the entry of plugin {name!r} is not valid", "reinstall the plugin")
             )
     return lock
 
@@ -191,7 +191,9 @@ def locked_for_change(home: str, folder: str) -> Generator[PluginLock, None, Non
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
         if os.path.islink(base):
-            raise InvalidError(f"{base} is a link", "make it a directory: Kitbag changes nothing behind a link")
+            raise InvalidError(
+                f"{base} is a symbolic link", "replace it with a directory; Kitbag does not write through links"
+            )
         with contextlib.suppress(FileExistsError):
             os.mkdir(base, 0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -202,7 +204,7 @@ def locked_for_change(home: str, folder: str) -> Generator[PluginLock, None, Non
         _acquire(guard, base)
         lock = read_lock(base)
         if lock.is_newer:
-            raise InvalidError(f"{lock.path} was written by a newer Kitbag", "use that one")
+            raise InvalidError(f"{lock.path} was written by a newer version of Kitbag", "upgrade Kitbag")
         lock.finish_swaps()
         _remove_leftovers(base)
         try:
@@ -239,7 +241,9 @@ def _acquire(guard: int, base: str) -> None:
             return
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise KitbagError(f"another Kitbag is changing {base}", "try again when it is done") from error
+                raise KitbagError(
+                    f"{base} is locked by another Kitbag process", "retry when it has finished"
+                ) from error
             time.sleep(0.02)
         except OSError as error:
             raise write_error(base, error) from error

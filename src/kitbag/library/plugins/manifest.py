@@ -90,7 +90,7 @@ class Plugin(NamedTuple):
 def plugin_name_problem(name: str) -> str:
     """Why this is not a valid plugin name; empty if it is."""
     if not _NAME_PATTERN.fullmatch(name):
-        return "a plugin's name is up to 64 letters a-z, digits and `.`, `_`, `-`, the first a letter or digit"
+        return "a plugin name has up to 64 characters (a-z, 0-9, `.`, `_`, `-`) and starts with a letter or digit"
     lower = name.lower()
     if lower in _RESERVED or lower.startswith("plugins.lock"):
         return f"{name!r} is reserved"
@@ -118,13 +118,13 @@ def read_json_file(path: str, boundary: PathBoundary | None) -> tuple[object, st
     except SourceError as error:
         return failure(error.code, 0, error.problem, error.fix)
     if any(problem.code == "file-too-large" for problem in problems):
-        return failure("file-too-large", 0, f"larger than {MAX_JSON // 1024} KiB, not read", "make it shorter")
+        return failure("file-too-large", 0, f"larger than {MAX_JSON // 1024} KiB; ignored", "shorten it")
     try:
         return json.loads(text), text, []
     except json.JSONDecodeError as error:
-        return failure("json", error.lineno, f"not JSON: {error.msg.lower()}", "correct the file at this line")
+        return failure("json", error.lineno, f"not valid JSON: {error.msg.lower()}", "fix the file at this line")
     except (ValueError, RecursionError):
-        return failure("json", 0, "nested too deeply, or a number that is too long", "write it plainly")
+        return failure("json", 0, "nested too deeply, or contains a number that is too long", "simplify the file")
 
 
 def as_map(value: object) -> dict[str, object]:
@@ -150,12 +150,12 @@ class _PluginReader:
             self.entries = frozenset(os.listdir(self.path))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            self._report("error", "unreadable", "", f"can't be listed: {reason}", "check the path")
+            self._report("error", "unreadable", "", f"cannot list directory: {reason}", "check the path")
             return None, self.diagnostics
         has_manifest = self._read_manifest() or described
         if not has_manifest and not (self.entries & _PLUGIN_PARTS or self._executable_parts()):
-            problem = "not a plugin: no manifest, no skills, agents or commands"
-            self._report("error", "not-a-plugin", "", problem, f"add {MANIFEST}, or a folder skills/")
+            problem = "not a plugin: no manifest, skills, agents or commands"
+            self._report("error", "not-a-plugin", "", problem, f"add {MANIFEST} or a skills/ directory")
             return None, self.diagnostics
         name = self._plugin_name()
         return (None if name is None else self._build_plugin(name)), self.diagnostics
@@ -166,8 +166,8 @@ class _PluginReader:
         if root_skill and skills:
             root_skill = self.path in skills
             if not root_skill:
-                problem = "SKILL.md at the top is not used: the plugin has skills in folders"
-                self._report("info", "root-skill", "", problem, "move it to a folder below skills/")
+                problem = "SKILL.md at the top level is ignored: the plugin has skill directories"
+                self._report("info", "root-skill", "", problem, "move it to a directory below skills/")
         author = self.manifest.get("author")
         return Plugin(
             name=name,
@@ -207,19 +207,25 @@ class _PluginReader:
             if GEMINI_MANIFEST not in self.entries:
                 return False
         if self._resolve_inside(self.file) is None:
-            self._report("error", "path-outside", "", "the manifest is a link that leads out of it", "copy the file")
+            self._report(
+                "error",
+                "path-outside",
+                "",
+                "the manifest is a symbolic link to a file outside the plugin",
+                "replace it with a copy of the file",
+            )
             return True
         value, self.text, problems = read_json_file(self.file, directory_boundary(self.path))
         self.diagnostics += problems
         fields = as_map(value)
         if not problems and value != fields:
-            self._report("error", "json", "{", "the manifest is not an object", 'write { "name": "…" }')
+            self._report("error", "json", "{", "the manifest is not a JSON object", 'write { "name": "…" }')
         for key, content in fields.items():
             allowed = MANIFEST_TYPES.get(key)
             if content is None or (allowed and not isinstance(content, allowed)):
                 if allowed:
                     kinds = " or ".join(_TYPE_NAMES[kind] for kind in allowed)
-                    self._report("error", "wrong-type", key, f"`{key}` must be {kinds}; it is ignored", "correct it")
+                    self._report("error", "wrong-type", key, f"`{key}` must be {kinds}; ignored", "fix it")
                 continue
             self.manifest[key] = content
         return True
@@ -231,7 +237,7 @@ class _PluginReader:
             if not problem:
                 return self.requested_name or declared
             safe_name = escape_for_terminal(collapse_whitespace(declared[:80]))
-            self._report("error", "bad-name", "name", f"`name` is {safe_name!r}: {problem}", "choose another name")
+            self._report("error", "bad-name", "name", f"invalid `name` {safe_name!r}: {problem}", "choose another name")
         name = self.requested_name or os.path.basename(self.path)
         problem = plugin_name_problem(name)
         if problem:
@@ -247,7 +253,7 @@ class _PluginReader:
             return ""
         hidden = find_hidden(value)
         if hidden:
-            problem = f"`{key}` has hidden characters: {format_code_points(hidden)}; they are left out"
+            problem = f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}"
             self._report("warning", "hidden-characters", key, problem, "remove them")
         return collapse_whitespace(remove_hidden(value))
 
@@ -281,8 +287,8 @@ class _PluginReader:
         if key in self.entries and not is_complete and (key == "skills" or declared is None):
             default = self._resolve_inside(os.path.join(self.path, key))
             if default is None:
-                problem = f"{key}/ is a link that leads out of the plugin; it is ignored"
-                self._report("error", "path-outside", "", problem, "copy the folder")
+                problem = f"{key}/ is a symbolic link to a directory outside the plugin; ignored"
+                self._report("error", "path-outside", "", problem, "replace it with a copy of the directory")
             elif os.path.isdir(default):
                 paths.append(default)
         for value in listed_paths[:_MAX_PATHS]:
@@ -298,14 +304,14 @@ class _PluginReader:
             path = as_map(entry).get("source", entry)
             safe_name = escape_for_terminal(collapse_whitespace(name[:80]))
             if not isinstance(path, str):
-                problem = f"`{key}`: {safe_name!r} has no file (`source`); it is left out"
-                self._report("info", "inline-content", key, problem, "write it into a file")
+                problem = f"`{key}`: {safe_name!r} has no file (`source`); ignored"
+                self._report("info", "inline-content", key, problem, "put its content in a file")
                 continue
             files.append(path)
             stem = os.path.splitext(os.path.basename(path))[0]
             if stem != name:
                 problem = (
-                    f"`{key}`: {safe_name!r} is called by its file,"
+                    f"`{key}`: {safe_name!r} is named after its file,"
                     f" {escape_for_terminal(collapse_whitespace(stem[:80]))!r}"
                 )
                 self._report("info", "called-by-file", key, problem, "rename the file")
@@ -314,16 +320,18 @@ class _PluginReader:
     def _component_path(self, key: str, value: object) -> str | None:
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):
             safe_path = escape_for_terminal(collapse_whitespace(str(value)[:80]))
-            self._report("error", "bad-path", key, f"`{key}`: {safe_path!r} does not start with ./", "write ./folder")
+            self._report(
+                "error", "bad-path", key, f"`{key}`: {safe_path!r} does not start with ./", "write ./directory"
+            )
             return None
         safe_path = escape_for_terminal(collapse_whitespace(value[:80]))
         real = self._resolve_inside(os.path.join(self.path, value))
         if real is None:
-            problem = f"`{key}`: {safe_path!r} leads out of the plugin; it is ignored"
-            self._report("error", "path-outside", key, problem, "keep what the plugin needs inside it")
+            problem = f"`{key}`: {safe_path!r} is outside the plugin; ignored"
+            self._report("error", "path-outside", key, problem, "move the files into the plugin")
             return None
         if os.path.isdir(real) or (key != "skills" and os.path.isfile(real) and real.endswith(".md")):
             return real
-        kind = "folder" if key == "skills" else "folder or .md file"
-        self._report("warning", "missing-path", key, f"`{key}`: {safe_path!r} is no {kind}", "correct the path")
+        kind = "directory" if key == "skills" else "directory or .md file"
+        self._report("warning", "missing-path", key, f"`{key}`: {safe_path!r} is not a {kind}", "fix the path")
         return None

@@ -37,7 +37,7 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     has_manifest = os.path.lexists(os.path.join(tree, MANIFEST))
     if not os.path.lexists(market):
         if plugin is not None:
-            raise UsageError(f"{tree} is not a marketplace, so there is no plugin to choose", "leave the name out")
+            raise UsageError(f"{tree} is not a marketplace; it has no plugins to choose from", "omit the plugin name")
         return PluginSource(tree, "", None)
     if has_manifest and plugin is None:
         return PluginSource(tree, "", None)
@@ -48,11 +48,11 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     names = sorted(_sanitize(entry.get("name")) for entry in entries if isinstance(entry.get("name"), str))
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
     if plugin is None:
-        raise UsageError(f"a marketplace, and it is not said which plugin is wanted; it has: {listed}", "choose one")
+        raise UsageError(f"no plugin selected from the marketplace; it has: {listed}", "choose one")
     matches = [entry for entry in entries if entry.get("name") == plugin]
     if not matches:
         raise NotFoundError(
-            f"the marketplace has no plugin {_sanitize(plugin)!r}; it has: {listed}", "choose one of these"
+            f"no plugin named {_sanitize(plugin)!r} in the marketplace; it has: {listed}", "choose one of these"
         )
     return _read_entry(tree, plugin, matches[0], as_map(as_map(value).get("metadata")).get("pluginRoot"))
 
@@ -65,23 +65,21 @@ def lists_components(manifest: dict[str, object] | None) -> bool:
 def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) -> PluginSource:
     problem = plugin_name_problem(name)
     if problem:
-        raise InvalidError(f"{_sanitize(name)!r}: {problem}", "ask the marketplace's owner for another name")
+        raise InvalidError(f"{_sanitize(name)!r}: {problem}", "ask the marketplace's owner to rename it")
     source = _resolve_source(entry.get("source"), base)
     if not isinstance(source, str) or not (source == "." or source.startswith("./")):
         kind = as_map(source).get("source", source)
-        problem = f"{name} comes from elsewhere ({_sanitize(kind)!r}); only local sources are installed"
-        raise UsageError(problem, "download it, and install it from its directory")
+        problem = f"{name} has a remote source ({_sanitize(kind)!r}); only local sources are supported"
+        raise UsageError(problem, "download it, and install it from the local directory")
     top = os.path.realpath(tree)
     try:
         path = os.path.realpath(os.path.join(top, source))
     except ValueError:
         path = ""
     if path != top and not path.startswith(top.rstrip("/") + "/"):
-        raise InvalidError(
-            f"{name}: its source {_sanitize(source)!r} leads out of the marketplace", "correct the source"
-        )
+        raise InvalidError(f"{name}: source {_sanitize(source)!r} is outside the marketplace", "fix the source")
     if not os.path.isdir(path):
-        raise InvalidError(f"{name}: its source {_sanitize(source)!r} is not a directory", "correct the source")
+        raise InvalidError(f"{name}: source {_sanitize(source)!r} is not a directory", "fix the source")
     manifest = {key: value for key, value in entry.items() if key not in _MARKETPLACE_KEYS}
     return PluginSource(path, name, manifest)
 

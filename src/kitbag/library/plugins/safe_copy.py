@@ -45,8 +45,8 @@ class PackageWriter:
         """The error to raise, with the name shortened and safe to print."""
         shown = escape_for_terminal(name if len(name) <= MAX_NAME else name[:80] + "…").replace("\n", "\\n")
         return InvalidError(
-            f"{self.origin}: refused because of {shown!r}: {reason}",
-            "nothing was written; ask its author for a package without this entry",
+            f"{self.origin}: rejected because of {shown!r}: {reason}",
+            "nothing was written; ask the author for a package without this entry",
         )
 
     def count_entry(self, name: str) -> None:
@@ -69,7 +69,7 @@ class PackageWriter:
 
     def _reserve(self, name: str, relative: str, is_directory: bool) -> None:
         if relative in self._named:
-            raise self.refusal(name, "twice in the package")
+            raise self.refusal(name, "duplicate entry")
         self._named.add(relative)
         end = 0
         while end < len(relative):
@@ -79,10 +79,10 @@ class PackageWriter:
             key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
             existing = self._spelling.setdefault(key, path)
             if existing != path:
-                raise self.refusal(name, f"the same as {existing!r} where upper and lower case do not differ")
+                raise self.refusal(name, f"conflicts with {existing!r} on case-insensitive file systems")
             must_be_directory = is_directory or path != relative
             if self._directory.setdefault(path, must_be_directory) != must_be_directory:
-                raise self.refusal(name, f"{path!r} would be a file and a directory")
+                raise self.refusal(name, f"{path!r} is both a file and a directory")
 
     def make_directory(self, relative: str) -> None:
         """Also creates its parents."""
@@ -132,27 +132,27 @@ class PackageWriter:
 def path_problem(relative: str) -> str:
     """Why this relative path is refused; empty if it is accepted."""
     if not relative:
-        return "it has no name"
+        return "empty name"
     if relative.startswith("/"):
-        return "an absolute path"
+        return "absolute path"
     if "\\" in relative or _DRIVE.match(relative):
-        return "a backslash or a drive letter in the path"
+        return "backslash or drive letter in the path"
     if _CONTROL.search(relative):
         return "control characters in the name"
     if len(relative) > MAX_NAME:
-        return f"a path longer than {MAX_NAME} characters"
+        return f"path longer than {MAX_NAME} characters"
     hidden = find_hidden(relative)
     if hidden:
-        return f"characters in the name that can't be seen or encoded: {format_code_points(hidden)}"
+        return f"hidden or invalid characters in the name: {format_code_points(hidden)}"
     parts = relative.split("/")
     if ".." in parts:
-        return "the path leads out of the package (..)"
+        return "path outside the package (..)"
     if "" in parts or "." in parts:
-        return "empty parts or `.` in the path"
+        return "empty or `.` component in the path"
     if len(parts) > MAX_DEPTH:
         return f"more than {MAX_DEPTH} directories deep"
     if any(len(part.encode()) > _MAX_PART for part in parts):
-        return f"a name longer than {_MAX_PART} bytes"
+        return f"name longer than {_MAX_PART} bytes"
     return ""
 
 
@@ -160,17 +160,17 @@ def mode_problem(mode: int) -> str:
     """Why an entry with this mode is refused; a mode without a file type is a plain file."""
     kind = stat.S_IFMT(mode)
     if kind == stat.S_IFLNK:
-        return "a symbolic link"
+        return "symbolic link"
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return "a device, pipe or socket"
+        return "device, pipe or socket"
     if mode & (stat.S_ISUID | stat.S_ISGID):
-        return "a set-user-id or set-group-id bit"
+        return "setuid or setgid bit"
     return ""
 
 
 def write_error(path: str, error: OSError) -> KitbagError:
     reason = (error.strerror or str(error)).lower()
-    return KitbagError(f"{path}: can't be written: {reason}", "make room, or check the rights")
+    return KitbagError(f"cannot write {path}: {reason}", "check free disk space and permissions")
 
 
 def _write_all(descriptor: int, chunk: bytes, path: str) -> None:
@@ -193,7 +193,7 @@ def copy_tree(source: str, writer: PackageWriter) -> None:
                 # One more than the limit is enough to detect an excess.
                 entries = [entry for entry, _ in zip(listing, range(MAX_ENTRIES + 1), strict=False)]
         except OSError as error:
-            raise writer.refusal(folder or ".", f"can't be listed: {error.strerror}") from error
+            raise writer.refusal(folder or ".", f"cannot list directory: {error.strerror}") from error
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name.casefold() in SKIPPED_NAMES:
                 continue
@@ -212,18 +212,18 @@ def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: PackageWr
         path = os.path.realpath(entry.path)
         relative_parts = os.path.relpath(path, top).split(os.sep)
         if relative_parts[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in relative_parts):
-            raise intake.refusal(name, "a symbolic link that leads out of the package")
+            raise intake.refusal(name, "symbolic link to a file outside the package")
         if not os.path.isfile(path):
-            raise intake.refusal(name, "a symbolic link that leads to no file")
+            raise intake.refusal(name, "symbolic link without a target file")
     relative = intake.check_path(name, False)
     try:
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):
-            raise intake.refusal(name, mode_problem(kind) or "not a file")
+            raise intake.refusal(name, mode_problem(kind) or "not a regular file")
         # Checked again on the open file: a link may have been put in place meanwhile.
         descriptor, status = open_regular_file(path, PathBoundary((with_trailing_slash(top),)))
     except OSError as error:
-        raise intake.refusal(name, f"can't be read: {error.strerror}") from error
+        raise intake.refusal(name, f"cannot read file: {error.strerror}") from error
     except SourceError as error:
         raise intake.refusal(name, error.problem) from error
     try:

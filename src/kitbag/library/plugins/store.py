@@ -54,7 +54,7 @@ def install_plugin(source: str, home: str, *, plugin: str | None = None, update:
         staged = _stage_copy(selected, staging, origin)
         new, _ = read_plugin(staged, found.name)
         if new is None:
-            raise InvalidError(f"{origin}: it changed while it was read", "try again")
+            raise InvalidError(f"{origin} changed while it was being read", "retry")
         recorded_source = os.path.abspath(source) + (f"#{plugin}" if selected.listed_name else "")
         record, changed = _make_record(
             lock, new, _fingerprint_plugin(staged), recorded_source, update and os.path.lexists(target)
@@ -79,7 +79,7 @@ def set_plugin_enabled(home: str, name: str, enabled: bool, *, accept: bool = Fa
         record = lock.record(name)
         found, _ = read_plugin(path, name)
         if found is None:
-            raise InvalidError(f"{path} holds no plugin", "install it again")
+            raise InvalidError(f"{path} is not a plugin", "reinstall it")
         if enabled:
             record = _approve_changes(name, path, record, found, accept)
         elif record is None:
@@ -117,12 +117,12 @@ def verify_plugin(home: str, name: str) -> list[PluginFileChange]:
 def _check_source(source: str, home: str) -> None:
     if not os.path.exists(source):
         if any(word in source for word in _REMOTE_MARKERS):
-            raise UsageError(f"{source} is not on this machine; only local sources are installed", "download it first")
-        raise NotFoundError(f"{os.path.abspath(source)} does not exist", "give a directory or an archive")
+            raise UsageError(f"{source} is a remote source; only local sources are supported", "download it first")
+        raise NotFoundError(f"{os.path.abspath(source)} does not exist", "specify a directory or an archive")
     check_path_links(source)
     inside = os.path.realpath(os.path.join(home, PLUGINS_FOLDER)) + os.sep
     if os.path.isdir(source) and inside.startswith(os.path.realpath(source).rstrip(os.sep) + os.sep):
-        raise UsageError(f"{source} holds Kitbag's own plugins", "give the directory of one plugin")
+        raise UsageError(f"{source} is the directory of installed plugins", "specify the directory of a single plugin")
 
 
 def _create_staging(lock: PluginLock) -> str:
@@ -167,7 +167,7 @@ def _check_plugin(source: PluginSource) -> Plugin:
         if problem.code == "bad-name" or found is None:
             raise InvalidError(f"{problem.place}: {problem.problem}", problem.fix)
     if found is None:
-        raise InvalidError(f"{source.tree}: not a plugin", "give the directory of a plugin")
+        raise InvalidError(f"{source.tree} is not a plugin", "specify the directory of a plugin")
     return found
 
 
@@ -188,11 +188,11 @@ def _target_path(lock: PluginLock, name: str, update: bool) -> str:
     path = os.path.join(lock.base, name)
     for other in {*os.listdir(lock.base), *lock.entries}:
         if other != name and other.casefold() == name.casefold():
-            raise UsageError(f"{other} is installed, and {name} differs from it only in case", f"remove {other} first")
+            raise UsageError(f"{name} differs only in case from the installed plugin {other}", f"remove {other} first")
     if os.path.islink(path) or (os.path.lexists(path) and not os.path.isdir(path)):
-        raise InvalidError(f"{path} is in the way: it is no directory", "remove it")
+        raise InvalidError(f"{path} exists and is not a directory", "remove it")
     if os.path.lexists(path) and not update:
-        raise UsageError(f"the plugin {name} is already installed", "add --update to replace it, or remove it first")
+        raise UsageError(f"plugin {name} is already installed", "add --update to replace it, or remove it first")
     return path
 
 
@@ -260,9 +260,9 @@ def _with_record(plugin: Plugin, record: PluginRecord) -> Plugin:
 def _check_installed(home: str, name: str) -> None:
     problem = plugin_name_problem(name)
     if problem:
-        raise UsageError(f"{name!r} is no plugin's name: {problem}", "kitbag plugins list shows all names")
+        raise UsageError(f"invalid plugin name {name!r}: {problem}", "run `kitbag plugins list` to see all names")
     if not os.path.isdir(os.path.join(home, PLUGINS_FOLDER)):
-        raise NotFoundError(f"no plugin is called {name!r}: none is installed", "install one first")
+        raise NotFoundError(f"no plugin named {name!r}: no plugins are installed", "install one first")
 
 
 def _find_name(lock: PluginLock, name: str) -> str:
@@ -272,18 +272,18 @@ def _find_name(lock: PluginLock, name: str) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise AmbiguousError(f"{name!r} could be any of: {', '.join(matches)}", "use the exact name")
+        raise AmbiguousError(f"{name!r} is ambiguous; it matches {', '.join(matches)}", "use the exact name")
     import difflib
 
     similar = difflib.get_close_matches(name, known, n=5, cutoff=0.6)
-    hint = f"did you mean {', '.join(similar)}?" if similar else "kitbag plugins list shows all names"
-    raise NotFoundError(f"no plugin is called {name!r}", hint)
+    hint = f"did you mean {', '.join(similar)}?" if similar else "run `kitbag plugins list` to see all names"
+    raise NotFoundError(f"no plugin named {name!r}", hint)
 
 
 def _plugin_directory(lock: PluginLock, name: str) -> str:
     path = os.path.join(lock.base, name)
     if os.path.islink(path) or not os.path.isdir(path):
-        raise InvalidError(f"{path} is not a directory", "look at what it is, and remove it yourself")
+        raise InvalidError(f"{path} is not a directory", "inspect and remove it manually")
     return path
 
 
@@ -291,7 +291,7 @@ def _fingerprint_plugin(path: str) -> PluginFingerprint:
     try:
         return fingerprint_tree(path)
     except OSError as error:
-        raise InvalidError(f"{path}: can't be read: {error.strerror}", "install the plugin again") from error
+        raise InvalidError(f"cannot read {path}: {error.strerror}", "reinstall the plugin") from error
 
 
 def _diff_record(record: PluginRecord | None, current: PluginFingerprint) -> list[PluginFileChange]:
@@ -308,8 +308,8 @@ def _approve_changes(name: str, path: str, record: PluginRecord | None, found: P
         listed = ", ".join(str(change) for change in differences[:10])
         more = f" and {len(differences) - 10} more" if len(differences) > 10 else ""
         raise InvalidError(
-            f"{name} is not as it was installed: {listed}{more}",
-            "read these files, then accept the changes, or install the plugin again",
+            f"{name} has changed since it was installed: {listed}{more}",
+            "review these files and accept the changes, or reinstall the plugin",
         )
     if record is None:
         return PluginRecord(

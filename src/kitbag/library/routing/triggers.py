@@ -30,7 +30,7 @@ def compile_trigger(trigger: str) -> "tuple[re.Pattern[str] | None, str]":
     if len(trigger) > _MAX_PATTERN:
         return None, "too long"
     if not _is_bounded(trigger):
-        return None, "it could take for ever"
+        return None, "it could take too long to match"
     try:
         pattern = re.compile(trigger, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
