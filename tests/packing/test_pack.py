@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references.resolve import ReferenceDeniedError
 from kitbag.packing.task_sources import load_task, parse_task
+from kitbag.text.tokens import TokenCounter, estimate_tokens
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT, wait_until
 
@@ -333,6 +335,37 @@ def test_over_budget_the_skill_that_matters_least_gives_way_first(world: World) 
     assert all(list(lost) == sorted(lost) for lost in skills)
     assert skills >= {(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 2)}
     assert references == {tuple([0] * kept + [2] * (8 - kept)) for kept in range(9)}
+
+
+def test_an_upper_bound_saves_counting_and_changes_nothing_at_any_budget(world: World) -> None:
+    big_skill(world, "main", 1, token_budget="700")
+    big_skill(world, "other", 1)
+    world.write(".kitbag/skills/main/references/1.md", "Reference text. " * 100)
+    one, _ = parse_task('{"id": "T1", "title": "Look into it"}', ".json", "here")
+    registry = world.registry()
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return estimate_tokens(text)
+
+    def outcome(budgets: Budgets, bound: Callable[[str], int]) -> tuple[Any, ...]:
+        packer = Packer(registry, budgets=budgets, counter=TokenCounter("estimate", False, count, bound))
+        try:
+            payload = packer.pack(one, PackOptions(skills=("main", "other"), strategy="comprehensive"))
+            return payload.text, payload.warnings, payload.choice, payload.ledger
+        except OverBudgetError as error:
+            return error.problem, error.fix
+
+    for size in (*range(50, 1_500, 50), 6_000, 20_000):
+        for budgets in (Budgets(skills=size), Budgets(total=2 * size), Budgets(task=size // 50)):
+            assert outcome(budgets, lambda text: 4 * len(text)) == outcome(budgets, estimate_tokens)
+    counted.clear()
+    counter = TokenCounter("estimate", False, count, lambda text: len(text.encode()))
+    payload = Packer(registry, budgets=Budgets(), counter=counter).pack(one, PackOptions(skills=("other",)))
+    assert "Look into it" in payload.text
+    assert not counted
+    assert payload.tokens == sum(map(estimate_tokens, counted))
 
 
 def test_a_skill_s_own_token_budget_caps_it(world: World) -> None:

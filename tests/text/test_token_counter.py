@@ -129,6 +129,11 @@ class TestWithTheExtra:
         assert counter.count("hello world") == 2
         assert counter.count("") == 0
 
+    def test_no_text_has_more_tokens_than_the_upper_bound(self, bench: ModuleType) -> None:
+        counter = token_counter()
+        for text in (*bench.samples().values(), "\ud800<|endoftext|>", "\u0000\U0010ffff" * 20, ""):
+            assert counter.count(text) <= counter.upper_bound(text)
+
     def test_the_recorded_counts_are_right(self, bench: ModuleType) -> None:
         count = exact_counter()
         assert count

@@ -5,7 +5,7 @@ strategy, sections, lines. Its frontmatter, Summary and Core Rules are never cut
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ from kitbag.errors import KitbagError
 from kitbag.ledger import Entry, EntryStatus
 from kitbag.library.skills import Skill
 from kitbag.text.sections import parse_sections
+from kitbag.text.tokens import TokenCounter
 from kitbag.text.truncate import truncate_body, truncate_by_sections, truncate_to_first_lines
 
 MINIMAL_LINES = 50
@@ -72,42 +73,58 @@ class OverBudgetError(KitbagError):
 
 
 class PayloadPart:
-    """One text that is kept, cut or omitted: a skill's main text, or one of its references."""
+    """One text that is kept, cut or omitted: the protocol, the task, a skill's main text, one of its references. Its
+    tokens are counted on demand, because an exact tokenizer takes long to load."""
 
-    __slots__ = ("_count", "_tokens", "full_tokens", "kind", "level", "reason", "scope", "source", "text")
+    __slots__ = ("_counter", "_full_text", "_tokens", "kind", "level", "reason", "scope", "source", "text")
 
-    def __init__(self, kind: str, source: str, scope: str, level: str, text: str, count: CountTokens) -> None:
+    def __init__(self, kind: str, source: str, scope: str, level: str, text: str, counter: TokenCounter) -> None:
         self.kind, self.source, self.scope, self.level = kind, source, scope, level
-        self.text = text
-        self._count = count
-        self._tokens = self.full_tokens = count(text)
+        self.text = self._full_text = text
+        self._counter = counter
+        self._tokens: int | None = None
         self.reason = ""
 
     @property
     def tokens(self) -> int:
+        if self._tokens is None:
+            self._tokens = self._counter.count(self.text)
         return self._tokens
+
+    @property
+    def max_tokens(self) -> int:
+        """At least `tokens`; counts nothing."""
+        return self._counter.upper_bound(self.text) if self._tokens is None else self._tokens
+
+    @property
+    def tokens_cut(self) -> int:
+        return max(self._counter.count(self._full_text) - self.tokens, 0) if self.reason else 0
 
     def replace_text(self, text: str, reason: str, level: str | None = None) -> None:
         self.text = text
-        self._tokens = self._count(text)
+        self._tokens = None
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
         self.level = level or self.level
 
     def to_entry(self) -> Entry:
         status: EntryStatus = "omitted" if not self.text else "cut" if self.reason else "kept"
-        cut = max(self.full_tokens - self._tokens, 0) if self.reason else 0
-        tokens = self._tokens if self.text else 0
         return Entry(
             kind=self.kind,
             source=self.source,
             scope=self.scope,
             level=self.level,
             text=self.text,
-            tokens=tokens,
-            tokens_cut=cut,
+            tokens=self.tokens if self.text else 0,
+            tokens_cut=self.tokens_cut,
             status=status,
             reason=self.reason,
         )
+
+
+def is_over(parts: Iterable[PayloadPart], limit: int) -> bool:
+    """Counts exactly only where an upper bound does not decide."""
+    parts = list(parts)
+    return sum(part.max_tokens for part in parts) > limit and sum(part.tokens for part in parts) > limit
 
 
 class PackedSkill:
@@ -116,7 +133,7 @@ class PackedSkill:
     __slots__ = ("_count", "body", "cap", "frontmatter", "is_lowered", "main", "references", "skill", "title")
 
     def __init__(
-        self, skill: Skill, title: str, frontmatter: str, body: str, count: CountTokens, cap: int | None = None
+        self, skill: Skill, title: str, frontmatter: str, body: str, counter: TokenCounter, cap: int | None = None
     ) -> None:
         self.skill = skill
         self.title = title
@@ -124,8 +141,8 @@ class PackedSkill:
         self.body = body
         self.cap = cap
         self.is_lowered = False
-        self._count = count
-        self.main = PayloadPart("skill", skill.path, skill.root.scope, "L1", self._render(body), count)
+        self._count = counter.count
+        self.main = PayloadPart("skill", skill.path, skill.root.scope, "L1", self._render(body), counter)
         self.references: list[PayloadPart] = []
 
     def _render(self, body: str) -> str:
@@ -133,8 +150,16 @@ class PackedSkill:
         return "\n\n".join(part for part in parts if part) + "\n\n"
 
     @property
+    def parts(self) -> list[PayloadPart]:
+        return [self.main, *self.references]
+
+    @property
     def tokens(self) -> int:
-        return self.main.tokens + sum(reference.tokens for reference in self.references)
+        return sum(part.tokens for part in self.parts)
+
+    @property
+    def is_over_cap(self) -> bool:
+        return self.cap is not None and is_over(self.parts, self.cap)
 
     def to_metadata(self, reason: str) -> None:
         self.main.replace_text(self._render(""), reason, "L0")
@@ -174,29 +199,36 @@ class PackedSkill:
             return
         reason = f"its own token_budget of {self.cap:,}"
         for reference in reversed(self.references):
-            if self.tokens > self.cap and reference.text:
+            if self.is_over_cap and reference.text:
                 reference.replace_text("", reason)
-        if self.tokens > self.cap:
+        if self.is_over_cap:
             self.cut_sections(self.cap, reason)
-        if self.tokens > self.cap:
+        if self.is_over_cap:
             self.cut_lines(self.cap, reason)
 
-    def to_entries(self) -> list[Entry]:
-        return [self.main.to_entry(), *(reference.to_entry() for reference in self.references)]
 
-
-def fit_to_budget(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_limit: int) -> None:
-    """`other_tokens`: used by protocol, task and output. Raises OverBudgetError if the minimum does not fit."""
+def fit_to_budget(
+    pieces: list[PackedSkill], others: Sequence[PayloadPart], preloaded: int, skills_limit: int, spawn_limit: int
+) -> None:
+    """`others`: protocol, task and output. `preloaded`: tokens of the skills that the agent has already. Raises
+    OverBudgetError if the minimum does not fit."""
     for piece in pieces:
         piece.shrink_to_cap()
+    parts = [part for piece in pieces for part in piece.parts]
+    is_over_total = is_over([*parts, *others], spawn_limit - preloaded)
+    if pieces and (is_over_total or is_over(parts, skills_limit - preloaded)):
+        _shrink(pieces, sum(part.tokens for part in others) + preloaded, skills_limit - preloaded, spawn_limit)
+    elif is_over_total:
+        raise OverBudgetError("total", sum(part.tokens for part in others) + preloaded, spawn_limit)
+
+
+def _shrink(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_limit: int) -> None:
     limit = min(skills_limit, spawn_limit - other_tokens)
     reason = "over budget"
 
     def over() -> bool:
         return sum(piece.tokens for piece in pieces) > limit
 
-    if not over():
-        return
     for piece in reversed(pieces):
         for reference in reversed(piece.references):
             if over() and reference.text:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
-from kitbag.ledger import Entry, Ledger, full_entry
+from kitbag.ledger import Entry, Ledger
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import SkillDetails, list_resources
@@ -26,6 +26,7 @@ from kitbag.packing.fit import (
     PackedSkill,
     PayloadPart,
     fit_to_budget,
+    is_over,
     parse_token_count,
 )
 from kitbag.packing.loading_strategy import Strategy, StrategyChoice, choose_strategy
@@ -57,10 +58,10 @@ PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builti
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
-    """A packed task: the ledger, and the decisions behind it."""
+    """A packed task: its parts, and the decisions behind it. The ledger counts tokens when it is asked for."""
 
     task: PackTask
-    ledger: Ledger
+    parts: tuple[PayloadPart | Entry, ...]
     choice: StrategyChoice
     selected: tuple[SelectedSkill, ...]
     warnings: tuple[Diagnostic, ...]
@@ -69,18 +70,23 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the token counter, such as `estimate`."""
 
     @property
+    def ledger(self) -> Ledger:
+        return Ledger(tuple(part if isinstance(part, Entry) else part.to_entry() for part in self.parts))
+
+    @property
     def text(self) -> str:
-        return self.ledger.payload
+        return "".join(part.text for part in self.parts)
 
     @property
     def tokens(self) -> int:
         return self.ledger.tokens
 
     def to_json(self) -> dict[str, Any]:
+        ledger = self.ledger
         return {
             "task": self.task.id,
             "payload": self.text,
-            "tokens": self.tokens,
+            "tokens": ledger.tokens,
             "token_counter": self.counter,
             "strategy": self.choice.strategy,
             "strategy_reason": self.choice.reason,
@@ -88,7 +94,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
             "skill_reasons": {selected.skill.full_name: selected.reason for selected in self.selected},
             "warnings": [f"{warning.place}: {warning.problem}" for warning in self.warnings],
             "diagnostics": [warning._asdict() for warning in self.warnings],
-            "ledger": self.ledger.to_json(),
+            "ledger": ledger.to_json(),
         }
 
 
@@ -156,25 +162,21 @@ class Packer:
         options = options or PackOptions()
         warnings = list(warnings or [])
         budgets = resolve_budgets(self.budgets, options.agent, options.budgets)
-        count = self.counter.count
-        protocol = full_entry("protocol", "builtin/protocol.md", _read_protocol(), count, "built-in")
         values = {**self.registry.settings.variables(), **task.values, **options.values}
         preloads = self._preload_skills(options, budgets.skills, warnings)
         selected, selection_warnings = select_skills(task, self.trigger_index, options.skills)
         preloaded = {skill.full_name for skill in preloads.skills}
         skills = [one.skill for one in selected if one.skill.full_name not in preloaded]
         described, *bodies = self._prepare_references(task, skills, values)
-        task_entry = self._render_task(task, described, warnings)
         contract = make_contract(task.id, options.output, time.strftime("%Y-%m-%d"))
-        output = full_entry(
-            "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in"
+        protocol = self._builtin_part("protocol", "builtin/protocol.md", _read_protocol())
+        heading = self._builtin_part("skills", "assembly", "## Skill Context\n\n")
+        task_part = self._render_task(task, described, warnings)
+        output = self._builtin_part(
+            "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n"
         )
-        for entry, limit, name in (
-            (protocol, budgets.protocol, "protocol"),
-            (task_entry, budgets.task, "task"),
-        ):
-            if entry.tokens > limit:
-                raise OverBudgetError(name, entry.tokens, limit, self._largest_insertion if name == "task" else "")
+        _check_limit(protocol, budgets.protocol, "protocol")
+        _check_limit(task_part, budgets.task, "task", self._largest_insertion)
         warnings += selection_warnings
         available = budgets.total if options.available is None else options.available
         overhead = budgets.protocol + budgets.task
@@ -183,35 +185,32 @@ class Packer:
             self._pack_skill(skill, body, choice.strategy, values, warnings, options.model)
             for skill, body in zip(skills, bodies, strict=True)
         ]
-        heading = full_entry("skills", "assembly", "## Skill Context\n\n", count, "built-in")
-        others = protocol.tokens + heading.tokens + task_entry.tokens + output.tokens + preloads.tokens
         window = min(budgets.total, available)
         spawn_limit = min(window * budgets.fill // 100, window - options.used)
-        if pieces:
-            fit_to_budget(pieces, others, budgets.skills - preloads.tokens, spawn_limit)
-        elif others > spawn_limit:
-            raise OverBudgetError("total", others, spawn_limit)
-        entries = [protocol, heading, *(entry for piece in pieces for entry in piece.to_entries())]
+        fit_to_budget(pieces, [protocol, heading, task_part, output], preloads.tokens, budgets.skills, spawn_limit)
+        if pieces and pieces[0].is_lowered:
+            choice = StrategyChoice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
+        skill_parts = [part for piece in pieces for part in piece.parts]
+        warnings += [_cut_warning(part) for part in skill_parts if "budget" in part.reason and part.tokens_cut]
+        warnings += [_over_cap_warning(piece) for piece in pieces if piece.is_over_cap]
         costs = {entry.source: entry.tokens for entry in preloads.entries}
-        entries += [
+        omitted = [
             _preloaded_entry(one.skill, costs.get(one.skill.path, 0))
             for one in selected
             if one.skill.full_name in preloaded
         ]
-        if pieces and pieces[0].is_lowered:
-            choice = StrategyChoice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
-        ledger = Ledger((*entries, task_entry, output))
-        warnings += [_cut_warning(entry) for entry in entries if entry.tokens_cut and "budget" in entry.reason]
-        warnings += [_over_cap_warning(piece) for piece in pieces if piece.cap is not None and piece.tokens > piece.cap]
         return Payload(
             task=task,
-            ledger=ledger,
+            parts=(protocol, heading, *skill_parts, *omitted, task_part, output),
             choice=choice,
             selected=tuple(selected),
             warnings=tuple(dict.fromkeys(warnings)),
             contract=contract,
             counter=self.counter.name,
         )
+
+    def _builtin_part(self, kind: str, source: str, text: str) -> PayloadPart:
+        return PayloadPart(kind, source, "built-in", "", text, self.counter)
 
     def _preload_skills(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> PreloadedSkills:
         if options.agent is None:
@@ -262,7 +261,7 @@ class Packer:
             else request
         )
 
-    def _render_task(self, task: PackTask, prepared: PreparedReferences, warnings: list[Diagnostic]) -> Entry:
+    def _render_task(self, task: PackTask, prepared: PreparedReferences, warnings: list[Diagnostic]) -> PayloadPart:
         lines = [f"- ID: {task.id}", f"- Title: {task.title}" if task.title else ""]
         for label, value in (
             ("Type", task.type), ("Size", task.size), ("Complexity", task.complexity),
@@ -273,7 +272,7 @@ class Packer:
         about = "\n".join(line for line in lines if line)
         description = self._resolve_references(prepared, warnings)
         text = f"## Task\n\n{about}\n\n" + (f"{description.strip()}\n\n" if description.strip() else "")
-        return full_entry("task", task.source, text, self.counter.count, "project")
+        return PayloadPart("task", task.source, "project", "", text, self.counter)
 
     def _resolve_references(self, prepared: PreparedReferences, warnings: list[Diagnostic]) -> str:
         source = prepared.source
@@ -306,11 +305,10 @@ class Packer:
         self._check_inputs(skill, values, warnings)
         text = self._skill_text(skill)
         warnings += text.problems
-        count = self.counter.count
         body = replace_path_variables(self._resolve_references(prepared, warnings), skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
-        piece = PackedSkill(skill, title, text.frontmatter, body, count, self._token_cap(skill, details))
+        piece = PackedSkill(skill, title, text.frontmatter, body, self.counter, self._token_cap(skill, details))
         if strategy == "minimal":
             piece.shrink_to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
         if strategy == "comprehensive":
@@ -318,7 +316,7 @@ class Packer:
             for path, content in self._reference_texts(skill, warnings):
                 block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
                 piece.references.append(
-                    PayloadPart("reference", os.path.join(directory, path), skill.root.scope, "L2", block, count)
+                    PayloadPart("reference", os.path.join(directory, path), skill.root.scope, "L2", block, self.counter)
                 )
         return piece
 
@@ -405,9 +403,14 @@ def _over_cap_warning(piece: PackedSkill) -> Diagnostic:
     return Diagnostic("warning", "over-cap", piece.skill.path, 0, problem, "raise token_budget, or shorten its rules")
 
 
-def _cut_warning(entry: Entry) -> Diagnostic:
-    problem = f"{entry.tokens_cut:,} tokens of it are left out: {entry.reason}"
-    return Diagnostic("warning", "cut", entry.source, 0, problem, "raise the budget, or make it shorter")
+def _cut_warning(part: PayloadPart) -> Diagnostic:
+    problem = f"{part.tokens_cut:,} tokens of it are left out: {part.reason}"
+    return Diagnostic("warning", "cut", part.source, 0, problem, "raise the budget, or make it shorter")
+
+
+def _check_limit(part: PayloadPart, limit: int, name: str, fix: str = "") -> None:
+    if is_over([part], limit):
+        raise OverBudgetError(name, part.tokens, limit, fix)
 
 
 def _read_protocol() -> str:

@@ -116,18 +116,22 @@ class TokenCounter(NamedTuple):
     exact: bool
     count: Callable[[str], int]  # pyright: ignore[reportIncompatibleMethodOverride]
     """Overrides `tuple.count`, which no caller needs."""
+    upper_bound: Callable[[str], int]
+    """At least the count. Cheap: where it fits a budget, the exact count is not needed."""
 
 
 @cache
 def exact_counter() -> Callable[[str], int] | None:
-    """Counts with a real vocabulary if the extra `tokens` is installed, else None."""
+    """Counts with a real vocabulary if the extra `tokens` is installed, else None. The first count builds the table of
+    tokens, which takes long."""
     try:
         import splintr  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    tokenizer = splintr.Tokenizer.from_pretrained(_EXACT_ENCODING)  # pyright: ignore
+    load_tokenizer = cache(lambda: splintr.Tokenizer.from_pretrained(_EXACT_ENCODING))  # pyright: ignore
 
     def count(text: str) -> int:
+        tokenizer = load_tokenizer()  # pyright: ignore
         try:
             if "<|" in text:
                 # The name of a control token is plain text here.
@@ -139,11 +143,15 @@ def exact_counter() -> Callable[[str], int] | None:
     return count
 
 
+def _count_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
 def token_counter(exact: bool | None = None) -> TokenCounter:
     """`exact` None: the best available. True: raises RuntimeError if no tokenizer is installed."""
     count = None if exact is False else exact_counter()
     if count is not None:
-        return TokenCounter("splintr o200k", True, count)
+        return TokenCounter("splintr o200k", True, count, _count_bytes)  # a token has at least one byte
     if exact:
         raise RuntimeError("no tokenizer is installed: pip install 'kitbag[tokens]'")
-    return TokenCounter("estimate", False, estimate_tokens)
+    return TokenCounter("estimate", False, estimate_tokens, estimate_tokens)
